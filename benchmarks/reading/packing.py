@@ -41,12 +41,11 @@ def log_normal(count: int) -> Iterator[Documents]:
 
 def of_dataset(folder: Path, split: str) -> list[Documents]:
     """The documents of a published dataset."""
+    from streaming_ext.order.settings import OrderSettings
+    from streaming_ext.training.arguments import DataLocation
     from streaming_ext.training.opening import open_streams
-    from streaming_ext.training.streams import TokenStream
 
-    (cache,) = open_streams(
-        [TokenStream(local=folder)], split=split, limit=None, retries=0, timeout=60, options={}
-    )
+    (cache,) = open_streams(OrderSettings(split=split), DataLocation(local=folder))
     return list(documents_of(cache))
 
 

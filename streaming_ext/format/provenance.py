@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import CorruptDatasetError, one_line
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.manifest import Manifest
@@ -210,25 +210,6 @@ class PlacesOfPart:
         """URL and `from_byte` of each span."""
         return [(source_span.source.url, self._from_byte) for source_span in self._spans]
 
-    def among(self, rows: Ints, sources: Ints, wanted: Mapping[tuple[str, int], Ints]) -> Flags:
-        """Which rows of the part are among some documents: (rows,).
-
-        Args:
-            rows: of the part: (rows,).
-            sources: numbers of their sources, for shuffled ones: (rows,).
-            wanted: rows of each source file, sorted, by its URL and `from_byte`.
-        """
-        number = np.minimum(np.searchsorted(self._starts, rows, side="right"), len(self._spans)) - 1
-        found = np.zeros(len(rows), bool)
-        for number_of_span, told in enumerate(self._spans):
-            theirs = wanted.get((told.source.url, self._from_byte))
-            if theirs is not None:
-                here = np.flatnonzero(number == number_of_span)
-                found[here] = np.isin(
-                    rows[here] - self._starts[number_of_span] + self._before, theirs
-                )
-        return found
-
     def of(self, row: int, source: int = 0) -> Place:
         """The place of a row of the part; the number of a source is for shuffled ones."""
         number = min(bisect_right(self._starts, row), len(self._spans)) - 1
@@ -258,17 +239,6 @@ class PlacesOfSources:
             (source.identity.url, 0 if source.span is None else source.span[0])
             for source in self._sources
         ]
-
-    def among(self, rows: Ints, sources: Ints, wanted: Mapping[tuple[str, int], Ints]) -> Flags:
-        """Which rows are among some documents: (rows,); see `PlacesOfPart.among`."""
-        found = np.zeros(len(rows), bool)
-        for number in np.unique(sources).tolist():
-            place = self.of(0, number)
-            theirs = wanted.get((place.source, place.from_byte))
-            if theirs is not None:
-                here = np.flatnonzero(sources == number)
-                found[here] = np.isin(rows[here], theirs)
-        return found
 
     def numbered(self, rows: Ints, sources: Ints) -> tuple[Ints, Ints]:
         """Numbers in `files` and rows in these files; see `PlacesOfPart.numbered`."""

@@ -8,56 +8,24 @@ sequences, in the order of a pass over them alone, interleaved in rows of canoni
     the old pass, positions 2 to 9 its other four and the four new ones, in turn
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.format.index import TokenIndex
 from streaming_ext.format.shard import units_of_order
-from streaming_ext.order.order import OrderSpec, PassOrder, StreamOrders
+from streaming_ext.order.order import OrderSpec, PassOrder, Recent, StreamOrders
+from streaming_ext.order.state import Growth
 
 _AT_ONCE = 2**18  # draws that are looked through
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Growth:
-    """How a pass grew.
-
-    Attributes:
-        number: of the pass.
-        steps: for each time, the number of the generation that it stood in, and how many sequences
-            of the pass it had seen there; in the order of the generations.
-    """
-
-    number: int
-    steps: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Earlier:
-    """An older generation of a stream.
-
-    Attributes:
-        fingerprint: of its index.
-        bounds: see `PassOrder`.
-    """
-
-    fingerprint: str
-    bounds: Ints
-
-    @property
-    def size(self) -> int:
-        """Sequences in it."""
-        return int(self.bounds[-1])
 
 
 class GrownOrders:
     """The draws of one stream, in a training that went through several of its generations."""
 
     def __init__(
-        self, spec: OrderSpec, orders: StreamOrders, bounds: Ints, earlier: Sequence[Earlier]
+        self, spec: OrderSpec, orders: StreamOrders, bounds: Ints, earlier: Mapping[str, Ints]
     ) -> None:
         """Put the parts together.
 
@@ -65,12 +33,12 @@ class GrownOrders:
             spec: the order within the stream.
             orders: of the newest generation, of one stream.
             bounds: of it.
-            earlier: its older generations, the oldest first.
+            earlier: bounds of its older generations, by the fingerprints of their indexes.
         """
         self._spec, self._orders, self._bounds = spec, orders, bounds
         self._size = int(bounds[-1])
-        self.earlier = tuple(earlier)
-        self._passes: dict[Growth, _GrownPass] = {}
+        self.earlier = earlier
+        self._passes: Recent[Growth, _GrownPass] = Recent(1)
 
     def sequences(self, growth: Growth, draws: Ints) -> Ints:
         """The sequences of some draws, counted in passes of the newest generation."""
@@ -102,12 +70,10 @@ class GrownOrders:
         return growth
 
     def _pass(self, growth: Growth) -> "_GrownPass":
-        found = self._passes.get(growth)
-        if found is None:
-            older = [self.earlier[number].bounds for number, _ in growth.steps]
-            found = _GrownPass(self._spec, [*older, self._bounds], growth)
-            self._passes = {growth: found}
-        return found
+        older = [self.earlier[fingerprint] for fingerprint, _ in growth.steps]
+        return self._passes.get_or_make(
+            growth, lambda: _GrownPass(self._spec, [*older, self._bounds], growth)
+        )
 
 
 class _GrownPass:
@@ -187,10 +153,10 @@ def laid_in(
     return is_left, np.where(in_tail, of_tail, element)
 
 
-def earlier_of(indexes: Sequence[TokenIndex], length: int, *, plain: bool) -> list[Earlier]:
-    """The older generations of the one stream; none of several streams, or of rows that are packed.
+def earlier_of(indexes: Sequence[TokenIndex], length: int, *, plain: bool) -> dict[str, Ints]:
+    """The bounds of the older generations of the one stream, by the fingerprints of their indexes.
 
-    Each index counts once, and that of the newest generation not at all.
+    There are none of several streams, or of packed rows. The newest generation is left out.
 
     Args:
         indexes: of the streams.
@@ -198,19 +164,12 @@ def earlier_of(indexes: Sequence[TokenIndex], length: int, *, plain: bool) -> li
         plain: whether sequences are cut out of the stream, and none is left out.
     """
     if len(indexes) > 1 or not plain or indexes[0].manifest is None:
-        return []
+        return {}
     index, manifest = indexes[0], indexes[0].manifest
-    # An extension may leave a split as it was: then the generation before is no older one of it.
-    shards = {
-        summary.index.xxh128: summary.shards
+    # An extension may leave a split as it was: then both generations have one index.
+    return {
+        summary.index.xxh128: units_of_order(index.token_starts[: summary.shards + 1], length)
         for each in manifest.generations
         for split, summary in each.splits.items()
         if split == index.split and summary.index.xxh128 != index.index_hash
     }
-    return [
-        Earlier(
-            fingerprint=fingerprint,
-            bounds=units_of_order(index.token_starts[: count + 1], length),
-        )
-        for fingerprint, count in shards.items()
-    ]

@@ -1,17 +1,17 @@
 """How an epoch is dealt out to several streams: in fixed amounts, or in changing proportions."""
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from math import lcm
 from typing import Any, Final
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.order.mixture import WINDOW_ROWS, Mixture, dealt
-from streaming_ext.order.order import OrderSpec
+from streaming_ext.order.order import OrderSpec, Recent
 from streaming_ext.order.schedule import Schedule
+from streaming_ext.order.state import Cursor
 
 METHODS: Final = ("random", "stratified", "per_stream", "device_per_stream")
 AT_LIMITS: Final = ("error", "renormalize")
@@ -92,45 +92,48 @@ class Mixing:
         """
         count = len(self.proportions)
         wanted, given = [0] * count, [0] * count  # the first in parts of `_ONE`
-        weights = _Weights(self.proportions)
         spans: list[tuple[int, ...]] = []
-        at = 0
+        row = 0
         for size, middle in self._even_spans(tokens, rows, row_tokens):
-            stop = at + size
-            while at < stop:
+            weights = [proportion.at(middle) for proportion in self.proportions]
+            stop = row + size
+            while row < stop:
                 left = [
                     None if limit is None else limit - own
                     for limit, own in zip(room, given, strict=True)
                 ]
-                proportions = self._proportions(
-                    weights.at(middle), left, here=tokens + at * row_tokens
-                )
-                whole = _deal(stop - at, proportions, wanted, given)
-                span = dealt(whole, _fitting(whole, left))
-                wanted = [
-                    a + sum(span) * proportion
-                    for a, proportion in zip(wanted, proportions, strict=True)
-                ]
+                parts = self._parts(weights, left, tokens=tokens + row * row_tokens)
+                span = _deal(stop - row, parts, wanted, given)
+                span = dealt(span, _fitting(span, left))
+                wanted = [a + sum(span) * part for a, part in zip(wanted, parts, strict=True)]
                 given = [a + b for a, b in zip(given, span, strict=True)]
                 spans.append(span)
-                at += sum(span)
+                row += sum(span)
         return spans
 
-    def _proportions(
-        self, weights: list[int], left: Sequence[int | None], *, here: int
+    def _parts(
+        self, weights: Sequence[Fraction], left: Sequence[int | None], *, tokens: int
     ) -> list[int]:
-        """Proportions by weight, in parts of `_ONE`, of the streams that have rows left."""
-        over = [
-            number
-            for number, rows in enumerate(left)
-            if rows is not None and rows <= 0 and weights[number]
-        ]
-        for number in over:
-            weights[number] = 0
-        if over and (self.at_limit == "error" or not any(weights)):
-            raise self._used_up(over, here)
-        total = sum(weights)
-        return [max(1, weight * _ONE // total) if weight else 0 for weight in weights]
+        """The proportions, in parts of `_ONE`, of the streams that have rows left.
+
+        Raises:
+            UsageError: a stream of some weight has none, and the others do not take over.
+        """
+        over = [n for n, rows in enumerate(left) if rows is not None and rows <= 0 and weights[n]]
+        kept = [Fraction(0) if n in over else weight for n, weight in enumerate(weights)]
+        if over and (self.at_limit == "error" or not any(kept)):
+            raise UsageError(
+                f"At token {tokens:,} of training, stream {', '.join(map(str, over))} has reached "
+                "`max_repeats`"
+                + (
+                    ". Lower epoch_size or its proportion, raise max_repeats, or let the others "
+                    "take over: at_max_repeats='renormalize'."
+                    if self.at_limit == "error"
+                    else ", and no other is left. Lower epoch_size, or raise max_repeats."
+                )
+            )
+        total = sum(kept)
+        return [max(1, int(weight * _ONE / total)) if weight else 0 for weight in kept]
 
     def _even_spans(self, tokens: int, rows: int, row_tokens: int) -> Iterator[tuple[int, int]]:
         """Runs of rows of one mixture: how many rows, and the token whose proportions they have."""
@@ -148,40 +151,6 @@ class Mixing:
             else:
                 yield size, start
             begin = stop
-
-    def _used_up(self, streams: Sequence[int], tokens: int) -> UsageError:
-        names = ", ".join(map(str, streams))
-        return UsageError(
-            f"At token {tokens:,} of training, stream {names} has reached `max_repeats`"
-            + (
-                ". Lower epoch_size or its proportion, raise max_repeats, or let the others take "
-                "over: at_max_repeats='renormalize'."
-                if self.at_limit == "error"
-                else ", and no other is left. Lower epoch_size, or raise max_repeats."
-            )
-        )
-
-
-class _Weights:
-    """Proportions as whole numbers over one denominator: a hundred fractions take milliseconds."""
-
-    def __init__(self, proportions: Sequence[Schedule]) -> None:
-        self._proportions = proportions
-        points = {point.start for proportion in proportions for point in proportion.points}
-        self._points = sorted(points)
-        # By the number of the stretch between two points: at 0 tokens, and growth a token.
-        self._lines: dict[int, list[tuple[int, int]]] = {}
-
-    def at(self, tokens: int) -> list[int]:
-        """The weight of each stream at a number of tokens."""
-        stretch = bisect_right(self._points, tokens)
-        lines = self._lines.get(stretch)
-        if lines is None:
-            told = [proportion.line(tokens) for proportion in self._proportions]
-            whole = lcm(*(part.denominator for line in told for part in line))
-            lines = [(int(first * whole), int(growth * whole)) for first, growth in told]
-            self._lines[stretch] = lines
-        return [first + growth * tokens for first, growth in lines]
 
 
 def _deal(
@@ -211,32 +180,23 @@ def _deal(
 
 
 def _fitting(span: tuple[int, ...], room: Sequence[int | None]) -> int:
-    """How many rows of a span can be dealt out until a stream has no room: all, or one at least."""
+    """How many rows of a span can be dealt out until a stream has no room."""
 
-    def fits(rows: int) -> bool:
-        counts = dealt(span, rows)
-        return all(
-            limit is None or count <= limit for count, limit in zip(counts, room, strict=True)
-        )
+    def overflows(rows: int) -> bool:
+        counts = zip(dealt(span, rows), room, strict=True)
+        return any(limit is not None and count > limit for count, limit in counts)
 
-    size = sum(span)
-    if fits(size):
-        return size
-    low, high = 0, size  # low rows fit, high do not
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return bisect_left(range(1, sum(span) + 1), True, key=overflows)
 
 
 class Dealing:
-    """The mixture of each epoch: the same one for all, or one of where the epoch begins.
+    """The mixture of each epoch: the same for all epochs, or one that depends on where each begins.
 
     Attributes:
-        row: positions in a row that all draw from one stream.
+        row: consecutive positions that draw from one stream.
         epoch_size: positions of an epoch.
         choose: sequences of each stream an epoch; with `mixing` only their sum counts.
-        mixing: proportions of the streams, where they change or have limits.
+        mixing: proportions of the streams, if they change or have limits.
     """
 
     def __init__(
@@ -252,93 +212,65 @@ class Dealing:
         mixing: Mixing | None,
         length: int,
     ) -> None:
-        """Deal out the rows, where every epoch has the same.
+        """Deal out the rows, if every epoch has the same.
 
         Args:
             spec: the order within each stream.
             sizes: sequences of each stream, (streams,).
             choose: sequences of each stream an epoch, (streams,).
-            method: how several streams proportion a step, one of `METHODS`.
+            method: how a step mixes streams, one of `METHODS`.
             step: positions a step, over all ranks.
-            ranks: that proportion a step.
+            ranks: number of data-parallel ranks.
             drop_last: leave out of each stream what makes no whole row; or fill that up.
-            mixing: proportions of the streams, where they change or have limits.
+            mixing: proportions of the streams, if they change or have limits.
             length: tokens a position.
 
         Raises:
             UsageError: a stream gives less than one row an epoch.
         """
         self.mixing = mixing
-        self._sizes, self._length = sizes, length
-        self._seed, self._shuffle = spec.seed, spec.shuffle
+        self._sizes, self._length, self._spec = sizes, length, spec
         self._same: Mixture | None = None
-        self._mixtures: dict[tuple[int, tuple[int, ...]], Mixture] = {}
-        self.row = 1
-        if len(sizes) > 1:
-            # An epoch is dealt out in rows of consecutive positions, each of one stream.
-            rows = {"per_stream": step, "stratified": 1, "device_per_stream": step // ranks}
-            self.row = rows.get(method, spec.canonical_nodes)
-            window = step if method == "stratified" else WINDOW_ROWS
-            choose = self._whole_rows(choose, method, window, drop_last=drop_last)
-        self.epoch_size = sum(self._same.rows) * self.row if self._same else sum(choose)
-        self.choose = tuple(choose)
+        self._mixtures: Recent[Cursor, Mixture] = Recent(3)
+        rows = {"per_stream": step, "stratified": 1, "device_per_stream": step // ranks}
+        self.row = rows.get(method, spec.canonical_nodes) if len(sizes) > 1 else 1
+        self.choose, self.epoch_size = tuple(choose), sum(choose) // self.row * self.row
+        if mixing is None and len(sizes) > 1:
+            fill = 0 if drop_last else self.row - 1
+            counts = tuple((count + fill) // self.row for count in choose)
+            if 0 in counts:
+                raise UsageError(
+                    f"A stream gives {min(choose)} sequences an epoch, less than the {self.row} "
+                    f"that batching_method={method!r} takes at once. Raise its proportion or "
+                    "epoch_size, or lower batch_size or num_canonical_nodes."
+                )
+            self._same = self._mixture([counts], step if method == "stratified" else WINDOW_ROWS)
+            self.epoch_size = sum(counts) * self.row
+            if drop_last:
+                self.choose = tuple(count * self.row for count in counts)
 
-    def _whole_rows(
-        self, choose: Sequence[int], method: str, window: int, *, drop_last: bool
-    ) -> list[int]:
-        """What each stream gives an epoch; where that is fixed, deal out its rows.
-
-        These are whole ones; without `drop_last` the last one of each stream is filled up.
-        """
-        if self.mixing is not None:
-            return [sum(choose) // self.row * self.row]
-        fill = 0 if drop_last else self.row - 1
-        rows = tuple((count + fill) // self.row for count in choose)
-        if 0 in rows:
-            least, instead = {
-                "per_stream": (f"one global batch of {self.row}", "lower batch_size"),
-                "device_per_stream": (f"one batch of a rank, {self.row}", "lower batch_size"),
-                "stratified": ("one", "raise epoch_size"),
-            }.get(
-                method,
-                (f"one for each of the {self.row} canonical nodes", "lower num_canonical_nodes"),
-            )
-            raise UsageError(
-                f"A stream gives {min(choose)} sequences an epoch, less than {least}. Raise "
-                f"its proportion, or {instead}."
-            )
-        self._same = Mixture(
-            rows, canonical_nodes=self.row, seed=self._seed, shuffle=self._shuffle, window=window
-        )
-        return [count * self.row for count in rows] if drop_last else list(choose)
-
-    def chosen(self, tokens: int, before: tuple[int, ...]) -> tuple[int, ...]:
-        """Sequences of each stream in the epoch that begins there; see `mixture`."""
-        mixture = None if self.mixing is None else self.mixture(tokens, before)
+    def chosen(self, cursor: Cursor) -> tuple[int, ...]:
+        """Sequences of each stream in the cursor's epoch."""
+        mixture = None if self.mixing is None else self.mixture(cursor)
         return self.choose if mixture is None else tuple(rows * self.row for rows in mixture.rows)
 
-    def mixture(self, tokens: int, before: tuple[int, ...]) -> Mixture | None:
-        """How an epoch is dealt out to several streams; None where there is one.
-
-        Args:
-            tokens: of training before the epoch.
-            before: draws of each stream before it.
-        """
-        if self.mixing is None:
+    def mixture(self, cursor: Cursor) -> Mixture | None:
+        """How the cursor's epoch is dealt out to several streams; None of one stream."""
+        mixing = self.mixing
+        if mixing is None:
             return self._same
-        found = self._mixtures.get((tokens, before))
-        if found is None:
-            room = self.mixing.room(self._sizes, before, row=self.row)
-            spans = self.mixing.spans(
-                tokens=tokens,
+
+        def make() -> Mixture:
+            spans = mixing.spans(
+                tokens=cursor.tokens,
                 rows=self.epoch_size // self.row,
                 row_tokens=self.row * self._length,
-                room=room,
+                room=mixing.room(self._sizes, cursor.before, row=self.row),
             )
-            found = Mixture(
-                *spans, canonical_nodes=self.row, seed=self._seed, shuffle=self._shuffle
-            )
-            for old in list(self._mixtures.copy())[:-2]:  # another thread may look ahead meanwhile
-                self._mixtures.pop(old, None)
-            self._mixtures[tokens, before] = found
-        return found
+            return self._mixture(spans, WINDOW_ROWS)
+
+        return self._mixtures.get_or_make(replace(cursor, position=0, grown=None, past=None), make)
+
+    def _mixture(self, spans: Sequence[tuple[int, ...]], window: int) -> Mixture:
+        seed, shuffle = self._spec.seed, self._spec.shuffle
+        return Mixture(*spans, canonical_nodes=self.row, seed=seed, shuffle=shuffle, window=window)

@@ -5,13 +5,14 @@ draws of a stream rise with the position, and no sequence comes twice before all
 proportions change during the epoch, rows are dealt out in spans, each with its own proportions.
 """
 
+from bisect import bisect_right
 from itertools import accumulate
 from typing import Final
 
 import numpy as np
 
-from streaming_ext.base.arrays import Ints
-from streaming_ext.order.order import key_of, permutation
+from streaming_ext.base.arrays import Ints, ranges
+from streaming_ext.order.order import Recent, key_of, permutation
 
 WINDOW_ROWS: Final = 100  # proportions given in per cent are exact in every window
 
@@ -48,7 +49,7 @@ class Mixture:
         self._first_windows = np.concatenate([[0], np.cumsum(windows)])
         zero = (0,) * len(self.rows)
         self._before = list(accumulate(spans, _added, initial=zero))
-        self._windows: dict[tuple[int, int], tuple[Ints, Ints]] = {}
+        self._windows: Recent[tuple[int, int], tuple[Ints, Ints]] = Recent(1024)
 
     def counts(self, row: int) -> tuple[int, ...]:
         """How many of the first `row` rows of an epoch belong to each stream.
@@ -73,12 +74,7 @@ class Mixture:
             streams and draws, each of shape (n,).
         """
         row, node = np.divmod(positions, self.canonical_nodes)
-        if len(self._spans) == 1:
-            windows = row // self._window_rows
-        else:
-            span = np.searchsorted(self._first_rows, row, side="right") - 1
-            inside = row - self._first_rows[span]
-            windows = self._first_windows[span] + inside // self._window_rows
+        windows = self._windows_of(row)
         streams, rows = np.empty_like(positions), np.empty_like(positions)
         for window in np.unique(windows).tolist():
             chosen = np.flatnonzero(windows == window)
@@ -97,16 +93,17 @@ class Mixture:
             draw: counted from the beginning of the epoch.
         """
         wanted, node = divmod(draw, self.canonical_nodes)
-        low, high = 0, int(self._first_windows[-1])
-        while high - low > 1:  # the last window with no more than `wanted` rows before it
-            middle = (low + high) // 2
-            if self.counts(self._rows_of(middle).start)[stream] <= wanted:
-                low = middle
-            else:
-                high = middle
-        streams, rows = self._window(epoch, low)
+        # The last window with no more than `wanted` rows before it.
+        windows = range(int(self._first_windows[-1]))
+        window = (
+            bisect_right(
+                windows, wanted, key=lambda each: self.counts(self._rows_of(each).start)[stream]
+            )
+            - 1
+        )
+        streams, rows = self._window(epoch, window)
         inside = int(np.flatnonzero((streams == stream) & (rows == wanted))[0])
-        return (self._rows_of(low).start + inside) * self.canonical_nodes + node
+        return (self._rows_of(window).start + inside) * self.canonical_nodes + node
 
     def seen(self, epoch: int, positions: int) -> tuple[int, ...]:
         """Draws of each stream after the first `positions` positions, to the last one."""
@@ -137,10 +134,15 @@ class Mixture:
     def _first_row(self, span: int) -> int:
         return int(self._first_rows[span])
 
+    def _windows_of(self, rows: Ints) -> Ints:
+        """The window of each row: (rows,)."""
+        span = np.searchsorted(self._first_rows, rows, side="right") - 1
+        inside = rows - self._first_rows[span]
+        windows: Ints = self._first_windows[span] + inside // self._window_rows
+        return windows
+
     def _window_of(self, row: int) -> int:
-        span = self._span_of(row)
-        inside = row - self._first_row(span)
-        return int(self._first_windows[span]) + inside // self._window_rows
+        return int(self._windows_of(np.array(row)))
 
     def _rows_of(self, window: int) -> range:
         """The rows of a window, none of which is in two spans."""
@@ -151,23 +153,18 @@ class Mixture:
 
     def _window(self, epoch: int, window: int) -> tuple[Ints, Ints]:
         """Stream and row within the stream for each row of a window: (rows,) each."""
-        found = self._windows.get((epoch, window))
-        if found is not None:
-            return found
+        return self._windows.get_or_make((epoch, window), lambda: self._make(epoch, window))
+
+    def _make(self, epoch: int, window: int) -> tuple[Ints, Ints]:
         own = self._rows_of(window)
         before, after = self.counts(own.start), self.counts(own.stop)
         each = np.array(after) - np.array(before)
         streams = np.repeat(np.arange(len(each)), each)
         if self._shuffle:
             streams = streams[permutation(len(streams), key_of(self._seed, 2, epoch, window))]
-        # By stream, and those of one in their order: each stream's rows go up with the position.
-        by_stream = np.argsort(streams, kind="stable")
+        # By stream, and those of one in their order: each stream's rows rise with the position.
         rows = np.empty_like(streams)
-        firsts = np.cumsum(each) - each
-        rows[by_stream] = np.repeat(np.array(before) - firsts, each) + np.arange(len(streams))
-        for old in list(self._windows.copy())[:-1024]:  # another thread may look ahead meanwhile
-            self._windows.pop(old, None)
-        self._windows[epoch, window] = (streams, rows)
+        rows[np.argsort(streams, kind="stable")] = ranges(np.array(before), each)
         return streams, rows
 
 

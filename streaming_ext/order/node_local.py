@@ -20,10 +20,11 @@ from streaming_ext.format.manifest import NodeShare
 from streaming_ext.format.reading import manifest_of
 from streaming_ext.format.schema import content_hash
 from streaming_ext.format.spec import DatasetSpec
-from streaming_ext.order.epoch_plan import Cursor, EpochPlan
+from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.order import OrderSpec
 from streaming_ext.order.ranks import DataRank, RankPosition
 from streaming_ext.order.schedule import Schedule
+from streaming_ext.order.state import Cursor
 from streaming_ext.order.steps import StepSizes
 
 
@@ -98,7 +99,7 @@ class NodePlan(EpochPlan):
             left_out=left_out,
         )
         self.sizes = (sum(self._partitions),)
-        self._own = int(bounds[0][-1])
+        self._own = int(self._orders.sizes[0])
         self.filled = min(self._own, self.epoch_size)
 
     def tokens_of(self, positions: int) -> int:

@@ -11,7 +11,7 @@ one version to the next, and an order must outlive them.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ import numpy.typing as npt
 from streaming_ext.base.arrays import Ints
 
 Keys = npt.NDArray[np.uint64]
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 _ROUNDS: Final = 6
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -135,6 +137,25 @@ def _feistel(positions: Ints, base: Ints, keys: Keys) -> Ints:
     return result
 
 
+class Recent(dict[Key, Value]):
+    """The values that were made last. Several threads may use it: each operation is atomic."""
+
+    def __init__(self, most: int) -> None:
+        """Keep at most this many."""
+        super().__init__()
+        self._most = most
+
+    def get_or_make(self, key: Key, make: Callable[[], Value]) -> Value:
+        """The value of a key, made if it is not kept."""
+        found = self.get(key)
+        if found is None:
+            found = make()
+            for old in list(self.copy())[: max(0, len(self) + 1 - self._most)]:
+                self.pop(old, None)
+            self[key] = found
+        return found
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OrderSpec:
     """What decides an order, besides the data.
@@ -195,13 +216,8 @@ class PassOrder:
 
     def sequences(self, draws: Ints) -> Ints:
         """The sequences of some draws of this pass, as their numbers in the order on disk."""
-        node = draws % self.spec.canonical_nodes
-        first, length = self.node_first[node], self.node_length[node]
-        depth = _depth(self.spec, draws, key=self.key, node=node, first=first, length=length)
-        position = self.node_start[node] + depth
-        group = np.searchsorted(self.starts, position, side="right") - 1
-        result: Ints = self.firsts[group] + position - self.starts[group]
-        return result
+        joined = JoinedPasses(self.spec, np.zeros(1, np.int64), [self])
+        return joined.sequences(np.zeros_like(draws), draws)
 
     def draws_of(self, sequences: Ints) -> Ints:
         """The draws of this pass that are some sequences: `sequences` backwards."""
@@ -219,37 +235,6 @@ class PassOrder:
         return result
 
 
-def _depth(
-    spec: OrderSpec, draws: Ints, *, key: Keys, node: Ints, first: Ints, length: Ints
-) -> Ints:
-    """How deep in its canonical node each draw is, with windows permuted: (n,), as all arrays.
-
-    Args:
-        spec: what decides the order.
-        draws: in canonical nodes `canonical node`.
-        key: of seed, stream and pass, for windows.
-        first, length: first draw and number of draws of the canonical node in its pass.
-    """
-    depth = (draws - first) // spec.canonical_nodes
-    if spec.shuffle:
-        window = depth // spec.window
-        begin = window * spec.window
-        sizes = np.minimum(spec.window, length - begin)
-        depth = begin + permute(depth - begin, sizes, with_words(key, node, window))
-    return depth
-
-
-def kept_bounds(bounds: Ints, left_out: Ints) -> Ints:
-    """The bounds of groups when some sequences are left out: (groups + 1,).
-
-    Args:
-        bounds: see `PassOrder`.
-        left_out: sequences by their numbers on disk, sorted.
-    """
-    result: Ints = bounds - np.searchsorted(left_out, bounds)
-    return result
-
-
 class StreamOrders:
     """All passes over some streams: draw d of a stream is in its pass d // size."""
 
@@ -261,13 +246,18 @@ class StreamOrders:
         Args:
             spec: what decides the order.
             bounds: see `PassOrder`, one a stream.
-            left_out: sequences that are not in `bounds`, see `kept_bounds`, one a stream.
+            left_out: sequences that no pass holds, sorted, one array a stream.
         """
-        self._spec, self._bounds = spec, bounds
+        self._spec = spec
         self._left_out = left_out or [np.empty(0, np.int64) for _ in bounds]
-        self.sizes: Ints = np.array([own[-1] for own in bounds], np.int64)
-        self._passes: dict[tuple[int, int], PassOrder] = {}
-        self._joined: _JoinedPasses | None = None
+        # Of the sequences that are kept, numbered without those that are left out.
+        self._bounds: list[Ints] = [
+            own - np.searchsorted(out, own) for own, out in zip(bounds, self._left_out, strict=True)
+        ]
+        self.sizes: Ints = np.array([own[-1] for own in self._bounds], np.int64)
+        # An epoch's end needs two passes of each stream.
+        self._passes: Recent[tuple[int, int], PassOrder] = Recent(3 * len(bounds))
+        self._joined: JoinedPasses | None = None
         # Of all streams end to end; in between, room for what is looked up in each.
         self._room: Ints = np.concatenate([[0], np.cumsum(self.sizes + 1)])[:-1]
         # How many are kept before each that is left out: sequences 2 and 3 of five are out,
@@ -292,7 +282,7 @@ class StreamOrders:
             orders = [
                 self.at_pass(int(c % len(self.sizes)), int(c // len(self.sizes))) for c in wanted
             ]
-            passes = self._joined = _JoinedPasses(self._spec, wanted, orders)
+            passes = self._joined = JoinedPasses(self._spec, wanted, orders)
             at = np.searchsorted(wanted, codes)
         found = passes.sequences(at, draws)
         if self._kept_before.size:
@@ -319,18 +309,15 @@ class StreamOrders:
 
     def at_pass(self, stream: int, number: int) -> PassOrder:
         """One pass over a stream."""
-        # Another thread may look ahead meanwhile: every step here stands alone.
-        found = self._passes.get((stream, number))
-        if found is None:
-            bounds = self._bounds[stream]
-            found = PassOrder(self._spec, bounds=bounds, stream=stream, number=number)
-            for old in sorted(key for key in self._passes.copy() if key[0] == stream)[:-2]:
-                self._passes.pop(old, None)  # an epoch's end needs two of each stream
-            self._passes[stream, number] = found
-        return found
+        return self._passes.get_or_make(
+            (stream, number),
+            lambda: PassOrder(
+                self._spec, bounds=self._bounds[stream], stream=stream, number=number
+            ),
+        )
 
 
-class _JoinedPasses:
+class JoinedPasses:
     """Some passes of some streams, their arrays end to end: a hundred cost as much as two."""
 
     def __init__(self, spec: OrderSpec, codes: Ints, passes: Sequence[PassOrder]) -> None:
@@ -355,9 +342,16 @@ class _JoinedPasses:
 
     def sequences(self, at: Ints, draws: Ints) -> Ints:
         """The sequences of some draws, each of the pass of a number here."""
-        node = draws % self._spec.canonical_nodes
+        spec = self._spec
+        node = draws % spec.canonical_nodes
         first, length = self._node_first[at, node], self._node_length[at, node]
-        depth = _depth(self._spec, draws, key=self._keys[at], node=node, first=first, length=length)
+        depth = (draws - first) // spec.canonical_nodes  # in the canonical node
+        if spec.shuffle:
+            window = depth // spec.window
+            begin = window * spec.window
+            sizes = np.minimum(spec.window, length - begin)
+            keys = with_words(self._keys[at], node, window)
+            depth = begin + permute(depth - begin, sizes, keys)
         position = self._node_start[at, node] + depth
         group = np.searchsorted(self._starts, position, side="right") - 1
         result: Ints = self._firsts[group] + position - self._starts[group]

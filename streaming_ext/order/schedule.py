@@ -135,15 +135,6 @@ class Schedule:
         length = self.points[number + 1].start - point.start
         return point.value + (point.end - point.value) * Fraction(tokens - point.start, length)
 
-    def line(self, tokens: int) -> tuple[Fraction, Fraction]:
-        """The straight line that the value is on there: at 0 tokens, and how it grows a token."""
-        number = self._number(tokens)
-        point = self.points[number]
-        if point.value == point.end:
-            return point.value, Fraction(0)
-        growth = (point.end - point.value) / (self.points[number + 1].start - point.start)
-        return point.value - growth * point.start, growth
-
     def in_ramp(self, tokens: int) -> bool:
         """Whether the value is changing there."""
         point = self.points[self._number(tokens)]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
@@ -9,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.base.plain_faults import plain_faults
 from streaming_ext.format.schema import FormatVersion, content_hash, refuse_newer
-from streaming_ext.order.schedule import Schedule
+from streaming_ext.order.steps import StepSizes
 
 VERSION: Final = 1
 CHECKSUM: Final = "checksum"
@@ -53,7 +54,7 @@ class StreamState(_Saved):
     missed: Count = 0
 
 
-class SavedGrowth(_Saved):
+class Growth(_Saved):
     """Of a dataset that was extended during a pass.
 
     Attributes:
@@ -66,12 +67,45 @@ class SavedGrowth(_Saved):
     steps: tuple[tuple[str, Count], ...]
 
 
-class SavedSizes(_Saved):
-    """The sizes of an epoch's first steps, where those of today are others; see `PastSizes`."""
+class PastSizes(_Saved):
+    """The sizes of an epoch's first steps, if they were changed during the epoch.
+
+    Attributes:
+        global_batch, sequence_length: see `StepSizes`.
+        until: the position behind these steps.
+    """
 
     global_batch: str
     sequence_length: str
     until: Count
+
+    @property
+    def sizes(self) -> StepSizes:
+        """Of these steps."""
+        return StepSizes.named(self.model_dump())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cursor:
+    """A position between two steps.
+
+    Attributes:
+        epoch: number of the epoch, from 0.
+        position: positions of the epoch before it.
+        before: draws of each stream before this epoch.
+        missed: those of them that never came: passes before an extension were shorter.
+        tokens: of training before this epoch, of all streams it ever had.
+        grown: of a dataset that was extended during this pass.
+        past: of an epoch in which the sizes of steps were changed.
+    """
+
+    epoch: int
+    position: int
+    before: tuple[int, ...]
+    missed: tuple[int, ...]
+    tokens: int = 0
+    grown: Growth | None = None
+    past: PastSizes | None = None
 
 
 class LoaderState(BaseModel):
@@ -96,8 +130,8 @@ class LoaderState(BaseModel):
     order: dict[str, Any]
     streams: Annotated[tuple[StreamState, ...], Field(min_length=1)]
     tokens_before: Count | None = None
-    grown: SavedGrowth | None = None
-    past: SavedSizes | None = None
+    grown: Growth | None = None
+    past: PastSizes | None = None
 
     def to_dict(self, counts: Mapping[str, Any] = {}) -> dict[str, Any]:
         """As plain values for JSON, torch.save and the like; what is not needed is not named.
@@ -150,9 +184,14 @@ class LoaderState(BaseModel):
         return sum(stream.before for stream in self.streams) * length
 
     @property
+    def sizes(self) -> StepSizes:
+        """Of its steps."""
+        return StepSizes.named(self.order)
+
+    @property
     def longest(self) -> int:
         """Tokens of its sequences, of the longest where their length changes."""
-        return Schedule.of_integers(self.order["sequence_length"], name="sequence_length").largest
+        return self.sizes.longest
 
     @property
     def numbering(self) -> tuple[Any, ...]:

@@ -13,8 +13,10 @@ nodes, and that the rows of a step, a node reads its own canonical nodes and no 
     step 2 holds rows 4 to 7 as they are; rows 8 and 9 make no step
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -141,16 +143,6 @@ class Phase:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Visit:
-    """A sequence in an epoch: its number on disk, its length, the step, and the rank."""
-
-    step: int
-    rank: int
-    sequence: int
-    length: int
-
-
 @dataclass(frozen=True, slots=True)
 class StepSizes:
     """How many sequences of what length a step holds, by the tokens behind its beginning.
@@ -165,22 +157,36 @@ class StepSizes:
 
     def __post_init__(self) -> None:
         longest = self.longest
-        at: int | None = 0
-        while at is not None:
-            batch, length = self.at(at)
+        for start, batch, length in self.entries():
             if longest % length:
                 raise UsageError(
-                    f"`sequence_length` is {length} from token {at:,} on, which does not divide "
+                    f"`sequence_length` is {length} from token {start:,} on, which does not divide "
                     f"the longest, {longest}. Choose lengths that do: no token is then lost or "
                     "comes twice where the length changes."
                 )
             if batch % (longest // length):
                 raise UsageError(
-                    f"`global_batch` is {batch} from token {at:,} on, at `sequence_length` "
+                    f"`global_batch` is {batch} from token {start:,} on, at `sequence_length` "
                     f"{length}: it must be a multiple of {longest // length}, so that a step "
                     f"holds whole rows of {longest} tokens."
                 )
-            at = self.next_change(at)
+
+    @classmethod
+    def named(cls, order: Mapping[str, Any]) -> "StepSizes":
+        """The sizes that a state names.
+
+        Raises:
+            UsageError: they are no schedules, or do not fit together.
+        """
+        names = ("global_batch", "sequence_length")
+        return cls(*(Schedule.of_integers(order[name], name=name) for name in names))
+
+    def entries(self) -> Iterator[tuple[int, int, int]]:
+        """Where steps of each size begin, in tokens; sequences of a step, and their length."""
+        start: int | None = 0
+        while start is not None:
+            yield start, *self.at(start)
+            start = self.next_change(start)
 
     @property
     def longest(self) -> int:
@@ -207,12 +213,12 @@ class StepSizes:
         Raises:
             UsageError: naming the step.
         """
-        for point in self.global_batch.points:
-            if int(point.value) % num_ranks:
+        for start, batch, _ in self.entries():
+            if batch % num_ranks:
                 raise UsageError(
-                    f"`global_batch` is {int(point.value)} from token {point.start:,} on, which "
-                    f"{num_ranks} data-parallel ranks do not divide. Choose a multiple of "
-                    f"{num_ranks}, or another number of ranks."
+                    f"`global_batch` is {batch} from token {start:,} on, which {num_ranks} "
+                    f"data-parallel ranks do not divide. Choose a multiple of {num_ranks}, or "
+                    "another number of ranks."
                 )
 
     def require_epoch(self, positions: int) -> None:
@@ -224,17 +230,14 @@ class StepSizes:
         Raises:
             UsageError: naming the step.
         """
-        at: int | None = 0
-        while at is not None:
-            batch, length = self.at(at)
+        for start, batch, length in self.entries():
             rows = batch * length // self.longest
             if rows > positions:
                 raise UsageError(
-                    f"`global_batch` is {batch} from token {at:,} on, at `sequence_length` "
+                    f"`global_batch` is {batch} from token {start:,} on, at `sequence_length` "
                     f"{length}: a step takes {rows} sequences of {self.longest} tokens, and an "
                     f"epoch has {positions}. Lower global_batch, or raise epoch_size."
                 )
-            at = self.next_change(at)
 
     def then(self, tokens: int, other: "StepSizes") -> "StepSizes":
         """These sizes before a number of tokens, and others from there on."""
@@ -290,16 +293,3 @@ class StepSizes:
             phases.append(phase.of_all_ranks if batch % rank.size else phase)
             step, position = phase.stop, phase.end
         return phases
-
-
-@dataclass(frozen=True, slots=True)
-class PastSizes:
-    """The sizes of an epoch's first steps, where those of today are others.
-
-    Attributes:
-        sizes: of these steps.
-        until: the position behind them.
-    """
-
-    sizes: StepSizes
-    until: int

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from streaming_ext.base.arrays import Ints, ranges
 from streaming_ext.base.errors import UsageError
+from streaming_ext.order.ranks import RankPosition
 
 LAYOUTS: Final = ("balanced", "contiguous", "documents")
 _PER_TOKEN: Final = ("tokens", "targets", "position_ids", "document_ids", "domain_ids")
@@ -29,44 +30,17 @@ _PER_TOKEN: Final = ("tokens", "targets", "position_ids", "document_ids", "domai
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContextSlice:
-    """The offset of this process among those that share each row.
+    """The part of each row that this process reads.
 
     Attributes:
         rank: from 0.
-        size: how many there are.
-        lengths: tokens of whole rows, all that come.
+        size: ranks that read the same rows.
         layout: one of `LAYOUTS`.
-        multiple: of tokens that each document takes in its row, None where rows are not packed.
     """
 
     rank: int
     size: int
-    lengths: Sequence[int]
     layout: str
-    multiple: int | None
-
-    def __post_init__(self) -> None:
-        if self.layout not in LAYOUTS:
-            raise UsageError(
-                f"`cp_layout` must be one of {', '.join(map(repr, LAYOUTS))}, got {self.layout!r}."
-            )
-        if self.size < 1 or not 0 <= self.rank < self.size:
-            raise UsageError(
-                f"`cp_rank` must be in [0, {self.size}), got {self.rank}. Give cp_rank= and "
-                "cp_size= of the context-parallel group."
-            )
-        if self.by_documents and (self.multiple is None or self.multiple % self._chunks):
-            raise UsageError(
-                f"`cp_layout='documents'` cuts each document into {self._chunks} equal chunks: "
-                f"give packing='best_fit' and document_multiple={self._chunks} or a multiple of "
-                f"that; got {self.multiple}."
-            )
-        for length in self.lengths:
-            if self.size > 1 and length % self._chunks:
-                raise UsageError(
-                    f"`sequence_length` is {length}: {self.size} context-parallel ranks need a "
-                    f"multiple of {self._chunks}."
-                )
 
     @property
     def by_documents(self) -> bool:
@@ -74,7 +48,7 @@ class ContextSlice:
         return self.layout == "documents" and self.size > 1
 
     @property
-    def _chunks(self) -> int:
+    def chunks(self) -> int:
         """Pieces of a row."""
         return self.size if self.layout == "contiguous" else 2 * self.size
 
@@ -91,9 +65,9 @@ class ContextSlice:
     def _offsets(self, cu_seqlens: npt.NDArray[np.int32]) -> Ints:
         """This rank's offsets in the rows of a batch laid end to end: (tokens of this rank,)."""
         edges = cu_seqlens.astype(np.int64)
-        each = np.diff(edges) // self._chunks
+        each = np.diff(edges) // self.chunks
         # begins: (segments, 2), of the chunk of its number, and of the one as far from the end
-        begins = edges[:-1, None] + each[:, None] * [self.rank, self._chunks - 1 - self.rank]
+        begins = edges[:-1, None] + each[:, None] * [self.rank, self.chunks - 1 - self.rank]
         counts = np.repeat(each, 2)
         return ranges(begins.reshape(-1), counts)
 
@@ -101,45 +75,60 @@ class ContextSlice:
         if offsets is not None:
             return values.reshape(-1)[offsets].reshape(len(values), -1)
         # chunks: (rows, chunks of a row, tokens of a chunk)
-        chunks = values.reshape(len(values), self._chunks, -1)
+        chunks = values.reshape(len(values), self.chunks, -1)
         own = [self.rank]
         if self.layout == "balanced":
-            own.append(self._chunks - 1 - self.rank)
+            own.append(self.chunks - 1 - self.rank)
         chosen = chunks[:, own]
         return np.ascontiguousarray(chosen).reshape(len(values), -1)
 
 
 def context_slice(
-    cp_rank: int | None,
-    cp_size: int | None,
-    *,
-    lengths: Sequence[int],
-    ranks_named: bool,
-    layout: str,
-    multiple: int | None,
+    position: RankPosition, *, lengths: Sequence[int], multiple: int | None
 ) -> ContextSlice:
-    """The slice that the arguments stand for.
+    """The slice that a rank's position stands for.
 
     Args:
-        cp_rank, cp_size: given both or neither.
+        position: what the user says of ranks.
         lengths: tokens of a row, all that come.
-        told: whether the user says which ranks read the same rows.
-        layout: one of `LAYOUTS`.
-        multiple: see `ContextSlice`.
+        multiple: of tokens that each document takes in its row, None if rows are not packed.
 
     Raises:
-        UsageError: they contradict each other, or nobody says which ranks read the same.
+        UsageError: fields contradict each other, or no field says which ranks read the same rows.
     """
-    if (cp_rank is None) != (cp_size is None):
-        raise UsageError(f"cp_rank={cp_rank} and cp_size={cp_size}: give both or neither.")
-    size = 1 if cp_size is None else cp_size
-    found = ContextSlice(
-        rank=cp_rank or 0, size=size, lengths=lengths, layout=layout, multiple=multiple
-    )
-    if found.size > 1 and not ranks_named:
+    rank, size, layout = position.cp_rank, position.cp_size, position.cp_layout
+    if layout not in LAYOUTS:
+        raise UsageError(
+            f"`cp_layout` must be one of {', '.join(map(repr, LAYOUTS))}, got {layout!r}."
+        )
+    if rank is None and size is None:
+        return ContextSlice(rank=0, size=1, layout=layout)
+    if rank is None or size is None:
+        raise UsageError(f"cp_rank={rank} and cp_size={size}: give both or neither.")
+    if size < 1 or not 0 <= rank < size:
+        raise UsageError(
+            f"`cp_rank` must be in [0, {size}), got {rank}. Give cp_rank= and cp_size= of the "
+            "context-parallel group."
+        )
+    found = ContextSlice(rank=rank, size=size, layout=layout)
+    chunks = found.chunks
+    if size == 1:
+        return found
+    if found.by_documents and (multiple is None or multiple % chunks):
+        raise UsageError(
+            f"`cp_layout='documents'` cuts each document into {chunks} equal chunks: give "
+            f"packing='best_fit' and document_multiple={chunks} or a multiple of that; got "
+            f"{multiple}."
+        )
+    if wrong := [length for length in lengths if length % chunks]:
+        raise UsageError(
+            f"`sequence_length` is {wrong[0]}: {size} context-parallel ranks need a multiple of "
+            f"{chunks}."
+        )
+    if not position.named:
         raise UsageError(
             "Context-parallel ranks read the same rows: say which by dp_rank= with dp_world_size=, "
             "by device_mesh= or process_group= of the data-parallel ranks, or by "
-            f"replication={cp_size} where they are consecutive."
+            f"replication={size} where they are consecutive."
         )
     return found

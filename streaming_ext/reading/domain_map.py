@@ -1,14 +1,13 @@
-"""A map of domains: runs of tokens of one domain in a split's stream, looked up in a mapped file.
+"""A map of domains: ranges of tokens of one domain in a split's stream, in a mapped file.
 
-starts     int64 (runs,), first token of each run
-codes      int32 (runs,), number of its domain, -1 for padding
-directory  JSON: names of the domains, counts, the hash of what stands before
+starts     int64 (ranges,), first token of each range
+codes      int32 (ranges,), number of its domain, -1 for padding
+directory  JSON: names of the domains, counts, the hash of the arrays
 end        length of the directory, 8 bytes; its XXH3-128, 16 bytes
 
-The domain of each document of a split: what it is called, and where it begins.
+A domain is a folder of source files, or a value of a kept column.
 """
 
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -20,60 +19,54 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from streaming_ext.base.arrays import Ints, ranges
+from streaming_ext.base.arrays import Flags, Ints, ranges
 from streaming_ext.base.errors import UsageError
-from streaming_ext.format.layout import Split
-from streaming_ext.format.provenance import (
-    DocumentRows,
-    PlacesOfPart,
-    PlacesOfSources,
-)
-from streaming_ext.format.reading import read_listed
-from streaming_ext.format.record import PartRecord
+from streaming_ext.format.provenance import DocumentRows
 from streaming_ext.format.schema import content_hash
-from streaming_ext.format.shuffled import sources_of
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.documents import each_part, manifest_of, rows_of
+from streaming_ext.reading.documents import (
+    PartSpan,
+    manifest_of,
+    mapped_ahead,
+    origins_of,
+    part_record,
+    part_spans,
+    read_part,
+)
 from streaming_ext.reading.made_once import damaged, map_file, write_directory
 
 VERSION: Final = 1
 PADDING: Final = -1
 _COPIED: Final = 1 << 24  # bytes at a time
+_AT_ONCE: Final = 8  # parts that are read ahead of their use
 Codes = npt.NDArray[np.int32]
 
 
 def write_map(
-    file: BinaryIO, runs: Iterable[tuple[Ints, Codes]], names: list[str], *, tokens: int
+    file: BinaryIO, ranges: Iterable[tuple[Ints, Codes]], names: list[str], *, tokens: int
 ) -> None:
     """Write a map.
 
     Args:
         file: empty.
-        runs: starts and codes, in order.
-        names: of the domains by their codes, complete when all runs have come.
+        ranges: starts and codes, in order.
+        names: of the domains by their codes, complete when all ranges have come.
         tokens: of the split's stream.
     """
-    count = 0
-    whole = xxhash.xxh3_128()
+    count, digest = 0, xxhash.xxh3_128()
     with tempfile.TemporaryFile() as codes:
-        for starts, own in runs:
+        for starts, own in ranges:
             count += len(starts)
-            for data, out in ((starts.astype("<i8"), file), (own.astype("<i4"), codes)):
-                out.write(data.tobytes())
-            whole.update(starts.astype("<i8").tobytes())
+            data = starts.astype("<i8").tobytes()
+            digest.update(data)
+            file.write(data)
+            codes.write(own.astype("<i4").tobytes())
         codes.seek(0)
         while some := codes.read(_COPIED):
-            whole.update(some)
-        codes.seek(0)
-        shutil.copyfileobj(codes, file, _COPIED)
-    told = {
-        "version": VERSION,
-        "runs": count,
-        "tokens": tokens,
-        "xxh128": whole.hexdigest(),
-        "names": names,
-    }
-    write_directory(file, told)
+            digest.update(some)
+            file.write(some)
+    directory = {"version": VERSION, "ranges": count, "tokens": tokens, "names": names}
+    write_directory(file, directory | {"xxh128": digest.hexdigest()})
 
 
 class DomainMap:
@@ -98,23 +91,22 @@ class DomainMap:
             StorageError: it cannot be mapped.
         """
         self.path = path
-        data, told = map_file(path, version=VERSION)
-        runs = told["runs"]
-        if len(data) != 12 * runs or (verify and content_hash(data.data) != told["xxh128"]):
+        data, directory = map_file(path, version=VERSION)
+        count = directory["ranges"]
+        if len(data) != 12 * count or (verify and content_hash(data.data) != directory["xxh128"]):
             raise damaged(path, "its content has another hash")
-        self._starts = data[: 8 * runs].view("<i8")
-        self._codes = data[8 * runs :].view("<i4")
-        self.names = tuple(told["names"])
-        self.tokens = int(told["tokens"])
+        self._starts, self._codes = data[: 8 * count].view("<i8"), data[8 * count :].view("<i4")
+        self.names = tuple(directory["names"])
+        self.tokens = int(directory["tokens"])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process maps the file itself, which this one has verified."""
         return partial(DomainMap, verify=False), (self.path,)
 
     def look_up(self, starts: Ints, lengths: Ints) -> tuple[Ints, Codes, Ints]:
-        """The runs in some spans of the stream.
+        """The ranges in some spans of the stream.
 
-            runs of domain 0 from 0 on, of domain 1 from 10 on
+            ranges of domain 0 from 0 on, of domain 1 from 10 on
             spans [4, 8) and [8, 12): of spans 0, 1 and 1, with 4, 2 and 2 tokens of 0, 0 and 1
 
         Args:
@@ -122,18 +114,16 @@ class DomainMap:
             lengths: tokens of each: (spans,).
 
         Returns:
-            the span, the domain and the tokens of each run within a span: (runs,) each.
+            the span, the domain and the tokens of each range within a span: (ranges,) each.
         """
         first = np.searchsorted(self._starts, starts, side="right") - 1
-        behind = np.searchsorted(self._starts, starts + lengths, side="left")
-        counts = behind - first
+        counts = np.searchsorted(self._starts, starts + lengths, side="left") - first
         span = np.repeat(np.arange(len(starts)), counts)
-        run = ranges(first, counts)
-        begins = np.maximum(self._starts[run], starts[span])
+        number = ranges(first, counts)
+        begins = np.maximum(self._starts[number], starts[span])
         ends = np.append(begins[1:], 0)
-        last = np.cumsum(counts) - 1
-        ends[last] = starts + lengths
-        return span, self._codes[run], ends - begins
+        ends[np.cumsum(counts) - 1] = starts + lengths
+        return span, self._codes[number], ends - begins
 
 
 FOLDER: Final = "folder"
@@ -143,7 +133,7 @@ MOST: Final = 1 << 16  # domains; a count of each stands in the state
 
 
 def require_possible(by: str) -> None:
-    """Refuse what is no way to tell domains.
+    """Refuse what names no domains.
 
     Raises:
         UsageError: it is none.
@@ -155,8 +145,8 @@ def require_possible(by: str) -> None:
         )
 
 
-def runs_of(cache: ShardCache, by: str, names: list[str]) -> Iterator[tuple[Ints, Codes]]:
-    """Where runs of documents of one domain begin in the split's stream, and which it is.
+def ranges_of(cache: ShardCache, by: str, names: list[str]) -> Iterator[tuple[Ints, Codes]]:
+    """Where ranges of documents of one domain begin in the split's stream, and which it is.
 
     Args:
         cache: of the split.
@@ -164,10 +154,10 @@ def runs_of(cache: ShardCache, by: str, names: list[str]) -> Iterator[tuple[Ints
         names: filled with the names of domains, in the order in which they come.
 
     Raises:
-        UsageError: the dataset does not tell, or there are too many domains.
+        UsageError: the dataset does not have the column, or there are too many domains.
         CorruptDatasetError: a record or table of documents is missing or damaged.
     """
-    manifest, split = manifest_of(cache, "domain_by")
+    manifest, split = manifest_of(cache)
     column, kept = by.removeprefix(COLUMN), manifest.spec.keep_columns
     if by != FOLDER and column not in kept:
         raise UsageError(
@@ -175,15 +165,24 @@ def runs_of(cache: ShardCache, by: str, names: list[str]) -> Iterator[tuple[Ints
             f"{', '.join(kept) or 'none'}. Make it with --keep-columns {column}, or pass "
             f"domain_by={FOLDER!r}."
         )
-    sources = None
-    if manifest.shuffled is not None and by == FOLDER:
-        sources = PlacesOfSources(sources_of(read_listed(cache.source, manifest.shuffled.sources)))
 
-    def read(record: PartRecord) -> tuple[Ints, tuple[list[str], Ints]]:
-        return _labels(cache, record, split, by=by, origins=sources or PlacesOfPart(record))
+    def read(span: PartSpan) -> tuple[Ints, Ints, list[str]]:
+        """Tokens of a part's documents, the number of each one's domain, and the domains' names."""
+        if by != FOLDER:
+            words: dict[str, int] = {}
+            documents = read_part(cache, span, label=partial(_numbers_of_values, column, words))
+            return documents.lengths, documents.labels, list(words)
+        record = part_record(cache, span.part)
+        folders = [url.rpartition("/")[0] for url, _ in origins_of(cache, record).files()]
+        if len(set(folders)) == 1:  # no need to read the table of documents
+            return np.array([record.splits[split].tokens]), np.zeros(1, np.int64), folders[:1]
+        documents = read_part(cache, span)
+        return documents.lengths, documents.in_files[0], folders
 
     codes: dict[str, int] = {}
-    for begin, end, lengths, (found, numbers) in each_part(cache, manifest, read):
+    spans = part_spans(cache)
+    for span, part in zip(spans, mapped_ahead(read, spans, threads=_AT_ONCE), strict=True):
+        lengths, numbers, found = part
         for name in found:
             codes.setdefault(name, len(codes))
         if len(codes) > MOST:
@@ -193,58 +192,23 @@ def runs_of(cache: ShardCache, by: str, names: list[str]) -> Iterator[tuple[Ints
             )
         names += list(codes)[len(names) :]
         own = np.array([codes[name] for name in found], np.int32)[numbers]
-        behind = begin + np.cumsum(lengths)
-        starts = behind - lengths
-        if behind[-1] < end:
-            own, starts = np.append(own, np.int32(PADDING)), np.append(starts, behind[-1])
+        ends = span.begin + np.cumsum(lengths)
+        starts = ends - lengths
+        if ends[-1] < span.end:
+            own, starts = np.append(own, np.int32(PADDING)), np.append(starts, ends[-1])
         changes = np.flatnonzero(np.diff(own, prepend=own[:1] + 1))
         yield starts[changes], own[changes]
 
 
-def _labels(
-    cache: ShardCache,
-    record: PartRecord,
-    split: Split,
-    *,
-    by: str,
-    origins: PlacesOfPart | PlacesOfSources,
-) -> tuple[Ints, tuple[list[str], Ints]]:
-    """Tokens of a part's documents, the names of their domains, and which of these each has."""
-    folders: list[str] = []
-    if by == FOLDER:
-        folders = [url.rpartition("/")[0] for url, _ in origins.files()]
-        if len(set(folders)) == 1:  # no need to look at documents
-            tokens = np.array([record.splits[split].tokens])
-            return tokens, (folders[:1], np.zeros(1, np.int64))
-    names: dict[str, int] = {}
-    numbers: list[Ints] = [np.empty(0, np.int64)]
-    lengths: list[Ints] = [np.empty(0, np.int64)]
-    for documents in rows_of(cache, record):
-        chosen = documents.of(split)
-        lengths.append(documents.tokens[chosen] + 1)
-        if by == FOLDER:
-            number = _numbers_of_files(origins, documents)[chosen]
-            found = folders
-        else:
-            column = documents.values[by.removeprefix(COLUMN)].filter(pa.array(chosen))
-            number, found = _numbers_of_values(column)
-        own = np.array([names.setdefault(name, len(names)) for name in found], np.int64)
-        numbers.append(own[number])
-    return np.concatenate(lengths), (list(names), np.concatenate(numbers))
-
-
-def _numbers_of_files(origins: PlacesOfPart | PlacesOfSources, documents: DocumentRows) -> Ints:
-    sources = documents.sources
-    if sources is None:
-        sources = np.zeros(len(documents.rows), np.int64)
-    return origins.numbered(documents.rows, sources)[0]
-
-
-def _numbers_of_values(column: pa.Array) -> tuple[Ints, list[str]]:
-    """The distinct values of a column as words, and which each row has: (rows,)."""
-    encoded = column.dictionary_encode(null_encoding="encode")
-    numbers: Ints = np.asarray(encoded.indices).astype(np.int64)
-    return numbers, [_word(value) for value in encoded.dictionary.to_pylist()]
+def _numbers_of_values(
+    column: str, words: dict[str, int], documents: DocumentRows, chosen: Flags
+) -> Ints:
+    """Which value of a column each chosen document has, counted as they come in `words`."""
+    values = documents.values[column].filter(pa.array(chosen))
+    encoded = values.dictionary_encode(null_encoding="encode")
+    found = [words.setdefault(_word(value), len(words)) for value in encoded.dictionary.to_pylist()]
+    numbers: Ints = np.array(found, np.int64)[np.asarray(encoded.indices)]
+    return numbers
 
 
 def _word(value: str | float | bool | None) -> str:

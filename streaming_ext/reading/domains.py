@@ -1,9 +1,7 @@
 """The domains of all streams: of each token of rows, and of all that training received.
 
-Tokens of each domain that training received since its start, over all ranks and resumes.
-
-They are computed from the order, without other ranks: a call adds those of the positions since the
-last call. So they cost training itself nothing.
+The counts come from the order, without other ranks: a call adds the tokens of the positions since
+the last call. So training itself spends nothing on them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +13,15 @@ import numpy.typing as npt
 import xxhash
 
 from streaming_ext.base.arrays import Flags, Ints
-from streaming_ext.order.epoch_plan import Cursor, EpochPlan
+from streaming_ext.order.epoch_plan import EpochPlan
+from streaming_ext.order.state import Cursor
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.domain_map import (
     PADDING,
     VERSION,
     DomainMap,
+    ranges_of,
     require_possible,
-    runs_of,
     write_map,
 )
 from streaming_ext.reading.made_once import made_once
@@ -64,74 +63,64 @@ class TokenDomains:
             length: of a row.
             real: False for rows that only fill up a batch: (rows,).
         """
-        owners, domains, tokens = self._runs(spans)
-        # Padding behind a span is a run too.
+        owners, domains, tokens = self._ranges(spans)
         gaps = spans.rooms - spans.lengths
-        padded = np.flatnonzero(gaps)
-        if padded.size:
-            at = np.searchsorted(owners, padded, side="right")
-            domains = np.insert(domains, at, np.int32(PADDING))
-            tokens = np.insert(tokens, at, gaps[padded])
+        padded = np.flatnonzero(gaps)  # padding behind a span is a range too
+        at = np.searchsorted(owners, padded, side="right")
+        domains = np.insert(domains, at, np.int32(PADDING))
+        tokens = np.insert(tokens, at, gaps[padded])
         found: Codes = np.repeat(domains, tokens).reshape(len(real), length)
-        if not real.all():
-            found[~real] = PADDING
+        found[~real] = PADDING
         return found
 
     def count(self, spans: Spans) -> Ints:
         """Tokens of each domain in each stream, padding left out: (streams, domains)."""
-        owners, domains, tokens = self._runs(spans)
+        owners, domains, tokens = self._ranges(spans)
         shape = len(self._maps), len(self.names) + 1  # the last for padding
-        position = spans.streams[spans.rows[owners]] * shape[1] + domains % shape[1]
-        counts = np.bincount(position, tokens, minlength=shape[0] * shape[1])
+        cell = spans.streams[spans.rows[owners]] * shape[1] + domains % shape[1]
+        counts = np.bincount(cell, tokens, minlength=shape[0] * shape[1])
         result: Ints = counts.astype(np.int64).reshape(shape)[:, :-1]
         return result
 
-    def _runs(self, spans: Spans) -> tuple[Ints, Codes, Ints]:
-        """Span, domain and tokens of each run of tokens of one domain, in their order."""
-        if len(present := np.unique(spans.streams)) == 1:
-            stream = int(present[0])
-            found, codes, tokens = self._maps[stream].look_up(spans.starts, spans.lengths)
-            return found, self._numbers[stream][codes], tokens
-        found_parts = []
+    def _ranges(self, spans: Spans) -> tuple[Ints, Codes, Ints]:
+        """Span, domain and tokens of each range of tokens of one domain, in their order."""
+        columns = []
         for stream, own in by_value(spans.streams[spans.rows]):
             found, codes, tokens = self._maps[stream].look_up(spans.starts[own], spans.lengths[own])
-            found_parts.append((own[found], self._numbers[stream][codes], tokens))
-        owner, domains, tokens = (
-            np.concatenate(column) for column in zip(*found_parts, strict=True)
-        )
-        order = np.argsort(owner, kind="stable")
-        return owner[order], domains[order], tokens[order]
+            columns.append((own[found], self._numbers[stream][codes], tokens))
+        owners, domains, tokens = (np.concatenate(column) for column in zip(*columns, strict=True))
+        order = np.argsort(owners, kind="stable")
+        return owners[order], domains[order], tokens[order]
 
 
 def open_domains(caches: Sequence[ShardCache], by: str | None) -> TokenDomains | None:
-    """The domains of some streams; their maps are made where they are not there yet.
+    """The domains of some streams, whose maps are made if they are missing.
 
     Args:
         caches: of the streams.
         by: `folder` or `column:NAME`; None where streams are domains.
 
     Raises:
-        UsageError: a dataset does not tell.
-        CorruptDatasetError: what it says of its documents is missing or damaged.
+        UsageError: a dataset lists no documents, or did not keep the column.
+        CorruptDatasetError: a record or table of documents is missing or damaged.
         StorageError: a map cannot be kept.
     """
     if by is None:
         return None
     require_possible(by)
-    return TokenDomains([_open_map(cache, by) for cache in caches], by=by)
+    digest = xxhash.xxh3_64_hexdigest(by.encode())
 
+    def open_map(cache: ShardCache) -> DomainMap:
+        names: list[str] = []
+        tokens = int(cache.index.token_starts[-1])
+        return made_once(
+            cache.beside / f"{cache.name}.domains-{VERSION}-{digest}.map",
+            what="The map of domains",
+            opened=DomainMap,
+            make=lambda file: write_map(file, ranges_of(cache, by, names), names, tokens=tokens),
+        )
 
-def _open_map(cache: ShardCache, by: str) -> DomainMap:
-    name = f"{cache.name}.domains-{VERSION}-{xxhash.xxh3_64_hexdigest(by.encode())}.map"
-    names: list[str] = []
-    return made_once(
-        cache.beside / name,
-        what="The map of domains",
-        opened=DomainMap,
-        make=lambda file: write_map(
-            file, runs_of(cache, by, names), names, tokens=int(cache.index.token_starts[-1])
-        ),
-    )
+    return TokenDomains([open_map(cache) for cache in caches], by=by)
 
 
 STATE_KEY: Final = "domains"  # of a state
@@ -139,7 +128,7 @@ _AT_ONCE: Final = 1 << 15  # positions
 
 
 class DomainCounts:
-    """The account of one loader."""
+    """Tokens of each domain that training received of each stream, over all ranks and resumes."""
 
     def __init__(
         self, plan: EpochPlan, source: TokenSource, domains: TokenDomains, cursor: Cursor
@@ -169,47 +158,39 @@ class DomainCounts:
         ]
 
     def _count_to(self, position: int) -> None:
-        """Count up to a position of the epoch, or back to it where the epoch began anew."""
-        plan, here = self._plan, self._at.position
-        begin, end, sign = (here, position, 1) if here <= position else (position, here, -1)
+        """Count up to a position of the epoch, or back to it if the epoch was restarted."""
+        begin, end = sorted((self._at.position, position))
+        sign = 1 if end == position else -1
         for first in range(begin, end, _AT_ONCE):
             positions = np.arange(first, min(first + _AT_ONCE, end))
-            streams, sequences = plan.at_positions(self._at, positions)
+            streams, sequences = self._plan.at_positions(self._at, positions)
             if sequences.size:
-                spans = self._source.locate(streams, sequences, plan.length).spans(
-                    slice(0, len(sequences))
-                )
-                self._counts += sign * self._domains.count(spans)
+                rows = self._source.locate(streams, sequences, self._plan.length)
+                self._counts += sign * self._domains.count(rows.spans(slice(0, len(sequences))))
         self._at = replace(self._at, position=position)
 
     def state(self, cursor: Cursor, fingerprints: Sequence[str]) -> dict[str, Any]:
-        """What a state holds of it.
+        """What a state at a cursor holds of it.
 
         Args:
             cursor: of the state.
             fingerprints: of the streams.
         """
-        told = [
+        streams = [
             {"fingerprint": fingerprint, "tokens": tokens}
             for fingerprint, tokens in zip(fingerprints, self.up_to(cursor), strict=True)
         ]
-        return {STATE_KEY: {"by": self._domains.by, "streams": told}}
+        return {STATE_KEY: {"by": self._domains.by, "streams": streams}}
 
-    def go_on(
-        self,
-        state: Mapping[str, Any],
-        cursor: Cursor,
-        fingerprints: Sequence[str],
-        *,
-        earlier: Sequence[str] = (),
+    def resume(
+        self, state: Mapping[str, Any], cursor: Cursor, fingerprints: Sequence[Sequence[str]]
     ) -> None:
-        """Go on from what a state holds of it: nothing where it counted other domains, or none.
+        """Take the counts of a state; from zero if it counted other domains, or none.
 
         Args:
             state: as it was saved.
             cursor: that it stands for.
-            fingerprints: of the streams.
-            earlier: of older generations of the one stream, whose counts are its own.
+            fingerprints: of each stream, then those of its older generations.
         """
         self._counts, self._at = np.zeros_like(self._counts), cursor
         saved = state.get(STATE_KEY)
@@ -219,7 +200,7 @@ class DomainCounts:
         of_stream: dict[str, list[Mapping[str, int]]] = {}  # one dataset may be two streams
         for each in saved["streams"]:
             of_stream.setdefault(each["fingerprint"], []).append(each["tokens"])
-        for stream, fingerprint in enumerate(fingerprints):
-            own = [each for each in (fingerprint, *earlier) if of_stream.get(each)][:1]
-            for name, tokens in of_stream[own[0]].pop(0).items() if own else ():
-                self._counts[stream, numbers[name]] = tokens
+        for stream, names in enumerate(fingerprints):
+            found = next((of_stream[name] for name in names if of_stream.get(name)), None)
+            for domain, tokens in found.pop(0).items() if found else ():
+                self._counts[stream, numbers[domain]] = tokens

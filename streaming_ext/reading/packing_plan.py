@@ -291,7 +291,7 @@ def _joined(segments: list[Documents]) -> Documents:
 def _make(
     cache: ShardCache, file: BinaryIO, length: int, left_out: Documents | None, multiple: int
 ) -> None:
-    manifest, split = manifest_of(cache, "packing")
+    manifest, split = manifest_of(cache)
     documents, count = documents_of(cache), manifest.splits[split].documents
     if left_out is not None:
         documents, count = _without(documents, left_out.starts), count - len(left_out.starts)

@@ -11,7 +11,11 @@ from streaming_ext.base.kinds import check_fields, checked, seconds, whole
 from streaming_ext.base.units import parse_bytes
 from streaming_ext.order.ranks import RankPosition
 from streaming_ext.order.settings import OrderSettings
+from streaming_ext.reading.masks import MASKS
 from streaming_ext.training.streams import TokenStream
+
+NUMBERS: Final = ("sequence_ids", "stream_ids", "domain_ids")
+EXTRAS: Final = (*MASKS, "starts_inside", *NUMBERS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,14 +61,18 @@ class BatchContents:
     """What a batch holds besides `tokens`.
 
     Attributes:
-        extras: what comes besides, see `EXTRAS`.
-        eot_id: the id that ends a document, where the dataset does not say.
-        domain_by: `folder` or `column:NAME`, by which `domain_ids` tells of each token.
+        extras: which of `EXTRAS` it holds.
+        eot_id: the id that ends a document, if the dataset does not say.
+        domain_by: `folder` or `column:NAME`: what `domain_ids` gives each token a number by.
     """
 
     extras: Collection[str] = ()
     eot_id: int | None = None
     domain_by: str | None = None
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.extras) - set(EXTRAS)):
+            raise UsageError(f"`extras` may name {', '.join(EXTRAS)}; got {', '.join(unknown)}.")
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])

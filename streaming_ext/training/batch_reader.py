@@ -1,6 +1,6 @@
-"""The batches of some steps as arrays: planned, located and gathered many steps at a time."""
+"""The batches of some steps as arrays: planned, located and copied many steps at a time."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -8,43 +8,45 @@ import numpy as np
 
 from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import UsageError
-from streaming_ext.order.epoch_plan import Cursor, EpochPlan
+from streaming_ext.order.epoch_plan import EpochPlan
+from streaming_ext.order.state import Cursor
 from streaming_ext.reading.buffers import Buffers
 from streaming_ext.reading.context import ContextSlice
 from streaming_ext.reading.domains import TokenDomains
 from streaming_ext.reading.masks import IGNORED, MASKS, Boundaries, Spread
 from streaming_ext.reading.repeats import repeats_more
 from streaming_ext.reading.rows import Rows, TokenSource
+from streaming_ext.training.arguments import NUMBERS, BatchContents
 
-_NUMBERS: Final = ("sequence_ids", "stream_ids", "domain_ids")
-EXTRAS: Final = (*MASKS, "starts_inside", *_NUMBERS)
 PLANNED_ROWS: Final = 4096  # planned at once: the plan then costs little a batch
 MASKED: Final = "masked"  # rows that a filter masked: for those who count, not for training
-_A_ROW: Final = ("real", MASKED, *_NUMBERS, "starts_inside")  # arrays with one value a row
+_A_ROW: Final = ("real", MASKED, *NUMBERS, "starts_inside")  # arrays with one value a row
 
 Batch = dict[str, Any]
 
 
-class _Rows(NamedTuple):
-    """What is known of rows: whether they count, stream and number of each: (rows,)."""
+class _Block(NamedTuple):
+    """Located steps: their rows, and how many rows a step has.
 
+    Attributes:
+        located: the rows.
+        real: False for those that fill up a step: (rows,).
+        streams, sequences: of each row: (rows,).
+        size: rows a step.
+    """
+
+    located: Rows
     real: Flags
     streams: Ints
     sequences: Ints
-
-    def some(self, rows: slice) -> "_Rows":
-        return _Rows(self.real[rows], self.streams[rows], self.sequences[rows])
-
-
-class _Block(NamedTuple):
-    """Steps that were found: their rows, what is known of them, and how many a step has."""
-
-    located: Rows
-    told: _Rows
     size: int
 
     def rows(self, first: int, steps: int) -> slice:
         return slice(first * self.size, (first + steps) * self.size)
+
+    def ready(self, first: int, steps: int) -> bool:
+        """Whether some steps can be read without waiting."""
+        return self.located.ready(self.rows(first, steps))
 
 
 class BatchReader:
@@ -54,9 +56,8 @@ class BatchReader:
         self,
         plan: EpochPlan,
         source: TokenSource,
+        contents: BatchContents,
         *,
-        sequence_length: int,
-        extras: Collection[str],
         eot_id: int | None,
         predownload: int,
         max_repeated_ngram: int | None = None,
@@ -69,46 +70,34 @@ class BatchReader:
         Args:
             plan: which sequences.
             source: where they are.
-            sequence_length: tokens a sequence, the longest where lengths change.
-            extras: any of `EXTRAS`.
-            eot_id: the id that ends a document, None where unknown.
+            contents: what a batch holds.
+            eot_id: the id that ends a document, None if unknown.
             predownload: sequences of this rank to run ahead with fetching.
-            max_repeated_ngram: see `repeats_more`; None to look for nothing.
+            max_repeated_ngram: see `repeats_more`; None for no filter.
             domain_of_stream: number of each stream's domain.
-            domains: of tokens, where streams are no domains.
+            domains: of tokens, unless streams are domains.
             context: which part of each row; None for all of it.
         """
-        if unknown := sorted(set(extras) - set(EXTRAS)):
-            raise UsageError(f"`extras` may name {', '.join(EXTRAS)}; got {', '.join(unknown)}.")
-        if eot_id is None and set(extras) - set(_NUMBERS):
+        self.extras = frozenset(contents.extras)
+        if eot_id is None and self.extras - set(NUMBERS):
             raise UsageError(
-                f"extras={sorted(extras)} need the id that ends a document, which this dataset "
-                "does not say. Pass eot_id=..., or leave them out."
+                f"extras={sorted(self.extras)} need the id that ends a document, which this "
+                "dataset does not say. Pass eot_id=..., or leave them out."
             )
-        self.plan = plan
-        self.source = source
-        self.length = sequence_length
-        self.extras = frozenset(extras)
+        self.plan, self.source, self.length = plan, source, plan.length
+        self.filters = max_repeated_ngram is not None
         self._eot = -1 if eot_id is None else eot_id
         self._masks = self.extras & set(MASKS)
-        self._only_for_context = frozenset[str]()
         if context is not None and context.by_documents:
-            self._only_for_context = frozenset({"cu_seqlens"}) - self.extras
-            self._masks |= self._only_for_context
+            self._masks |= {"cu_seqlens"}  # which the context slice needs
         self._buffers = Buffers()
         self._spread: Spread | None = None
         if self._masks:
             source.find_ends(self._eot)
         self._predownload = predownload
         self._domain_of_stream = np.array(domain_of_stream)
-        self._domains = domains
-        self._context = context
+        self._domains, self._context = domains, context
         self._max_repeated = max_repeated_ngram
-
-    @property
-    def filters(self) -> bool:
-        """Whether rows may be masked."""
-        return self._max_repeated is not None
 
     @property
     def token_bytes(self) -> int:
@@ -117,65 +106,59 @@ class BatchReader:
         return self.source.dtype.itemsize + (4 if of_domains else 0)
 
     def batches(
-        self, cursor: Cursor, blocks: Iterable[range], *, gathered: int | None
+        self, cursor: Cursor, blocks: Iterable[range], *, ids_at_once: int | None
     ) -> Iterator[Batch]:
         """The batches of some steps, one after another.
 
         Args:
             cursor: where step 0 is.
-            blocks: numbers of steps, each of one phase; each block is planned at once. Gone through
+            blocks: numbers of steps, each of one phase; each block is planned at once. Iterated
                 twice, the second time ahead of the first.
-            gathered: ids whose steps are gathered at once, where they are ready; one step at
-                least. None for whole blocks, also where they must be waited for.
+            ids_at_once: whose steps are copied together if they are ready; one step at least. None
+                for whole blocks, even if they must be waited for.
 
         Yields:
             raw batches, each of one step or more: what `split` makes batches of.
         """
-        at = 0
+        now = 0
         size = max((phase.batch_size for phase in self.plan.phases(cursor)), default=1)
         self.source.reader.start_process()
-        ahead, upcoming = max(1, self._predownload // size), self._upcoming(cursor, blocks)
-        with self.source.read_ahead(upcoming, self.length, ahead=ahead, now=lambda: at) as well:
+        steps_ahead, upcoming = max(1, self._predownload // size), self._upcoming(cursor, blocks)
+        with self.source.read_ahead(
+            upcoming, self.length, ahead=steps_ahead, now=lambda: now
+        ) as require_well:
             for steps, streams, sequences in self._planned(cursor, blocks):
                 phase = self.plan.phase_of(cursor, steps[0])
-                numbers, own_streams = sequences.reshape(-1), streams.reshape(-1)
-                block = _Block(
-                    located=self.source.locate(own_streams, numbers, phase.length),
-                    told=_Rows(numbers >= 0, own_streams, numbers),
-                    size=phase.batch_size,
-                )
-                together = len(steps) if gathered is None else phase.together(gathered)
-                found = range(0)  # steps whose boundaries are known
+                block = self._located(streams, sequences, phase.length)
+                together = len(steps) if ids_at_once is None else phase.together(ids_at_once)
+                marked = range(0)  # steps whose boundaries are known
                 first = 0
                 while first < len(steps):
-                    well()
-                    at = steps[first]
+                    require_well()
+                    now = steps[first]
                     count = min(together, len(steps) - first)
-                    if not (gathered is None or self._ready(block, first, count)):
+                    if not (ids_at_once is None or block.ready(first, count)):
                         count = 1
-                    raw = self._gathered(block, first, count)
+                    raw = self._copied(block, first, count)
                     if self._masks:
-                        if first not in found:
-                            # At once for all that is left, where nothing must be waited for.
-                            whole = self._ready(block, first, len(steps) - first)
-                            found = range(first, len(steps) if whole else first + count)
-                            marks = self._boundaries(block, found)
-                        raw |= {"boundaries": marks, "step": first - found.start}
+                        if first not in marked:
+                            # All that is left at once, if nothing must be waited for.
+                            left = len(steps) - first
+                            left = left if block.ready(first, left) else count
+                            marked = range(first, first + left)
+                            boundaries = self._boundaries(block, first, left)
+                        raw |= {"boundaries": boundaries, "step": first - marked.start}
                     yield raw
                     first += count
 
     def read(self, stream: int, sequences: Ints) -> Batch:
         """Some sequences of one stream, by their numbers on disk, as a raw batch."""
-        streams = np.full_like(sequences, stream)
-        block = _Block(
-            located=self.source.locate(streams, sequences, self.length),
-            told=_Rows(sequences >= 0, streams, sequences),
-            size=len(sequences),
-        )
         self.source.reader.start_process()
-        raw = self._gathered(block, 0, 1)
+        numbers = sequences[None]
+        block = self._located(np.full_like(numbers, stream), numbers, self.length)
+        raw = self._copied(block, 0, 1)
         if self._masks:
-            raw |= {"boundaries": self._boundaries(block, range(1)), "step": 0}
+            raw |= {"boundaries": self._boundaries(block, 0, 1), "step": 0}
         return raw
 
     def finish(self, raw: Batch) -> Batch:
@@ -191,19 +174,18 @@ class BatchReader:
         than to make.
 
         Yields:
-            `tokens` (rows, length) int64, the extras, `real` where rows may be
-            fillers, and `MASKED` where they are filtered.
+            `tokens` (rows, length) int64, the extras, `real` if rows may be
+            fillers, and `MASKED` if they are filtered.
         """
         kept = [name for name in _A_ROW if name in raw]
         spread = self._spread_of(raw, rows) if self._masks else None
         for step, first in enumerate(range(0, len(raw["tokens"]), rows), raw.get("step", 0)):
-            # No name here holds a batch, so that its memory can come back with the next one.
+            # No name here holds a batch, so that the next one may have its memory.
             yield self._one_step(raw, slice(first, first + rows), kept, spread, step)
 
     def _spread_of(self, raw: Batch, rows: int) -> Spread:
         """What spreads the boundaries of a raw batch; the same for all that have the same."""
-        boundaries = raw["boundaries"]
-        shape = (rows, raw["tokens"].shape[1])
+        boundaries, shape = raw["boundaries"], (rows, raw["tokens"].shape[1])
         spread = self._spread
         if spread is None or spread.boundaries is not boundaries or spread.shape != shape:
             spread = Spread(boundaries, shape=shape, names=self._masks, buffers=self._buffers)
@@ -225,7 +207,7 @@ class BatchReader:
                 batch["targets"][~batch["real"]] = IGNORED
         if self._context is not None:
             batch = self._context.cut(batch)
-            for name in self._only_for_context:
+            for name in self._masks - self.extras:
                 del batch[name]
         return batch
 
@@ -241,123 +223,81 @@ class BatchReader:
     ) -> Iterator[tuple[range, Ints, Ints]]:
         """Blocks of steps as `_planned`, in sequences of the longest length."""
         for steps, streams, sequences in self._planned(cursor, blocks):
-            per_position = self.length // self.plan.phase_of(cursor, steps[0]).length
-            yield steps, streams, sequences if per_position == 1 else sequences // per_position
+            yield steps, streams, sequences // self.plan.phase_of(cursor, steps[0]).per_position
 
-    def _gathered(self, block: _Block, first: int, steps: int) -> Batch:
-        """The raw batch of some steps, of which no more are held at once than may be."""
-        parts = []
-        at, end = first, first + steps
-        while at < end:
-            together = self._within_limit(block, at, end - at)
-            rows = block.rows(at, together)
-            parts.append(self._batch(block.located, rows, block.told.some(rows)))
-            at += together
+    def _located(self, streams: Ints, sequences: Ints, length: int) -> _Block:
+        """Steps whose streams and sequences are known: (steps, rows of a step) each."""
+        size = streams.shape[1]
+        streams, sequences = streams.reshape(-1), sequences.reshape(-1)
+        located = self.source.locate(streams, sequences, length)
+        return _Block(located, sequences >= 0, streams, sequences, size)
+
+    def _copied(self, block: _Block, first: int, steps: int) -> Batch:
+        """The raw batch of some steps, in parts that touch no more shards than may be held."""
+        limit = self.source.hold_limit
+        parts, end = [], first + steps
+        while first < end:
+            count = end - first
+            while limit is not None and count > 1:
+                if block.located.cost(block.rows(first, count)) <= limit:
+                    break
+                count //= 2
+            parts.append(self._batch(block, block.rows(first, count)))
+            first += count
         if len(parts) == 1:
             return parts[0]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def _within_limit(self, block: _Block, first: int, steps: int) -> int:
-        """How many of some steps are held at once, one at least."""
-        limit = self.source.hold_limit
-        while limit is not None and steps > 1:
-            if block.located.cost(block.rows(first, steps)) <= limit:
-                break
-            steps //= 2
-        return steps
-
-    def _ready(self, block: _Block, first: int, steps: int) -> bool:
-        return block.located.ready(block.rows(first, steps))
-
-    def _boundaries(self, block: _Block, steps: range) -> Boundaries:
-        rows = block.rows(steps.start, len(steps))
+    def _boundaries(self, block: _Block, first: int, steps: int) -> Boundaries:
+        rows = block.rows(first, steps)
         return block.located.boundaries(
-            rows, real=block.told.real[rows], targets="targets" in self._masks
+            rows, real=block.real[rows], targets="targets" in self._masks
         )
 
-    def _batch(self, located: Rows, rows: slice, told: _Rows) -> Batch:
+    def _batch(self, block: _Block, rows: slice) -> Batch:
+        located, real, streams = block.located, block.real[rows], block.streams[rows]
         tokens = located.tokens(rows)
         batch: Batch = {"tokens": tokens}
-        chosen = told.real
         if not self.plan.drop_last:
-            if not chosen.all():
-                tokens[~chosen] = max(0, self._eot)
-            batch["real"] = chosen
+            tokens[~real] = max(0, self._eot)
+            batch["real"] = real
         if self._max_repeated is not None:
             repeats = repeats_more(tokens, self._max_repeated, eot_id=self._eot)
-            batch["real"], batch[MASKED] = chosen & ~repeats, chosen & repeats
+            batch["real"], batch[MASKED] = real & ~repeats, real & repeats
         if "sequence_ids" in self.extras:
-            batch["sequence_ids"] = told.sequences
+            batch["sequence_ids"] = block.sequences[rows]
         if "stream_ids" in self.extras:
-            batch["stream_ids"] = told.streams
+            batch["stream_ids"] = streams
         if "domain_ids" in self.extras:
-            batch["domain_ids"] = self._domain_of_stream[told.streams]
-            if self._domains is not None:
-                batch["domain_ids"] = self._domains.of_tokens(
-                    located.spans(rows), length=tokens.shape[1], real=told.real
-                )
+            batch["domain_ids"] = (
+                self._domain_of_stream[streams]
+                if self._domains is None
+                else self._domains.of_tokens(located.spans(rows), length=tokens.shape[1], real=real)
+            )
         if "starts_inside" in self.extras:
-            batch["starts_inside"] = located.start_inside(rows, self._eot) & chosen
+            batch["starts_inside"] = located.start_inside(rows, self._eot) & real
         return batch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """Steps that are alike, and how many of them a block holds."""
-
-    steps: range
-    size: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Blocks:
-    """The blocks of one worker, which takes each `num_workers`-th; none is of two runs.
+    """The blocks of one worker, which takes each `num_workers`-th.
 
     Attributes:
-        runs: the steps of all workers.
+        steps: of all workers: ranges of steps of one size, and how many of them a block holds.
         worker: number of this worker.
-        num_workers: how many share the blocks.
+        num_workers: that divide the blocks among them.
     """
 
-    runs: Sequence[Run]
+    steps: Sequence[tuple[range, int]]
     worker: int = 0
     num_workers: int = 1
 
     def __iter__(self) -> Iterator[range]:
         """Each block as a range of steps."""
         before = 0  # blocks of all workers
-        for run in self.runs:
-            count = -(-len(run.steps) // run.size)
+        for steps, size in self.steps:
+            count = -(-len(steps) // size)
             for number in range((self.worker - before) % self.num_workers, count, self.num_workers):
-                yield run.steps[number * run.size : (number + 1) * run.size]
+                yield steps[number * size : (number + 1) * size]
             before += count
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepsInTurn:
-    """The steps of one worker where they are dealt out singly, as a plain DataLoader collects them.
-
-    Attributes:
-        steps: of all workers.
-        size: steps a block.
-        worker: number of this worker.
-        num_workers: how many share the steps.
-        first: steps of this worker to leave out at the beginning.
-    """
-
-    steps: int
-    size: int
-    worker: int
-    num_workers: int
-    first: int
-
-    @property
-    def own_steps(self) -> int:
-        """Steps of this worker, with those left out."""
-        return len(range(self.worker, self.steps, self.num_workers))
-
-    def __iter__(self) -> Iterator[range]:
-        """Each block as a range of steps."""
-        own = range(self.worker, self.steps, self.num_workers)[self.first :]
-        for begin in range(0, len(own), self.size):
-            yield own[begin : begin + self.size]

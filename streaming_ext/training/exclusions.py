@@ -10,13 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Ints, ranges
 from streaming_ext.base.errors import UsageError, one_line
 from streaming_ext.format.schema import content_hash
-from streaming_ext.order.order import kept_bounds
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.documents import Documents
-from streaming_ext.training.documents_of_part import parts_with, read_documents
+from streaming_ext.reading.documents import Documents, parts_with
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Exclusions:
         """
         try:
             table = pq.read_table(path)
-            _require_places(path, table)
+            _require_valid(path, table)
             sources = table["source"].cast(pa.string()).to_numpy(zero_copy_only=False)
             rows = table["row"].cast(pa.int64()).to_numpy()
             from_bytes = np.zeros(len(rows), np.int64)
@@ -69,31 +67,31 @@ class Exclusions:
         return content_hash("\n".join(lines).encode())
 
     def documents_in(self, cache: ShardCache) -> Documents:
-        """Those of them that a stream holds, by where they stand.
+        """The documents of a stream that are left out.
 
         Raises:
-            UsageError: the dataset does not know its documents.
+            UsageError: the dataset does not list its documents.
             CorruptDatasetError: a record or table of documents is missing or damaged.
         """
-        starts, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for part in parts_with(cache, {url for url, _ in self.rows}):
-            documents = read_documents(cache, part)
-            chosen = documents.origins.among(documents.rows, documents.sources, self.rows)
-            begins = np.concatenate([[0], documents.ends[:-1]])
-            starts.append(documents.origin + begins[chosen])
-            lengths.append((documents.ends - begins)[chosen])
-        return Documents(np.concatenate(starts), np.concatenate(lengths))
+        found = [np.empty((2, 0), np.int64)]
+        for documents in parts_with(cache, {url for url, _ in self.rows}):
+            numbers, rows = documents.in_files
+            chosen = np.zeros(len(rows), bool)
+            for number, file in enumerate(documents.files):
+                if file in self.rows:
+                    own = np.flatnonzero(numbers == number)
+                    chosen[own] = np.isin(rows[own], self.rows[file])
+            found.append(np.stack([documents.starts, documents.lengths])[:, chosen])
+        return Documents(*np.concatenate(found, axis=1))
 
 
-def _require_places(path: str | Path, table: pa.Table) -> None:
+def _require_valid(path: str | Path, table: pa.Table) -> None:
     """Refuse documents without a source, or without a row in it.
 
     Raises:
         UsageError: naming the first of them.
     """
-    for name in ("source", "row", "from_byte"):
-        if name not in table.column_names:
-            continue
+    for name in {"source", "row", "from_byte"} & set(table.column_names):
         wrong = table[name].is_null()
         if name != "source":
             wrong = pc.or_kleene(wrong, pc.less(table[name].cast(pa.int64()), 0))
@@ -106,9 +104,9 @@ def _require_places(path: str | Path, table: pa.Table) -> None:
 
 
 def excluded_documents(
-    exclusions: Exclusions | None, caches: list[ShardCache]
+    exclusions: Exclusions | None, caches: Sequence[ShardCache]
 ) -> list[Documents] | None:
-    """The documents that each stream leaves out, None where nothing is to be left out.
+    """The documents that each stream leaves out, None if nothing is to be left out.
 
     Raises:
         UsageError: no stream holds any of them.
@@ -125,39 +123,22 @@ def excluded_documents(
     return found
 
 
-def without_sequences_of(
-    documents: Sequence[Documents] | None, bounds: list[Ints], length: int
-) -> tuple[list[Ints], list[Ints] | None]:
-    """The units of streams without the sequences that hold a token of some documents.
+def sequences_left_out(
+    documents: Sequence[Documents] | None, bounds: Sequence[Ints], length: int
+) -> list[Ints]:
+    """The sequences of each stream that hold a token of some documents, sorted.
 
     Args:
-        documents: of each stream, those that are left out; None where nothing is.
+        documents: that each stream leaves out; None for none.
         bounds: see `PassOrder`, one a stream.
         length: tokens a sequence.
-
-    Returns:
-        the bounds of what stays, and the sequences that are left out, sorted, one of each a stream.
     """
     if documents is None:
-        return bounds, None
-    left_out = [
-        excluded_sequences(each, length, int(own[-1]))
-        for each, own in zip(documents, bounds, strict=True)
-    ]
-    return [kept_bounds(*each) for each in zip(bounds, left_out, strict=True)], left_out
-
-
-def excluded_sequences(documents: Documents, length: int, count: int) -> Ints:
-    """The sequences that hold a token of some documents, sorted.
-
-    Args:
-        documents: some of a stream.
-        length: tokens a sequence.
-        count: sequences of the stream.
-    """
-    first = documents.starts // length
-    counts = (documents.starts + documents.lengths - 1) // length - first + 1
-    inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    sequences = np.unique(np.repeat(first, counts) + inside)
-    kept: Ints = sequences[sequences < count]
-    return kept
+        return [np.empty(0, np.int64) for _ in bounds]
+    found = []
+    for (starts, lengths), own in zip(documents, bounds, strict=True):
+        first = starts // length
+        counts = (starts + lengths - 1) // length - first + 1
+        sequences = np.unique(ranges(first, counts))
+        found.append(sequences[sequences < own[-1]])
+    return found

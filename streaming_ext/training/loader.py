@@ -8,9 +8,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from streaming_ext.base.errors import DatasetError, UsageError
-from streaming_ext.order.epoch_plan import Cursor
+from streaming_ext.order.state import Cursor
 from streaming_ext.reading.domains import DomainCounts
-from streaming_ext.training.batch_reader import MASKED, PLANNED_ROWS, Batch, Blocks, Run
+from streaming_ext.training.batch_reader import MASKED, PLANNED_ROWS, Batch, Blocks
 from streaming_ext.training.masked_rows import Masked, MaskedCount
 from streaming_ext.training.messages import Message, Messages, to_tensors
 from streaming_ext.training.position import Newest
@@ -210,9 +210,9 @@ class StreamingTokenLoader:
             begins: whether an epoch begins where training goes on.
         """
         resume = self.dataset.resume
-        earlier = [each.fingerprint for each in resume.plan.grown.earlier]
         if self._counts is not None:
-            self._counts.go_on(state, cursor, resume.fingerprints, earlier=earlier)
+            names = [(each, *resume.plan.grown.earlier) for each in resume.fingerprints]
+            self._counts.resume(state, cursor, names)
         if self._masked is not None:
             self._masked.go_on(state, begins=begins)
 
@@ -308,15 +308,12 @@ class StreamingTokenLoader:
     def _raw_batches(self, cursor: Cursor) -> Iterator[Batch]:
         reader = self.dataset.batch_reader
         if self.num_workers == 0:
-            runs = [
-                Run(
-                    steps=range(phase.first, phase.stop),
-                    size=max(1, PLANNED_ROWS // phase.batch_size),
-                )
+            steps = [
+                (range(phase.first, phase.stop), max(1, PLANNED_ROWS // phase.batch_size))
                 for phase in self.dataset.plan.phases(cursor)
             ]
-            gathered = CACHED_BYTES // reader.source.dtype.itemsize
-            yield from reader.batches(cursor, Blocks(runs=runs), gathered=gathered)
+            ids = CACHED_BYTES // reader.source.dtype.itemsize
+            yield from reader.batches(cursor, Blocks(steps=steps), ids_at_once=ids)
             return
         messages = Messages(
             reader,

@@ -15,9 +15,9 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.order.epoch_plan import Cursor
+from streaming_ext.order.state import Cursor
 from streaming_ext.reading.masks import Boundaries
-from streaming_ext.training.batch_reader import Batch, BatchReader, Blocks, Run
+from streaming_ext.training.batch_reader import Batch, BatchReader, Blocks
 
 _ALIGNMENT = 64
 _MARKS = ("boundaries", "step")
@@ -142,10 +142,10 @@ class Messages(IterableDataset[Message]):
         self._cursor = cursor
         width = reader.source.dtype.itemsize
         phases = reader.plan.phases(cursor)
-        together = [phase.together(MESSAGE_BYTES // width) for phase in phases]
-        self._runs = [
-            Run(steps=range(phase.first, phase.stop), size=size)
-            for phase, size in zip(phases, together, strict=True)
+        sizes = [phase.together(MESSAGE_BYTES // width) for phase in phases]
+        self._steps = [
+            (range(phase.first, phase.stop), size)
+            for phase, size in zip(phases, sizes, strict=True)
         ]
         self.slots = Slots(
             workers=num_workers,
@@ -153,7 +153,7 @@ class Messages(IterableDataset[Message]):
             inherited=inherited,
             messages=[
                 (size * phase.batch_size, phase.length * reader.token_bytes)
-                for phase, size in zip(phases, together, strict=True)
+                for phase, size in zip(phases, sizes, strict=True)
             ],
         )
 
@@ -162,7 +162,7 @@ class Messages(IterableDataset[Message]):
         info = get_worker_info()
         if info is None:
             raise UsageError("Messages are made in workers only.")
-        blocks = Blocks(runs=self._runs, worker=info.id, num_workers=info.num_workers)
-        batches = self._reader.batches(self._cursor, blocks, gathered=None)
+        blocks = Blocks(steps=self._steps, worker=info.id, num_workers=info.num_workers)
+        batches = self._reader.batches(self._cursor, blocks, ids_at_once=None)
         for number, batch in enumerate(batches):
             yield self.slots.write(batch, worker=info.id, number=number)

@@ -1,56 +1,48 @@
-"""Opening the datasets of a run: where each lies, its index, and whether they fit together."""
+"""Opening the datasets of a training: where each lies, its index, and whether they match."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.index import TokenIndex, read_index
+from streaming_ext.order.settings import OrderSettings
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.store.remote import Remote
+from streaming_ext.training.arguments import DataLocation
 from streaming_ext.training.streams import TokenStream
 
 
-def open_streams(
-    streams: Sequence[TokenStream],
-    *,
-    split: str | None,
-    limit: int | None,
-    retries: int,
-    timeout: float,
-    options: Mapping[str, Any],
-    token_dtype: str | None = None,
-    sequence_length: int | None = None,
-) -> list[ShardCache]:
+def open_streams(order: OrderSettings, location: DataLocation) -> list[ShardCache]:
     """Read the index of every stream; of a text, make its dataset first.
 
-    Args:
-        streams: the datasets.
-        split: of those that name none.
-        limit: bytes that all caches together may hold.
-        retries: further attempts after a failure that may pass.
-        timeout: seconds for one file.
-        options: handed to fsspec.
-        token_dtype: type of an id, where a set stores them as bytes.
-        sequence_length: tokens of a row, the longest; None where the user named none.
-
     Raises:
-        UsageError: a stream has no place, its cache is too small, or tokenizers differ.
+        UsageError: a stream has no location, its cache is too small, or tokenizers differ.
     """
-    limit_each = None if limit is None else limit // len(streams)
+    limit = location.cache_limit
+    limit_each = None if limit is None else limit // len(location.members)
     caches: list[ShardCache] = []
-    for given in streams:
-        stream = given.made(
-            split=given.split or split, sequence_length=sequence_length, limit=limit_each
-        )
+    for member in location.members:
+        split = member.split or order.split
+        stream = member.made(split=split, sequence_length=order.longest, limit=limit_each)
         url, local = _url_and_cache(stream)
-        source = Remote(url=url, options=options, retries=retries, timeout=timeout)
-        index = read_index(
-            source, stream.split or split, token_dtype=token_dtype, generation=stream.generation
+        source = Remote(
+            url=url,
+            options=location.storage_options or {},
+            retries=location.download_retry,
+            timeout=location.download_timeout,
         )
-        _require_room(index, limit_each)
+        index = read_index(
+            source, split, token_dtype=location.token_dtype, generation=stream.generation
+        )
+        largest = int(index.raw_sizes.max(initial=0))
+        if limit_each is not None and limit_each < 4 * largest:
+            raise UsageError(
+                f"`cache_limit` leaves {limit_each} bytes to a stream whose largest shard has "
+                f"{largest}. Give at least four times that for each stream, better the shuffle "
+                "window of all canonical nodes."
+            )
         caches.append(ShardCache(index, source, local=local, limit=limit_each))
     _require_one_tokenizer([cache.index for cache in caches])
     return caches
@@ -68,42 +60,32 @@ def _url_and_cache(stream: TokenStream) -> tuple[str, Path | None]:
     return stream.remote, local
 
 
-def end_of_text(indexes: Sequence[TokenIndex], asked: int | None) -> int | None:
-    """The id that ends a document; None where nobody says.
+def end_of_text(indexes: Sequence[TokenIndex], given: int | None) -> int | None:
+    """The id that ends a document; None if neither the datasets nor the user say it.
 
     Args:
         indexes: of the streams.
-        asked: what the user says, for datasets that do not.
+        given: by the user, for datasets that do not say it.
 
     Raises:
         UsageError: a dataset says another one, or stores no such id.
     """
-    told = [index.eot_id for index in indexes if index.eot_id is not None]
-    if asked is None:
-        return told[0] if told else None
-    if others := sorted({eot for eot in told if eot != asked}):
+    known = [index.eot_id for index in indexes if index.eot_id is not None]
+    if given is None:
+        return known[0] if known else None
+    if others := sorted({eot for eot in known if eot != given}):
         raise UsageError(
-            f"`eot_id` is {asked}, and the dataset says that {others[0]} ends its documents: masks "
+            f"`eot_id` is {given}, and the dataset says that {others[0]} ends its documents: masks "
             "would be wrong. Leave eot_id out."
         )
     for index in indexes:
         most = int(np.iinfo(index.dtype).max)
-        if not 0 <= asked <= most:
+        if not 0 <= given <= most:
             raise UsageError(
-                f"`eot_id` is {asked}, and the ids of this dataset are {index.dtype}, 0 to "
+                f"`eot_id` is {given}, and the ids of this dataset are {index.dtype}, 0 to "
                 f"{most:,}: give the one that ends its documents."
             )
-    return asked
-
-
-def _require_room(index: TokenIndex, limit: int | None) -> None:
-    largest = int(index.raw_sizes.max(initial=0))
-    if limit is not None and limit < 4 * largest:
-        raise UsageError(
-            f"`cache_limit` leaves {limit} bytes to a stream whose largest shard has {largest}. "
-            "Give at least four times that for each stream, better the shuffle window of all "
-            "canonical nodes."
-        )
+    return given
 
 
 def _require_one_tokenizer(indexes: list[TokenIndex]) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from streaming_ext.order.epoch_plan import Cursor
+from streaming_ext.order.state import Cursor
 from streaming_ext.training.resume import Resume
 
 MAX_WORKERS: Final = 512

@@ -1,43 +1,14 @@
 """From a cursor to a state that can be saved, and back, with every check between."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from streaming_ext.order.epoch_plan import Cursor, EpochPlan
-from streaming_ext.order.growth import Growth
-from streaming_ext.order.node_local import NodeGroup
-from streaming_ext.order.schedule import Schedule
-from streaming_ext.order.state import LoaderState, SavedGrowth, SavedSizes, StreamState
-from streaming_ext.order.steps import PastSizes, StepSizes
-from streaming_ext.reading.cache import ShardCache
-
-
-def resume_of(
-    node_group: NodeGroup | None,
-    plan: EpochPlan,
-    caches: Sequence[ShardCache],
-    *,
-    settings: Mapping[str, Any],
-) -> "Resume":
-    """What states are made of, whether a rank reads all the data or its node's share.
-
-    Args:
-        node_group: of the shares, None where there are none.
-        plan: the order.
-        caches: of the streams.
-        settings: see `Resume`.
-    """
-    if node_group is None:
-        fingerprints = tuple(cache.index.index_hash for cache in caches)
-        return Resume(plan=plan, settings=settings, fingerprints=fingerprints)
-    return Resume(
-        plan=plan,
-        settings={**settings, "nodes": node_group.nodes},
-        fingerprints=(node_group.fingerprint,),
-    )
+from streaming_ext.order.epoch_plan import EpochPlan
+from streaming_ext.order.state import Cursor, Growth, LoaderState, PastSizes, StreamState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +19,7 @@ class Resume:
         plan: the order.
         settings: every argument that decides which sequence a step holds, see
             `OrderSettings.named`.
-        fingerprints: of the streams.
+        fingerprints: of the streams; one of all partitions if each node reads its own.
     """
 
     plan: EpochPlan
@@ -66,7 +37,6 @@ class Resume:
             cursor.missed,
             strict=True,
         )
-        grown, past = cursor.grown, cursor.past
         by_streams = sum(cursor.before) * plan.length
         return LoaderState(
             epoch=cursor.epoch,
@@ -88,20 +58,9 @@ class Resume:
                 for fingerprint, choose, before, drawn, missed in amounts
             ),
             tokens_before=None if cursor.tokens == by_streams else cursor.tokens,
-            grown=None if grown is None else self._saved_growth(grown),
-            past=None
-            if past is None
-            else SavedSizes(
-                global_batch=str(past.sizes.global_batch),
-                sequence_length=str(past.sizes.length),
-                until=past.until,
-            ),
+            grown=cursor.grown,
+            past=cursor.past,
         )
-
-    def _saved_growth(self, growth: Growth) -> SavedGrowth:
-        earlier = self.plan.grown.earlier
-        steps = tuple((earlier[number].fingerprint, seen) for number, seen in growth.steps)
-        return SavedGrowth(number=growth.number, steps=steps)
 
     def cursor_of(
         self,
@@ -141,22 +100,23 @@ class Resume:
         """
         old = LoaderState.from_dict(state)
         now = self.state_of(self.plan.start(0))
-        generation = self._generation_of(old)
-        if generation is not None and extend_state:
+        earlier = self.plan.grown.earlier
+        last = earlier.get(old.streams[0].fingerprint) if len(old.streams) == 1 else None
+        if last is not None and extend_state:
             if state.get("worker") is not None:
                 raise UsageError(
-                    "The state is of a worker of a StatefulDataLoader: it goes on in the "
-                    "generation that it was saved in alone. Save one of StreamingTokenLoader to go "
-                    "on in the newest."
+                    "The state is of a worker of a StatefulDataLoader: it resumes only in the "
+                    "generation that it was saved in. Save one of StreamingTokenLoader to resume "
+                    "in the newest."
                 )
-            return self._extended(old, now, generation, allow_changes=allow_changes)
-        if generation is not None and "streams" not in allow_changes:
+            return self._extended(old, now, last, allow_changes=allow_changes)
+        if last is not None and "streams" not in allow_changes:
             raise ConfigMismatchError(
                 "The state is of an older generation of this dataset, which was extended since. "
                 "Either (1) go on in the newest one, with what was not seen of the pass and the "
                 "new documents: load_state_dict(state, extend_state=True); or (2) stay in the "
                 "older one: TokenStream(..., generation=...) with the hash that `shardmill "
-                "inspect` tells."
+                "inspect` shows."
             )
         old.require_same(now, allow_changes=allow_changes)
         if not old.deals_out_as(now):
@@ -172,53 +132,44 @@ class Resume:
             missed=tuple(stream.missed for stream in old.streams),
         )
 
-    def _generation_of(self, state: LoaderState) -> int | None:
-        """The number of the older generation that a state is of, None where it is of none."""
-        own = [stream.fingerprint for stream in state.streams]
-        earlier = enumerate(self.plan.grown.earlier)
-        return next((number for number, each in earlier if [each.fingerprint] == own), None)
-
     def _growth_of(self, state: LoaderState) -> Growth | None:
         """How a state's pass grew.
 
         Raises:
             ConfigMismatchError: it names a generation that the dataset does not have.
         """
-        if state.grown is None:
-            return None
-        numbers = {each.fingerprint: n for n, each in enumerate(self.plan.grown.earlier)}
-        try:
-            steps = tuple((numbers[fingerprint], seen) for fingerprint, seen in state.grown.steps)
-        except KeyError as error:
-            raise ConfigMismatchError(
-                f"The state went through a generation that this dataset does not have: {error}."
-            ) from error
-        return Growth(number=state.grown.number, steps=steps)
+        for fingerprint, _ in state.grown.steps if state.grown else ():
+            if fingerprint not in self.plan.grown.earlier:
+                raise ConfigMismatchError(
+                    "The state went through a generation that this dataset does not have: "
+                    f"{fingerprint}."
+                )
+        return state.grown
 
     def _past_of(self, old: LoaderState) -> PastSizes | None:
-        """The sizes of the steps that came of a state's epoch, where those of here are others."""
-        place, tokens = old.sequences, old.tokens(old.longest)
-        if place in (0, old.order["epoch_size"]):  # what is left is another epoch
+        """The sizes of the steps of a state's epoch so far, if they are not those planned now."""
+        position, tokens = old.sequences, old.tokens(old.longest)
+        if position in (0, old.order["epoch_size"]):  # the next epoch follows
             return None
-        sizes, begin, past = _sizes(old.order), 0, None
-        if old.past is not None:
-            begin = old.past.until
-            past = PastSizes(_sizes(old.past.model_dump()), begin)
-        came, planned = (
-            each.phases(position=begin, end=place, tokens=tokens)
+        sizes, past = old.sizes, old.past
+        begin = past.until if past else 0
+        done, planned = (
+            each.phases(position=begin, end=position, tokens=tokens)
             for each in (sizes, self.plan.steps)
         )
-        if came == planned:
+        if done == planned:
             return past
         if past is not None:
             sizes = past.sizes.then(tokens + begin * old.longest, sizes)
-        return PastSizes(sizes, place)
+        return PastSizes(
+            global_batch=str(sizes.global_batch), sequence_length=str(sizes.length), until=position
+        )
 
     def _extended(
         self,
         old: LoaderState,
         now: LoaderState,
-        generation: int,
+        earlier: Ints,
         *,
         allow_changes: Collection[str],
     ) -> Cursor:
@@ -230,14 +181,14 @@ class Resume:
         Args:
             old: the state.
             now: of the newest generation, at its beginning.
-            generation: number of the older one.
+            earlier: bounds of the older generation.
             allow_changes: settings that may differ.
 
         Raises:
             ConfigMismatchError: a setting that decides the order differs, or which sequence has
                 which number: then nothing tells which of the new ones the pass had seen.
         """
-        before, size = self.plan.grown.earlier[generation].size, self.plan.sizes[0]
+        before, size = int(earlier[-1]), self.plan.sizes[0]
         # An epoch is all of the data unless the user says otherwise: then it grew as they did.
         sizes = (old.order.get("epoch_size"), now.order.get("epoch_size"))
         grows = {"epoch_size"} if sizes == (before, size) else set()
@@ -259,7 +210,7 @@ class Resume:
         if seen:
             last = self._growth_of(old)
             steps = last.steps if last is not None and last.number == number else ()
-            growth = Growth(number=number, steps=(*steps, (generation, seen)))
+            growth = Growth(number=number, steps=(*steps, (old.streams[0].fingerprint, seen)))
         return Cursor(
             epoch=old.epoch,
             position=old.sequences,
@@ -299,11 +250,3 @@ class Resume:
             grown=growth,
             missed=tuple(missed),
         )
-
-
-def _sizes(order: Mapping[str, Any]) -> StepSizes:
-    """The sizes of steps by what a state names of them."""
-    return StepSizes(
-        Schedule.of_integers(order["global_batch"], name="global_batch"),
-        Schedule.of_integers(order["sequence_length"], name="sequence_length"),
-    )

@@ -1,32 +1,32 @@
 """What training reads: a `streaming.StreamingDataset` whose order and resume are exact."""
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from streaming_ext.base.errors import DatasetError, UsageError
-from streaming_ext.order.epoch_plan import Cursor, EpochPlan
+from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.growth import earlier_of
 from streaming_ext.order.node_local import NodePlan, find_node_group
-from streaming_ext.order.ranks import find_rank
+from streaming_ext.order.ranks import DataRank, find_rank
+from streaming_ext.order.state import Cursor
+from streaming_ext.order.steps import StepSizes
 from streaming_ext.reading.context import context_slice
 from streaming_ext.reading.domains import open_domains
 from streaming_ext.reading.packed import source_of
 from streaming_ext.reading.prefetch import sequences_ahead
 from streaming_ext.training.arguments import settings_of, takes_settings
-from streaming_ext.training.batch_reader import PLANNED_ROWS, BatchReader, StepsInTurn
-from streaming_ext.training.exclusions import Exclusions, excluded_documents, without_sequences_of
+from streaming_ext.training.batch_reader import PLANNED_ROWS, BatchReader, Blocks
+from streaming_ext.training.exclusions import Exclusions, excluded_documents, sequences_left_out
 from streaming_ext.training.messages import samples_of
 from streaming_ext.training.opening import end_of_text, open_streams
 from streaming_ext.training.position import Newest, TrainingPosition
-from streaming_ext.training.resume import resume_of
+from streaming_ext.training.resume import Resume
 from streaming_ext.training.stock import require_stock_world, streaming
-from streaming_ext.training.streams import (
-    domains_of,
-    mixing_of,
-    sequences_an_epoch,
-)
+from streaming_ext.training.streams import domains_of, mixing_of, sequences_an_epoch
 
 
 class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, name-defined, unused-ignore]
@@ -46,96 +46,74 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
     def __init__(self, **arguments: Any) -> None:
         """Open the dataset; no shard is read yet."""
         self.order, self.location, self.position, self.contents = settings_of(arguments)
-        order, location, position = self.order, self.location, self.position
-        rank = find_rank(position)
-        self.streams = location.members
-        self.domains, self.domain_of_stream = domains_of(self.streams)
+        order, contents = self.order, self.contents
+        rank = find_rank(self.position)
+        self.streams = self.location.members
         mixing = mixing_of(self.streams, order)
-        self.split, self.shuffle, self.shuffle_seed = order.split, order.shuffle, order.shuffle_seed
-        self.shuffle_block_size, self.epoch_size = order.shuffle_block_size, order.epoch_size
-        self.num_canonical_nodes, self.drop_last = order.canonical_nodes, order.drops_last
-        self.dp_rank, self.dp_world_size = rank.rank, rank.size
-        self.cache_limit = location.cache_limit
         exclusions = None if order.exclude is None else Exclusions.read(order.exclude)
-        caches = open_streams(
-            self.streams,
-            split=order.split,
-            limit=self.cache_limit,
-            retries=location.download_retry,
-            timeout=location.download_timeout,
-            options=location.storage_options or {},
-            token_dtype=location.token_dtype,
-            sequence_length=order.longest,
-        )
+        caches = open_streams(order, self.location)
         indexes = [cache.index for cache in caches]
-        self.unknown = tuple(dict.fromkeys(word for index in indexes for word in index.unknown))
-        self.eot_id = end_of_text(indexes, self.contents.eot_id)
+        self.eot_id = end_of_text(indexes, contents.eot_id)
         steps = order.steps(own_length=indexes[0].sample_tokens, num_ranks=rank.size)
-        self.sequence_length = steps.longest
-        self.token_domains = open_domains(caches, self.contents.domain_by)
-        if self.token_domains is not None:
-            self.domains = self.token_domains.names
-        documents = excluded_documents(exclusions, caches)
+        excluded = excluded_documents(exclusions, caches)
         source = source_of(
             caches,
             packing=order.packing,
             length=steps.longest,
-            cache_limit=self.cache_limit,
-            left_out=documents,
+            cache_limit=self.location.cache_limit,
+            left_out=excluded,
             multiple=order.document_multiple,
         )
         self.reader = source.reader
-        context = context_slice(
-            position.cp_rank,
-            position.cp_size,
-            lengths=[int(point.value) for point in steps.length.points],
-            layout=position.cp_layout,
-            multiple=order.document_multiple,
-            ranks_named=position.named,
-        )
+        self.token_domains = open_domains(caches, contents.domain_by)
+        self.domains, domain_of_stream = domains_of(self.streams)
+        if self.token_domains is not None:
+            self.domains = self.token_domains.names
         self._bounds = source.bounds(steps.longest)
-        bounds, left_out = without_sequences_of(
-            documents if order.packing is None else None, self._bounds, steps.longest
-        )
-        counts = [int(own[-1]) for own in bounds]
+        plain = None if order.packing else excluded
+        left_out = sequences_left_out(plain, self._bounds, steps.longest)
+        sizes = [
+            int(bounds[-1]) - len(out) for bounds, out in zip(self._bounds, left_out, strict=True)
+        ]
         named = order.named(
             steps,
             num_ranks=rank.size,
             exclude=None if exclusions is None else exclusions.fingerprint,
-            domain_by=self.contents.domain_by,
+            domain_by=contents.domain_by,
             **({} if mixing is None else mixing.identity()),
         )
         self.node_group = find_node_group(
-            indexes, position, rank=rank, sequences=counts[0], settings=named
+            indexes, self.position, rank=rank, sequences=sizes[0], settings=named
         )
-        if self.node_group is None:
-            self.plan = EpochPlan(
+        fingerprints = tuple(index.index_hash for index in indexes)
+        if self.node_group is not None:
+            named["nodes"], fingerprints = self.node_group.nodes, (self.node_group.fingerprint,)
+            self.plan: EpochPlan = NodePlan(
                 order.spec,
-                bounds=bounds,
-                left_out=left_out,
-                choose=sequences_an_epoch(self.streams, counts, epoch_size=order.epoch_size),
-                steps=steps,
-                rank=rank,
-                drop_last=self.drop_last,
-                method=order.batching_method,
-                mixing=mixing,
-                earlier=earlier_of(
-                    indexes, steps.longest, plain=order.packing is None and documents is None
-                ),
-            )
-        else:
-            self.plan = NodePlan(
-                order.spec,
-                bounds=bounds,
+                bounds=self._bounds,
                 left_out=left_out,
                 steps=steps,
                 group=self.node_group,
-                drop_last=self.drop_last,
+                drop_last=order.drops_last,
             )
-        self.batch_size = None if steps.change or not order.names_batch else self.plan.batch_size
-        self.predownload = location.predownload or sequences_ahead(
+        else:
+            self.plan = EpochPlan(
+                order.spec,
+                bounds=self._bounds,
+                left_out=left_out,
+                choose=sequences_an_epoch(self.streams, sizes, epoch_size=order.epoch_size),
+                steps=steps,
+                rank=rank,
+                drop_last=order.drops_last,
+                method=order.batching_method,
+                mixing=mixing,
+                earlier=earlier_of(
+                    indexes, steps.longest, plain=order.packing is None and excluded is None
+                ),
+            )
+        self.predownload = self.location.predownload or sequences_ahead(
             order.spec,
-            sizes=counts,
+            sizes=sizes,
             shards=self.reader.num_shards,
             ranks=self.plan.rank.size,
             batch_size=steps.global_batch.largest // rank.size,
@@ -143,19 +121,33 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.batch_reader = BatchReader(
             self.plan,
             source,
-            sequence_length=steps.longest,
-            extras=self.contents.extras,
+            contents,
             eot_id=self.eot_id,
             predownload=self.predownload,
             max_repeated_ngram=order.max_repeated_ngram,
-            domain_of_stream=self.domain_of_stream,
+            domain_of_stream=domain_of_stream,
             domains=self.token_domains,
-            context=context,
+            context=context_slice(
+                self.position,
+                lengths=[length for _, _, length in steps.entries()],
+                multiple=order.document_multiple,
+            ),
         )
-        self.resume = resume_of(self.node_group, self.plan, caches, settings=named)
+        self.resume = Resume(plan=self.plan, settings=named, fingerprints=fingerprints)
         self._progress, self._newest = TrainingPosition(self.resume), Newest("dataset")
         self.loaded_state: Mapping[str, Any] = {}
         self.loaded_cursor: Cursor | None = None  # that it is of
+        self._set_stock_attributes(steps, rank)
+
+    def _set_stock_attributes(self, steps: StepSizes, rank: DataRank) -> None:
+        """What stock StreamingDataset and its users know of a dataset."""
+        order = self.order
+        self.split, self.shuffle, self.shuffle_seed = order.split, order.shuffle, order.shuffle_seed
+        self.shuffle_block_size, self.epoch_size = order.shuffle_block_size, order.epoch_size
+        self.num_canonical_nodes, self.drop_last = order.canonical_nodes, order.drops_last
+        self.cache_limit, self.sequence_length = self.location.cache_limit, steps.longest
+        self.dp_rank, self.dp_world_size = rank.rank, rank.size
+        self.batch_size = None if steps.change or not order.names_batch else self.plan.batch_size
         # What stock StreamingDataLoader divides its count of samples by.
         world = streaming.base.world.World.detect().num_ranks
         self.replication = world // rank.size if world > rank.size else None
@@ -184,9 +176,9 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
 
     def get_item(self, sample_id: int, retry: int = 7) -> dict[str, Any]:
         """One sequence by its number on disk, streams one after another."""
-        numbers = np.cumsum([0] + [int(bounds[-1]) for bounds in self._bounds])
-        stream = int(np.searchsorted(numbers, sample_id, side="right")) - 1
-        batch = self.batch_reader.read(stream, np.array([sample_id - numbers[stream]]))
+        firsts = [0, *accumulate(int(bounds[-1]) for bounds in self._bounds)]
+        stream = bisect_right(firsts, sample_id) - 1
+        batch = self.batch_reader.read(stream, np.array([sample_id - firsts[stream]]))
         return samples_of(self.batch_reader.finish(batch))[0]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -207,23 +199,19 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
 
     def _samples(self) -> Iterator[dict[str, Any]]:
         size = self.plan.batch_size
-        progress, own = self._progress, self._newest.begin()
-        here = progress.begin()
-        blocks = StepsInTurn(
-            steps=self.plan.steps_left(here.cursor),
-            worker=here.worker,
-            num_workers=here.num_workers,
-            size=max(1, PLANNED_ROWS // size),
-            first=progress.yielded // size,
-        )
-        for batch in self.batch_reader.batches(here.cursor, blocks, gathered=0):
+        progress, number = self._progress, self._newest.begin()
+        this = progress.begin()
+        # A plain DataLoader takes the steps of its workers in turn.
+        own = range(this.worker, self.plan.steps_left(this.cursor), this.num_workers)
+        steps = own[progress.yielded // size :], max(1, PLANNED_ROWS // size)
+        for batch in self.batch_reader.batches(this.cursor, Blocks(steps=[steps]), ids_at_once=0):
             for sample in samples_of(self.batch_reader.finish(batch)):
                 progress.yielded += 1
                 yield sample
-                self._newest.require(own)
-        if progress.yielded != (planned := blocks.own_steps * size):
+                self._newest.require(number)
+        if progress.yielded != (planned := len(own) * size):
             raise DatasetError(
-                f"Epoch {here.cursor.epoch} ended after {progress.yielded} of {planned} sequences."
+                f"Epoch {this.cursor.epoch} ended after {progress.yielded} of {planned} sequences."
             )
 
     def state_dict(
@@ -285,7 +273,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
     def _require_one_size(self) -> None:
         """Refuse what only `StreamingTokenLoader` can do."""
         self.require_batch_size()
-        if self.plan.varies:
+        if self.plan.steps.change:
             raise UsageError(
                 "global_batch or sequence_length changes during training: a DataLoader has one "
                 "batch_size and takes one row at a time. Use StreamingTokenLoader(dataset)."

@@ -1,6 +1,6 @@
 """Which documents, of which source file and row, a sequence holds."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +10,8 @@ import numpy as np
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.kinds import count
 from streaming_ext.format.provenance import Place
-from streaming_ext.order.epoch_plan import Cursor
-from streaming_ext.reading.cache import ShardCache
-from streaming_ext.training.documents_of_part import documents_between, find_document
+from streaming_ext.order.state import Cursor
+from streaming_ext.reading.documents import documents_between, find_document
 
 if TYPE_CHECKING:
     from streaming_ext.training.token_dataset import StreamingTokenDataset
@@ -110,19 +109,17 @@ def trace_step(
     if not 0 <= step < steps:
         raise UsageError(f"`step` must be in [0, {steps}), got {step}.")
     phase = plan.phase_of(begin, step)
-    streams, sequences = plan.whole_step(begin, step)
-    traces = []
-    source = dataset.batch_reader.source
-    for position, (stream, sequence) in enumerate(
-        zip(streams.tolist(), sequences.tolist(), strict=True)
-    ):
-        if sequence < 0:  # fills up the last batch of an evaluation
-            continue
-        segments = source.segments_of(stream, sequence, phase.length)
-        spans = _spans(dataset.reader.caches[stream], segments, source.multiple)
-        rank = position // phase.batch_size
-        traces.append(SequenceTrace(rank=rank, stream=stream, sequence=sequence, spans=spans))
-    return traces
+    numbers = (each.tolist() for each in plan.whole_step(begin, step))
+    return [
+        SequenceTrace(
+            rank=index // phase.batch_size,
+            stream=stream,
+            sequence=sequence,
+            spans=_spans(dataset, stream, sequence, phase.length),
+        )
+        for index, (stream, sequence) in enumerate(zip(*numbers, strict=True))
+        if sequence >= 0  # others fill up the last batch of an evaluation
+    ]
 
 
 def trace_document(
@@ -154,26 +151,21 @@ def trace_document(
     visits: list[DocumentVisit] = []
     found = 0
     for stream, cache in enumerate(dataset.reader.caches):
-        for begin, end, position in find_document(cache, source, row):
+        for begin, end, place in find_document(cache, source, row):
             found += 1
             sequences = reading.sequences_with(stream, begin, end, dataset.sequence_length)
-            for visit in plan.visits(start, stream, sequences):
-                segments = reading.segments_of(stream, visit.sequence, visit.length)
-                spans = [
-                    span
-                    for span in _spans(cache, segments, reading.multiple)
-                    if span.document == position
-                ]
-                visits += [
-                    DocumentVisit(
-                        step=visit.step,
-                        rank=visit.rank,
-                        stream=stream,
-                        sequence=visit.sequence,
-                        span=span,
-                    )
-                    for span in spans
-                ]
+            visits += [
+                DocumentVisit(
+                    step=visit.step,
+                    rank=visit.rank,
+                    stream=stream,
+                    sequence=visit.sequence,
+                    span=span,
+                )
+                for visit in plan.visits(start, stream, sequences)
+                for span in _spans(dataset, stream, visit.sequence, visit.length)
+                if span.document == place
+            ]
     if not found:
         raise UsageError(
             f"No document of split {dataset.split!r} comes from row {row} of {source}. Is it in "
@@ -220,39 +212,29 @@ def write_traces(traces: Mapping[int, Sequence[SequenceTrace]], path: str | Path
 
 
 def _spans(
-    cache: ShardCache, segments: Sequence[tuple[int, int]], multiple: int
+    dataset: "StreamingTokenDataset", stream: int, sequence: int, length: int
 ) -> tuple[DocumentSpan, ...]:
-    """The documents of a sequence, which is made of some segments of the split's stream."""
+    """The documents of a sequence, in order."""
+    source, cache = dataset.batch_reader.source, dataset.reader.caches[stream]
     spans: list[DocumentSpan] = []
-    position = 0
-    for begin, end in segments:
-        spans += [
-            replace(span, position=position + span.position)
-            for span in _spans_of_piece(cache, (begin, end))
-        ]
-        position += -(-(end - begin) // multiple) * multiple
+    column = 0  # of the row, where the segment begins
+    for begin, end in source.segments_of(stream, sequence, length):
+        for documents in documents_between(cache, begin, end):
+            # Those that end behind the segment's first token and begin before its end.
+            low = int(np.searchsorted(documents.ends, begin, side="right"))
+            high = int(np.searchsorted(documents.starts, end))
+            for number in range(low, high):
+                first, last = int(documents.starts[number]), int(documents.ends[number])
+                start, place = max(begin, first), documents.place(number)
+                spans.append(
+                    DocumentSpan(
+                        source=place.source,
+                        row=place.row,
+                        from_byte=place.from_byte,
+                        first=start - first,
+                        tokens=min(end, last) - start,
+                        position=column + start - begin,
+                    )
+                )
+        column += -(-(end - begin) // source.multiple) * source.multiple
     return tuple(spans)
-
-
-def _spans_of_piece(cache: ShardCache, segment: tuple[int, int]) -> Iterator[DocumentSpan]:
-    """The documents of a segment of the stream; their positions count from its beginning."""
-    begin, end = segment
-    for documents in documents_between(cache, begin, end):
-        origin = documents.origin
-        low, high = max(0, begin - origin), end - origin
-        document = int(np.searchsorted(documents.ends, low, side="right"))
-        while document < len(documents.ends):
-            opens = int(documents.ends[document - 1]) if document else 0
-            if opens >= high:
-                break
-            start = max(low, opens)
-            found = documents.place(document)
-            yield DocumentSpan(
-                source=found.source,
-                row=found.row,
-                from_byte=found.from_byte,
-                first=start - opens,
-                tokens=min(high, int(documents.ends[document])) - start,
-                position=origin + start - begin,
-            )
-            document += 1

@@ -6,8 +6,9 @@ from itertools import pairwise
 from typing import Final
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.order.epoch_plan import Cursor, EpochPlan
+from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.mixture import WINDOW_ROWS
+from streaming_ext.order.state import Cursor
 from streaming_ext.order.steps import Phase
 
 _LOOKS: Final = 200  # at the fractions of the streams in an epoch, at most

@@ -174,7 +174,7 @@ def pairs_of(batch: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(("method", "sizes", "told"), [
-    ("device_per_stream", {"batch_size": 1000}, "less than one batch of a rank, 1000"),
+    ("device_per_stream", {"batch_size": 1000}, "less than the 1000 that batching_method"),
     ("device_per_stream:4", {}, "must be 'random' or"),
     ("device_per_stream", {"batch_size": None, "global_batch": "0:6 999:12"}, "steps of one size"),
 ])  # fmt: skip
@@ -184,9 +184,7 @@ def test_batches_of_a_rank_that_do_not_fit(streams, method, sizes, told) -> None
 
 
 def test_a_stream_of_less_than_a_step(streams) -> None:
-    with pytest.raises(
-        UsageError, match="less than one global batch of 1000. Raise its proportion"
-    ):
+    with pytest.raises(UsageError, match="less than the 1000 that batching_method='per_stream'"):
         opened(streams, batch_size=1000)
 
 

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.order.epoch_plan import Cursor, EpochPlan
+from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.order import OrderSpec
 from streaming_ext.order.ranks import DataRank
 from streaming_ext.order.schedule import Schedule
 from streaming_ext.order.settings import OrderSettings
+from streaming_ext.order.state import Cursor
 from streaming_ext.order.steps import StepSizes
 from streaming_ext.training.resume import Resume
 

@@ -259,7 +259,7 @@ def test_what_is_no_domain(
         load(root, domain_by="column:url")
     by_hand = build_by_hand(tmp_path / "by-hand", [[("train", range(1, 90))]])
     (by_hand.root / "manifest.json").unlink()
-    with pytest.raises(UsageError, match="domain_by= needs the lists of documents"):
+    with pytest.raises(UsageError, match="has no lists of documents"):
         load(by_hand.root / "train", domain_by="folder", split=None, sequence_length=8)
 
 

@@ -114,7 +114,6 @@ PROVENANCE = {
     "streaming_ext.format.layout",
     "streaming_ext.format.provenance",
     "streaming_ext.format.shuffled",
-    "streaming_ext.training.documents_of_part",
     "streaming_ext.training.exclusions",
     "streaming_ext.training.trace",
     "streaming_ext.writing.part_files",

@@ -13,8 +13,8 @@ from streaming_ext import StreamingTokenDataset
 from streaming_ext.format.provenance import PlacesOfSources
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.shuffled import SOURCES_PATH, document_keys, sources_of
+from streaming_ext.reading.documents import find_document
 from streaming_ext.store import LocalStorage
-from streaming_ext.training.documents_of_part import find_document
 from streaming_ext.training.trace import trace_step
 from tasks.core.check.verify import verify
 from tests.tasks.core.build_dataset import build_from
