@@ -84,11 +84,11 @@ def engine(options: argparse.Namespace) -> dict[str, Any]:
         blocks += [
             pa.array(texts[n : n + 1000], pa.large_string()) for n in range(0, len(texts), 1000)
         ]
-    fast.ids(blocks[0])
+    fast.columns(blocks[0])
     meet(options)
     began, before, tokens = time.perf_counter(), time.process_time(), 0
     for texts in blocks:
-        tokens += len(fast.ids(texts).values)
+        tokens += len(fast.columns(texts)["input_ids"].values)
         if time.perf_counter() - began > options.seconds:
             break
     seconds = time.perf_counter() - began

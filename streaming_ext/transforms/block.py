@@ -1,7 +1,7 @@
-"""Some consecutive samples of a chain, as Arrow columns where they have the same ones.
+"""Some consecutive samples of a chain: dictionaries, Arrow columns, or both.
 
 A column holds texts, numbers, or tokens. Samples show tokens of a `list` as a list, as tokenizers
-give them, and those of a `large_list` as a tensor.
+return them, and those of a `large_list` as a tensor.
 """
 
 import copy
@@ -15,13 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import UsageError
 
 Sample: TypeAlias = dict[str, Any]
-State: TypeAlias = Mapping[str, Any]
-Numbers: TypeAlias = npt.NDArray[np.int64]
-Column: TypeAlias = Any  # an array of Arrow, or a list with a value for each sample
-# What cannot be changed, and is most of what samples hold.
+State: TypeAlias = Any  # plain values; None at the beginning
+Column: TypeAlias = Any  # an Arrow array
+# Immutable types, which most values of samples have.
 _FIXED = frozenset({str, int, float, bool, bytes, complex, type(None)})
 
 
@@ -29,135 +29,123 @@ class Block:
     """Some consecutive samples, never changed.
 
     Attributes:
-        place: where the samples behind these begin; None where nobody can begin there.
+        rows: a dictionary for each sample; None if the columns hold all.
+        columns: further values, which replace those of the same name in `rows`.
+        state: where the samples after these begin; None if a flow cannot be opened there.
         passes: of a source that repeats for ever, how many passes ended before these samples.
     """
 
     def __init__(
         self,
-        of: Sequence[Sample] | Mapping[str, Column] = (),
-        place: Any = None,
+        rows: Sequence[Sample] | None = None,
+        columns: Mapping[str, Column] | None = None,
+        state: State = None,
         passes: int = 0,
     ) -> None:
-        """Take over samples, or columns of one length."""
-        self._of, self.place, self.passes = of, place, passes
-        self._length = len(next(iter(of.values()), ()) if isinstance(of, Mapping) else of)
+        """Keep references to all of them, which have one length."""
+        self.rows, self.columns, self.state, self.passes = rows, columns or {}, state, passes
 
     def __len__(self) -> int:
-        return self._length
+        return len(next(iter(self.columns.values()), ()) if self.rows is None else self.rows)
 
-    def at(self, place: Any, passes: int = 0) -> "Block":
-        """The same samples, with another place behind them."""
-        return Block(self._of, place, passes)
-
-    @property
-    def columns(self) -> Mapping[str, Column] | None:
-        """The columns, None where there are only samples."""
-        return self._of if isinstance(self._of, Mapping) else None
+    def at(self, state: State, passes: int = 0) -> "Block":
+        """The same samples with another state."""
+        return Block(self.rows, self.columns, state, passes)
 
     @cached_property
     def samples(self) -> Sequence[Sample]:
-        """As dictionaries."""
-        if not isinstance(self._of, Mapping):
-            return self._of
-        rows = zip(*map(shown, self._of.values()), strict=True)
-        return [dict(zip(self._of, row, strict=True)) for row in rows]
+        """All values as dictionaries."""
+        if not self.columns:
+            return self.rows or ()
+        values = zip(*map(shown, self.columns.values()), strict=True)
+        made = [dict(zip(self.columns, each, strict=True)) for each in values]
+        if self.rows is None:
+            return made
+        return [{**row, **new} for row, new in zip(self.rows, made, strict=True)]
 
-    def column(self, name: str) -> Column:
-        """The values of a column.
+    def column(self, name: str) -> Column | list[Any]:
+        """The values of a column: an Arrow array, or a list.
 
         Raises:
-            UsageError: a sample has none of this name.
+            UsageError: a sample lacks it.
         """
-        lacking = [
-            have for have in ([self._of] if self.columns else self.samples) if name not in have
-        ]
-        if lacking:
-            has = ", ".join(map(repr, lacking[0]))
-            raise UsageError(f"A sample has no column {name!r}; it has {has}.")
-        return self.columns[name] if self.columns else [one[name] for one in self.samples]
+        if name in self.columns:
+            return self.columns[name]
+        for row in (self.columns,) if self.rows is None else self.rows:
+            if name not in row:
+                has = ", ".join(map(repr, [*row, *self.columns]))
+                raise UsageError(f"A sample has no column {name!r}; it has {has}.")
+        return [row[name] for row in self.rows or ()]
 
     def tokens(self, name: str) -> Column:
         """A column of tokens.
 
         Raises:
-            UsageError: there is none of this name, or it holds something else.
+            UsageError: a sample lacks it, or it holds something else.
         """
         column = self.column(name)
         if isinstance(column, list):
-            return lists([_integers(value, name) for value in column])
+            values = [_integers(value, name) for value in column]
+            return tokens_of(np.concatenate([np.empty(0, np.int64), *values]), [*map(len, values)])
         if not pa.types.is_list(column.type) and not pa.types.is_large_list(column.type):
-            raise UsageError(f"Column {name!r} holds {column.type}, where tokens are needed.")
+            raise UsageError(f"Column {name!r} holds {column.type}, expected tokens.")
         return column
 
     def texts(self, name: str) -> pa.LargeStringArray:
-        """A column of texts.
+        """A column of texts; an empty one for None.
 
         Raises:
-            UsageError: there is none of this name, or it holds something else.
+            UsageError: a sample lacks it, or it holds something else.
         """
         column = self.column(name)
-        kinds = {type(one).__name__ for one in column} if isinstance(column, list) else {"str"}
-        if kinds - {"str"} or getattr(column, "type", pa.large_string()) != pa.large_string():
-            found = min(kinds - {"str"}, default="tokens")
-            raise UsageError(f"Column {name!r} holds {found}, where a text is needed.")
         try:
-            return pa.array(column, pa.large_string()) if isinstance(column, list) else column
-        except UnicodeEncodeError as error:
-            raise UsageError(f"Column {name!r} holds no valid text: {error}.") from error
+            return pa.array(column, pa.large_string()).fill_null("")
+        except (TypeError, ValueError, pa.ArrowException) as error:
+            raise UsageError(f"Column {name!r} holds no text: {error}.") from error
 
     def with_columns(self, added: Mapping[str, Column]) -> "Block":
-        """The same samples with further columns, or with others in their place."""
-        if self.columns is not None and not any(isinstance(c, list) for c in added.values()):
-            return Block({**self.columns, **added})
-        rows = zip(*map(shown, added.values()), strict=True)
-        return Block(
-            [
-                {**sample, **dict(zip(added, values, strict=True))}
-                for sample, values in zip(self.samples, rows, strict=True)
-            ]
-        )
+        """The same samples with further columns, or with replaced ones."""
+        return Block(self.rows, {**self.columns, **added})
 
     def copied(self) -> "Block":
-        """The same samples with values of their own; columns always show such."""
-        return Block(self._of if self.columns else [copied(one) for one in self.samples])
+        """The same samples with values of their own; columns always show new ones."""
+        return Block(self.rows and [copied(row) for row in self.rows], self.columns)
 
     def slice(self, start: int, stop: int) -> "Block":
         """The samples [start, stop)."""
-        if self.columns is None:
-            return Block(self.samples[start:stop])
         size = max(stop - start, 0)
-        return Block({name: column.slice(start, size) for name, column in self.columns.items()})
+        columns = {name: column.slice(start, size) for name, column in self.columns.items()}
+        return Block(self.rows and self.rows[start:stop], columns)
 
-    def gather(self, numbers: Numbers) -> "Block":
-        """Some samples, in this order."""
-        if self.columns is None:
-            return Block([self.samples[number] for number in numbers.tolist()])
-        return Block({name: _gather(column, numbers) for name, column in self.columns.items()})
+    def take(self, numbers: Ints) -> "Block":
+        """The samples of some numbers, in this order."""
+        rows = self.rows and [self.rows[number] for number in numbers.tolist()]
+        return Block(rows, {name: _take(each, numbers) for name, each in self.columns.items()})
 
 
 def concat(blocks: Iterable[Block]) -> Block:
-    """One block of some."""
+    """One block of several."""
     filled = [block for block in blocks if len(block)]
     if len(filled) < 2:
         return filled[0] if filled else Block()
-    names = list(filled[0].columns or {})
-    kinds = [
-        [(name, column.type) for name, column in (block.columns or {}).items()] for block in filled
-    ]
-    if not names or any(kind != kinds[0] for kind in kinds):
+    types = [[(name, each.type) for name, each in block.columns.items()] for block in filled]
+    rows = [block.rows for block in filled if block.rows is not None]
+    if any(each != types[0] for each in types) or len(rows) not in {0, len(filled)}:
         return Block([*chain.from_iterable(block.samples for block in filled)])
-    return Block(
-        {
-            name: pa.concat_arrays([(block.columns or {})[name] for block in filled])
-            for name in names
-        }
-    )
+    names = filled[0].columns
+    columns = {name: pa.concat_arrays([block.columns[name] for block in filled]) for name in names}
+    return Block([*chain.from_iterable(rows)] if rows else None, columns)
 
 
 def tokens_of(values: npt.NDArray[Any], lengths: npt.ArrayLike, *, listed: bool = False) -> Column:
-    """A column of tokens: those of all samples in their order, and how many each has."""
-    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    """A column of tokens.
+
+    Args:
+        values: the tokens of all samples, end to end: (tokens,).
+        lengths: how many each sample has: (samples,).
+        listed: whether samples show them as a list.
+    """
+    offsets = np.append(0, np.cumsum(lengths, dtype=np.int64))
     if listed:
         return pa.ListArray.from_arrays(offsets.astype(np.int32), values)
     return pa.LargeListArray.from_arrays(offsets, values)
@@ -168,61 +156,60 @@ def rows_of(rows: npt.NDArray[Any]) -> Column:
     return tokens_of(rows.reshape(-1), np.full(len(rows), rows.shape[1]))
 
 
-def lists(values: Sequence[npt.NDArray[Any]]) -> Column:
-    """A column of tokens out of those of each sample."""
-    return tokens_of(np.concatenate([np.empty(0, np.int64), *values]), [len(v) for v in values])
-
-
 def flat(column: Column) -> npt.NDArray[Any]:
-    """The tokens of all samples of a column, one behind the other."""
+    """The tokens of all samples of a column, end to end: (tokens,)."""
     values: npt.NDArray[Any] = column.flatten().to_numpy()
     return values
 
 
-def lengths_of(column: Column) -> Numbers:
-    """The tokens of each sample of a column."""
-    lengths: Numbers = column.value_lengths().to_numpy().astype(np.int64)
+def lengths_of(column: Column) -> Ints:
+    """How many tokens each sample of a column has: (samples,)."""
+    lengths: Ints = column.value_lengths().to_numpy().astype(np.int64)
     return lengths
 
 
 def regular(column: Column) -> npt.NDArray[Any] | None:
-    """The rows of tokens that have one length, (samples, tokens); None where they have others."""
+    """Tensors of one length as (samples, tokens); None for any other column."""
+    if not pa.types.is_large_list(column.type):
+        return None
     lengths = lengths_of(column)
     same = len(lengths) > 0 and lengths[0] > 0 and (lengths == lengths[0]).all()
     return flat(column).reshape(len(lengths), -1) if same else None
 
 
-def shown(column: Column) -> Sequence[Any]:
-    """The values of a column as samples have them, each of its own memory."""
-    if isinstance(column, list) or not pa.types.is_large_list(column.type):
-        return column if isinstance(column, list) else column.to_pylist()
-    values, ends = flat(column).astype(np.int64), np.cumsum(lengths_of(column)).tolist()
-    return [torch.from_numpy(values[a:b].copy()) for a, b in pairwise([0, *ends])]
+def shown(column: Column | list[Any]) -> Sequence[Any]:
+    """The values of a column as samples have them, each in memory of its own."""
+    if isinstance(column, list):
+        return column
+    if not pa.types.is_large_list(column.type):
+        values: list[Any] = column.to_pylist()
+        return values
+    tokens, ends = flat(column).astype(np.int64), np.cumsum(lengths_of(column)).tolist()
+    return [torch.from_numpy(tokens[a:b].copy()) for a, b in pairwise([0, *ends])]
 
 
-def _gather(column: Column, numbers: Numbers) -> Column:
+def _take(column: Column, numbers: Ints) -> Column:
     """Some values of a column; Arrow takes four times as long for rows of one length."""
-    rows = regular(column) if pa.types.is_large_list(column.type) else None
+    rows = regular(column)
     return column.take(pa.array(numbers)) if rows is None else rows_of(rows[numbers])
 
 
 def _integers(value: Any, name: str) -> npt.NDArray[np.int64]:
-    """Tokens as users hand them over: a list, array, tensor, a single number, None for none."""
+    """Tokens as users pass them: a list, array, tensor, a single number, None for none."""
     array: npt.NDArray[Any] = np.atleast_1d(np.asarray([] if value is None else value))
     array = array[0] if array.ndim == 2 and len(array) == 1 else array
     if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
         raise UsageError(
-            f"Column {name!r} holds {array.dtype} of shape {array.shape}, where a sample's tokens "
-            "are needed: a list of integers."
+            f"Column {name!r} holds {array.dtype} of shape {array.shape}, expected a list of "
+            "integers."
         )
     return array.astype(np.int64)
 
 
 def copied(value: Any) -> Any:
-    """A sample with containers, arrays and tensors of its own, at any depth.
+    """A value with containers, arrays and tensors of its own, at any depth.
 
-    Objects of other kinds, such as images, are shared: what copies of them cost, or whether they
-    can be had, is not known here.
+    Objects of other kinds, such as images, are shared: what a copy of them costs is not known.
     """
     kind = type(value)
     if kind in _FIXED:
@@ -232,9 +219,8 @@ def copied(value: Any) -> Any:
     if kind is list and _FIXED.issuperset(map(type, value)):  # tokens: many
         return value.copy()
     if kind is list or kind is tuple:
-        return kind(copied(one) for one in value)
+        return kind(map(copied, value))
     if isinstance(value, torch.Tensor):
         return value.clone()
-    # numpy's arrays, and what others made of containers
     known = isinstance(value, np.ndarray | dict | list | tuple | set | bytearray)
     return copy.deepcopy(value) if known else value

@@ -1,4 +1,4 @@
-"""`CheckpointableDataset`: a chain of steps from samples to batches, resumed at any sample."""
+"""`CheckpointableDataset`: a chain of steps from samples to batches, resumed after any sample."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -7,50 +7,49 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.base.kinds import flag, plain_integer, plain_real
+from streaming_ext.base.kinds import MOST, count, flag, plain_real
 from streaming_ext.transforms import steps
 from streaming_ext.transforms.block import Block, Sample, State
-from streaming_ext.transforms.flow import Flow, Input, Made, Opening, mapped, through
+from streaming_ext.transforms.flow import Flow, Input, Made, Subset, through
 from streaming_ext.transforms.functions import (
     Crew,
     ExecutorType,
     Function,
+    applied,
     name_of,
     of_samples,
-    parallel,
 )
 from streaming_ext.transforms.iterator import CheckpointableIterator
 from streaming_ext.transforms.shuffling import shuffled
 from streaming_ext.transforms.sources import (
-    Shelf,
+    Cache,
+    Pass,
     cached,
     concatenated,
     interleaved,
-    iterable_flow,
+    iterable_pass,
     repeated,
-    sequence_flow,
+    same_pass,
+    sequence_pass,
 )
 
 if TYPE_CHECKING:
     from streaming_ext.format.spec import FormatName
     from streaming_ext.transforms.tokenizers import AnyTokenizer
 
-Opener = Callable[[Opening, State | None], Flow]
-Asks = Callable[[Opening], Opening]
-
 
 class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
-    """Samples, each a dictionary, and steps that make others of them; a step changes no dataset.
+    """Samples, each a dictionary. Each step returns another dataset.
 
-    In the workers of a DataLoader, each has samples of its own: those of the source are dealt out.
+    The workers of a DataLoader have different samples: those of the source are dealt out.
     """
 
-    def __init__(self, opener: Opener, described: str) -> None:
-        """Take over how it is opened; `from_files` and its like are how to make one.
+    def __init__(self, opener: Callable[[Subset, State], Flow], described: str) -> None:
+        """Use `from_files`, `from_sequence` or `from_iterable` instead.
 
         Args:
-            opener: makes a pass through it, from the beginning or from a place on.
-            described: its steps, by which a state knows its chain.
+            opener: opens a flow, from a state on.
+            described: the steps, by which a state recognizes its chain.
         """
         self.open, self.described = opener, described
 
@@ -58,51 +57,45 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         return self.iter()
 
     def iter(self, state_dict: Mapping[str, Any] | None = None) -> CheckpointableIterator:
-        """A pass through it; behind the samples before `state_dict`, which is left as it is.
+        """A pass, which resumes from `state_dict` if given; the state is not changed.
 
         Raises:
             ConfigMismatchError: the state is of another chain, or of another number of workers.
         """
         info = get_worker_info()
-        return self.iter_share((info.id, info.num_workers) if info else (0, 1), state_dict)
+        return self.iter_subset((info.id, info.num_workers) if info else (0, 1), state_dict)
 
-    def iter_share(
-        self, share: tuple[int, int], state_dict: Mapping[str, Any] | None = None
+    def iter_subset(
+        self, subset: Subset, state_dict: Mapping[str, Any] | None = None
     ) -> CheckpointableIterator:
-        """The pass of one worker: its number, and how many there are."""
-        return CheckpointableIterator(self, share, state_dict)
+        """The pass of one worker: its number, and how many workers there are."""
+        return CheckpointableIterator(self, subset, state_dict)
 
     def _then(
-        self, told: str, flow: Callable[..., Flow], *, asks: Asks = Opening.asking, **settings: Any
+        self, described: str, flow: Callable[..., Flow], **settings: Any
     ) -> "CheckpointableDataset":
-        """The chain with one more step.
+        """The chain with one more step: a flow of an `Input`, from a state on."""
+        opener = partial(_opened, source=self, flow=flow, settings=settings)
+        return CheckpointableDataset(opener, f"{self.described} > {described}")
 
-        Args:
-            told: what a state calls it.
-            flow: makes blocks of an `Input`.
-            asks: what the step asks its source for, where something is asked of it.
-            settings: of the step.
-        """
-        opener = partial(_opened, source=self, flow=flow, asks=asks, settings=settings)
-        return CheckpointableDataset(opener, f"{self.described} > {told}")
+    def _step(self, step: Callable[..., Made], **settings: Any) -> "CheckpointableDataset":
+        """The chain with a step that counts, which its settings describe."""
+        return self._then(_described(step, settings), through, step=partial(step, **settings))
 
-    def _step(
-        self, step: Callable[..., Made], asks: Asks = Opening.asking, **settings: Any
-    ) -> "CheckpointableDataset":
-        """The chain with a step of blocks, which its settings describe."""
-        told = _described(step, settings)
-        return self._then(told, through, asks=asks, step=partial(step, **settings))
-
-    def _mapped(
-        self,
-        function: Callable[..., Block],
-        asks: Asks = Opening.asking,
-        name: str | None = None,
-        **settings: Any,
+    def _function(
+        self, function: Callable[..., Block], name: str | None = None, **settings: Any
     ) -> "CheckpointableDataset":
         """The chain with a function of each block, which its settings describe."""
-        told, of_block = _described(function, settings), partial(function, **settings)
-        return self._then(told, mapped, asks=asks, function=of_block, name=name)
+        described, of_block = _described(function, settings), partial(function, **settings)
+        return self._then(described, applied, function=of_block, crew=Crew(), name=name)
+
+    @staticmethod
+    def _source(
+        described: str, each: Pass, *, repeat: bool, **settings: Any
+    ) -> "CheckpointableDataset":
+        each = partial(each, **settings)
+        opener = partial(repeated, each=each) if flag("repeat", repeat) else each
+        return CheckpointableDataset(opener, f"{described}, {bool(repeat)})")
 
     @staticmethod
     def from_sequence(
@@ -111,18 +104,22 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         shuffle: bool = False,
         shuffle_seed: int = 42,
     ) -> "CheckpointableDataset":
-        """Samples by their number, in an order that is another one each epoch if `shuffle`."""
-        repeat, shuffle = flag("repeat", repeat), flag("shuffle", shuffle)
-        seed = whole(shuffle_seed=shuffle_seed) if shuffle else None
-        opener = partial(sequence_flow, sequence=sequence, repeat=repeat, seed=seed)
-        return CheckpointableDataset(opener, f"from_sequence({len(sequence)}, {repeat}, {seed})")
+        """Samples by their number; in another order each epoch if `shuffle`."""
+        seed = _seed(shuffle_seed, name="shuffle_seed") if flag("shuffle", shuffle) else None
+        return CheckpointableDataset._source(
+            f"from_sequence({len(sequence)}, {seed}",
+            sequence_pass,
+            repeat=repeat,
+            sequence=sequence,
+            seed=seed,
+        )
 
     @staticmethod
     def from_iterable(iterable: Iterable[Sample], repeat: bool = False) -> "CheckpointableDataset":
-        """Samples of what gives the same ones whenever it is iterated over; a resume skips."""
-        repeat = flag("repeat", repeat)
-        opener = partial(iterable_flow, iterable=iterable, repeat=repeat)
-        return CheckpointableDataset(opener, f"from_iterable({repeat})")
+        """Samples of an iterable that yields the same ones each time; a resume skips."""
+        return CheckpointableDataset._source(
+            "from_iterable(", iterable_pass, repeat=repeat, iterable=iterable
+        )
 
     @staticmethod
     def from_files(  # noqa: PLR0917 - as its users call it
@@ -142,7 +139,7 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
                 https://; all that `shardmill shard` takes.
             repeat: whether another epoch follows.
             shuffle_shards: whether files come in another order each epoch.
-            format: of the files; "auto" for that which each one's name tells.
+            format: of the files; "auto" for the one that each file's name says.
             n_active_shards: files that are read at once.
             n_standby_shards: files whose beginning is fetched before their turn comes.
             seed: of the order of files.
@@ -152,65 +149,60 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
             UsageError: there are no such files.
             StorageError: a server refuses, or does not answer.
         """
-        from streaming_ext.transforms.files import known_by, some_files
+        from streaming_ext.transforms.files import files_of, files_pass, fingerprint
 
-        active = whole(1, n_active_shards=n_active_shards)
-        of_order = whole(seed=seed) if flag("shuffle_shards", shuffle_shards) else None
-        files = some_files(
+        files = files_of(
             urls,
             format,
             on_bad_document,
-            repeat=flag("repeat", repeat),
-            seed=of_order,
-            active=active,
-            standby=whole(0, n_standby_shards=n_standby_shards),
+            seed=_seed(seed) if flag("shuffle_shards", shuffle_shards) else None,
+            active=count("n_active_shards", n_active_shards, least=1),
+            standby=count("n_standby_shards", n_standby_shards, least=0),
         )
-        told = f"{files.repeat}, {of_order}, {active}, {format}, {on_bad_document}"
-        told += f"; files {known_by(files.sources)}"
-        return CheckpointableDataset(files.open, f"from_files({told})")
+        settings = f"{files.seed}, {files.active}, {format}, {on_bad_document}"
+        described = f"from_files(files {fingerprint(files.sources)}, {settings}"
+        return CheckpointableDataset._source(described, files_pass, repeat=repeat, files=files)
 
     def map(self, fn: Function) -> "CheckpointableDataset":
         """`fn(sample)` in place of each sample."""
-        return self._mapped(of_samples, made_by=fn, kind="map")
+        return self._of_samples("map", fn)
 
     def filter(self, fn: Function) -> "CheckpointableDataset":
         """The samples for which `fn(sample)` is true."""
-        return self._mapped(of_samples, name=f"filter({name_of(fn)})", made_by=fn, kind="filter")
+        return self._of_samples("filter", fn)
 
     def filter_map(self, fn: Function) -> "CheckpointableDataset":
-        """`fn(sample)` in place of each sample, where it is not None."""
-        name = f"filter_map({name_of(fn)})"
-        return self._mapped(of_samples, name=name, made_by=fn, kind="filter_map")
+        """`fn(sample)` in place of each sample, if it is not None."""
+        return self._of_samples("filter_map", fn)
 
     def parallel_map(self, fn: Function, *workers: Any, **named: Any) -> "CheckpointableDataset":
         """`map` by workers; see `parallel_filter_map`."""
-        return self._parallel("map", fn, *workers, **named)
+        return self._of_samples("map", fn, Crew.of(*workers, **named))
 
     def parallel_filter(self, fn: Function, *workers: Any, **named: Any) -> "CheckpointableDataset":
         """`filter` by workers; see `parallel_filter_map`."""
-        return self._parallel("filter", fn, *workers, **named)
+        return self._of_samples("filter", fn, Crew.of(*workers, **named))
 
     def parallel_filter_map(
         self, fn: Function, *workers: Any, **named: Any
     ) -> "CheckpointableDataset":
-        """`filter_map` by workers.
+        """`filter_map` by workers, in the order of the samples.
 
         Args:
             fn: of a sample; None leaves it out.
             workers, named: `max_workers`; by default one a core. `prefetch_factor`: samples ahead,
-                a worker (10). `ordered`: whether samples come in order, or as they are done (True).
+                a worker (10). `ordered`: False lets workers go on far beyond a slow sample (True).
                 `executor_type`: "process" (the default) or "thread".
         """
-        return self._parallel("filter_map", fn, *workers, **named)
+        return self._of_samples("filter_map", fn, Crew.of(*workers, **named))
 
-    def _parallel(
-        self, kind: str, fn: Function, *workers: Any, **named: Any
+    def _of_samples(
+        self, kind: str, fn: Function, crew: Crew | None = None
     ) -> "CheckpointableDataset":
-        crew = Crew.of(*workers, **named)
-        told = f"parallel_{kind}" + ("" if crew.ordered else f"({crew.unit}, unordered)")
-        name = None if kind == "map" else f"parallel_{kind}({name_of(fn)})"
+        described = kind if crew is None else f"parallel_{kind}"
+        name = None if kind == "map" else f"{described}({name_of(fn)})"
         function = partial(of_samples, made_by=fn, kind=kind)
-        return self._then(told, parallel, function=function, crew=crew, name=name)
+        return self._then(described, applied, function=function, crew=crew or Crew(), name=name)
 
     def enumerate(self, count_column: str = "step") -> "CheckpointableDataset":
         """Samples with their number in a column."""
@@ -218,37 +210,41 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         return self._then(f"enumerate({count_column})", through, step=step, same=True)
 
     def take(self, max_count: int) -> "CheckpointableDataset":
-        """The first so many samples."""
-        return self._step(steps.take, _same, count=whole(0, max_count=max_count))
+        """The first `max_count` samples."""
+        return self._step(steps.take, count=count("max_count", max_count, least=0))
 
     def stride(self, interval: int, offset: int) -> "CheckpointableDataset":
-        """Every so many-th sample: of interval 3 and offset 1, the samples 1, 4, 7, ..."""
-        interval, offset = whole(1, interval=interval), whole(0, offset=offset)
-        require(offset < interval, "offset", f"in [0, {interval})", offset)
-        return self._step(steps.stride, _same, interval=interval, offset=offset)
+        """One sample of each interval: interval 3 and offset 1 give the samples 1, 4, 7, ..."""
+        interval = count("interval", interval, least=1)
+        offset = count("offset", offset, least=0, most=interval - 1)
+        return self._step(steps.stride, interval=interval, offset=offset)
 
     def shuffle(self, buffer_size: int, seed: int = 42) -> "CheckpointableDataset":
-        """Samples out of a buffer, a random one each time, as tf.data and webdataset do it."""
-        slots, seed = whole(1, buffer_size=buffer_size), whole(seed=seed)
-        return self._then(f"shuffle({slots}, {seed})", shuffled, asks=_same, slots=slots, seed=seed)
+        """Samples out of a buffer, a random one each time, as in tf.data and webdataset."""
+        slots, seed = count("buffer_size", buffer_size, least=1), _seed(seed)
+        return self._then(f"shuffle({slots}, {seed})", shuffled, slots=slots, seed=seed)
 
     def batch(
         self, batch_size: int, collate_fn: steps.Collate | None = None, drop_last: bool = False
     ) -> "CheckpointableDataset":
-        """Samples in groups, put together by torch's `default_collate` or by `collate_fn`."""
-        size, drop_last = whole(1, batch_size=batch_size), flag("drop_last", drop_last)
-        collate = collate_fn or default_collate
-        return self._step(steps.batched, size=size, drop_last=drop_last, collate=collate)
+        """Samples in groups, joined by torch's `default_collate` or by `collate_fn`."""
+        return self._step(
+            steps.batched,
+            size=count("batch_size", batch_size, least=1),
+            drop_last=flag("drop_last", drop_last),
+            collate=collate_fn or default_collate,
+        )
 
     def repeat(self, times: int | None = None) -> "CheckpointableDataset":
-        """The same samples again and again, for ever or so many times."""
-        times = None if times is None else whole(1, times=times)
-        opener = partial(repeated, source=self, times=times)
+        """The same samples again and again, for ever or `times` times."""
+        times = count("times", times, least=1, optional=True)
+        each = partial(same_pass, source=self)
+        opener = partial(repeated, each=each, times=times, dealt=False)
         return CheckpointableDataset(opener, f"{self.described} > repeat({times})")
 
     def cache(self) -> "CheckpointableDataset":
-        """The samples of a first pass in memory, for the passes behind it."""
-        opener = partial(cached, source=self, shelf=Shelf())
+        """Keep the samples of the first whole pass in memory, for later passes."""
+        opener = partial(cached, source=self, cache=Cache())
         return CheckpointableDataset(opener, f"{self.described} > cache")
 
     def chunk(
@@ -257,49 +253,49 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         target_columns: Sequence[str] = ("input_ids",),
         drop_remainder: bool = True,
     ) -> "CheckpointableDataset":
-        """Rows of so many tokens, of each sample alone; a shorter rest is left out."""
-        length, names = whole(1, chunk_length=chunk_length), names_of(target_columns)
-        rest, told = flag("drop_remainder", drop_remainder), f"chunk({length})"
-        return self._mapped(
-            steps.chunked, _asks(names), told, length=length, names=names, drop_rest=rest
-        )
+        """Rows of `chunk_length` tokens of each sample alone; a shorter rest is left out."""
+        length, names = count("chunk_length", chunk_length, least=1), names_of(target_columns)
+        rest, name = flag("drop_remainder", drop_remainder), f"chunk({length})"
+        return self._function(steps.chunked, name, length=length, names=names, drop_rest=rest)
 
     def concat_chunk(
         self, chunk_length: int, target_columns: Sequence[str] = ("input_ids",)
     ) -> "CheckpointableDataset":
-        """Rows of so many tokens, of all samples behind each other."""
-        length, names = whole(1, chunk_length=chunk_length), names_of(target_columns)
-        filled = self._filled(f"concat_chunk({length})", names, None)
-        return filled._step(steps.concat_chunk, length=length, names=names)
+        """Rows of `chunk_length` tokens of all samples end to end."""
+        return self._rows(steps.concat_chunk, chunk_length, target_columns)
 
     def pack_chunk(
         self, chunk_length: int, target_columns: Sequence[str], discard_long_samples: bool = False
     ) -> "CheckpointableDataset":
-        """Rows of at most so many tokens, of whole samples; a longer one is cut, or left out."""
-        length, names = whole(1, chunk_length=chunk_length), names_of(target_columns)
-        longest = length if flag("discard_long_samples", discard_long_samples) else None
-        filled = self._filled(f"pack_chunk({length})", names, longest)
-        return filled._step(steps.packed, length=length, names=names)
+        """Rows of at most `chunk_length` tokens, of whole samples; longer ones are cut."""
+        discard = flag("discard_long_samples", discard_long_samples)
+        return self._rows(steps.pack_chunk, chunk_length, target_columns, discard=discard)
 
-    def _filled(
-        self, name: str, names: Sequence[str], longest: int | None
+    def _rows(
+        self, step: Callable[..., Made], length: int, columns: Sequence[str], discard: bool = False
     ) -> "CheckpointableDataset":
-        """The samples that have tokens, at most `longest`."""
-        return self._mapped(steps.filled, _asks(names), name, names=names, longest=longest)
+        """Rows of the samples that have tokens, and not too many."""
+        length, names = count("chunk_length", length, least=1), names_of(columns)
+        name, longest = f"{step.__name__}({length})", length if discard else None
+        filled = self._function(steps.filled, name, names=names, longest=longest)
+        return filled._step(step, length=length, names=names)
 
     def pad(self, pad_values: Mapping[str, int], chunk_length: int) -> "CheckpointableDataset":
         """Columns filled up to one length, each with its value."""
-        values = {name: whole(**{name: value}) for name, value in pad_values.items()}
-        return self._mapped(steps.padded, length=whole(1, chunk_length=chunk_length), values=values)
+        values = {name: _seed(value, name=name) for name, value in pad_values.items()}
+        length = count("chunk_length", chunk_length, least=1)
+        return self._function(steps.padded, length=length, values=values)
 
     def add_bos_eos(
         self, bos_token_id: int | None, eos_token_id: int | None, target_column: str = "input_ids"
     ) -> "CheckpointableDataset":
-        """A token before and one behind those of each sample."""
-        bos = None if bos_token_id is None else whole(0, bos_token_id=bos_token_id)
-        eos = None if eos_token_id is None else whole(0, eos_token_id=eos_token_id)
-        asks = partial(_keeps, name=target_column)
-        return self._mapped(steps.with_ends, asks, bos=bos, eos=eos, column=target_column)
+        """A token before and one after those of each sample."""
+        return self._function(
+            steps.with_ends,
+            bos=count("bos_token_id", bos_token_id, least=0, optional=True),
+            eos=count("eos_token_id", eos_token_id, least=0, optional=True),
+            column=target_column,
+        )
 
     def sft(
         self,
@@ -322,20 +318,13 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
             max_workers: threads.
 
         Raises:
-            UsageError: the template cannot tell which tokens are the assistant's.
+            UsageError: the template does not say which tokens are the assistant's.
         """
         from streaming_ext.transforms.sft import labelling
 
-        require(
-            (prompt is None) == (completion is None),
-            "completion",
-            "given where prompt= is, and only there",
-            completion,
-        )
-        pair = None if prompt is None or completion is None else (prompt, completion)
-        function = labelling(tokenizer, chat_template, messages, pair)
-        crew = Crew.of_blocks(whole(1, max_workers=max_workers))
-        return self._then(f"sft({function.described})", parallel, function=function, crew=crew)
+        function = labelling(tokenizer, chat_template, messages, prompt, completion)
+        crew = Crew(workers=count("max_workers", max_workers, least=1))
+        return self._then(f"sft({function.described})", applied, function=function, crew=crew)
 
     def tokenize(  # noqa: PLR0917 - as its users call it
         self,
@@ -355,26 +344,23 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         Args:
             tokenizer: as `shardmill shard` takes it ("gpt2", a file, a Hugging Face repository), or
                 one of transformers, whose own ids these are.
-            tokenizer_kwargs: of each call of one of transformers.
-            target_column: that holds the texts.
+            tokenizer_kwargs: for each call of one of transformers.
+            target_column: holds the texts; None is an empty one.
             parallel: whether threads in the background do the work.
             max_workers: how many; None for one a core.
-            prefetch_factor, ordered, executor_type: as `parallel_map` takes them; threads work
-                a few blocks ahead, which come in order, whatever is said.
+            prefetch_factor, ordered, executor_type: checked, and without effect: threads work a few
+                blocks ahead.
             pattern: of a .tiktoken file, see `shardmill shard`.
         """
-        from streaming_ext.transforms.tokenizers import asks_text, tokenized, tokenizer_of
+        from streaming_ext.transforms.tokenizers import tokenized, tokenizer_of
 
         workers = Crew.of(max_workers, prefetch_factor, ordered, executor_type).workers
         known = tokenizer_of(tokenizer, pattern=pattern, settings=tokenizer_kwargs)
-        told = f"tokenize({known.described}, {target_column}{'' if parallel else ', here'})"
         return self._then(
-            told,
-            tokenized,
-            asks=partial(asks_text, column=target_column),
-            tokenizer=known,
-            column=target_column,
-            crew=Crew.of_blocks(workers if parallel else 0),
+            f"tokenize({known.described}, {target_column})",
+            applied,
+            function=partial(tokenized, tokenizer=known, column=target_column),
+            crew=Crew(workers=workers if parallel else 0),
         )
 
     def ensure_bos_eos(
@@ -383,7 +369,7 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         target_column: str = "input_ids",
         pattern: str | None = None,
     ) -> "CheckpointableDataset":
-        """The tokenizer's first and last token around each sample's, where it adds none itself."""
+        """The tokenizer's first and last token around each sample, if it does not add them."""
         from streaming_ext.transforms.tokenizers import tokenizer_of
 
         bos, eos = tokenizer_of(tokenizer, pattern=pattern).missing_ends()
@@ -394,10 +380,11 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
 
 
 def concat_datasets(sources: Sequence[CheckpointableDataset]) -> CheckpointableDataset:
-    """Datasets one behind the other."""
-    require(bool(sources), "sources", "one dataset or more", "none")
-    told = ", ".join(source.described for source in sources)
-    return CheckpointableDataset(partial(concatenated, sources=tuple(sources)), f"concat({told})")
+    """Datasets one after another."""
+    if not sources:
+        raise UsageError("concat_datasets() needs at least one dataset.")
+    opener = partial(concatenated, sources=tuple(sources))
+    return CheckpointableDataset(opener, f"concat({_all_described(sources)})")
 
 
 def interleave_datasets(
@@ -409,86 +396,56 @@ def interleave_datasets(
 
     Args:
         sources: the datasets.
-        weights: how often each has its turn; by default alike.
-        chunk_size: turns after which they begin anew.
+        weights: how often each has its turn; equal by default.
+        chunk_size: turns after which they start again.
     """
     given = [1.0] * len(sources) if weights is None else list(weights)
     each = [real for one in given if (real := plain_real(one)) is not None]
-    cycle = whole(1, chunk_size=chunk_size)
-    fits = len(each) == len(given) == len(sources) > 0 and min(each) >= 0 and sum(each) > 0
-    require(fits, "weights", "a number that is not negative for each dataset", given)
-    told = ", ".join(source.described for source in sources)
+    cycle = count("chunk_size", chunk_size, least=1)
+    if not len(each) == len(given) == len(sources) > 0 or min(each) < 0 or sum(each) <= 0:
+        raise UsageError(f"`weights` must be a number of at least 0 for each dataset, got {given}.")
     opener = partial(interleaved, sources=tuple(sources), weights=tuple(each), cycle=cycle)
-    return CheckpointableDataset(opener, f"interleave({told}; {each}, {cycle})")
+    described = f"interleave({_all_described(sources)}; {each}, {cycle})"
+    return CheckpointableDataset(opener, described)
+
+
+def _all_described(datasets: Sequence[CheckpointableDataset]) -> str:
+    return ", ".join(dataset.described for dataset in datasets)
 
 
 def _opened(
-    opening: Opening,
-    state: State | None,
+    subset: Subset,
+    state: State,
     *,
     source: CheckpointableDataset,
     flow: Callable[..., Flow],
-    asks: Asks,
     settings: Mapping[str, Any],
 ) -> Flow:
-    return flow(Input(source, asks(opening), state), state, **settings)
+    return flow(Input(source, subset, state), state, **settings)
 
 
 def _described(step: Callable[..., Any], settings: Mapping[str, Any]) -> str:
-    """A step by its name and its settings, of which functions have no lasting name."""
-    told = [
+    """A step by its name and its settings; functions are left out, since names of them change."""
+    values = [
         ", ".join(one) if isinstance(one, tuple) else str(one)
         for one in settings.values()
         if not callable(one)
     ]
-    return f"{step.__name__}({', '.join(told)})"
-
-
-def _same(opening: Opening) -> Opening:
-    """A step that hands all columns on asks for what it is asked for."""
-    return opening
-
-
-def _keeps(opening: Opening, *, name: str) -> Opening:
-    """A step that changes one column asks for it alone, where nothing else is asked for."""
-    return opening if opening.column == name else opening.asking()
-
-
-def _asks(names: Sequence[str]) -> Asks:
-    """A step of some columns asks for them."""
-    return partial(Opening.asking, column=names[0] if len(names) == 1 else None)
+    return f"{step.__name__}({', '.join(values)})"
 
 
 def names_of(columns: Sequence[str]) -> tuple[str, ...]:
-    """Names of columns; of a single one too.
+    """Names of columns, as a sequence or a single one.
 
     Raises:
         UsageError: there are none.
     """
     names = (columns,) if isinstance(columns, str) else tuple(columns)
-    require(bool(names), "target_columns", "one name or more", "none")
+    if not names:
+        raise UsageError("`target_columns` must be one name or more, got none.")
     return names
 
 
-def whole(least: int | None = None, **named: Any) -> int:
-    """A whole number, given by its name, as a plain one.
-
-    Raises:
-        UsageError: it is none, or too low.
-    """
-    ((name, value),) = named.items()
-    found, bound = plain_integer(value), "" if least is None else f"{least} or more"
-    if found is None:
-        raise UsageError(f"`{name}` must be a whole number{bound and ', ' + bound}, got {value!r}.")
-    require(least is None or found >= least, name, bound, found)
-    return found
-
-
-def require(fits: bool, name: str, allowed: str, got: Any) -> None:
-    """Refuse a value that is not allowed.
-
-    Raises:
-        UsageError: naming it.
-    """
-    if not fits:
-        raise UsageError(f"`{name}` must be {allowed}, got {got}.")
+def _seed(value: int, *, name: str = "seed") -> int:
+    """Any whole number, as a plain one."""
+    return int(count(name, value, least=-MOST))

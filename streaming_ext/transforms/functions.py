@@ -1,9 +1,9 @@
-"""Python functions of one sample, in this process, in threads or in other processes.
+"""Functions of a block, in this process, in threads or in other processes.
 
-Workers take units of samples, ahead of their use. Where the order is free, a place says which units
-came out already, and in which order those came that a step behind may have to read again.
+Workers work ahead of the consumer, and what they make comes in the order of the samples.
 """
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -26,26 +26,28 @@ from torch.utils.data import get_worker_info
 from streaming_ext.base.errors import UsageError, WorkerDiedError
 from streaming_ext.training.workers import end_with_parent
 from streaming_ext.transforms.block import Block, Sample, State, copied
-from streaming_ext.transforms.flow import Flow, Input, OfBlock, mapped, watched
+from streaming_ext.transforms.flow import Flow, Input, others_have_any
 
 ExecutorType: TypeAlias = Literal["thread", "process"]
 Function: TypeAlias = Callable[[Sample], Any]
-_AHEAD: Final = 2  # units a worker, one in its hands
-_FARTHEST: Final = 64  # units a worker that may come out before one that was begun earlier
-
+OfBlock: TypeAlias = Callable[[Block], Block]
+MANY: Final = 100_000  # samples left out in a row before a warning
+_AHEAD: Final = 2  # tasks a worker, one of which it works on
+_FARTHEST: Final = 64  # tasks a worker while the first one is slow, unless ordered
+_LEAST: Final = 64  # samples of a task of whole blocks
+_log = logging.getLogger(__name__)
 _function: OfBlock | None = None  # of a worker process
 
 
 def name_of(function: Function) -> str:
-    """What messages call a function."""
+    """The name of a function in messages."""
     return str(getattr(function, "__name__", type(function).__name__))
 
 
 def of_samples(block: Block, *, made_by: Function, kind: str) -> Block:
-    """What a function makes of each sample, or those that it leaves.
+    """Apply a function to each sample: `map`, `filter` or `filter_map`.
 
-    A function may change the sample that it is handed. One that only says whether a sample stays
-    has a copy.
+    A function may change the sample that it receives; that of a filter receives a copy.
     """
     if kind == "filter":
         return Block([sample for sample in block.samples if made_by(copied(sample))])
@@ -54,29 +56,27 @@ def of_samples(block: Block, *, made_by: Function, kind: str) -> Block:
         return Block([sample for sample in made if sample is not None])
     if any(sample is None for sample in made):
         raise UsageError(
-            "The function of map() returned None, expected a sample. Return the sample that it was "
-            "given, or use filter_map() to leave samples out."
+            "The function of map() returned None, expected a sample. Return the sample that it "
+            "received, or use filter_map() to leave samples out."
         )
     return Block(made)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Crew:
-    """How many workers there are, and what they do.
+    """The workers of a step.
 
     Attributes:
-        executor_type: what they are.
-        workers: how many.
-        unit: samples that one gets at once.
-        ordered: whether samples come in their order.
-        whole: whether a unit is whole blocks, of so many samples at least.
+        executor_type: threads or processes.
+        workers: how many; 0 for the consumer itself.
+        samples: of a task; None for whole blocks.
+        ordered: whether a slow task holds up the others soon.
     """
 
-    executor_type: ExecutorType
-    workers: int
-    unit: int
+    executor_type: ExecutorType = "thread"
+    workers: int = 0
+    samples: int | None = None
     ordered: bool = True
-    whole: bool = False
 
     @classmethod
     def of(
@@ -86,10 +86,10 @@ class Crew:
         ordered: bool = True,
         executor_type: ExecutorType = "process",
     ) -> "Crew":
-        """Of what users say.
+        """The workers that a user asks for.
 
         Raises:
-            UsageError: it is not allowed.
+            UsageError: an argument is wrong.
         """
         workers = max_workers if max_workers is not None else os.cpu_count() or 1
         if executor_type not in {"thread", "process"} or workers < 1 or prefetch_factor < 1:
@@ -97,32 +97,19 @@ class Crew:
                 "executor_type must be 'thread' or 'process', max_workers and prefetch_factor 1 or "
                 f"more, got {executor_type!r}, {max_workers} and {prefetch_factor}."
             )
-        return cls(
-            executor_type=executor_type,
-            workers=workers,
-            ordered=ordered,
-            unit=-(-prefetch_factor // _AHEAD),
-        )
+        samples = -(-prefetch_factor // _AHEAD)
+        return cls(executor_type=executor_type, workers=workers, samples=samples, ordered=ordered)
 
-    @classmethod
-    def of_blocks(cls, threads: int) -> "Crew":
-        """Threads that take whole blocks; none where the process that asks does the work."""
-        return cls(executor_type="thread", workers=threads, unit=64, whole=True)
-
-    @property
-    def alone(self) -> bool:
-        """Whether the process that asks does the work: a worker of a loader is for one core."""
-        own = self.executor_type == "thread" and self.workers == 1 and self.ordered
-        return not self.workers or (own and get_worker_info() is not None)
-
-    def start(self, function: OfBlock) -> Executor:
-        """Start the workers."""
+    def start(self, function: OfBlock) -> Executor | None:
+        """Start the workers; None if the consumer does the work."""
         if self.executor_type == "thread":
+            # A worker of a loader is for one core.
+            if self.workers == 0 or (self.workers == 1 and get_worker_info() is not None):
+                return None
             pool: Executor = ThreadPoolExecutor(self.workers)
-            # While the first samples are fetched. What fails fails again with the first block.
-            if prepare := getattr(function, "prepare", None):
-                for _ in range(self.workers):
-                    pool.submit(prepare)
+            # Prepare while the first samples are read. What fails fails again with them.
+            for _ in range(self.workers):
+                pool.submit(function, Block([]))
             return pool
         if multiprocessing.current_process().daemon:
             raise UsageError(
@@ -131,157 +118,144 @@ class Crew:
             )
         # A fork inherits the function, which may be one that cannot be pickled.
         context = multiprocessing.get_context("fork" if hasattr(os, "fork") else None)
-        pool = ProcessPoolExecutor(self.workers, context, initializer=_begin, initargs=(function,))
-        pool.submit(_far, ())  # starts them, before this process has threads whose locks they copy
+        pool = ProcessPoolExecutor(self.workers, context, initializer=_start, initargs=(function,))
+        pool.submit(_far, [])  # starts them before this process has threads, whose locks they copy
         return pool
 
+    def submit(self, pool: Executor, function: OfBlock, block: Block) -> "Future[Block]":
+        """Have a worker apply the function."""
+        if self.executor_type == "process":
+            return pool.submit(_far, block.samples)
+        return pool.submit(function, block)
 
-def _begin(function: OfBlock) -> None:
-    global _function  # noqa: PLW0603 - of this process alone, which exists for it
+    @property
+    def farthest(self) -> int:
+        """Tasks that may be handed out and not used."""
+        return self.workers * _FARTHEST
+
+
+def _start(function: OfBlock) -> None:
+    global _function  # noqa: PLW0603 - this process exists for it alone
     _function = function
-    # Ctrl+C reaches all processes of a terminal; what it means is for the one that trains to say.
+    # Ctrl+C reaches all processes of a terminal; the training process decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
 
 
-def _far(samples: Sequence[Sample]) -> Sequence[Sample]:
+def _far(samples: Sequence[Sample]) -> Block:
     assert _function is not None  # noqa: S101 - for the type checker
-    return _function(Block(samples)).samples
+    return Block(_function(Block(samples)).samples)
 
 
 @dataclass(slots=True)
-class _Unit:
-    number: int
-    place: State  # before it
+class _Task:
+    """Some samples that a worker works on; the state is the one before them."""
+
+    block: Block
+    state: State
     passes: int
-    future: "Future[Any]"
+    future: "Future[Block] | None"
+
+    @property
+    def is_slow(self) -> bool:
+        return self.future is not None and not self.future.done()
 
 
 @dataclass(slots=True)
-class _Link:
-    """A unit that came out, and the one that came out next: those nobody can ask for are freed."""
-
-    number: int = -1
-    next: "_Link | None" = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Since:
-    """The units that came out since some place, for a state; counted from `first`."""
-
-    link: _Link
-    first: int
-    to_come: deque[int]
-
-    def plain(self) -> list[int]:
-        """Their numbers by now, and those that a resume has yet to bring in their old order."""
-        found, link = [], self.link
-        while link.next is not None:
-            link = link.next
-            found.append(link.number - self.first)
-        return found + [number - self.first for number in self.to_come]
-
-
-class _Units:
-    """Units in the hands of workers, and without an order, which came out already.
+class _Watch:
+    """Whether a function leaves out all samples of a source that repeats for ever.
 
     Attributes:
-        out: those behind the oldest that is waited for, by number.
-        replayed: what is to come in its old order, by number.
+        name: of a function that may leave out samples, for messages.
+        passes: of the source, when a sample came last.
+        used: samples that the source had yielded by then.
+        warned: since then.
     """
 
-    def __init__(self, state: State | None, *, ordered: bool) -> None:
-        self.waiting: deque[_Unit] = deque()
-        self.out: set[int] = set() if state is None else {*state.get("out", ())}
-        self.replayed = deque[int]() if state is None else deque(state.get("order", ()))
-        self._ordered, self._newest, self.number = ordered, _Link(), 0  # number of the next unit
+    given: Input
+    function: OfBlock
+    name: str | None
+    passes: int | None = None
+    used: int = 0
+    warned: bool = False
 
-    def wanted(self, workers: int) -> bool:
-        """Whether one more is to be handed out; what comes next in an old order must be there."""
-        if self.replayed and self.number <= self.replayed[0]:
+    def is_over(self, made: Block, passes: int) -> bool:
+        """Whether this worker will have no sample any more, although others have some.
+
+        Raises:
+            UsageError: no worker would have one.
+        """
+        if len(made) or self.passes is None or self.name is None:
+            self.passes, self.used, self.warned = passes, self.given.used, False
+            return False
+        if not self.warned and self.given.used - self.used >= MANY:
+            self.warned = True
+            _log.warning(
+                "%s left out the last %s samples. If the source has no end, none may ever come: "
+                "look at what is kept.",
+                self.name,
+                f"{MANY:,}",
+            )
+        # Each pass deals other samples to this worker, until it has seen all. One more pass:
+        # sources that are interleaved do not end their passes together.
+        if passes - self.passes <= self.given.subset[1] + 1:
+            return False
+        if others_have_any(self.given.source.open, self.given.subset, self.function):
             return True
-        oldest = self.waiting[0].number if self.waiting else self.number
-        return len(self.waiting) < workers * _AHEAD and self.number - oldest < workers * _FARTHEST
-
-    def next(self) -> _Unit:
-        """The unit that comes out next."""
-        unit = self.waiting[0]
-        if self.replayed:
-            wanted = self.replayed.popleft()
-            unit = next((one for one in self.waiting if one.number == wanted), unit)
-            if unit.number != wanted:
-                raise UsageError("A state names samples that are not there: the data changed.")
-        elif not self._ordered:
-            done = wait([one.future for one in self.waiting], return_when=FIRST_COMPLETED).done
-            unit = next(one for one in self.waiting if one.future in done)
-        self.waiting.remove(unit)
-        if not self._ordered:
-            self.out.add(unit.number)
-            self._newest.next = self._newest = _Link(unit.number)
-        return unit
-
-    def place(self, behind: State) -> State:
-        """Where the samples behind those that came out begin; `behind` all that were read."""
-        here = self.waiting[0].place if self.waiting else behind
-        if self._ordered:
-            return here
-        first = self.waiting[0].number if self.waiting else self.number
-        self.out = {number for number in self.out if number >= first}
-        out = sorted(number - first for number in self.out)
-        return {**here, "out": out, "order": _Since(self._newest, first, self.replayed)}
+        raise UsageError(
+            f"{self.name} left out every sample of a whole pass, and the source repeats them for "
+            "ever. Look at what is kept, or leave out repeat."
+        )
 
 
-def parallel(
-    given: Input,
-    state: State | None,
-    *,
-    function: OfBlock,
-    crew: Crew,
-    name: str | None = None,
+def applied(
+    given: Input, state: State, *, function: OfBlock, crew: Crew, name: str | None = None
 ) -> Flow:
-    """What a function makes of blocks, by workers.
+    """What a function makes of each block.
 
-    Args:
-        given: the samples.
-        state: a place of this flow.
-        function: of a block.
-        crew: the workers.
-        name: of a function that leaves samples out, for messages.
+    Raises:
+        UsageError: it leaves out every sample of a source that repeats for ever.
+        WorkerDiedError: a worker process died.
     """
-    if crew.alone:
-        begin = None if state is None else {**state, "at": 0}
-        return mapped(given, begin, function=function, name=name)
-    return watched(_ahead(given, state, function, crew), given, function, name)
-
-
-def _ahead(given: Input, state: State | None, function: OfBlock, crew: Crew) -> Flow:
-    units, last = _Units(state, ordered=crew.ordered), False
-    far = crew.executor_type == "process"
+    tasks: deque[_Task] = deque()
+    last, watch, pool = False, _Watch(given, function, name), crew.start(function)
     with given:
-        pool = crew.start(function)
         try:
-            yield Block((), units.place(given.place()))
             while True:
-                while not last and units.wanted(crew.workers):
-                    before = given.place()
-                    while given.have < crew.unit and not last:
+                while not last and _wants_more(tasks, crew):
+                    before = given.state()
+                    while given.have < (crew.samples or _LEAST * bool(pool) or 1) and not last:
                         last = not given.more()
-                    block = given.use(None if crew.whole else crew.unit)
-                    if len(block) and units.number not in units.out:
-                        work = (_far, block.samples) if far else (function, block)
-                        future = pool.submit(*work)
-                        units.waiting.append(_Unit(units.number, before, given.passes, future))
-                    units.number += 1
-                if not units.waiting:
+                    if block := given.use(crew.samples):
+                        future = None if pool is None else crew.submit(pool, function, block)
+                        tasks.append(_Task(block, before, given.passes, future))
+                if not tasks:
                     return
-                passes = min(unit.passes for unit in units.waiting)
-                made = units.next().future.result()
-                place = units.place(given.place())
-                yield (Block(made) if far else made).at(place, passes)
+                if not crew.ordered and tasks[0].is_slow and len(tasks) < crew.farthest:
+                    wait(
+                        [each.future for each in tasks if each.future and each.is_slow],
+                        return_when=FIRST_COMPLETED,
+                    )
+                    continue
+                task = tasks.popleft()
+                made = task.future.result() if task.future else function(task.block)
+                if watch.is_over(made, task.passes):
+                    return
+                yield made.at(tasks[0].state if tasks else given.state(), task.passes)
         except BrokenExecutor as error:
             raise WorkerDiedError(
-                "A worker process ended in the middle of its work, perhaps killed for memory. Take "
-                "fewer (max_workers=), and go on from the last state."
+                "A worker process died, perhaps killed for memory. Use fewer (max_workers=), and "
+                "resume from the last state."
             ) from error
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            if pool is not None:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _wants_more(tasks: Sequence[_Task], crew: Crew) -> bool:
+    """Whether to hand out another task."""
+    ahead = max(crew.workers * _AHEAD, 1)
+    if len(tasks) < ahead or crew.ordered:
+        return len(tasks) < ahead
+    busy = sum(task.is_slow for task in tasks)
+    return tasks[0].is_slow and busy < ahead and len(tasks) < crew.farthest

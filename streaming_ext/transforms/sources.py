@@ -1,216 +1,173 @@
-"""Where samples come from: a sequence, an iterable, a cache, datasets again or several together."""
+"""Sources of samples: a sequence, an iterable, a cache, and datasets repeated or combined."""
 
 import os
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeAlias
 
 import numpy as np
 
+from streaming_ext.base.arrays import Ints, ranges
 from streaming_ext.base.errors import UsageError
-from streaming_ext.transforms.block import Block, Numbers, Sample, State, concat
-from streaming_ext.transforms.flow import (
-    Flow,
-    Input,
-    Opening,
-    Source,
-    growing,
-    others_have_any,
-    plain,
-)
+from streaming_ext.transforms.block import Block, Sample, State, concat
+from streaming_ext.transforms.flow import Flow, Input, Source, Subset, growing, others_have_any
 
-_MOST = 1024  # samples at once: they are made ahead of their use
+_MOST = 1024  # samples at once: they are made before they are used
+# Opens the flow of one pass: a subset, a state, and the number of the pass, by default 0.
+Pass: TypeAlias = Callable[..., Flow]
 
 
-def sequence_flow(
-    opening: Opening,
-    state: State | None,
-    *,
-    sequence: Sequence[Sample],
-    repeat: bool,
-    seed: int | None,
+def sequence_pass(
+    subset: Subset, state: State, epoch: int = 0, *, sequence: Sequence[Sample], seed: int | None
 ) -> Flow:
-    """Samples by their number, counted through all epochs: worker 1 of 3 has 1, 4, 7, ..."""
-    size, (first, step) = len(sequence), opening.share
-    number = first if state is None else int(state["next"])
-    if repeat and not size:
-        raise _endless("from_sequence")
-    order: Sequence[int] = ()
-    known = -1
+    """Samples by their number, counted through all passes: worker 1 of 3 has 1, 4, 7, ..."""
+    size, (number, workers) = len(sequence), subset
+    order = range(size) if seed is None else permuted(size, seed, epoch)
+    at = (number - epoch * size) % workers if state is None else int(state)
     for most in growing(_MOST):
-        if number >= size and not repeat:
+        chosen = order[at : at + most * workers : workers]
+        if not chosen:
             return
-        epoch, start = divmod(number, size)
-        if epoch != known:
-            known, order = epoch, range(size) if seed is None else permuted(size, seed, epoch)
-        samples = [sequence[one] for one in order[start : start + most * step : step]]
-        number += len(samples) * step
-        yield Block(samples).copied().at({"next": number}, epoch)
+        at += len(chosen) * workers
+        yield Block([sequence[one] for one in chosen]).copied().at(at)
 
 
-def iterable_flow(
-    opening: Opening, state: State | None, *, iterable: Iterable[Sample], repeat: bool
+def iterable_pass(
+    subset: Subset, state: State, epoch: int = 0, *, iterable: Iterable[Sample]
 ) -> Flow:
-    """Samples of an iterable that gives the same ones each time; a resume walks through it."""
-    first, step = opening.share
-    read, before = (0, 0) if state is None else (int(state["read"]), int(state["before"]))
-    passes, left = 0, _begun(iterable, read)
+    """Samples of an iterable that yields the same ones each time; a resume skips."""
+    left, read, (number, workers) = iter(iterable), int(state or 0), subset
+    if left is iterable:
+        raise UsageError(
+            "from_iterable() needs something that can be iterated over again, such as a list "
+            "or an object with __iter__; an iterator is used up by reading it."
+        )
+    if (found := sum(1 for _ in islice(left, read))) < read:
+        raise UsageError(f"A state names sample {read}; the iterable has {found}.")
     for most in growing(_MOST):
         samples = list(islice(left, most))
         if not samples:
-            if not repeat:
-                return
-            if not read:
-                raise _endless("from_iterable")
-            passes, before, read, left = passes + 1, before + read, 0, _begun(iterable, 0)
-        own = samples[(first - before - read) % step :: step]
+            return
+        own = samples[(number - epoch - read) % workers :: workers]
         read += len(samples)
-        yield Block(own).copied().at({"read": read, "before": before}, passes)
+        yield Block(own).copied().at(read)
 
 
-def _begun(iterable: Iterable[Sample], skip: int) -> Iterator[Sample]:
-    left = iter(iterable)
-    if left is iterable:
-        raise UsageError(
-            "from_iterable() takes something that can be iterated over again, such as a list "
-            "or an object with __iter__; an iterator is used up by reading it."
-        )
-    passed = sum(1 for _ in islice(left, skip))
-    if passed < skip:
-        raise UsageError(f"A state names sample {skip}; the iterable has {passed}.")
-    return left
-
-
-def _endless(source: str) -> UsageError:
-    return UsageError(f"{source}(repeat=True) without a sample never ends.")
-
-
-def permuted(size: int, seed: int, epoch: int) -> list[int]:
-    """The order of an epoch; the first one's is that of `random.Random(seed).shuffle`."""
+def permuted(size: int, seed: int, epoch: int) -> Sequence[int]:
+    """The order of an epoch; that of the first is `random.Random(seed).shuffle`'s."""
     order = list(range(size))
     random.Random(f"{seed} {epoch}" if epoch else seed).shuffle(order)  # noqa: S311
     return order
 
 
-def repeated(opening: Opening, state: State | None, *, source: Source, times: int | None) -> Flow:
-    """The same samples again and again."""
-    done, some = (0, False) if state is None else (int(state["done"]), bool(state["any"]))
-    flow = source.open(opening, state and state["source"])
-    while True:
-        for block in flow:
-            some = some or len(block) > 0
-            place = {"source": block.place, "done": done, "any": some}
-            yield block.at(place, done if times is None else 0)
-        done += 1
-        if done == times:
+def same_pass(subset: Subset, state: State, epoch: int = 0, *, source: Source) -> Flow:
+    """A pass of a source, which is the same each time."""
+    return source.open(subset, state)
+
+
+def repeated(
+    subset: Subset, state: State, *, each: Pass, times: int | None = None, dealt: bool = True
+) -> Flow:
+    """Pass after pass of a source.
+
+    Args:
+        subset: of the samples.
+        state: of this flow.
+        each: the passes.
+        times: how many; None for ever.
+        dealt: whether each pass deals other samples to a worker.
+    """
+    at = state or {"epoch": 0, "source": None, "filled": -1}
+    epoch, begin, filled = int(at["epoch"]), at["source"], int(at["filled"])
+    while epoch != times:
+        for block in each(subset, begin, epoch):
+            filled = epoch if len(block) else filled  # the newest pass with a sample
+            here = {"epoch": epoch, "source": block.state, "filled": filled}
+            yield block.at(here, epoch if times is None else 0)
+        if epoch - filled >= (subset[1] if dealt else 1):  # this worker has no sample
+            if times is None and not others_have_any(each, subset):
+                raise UsageError("A dataset without a sample cannot repeat: it would never end.")
             return
-        if not some:  # a worker without a sample is at its end
-            if times is None and not others_have_any(source, opening):
-                raise UsageError("repeat() of a dataset without a sample would never end.")
-            return
-        some, flow = False, source.open(opening, None)
+        epoch, begin = epoch + 1, None
 
 
-@dataclass(slots=True)
-class Kept:
-    """What this process read of a dataset so far, from its beginning; these are all if `ended`."""
+class Cache(dict[tuple[int, ...], list[Block]]):
+    """The blocks of a dataset, by process and subset; other processes receive none of them."""
 
-    blocks: list[Block] = field(default_factory=list)
-    ended: bool = False
-
-
-class Shelf(dict[tuple[int, ...], Kept]):
-    """What is kept of a dataset, by process and share; nothing of it goes to another process."""
-
-    def of(self, opening: Opening) -> Kept:
-        """What is kept here."""
-        return self.setdefault((os.getpid(), *opening.share), Kept())
-
-    def __reduce__(self) -> tuple[type["Shelf"], tuple[()]]:
-        return Shelf, ()
+    def __reduce__(self) -> tuple[type["Cache"], tuple[()]]:
+        return Cache, ()
 
 
-def cached(opening: Opening, state: State | None, *, source: Source, shelf: Shelf) -> Flow:
-    """Blocks that are kept, then those of the source; a resume elsewhere reads the source."""
-    kept, begin = shelf.of(opening), state and state["source"]
-    ends = (number for number, block in enumerate(kept.blocks, 1) if plain(block.place) == begin)
-    number, stands = next(ends, 0), -1
-    if begin is not None and not number:
-        for block in source.open(opening, begin):
-            yield block.at({"source": block.place})
+def cached(subset: Subset, state: State, *, source: Source, cache: Cache) -> Flow:
+    """Blocks of the cache, once a pass has filled it; until then those of the source."""
+    begin, key = state and state["source"], (os.getpid(), *subset)
+    states = [None, *(block.state for block in cache.get(key, ()))]
+    if begin in states and key in cache:
+        for block in cache[key][states.index(begin) :]:
+            yield block.copied().at({"source": block.state})  # users may change samples
         return
-    flow: Iterator[Block] = iter(())
-    while not kept.ended or number < len(kept.blocks):
-        if number < len(kept.blocks):
-            block, number = kept.blocks[number], number + 1
-            yield block.copied().at({"source": block.place})  # users may change samples
-            continue
-        if stands != number:  # perhaps another pass read on from where this one stood
-            flow = source.open(opening, plain(kept.blocks[-1].place if number else None))
-        kept.blocks += islice(flow, 1)
-        kept.ended, stands = number == len(kept.blocks), number + 1
+    blocks = []
+    for block in source.open(subset, begin):
+        blocks.append(block)
+        yield block.copied().at({"source": block.state})
+    if begin is None:
+        cache[key] = blocks
 
 
-def turns(weights: Sequence[float], count: int) -> Numbers:
-    """Whose turn it is, `count` times: each source is at any time as near to its weight as can be.
+def turns(weights: Sequence[float], count: int) -> Ints:
+    """Whose turn it is, `count` times: each source is always as near to its weight as possible.
 
     With the weights 1.5 and 1: 0 1 0 1 0, and again.
     """
-    gains = [weight / sum(weights) for weight in weights]
-    due = [0.0] * len(gains)
+    gains = np.array(weights) / sum(weights)
+    due = np.zeros(len(gains))
     found = np.empty(count, np.int64)
     for turn in range(count):
-        due = [have + gain for have, gain in zip(due, gains, strict=True)]
-        chosen = due.index(max(due))
+        due += gains
+        found[turn] = chosen = due.argmax()
         due[chosen] -= 1.0
-        found[turn] = chosen
     return found
 
 
 def interleaved(
-    opening: Opening,
-    state: State | None,
-    *,
-    sources: Sequence[Source],
-    weights: Sequence[float],
-    cycle: int,
+    subset: Subset, state: State, *, sources: Sequence[Source], weights: Sequence[float], cycle: int
 ) -> Flow:
-    """A sample of the source whose turn it is, until one is at its end."""
+    """A sample of the source whose turn it is, until that source is at its end."""
     order = turns(weights, cycle)
-    turn, places = (
-        (0, [None] * len(sources)) if state is None else (state["turn"], state["sources"])
-    )
+    at = state or {"turn": 0, "sources": [None] * len(sources)}
+    turn = at["turn"]
     with ExitStack() as stack:
         inputs = [
-            stack.enter_context(Input(source, opening, place))
-            for source, place in zip(sources, places, strict=True)
+            stack.enter_context(Input(source, subset, begin))
+            for source, begin in zip(sources, at["sources"], strict=True)
         ]
         for count in growing(_MOST):
             if turn is None:
                 return
             chosen = order[(turn + np.arange(count)) % cycle]
-            wanted = np.bincount(chosen, minlength=len(sources)).tolist()
-            got = [given.exactly(number) for given, number in zip(inputs, wanted, strict=True)]
+            wanted = np.bincount(chosen, minlength=len(sources))
+            got = [given.exactly(int(each)) for given, each in zip(inputs, wanted, strict=True)]
             have = np.array([len(block) for block in got])
-            rank = np.empty(count, np.int64)  # of each turn among those of its source
-            for number, size in enumerate(wanted):
-                rank[chosen == number] = np.arange(size)
-            # The first turn whose source has no sample any more is the end.
+            # rank: (turns,), number of each turn among those of its source
+            rank = np.empty(count, np.int64)
+            rank[np.argsort(chosen, kind="stable")] = ranges(np.zeros_like(wanted), wanted)
+            # The first turn whose source has no sample left is the end.
             without = np.flatnonzero(rank >= have[chosen])
+            numbers = ((np.cumsum(have) - have)[chosen] + rank)[
+                : without[0] if len(without) else count
+            ]
             turn = None if len(without) else turn + count
-            starts = np.cumsum(have) - have
-            numbers = (starts[chosen] + rank)[: without[0] if len(without) else count]
-            place = {"turn": turn, "sources": [given.place() for given in inputs]}
-            passes = min(given.passes for given in inputs)
-            yield concat(got).gather(numbers).at(place, passes)
+            here = {"turn": turn, "sources": [given.state() for given in inputs]}
+            yield concat(got).take(numbers).at(here, min(given.passes for given in inputs))
 
 
-def concatenated(opening: Opening, state: State | None, *, sources: Sequence[Source]) -> Flow:
-    """One source behind the other."""
-    begin, place = (0, None) if state is None else (int(state["number"]), state["source"])
-    for number in range(begin, len(sources)):
-        for block in sources[number].open(opening, place):
-            yield block.at({"number": number, "source": block.place})
-        place = None
+def concatenated(subset: Subset, state: State, *, sources: Sequence[Source]) -> Flow:
+    """Sources one after another."""
+    at = state or {"number": 0, "source": None}
+    first, begin = int(at["number"]), at["source"]
+    for number, source in enumerate(sources[first:], first):
+        for block in source.open(subset, begin):
+            yield block.at({"number": number, "source": block.state})
+        begin = None

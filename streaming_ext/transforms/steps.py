@@ -1,6 +1,6 @@
-"""Steps: functions of the samples that came, of a block of them or of all that are there.
+"""Steps that make rows of tokens, and those that choose or batch samples.
 
-Of the samples 0..9, 10 11 12 and 20..26, in rows of 6:
+For the samples 0..9, 10 11 12 and 20..26, in rows of 6:
 
     chunk           0 1 2 3 4 5    20 21 22 23 24 25
     concat_chunk    0 1 2 3 4 5    6 7 8 9 10 11    12 20 21 22 23 24
@@ -16,11 +16,11 @@ import pyarrow as pa
 import torch
 from torch.utils.data import default_collate
 
+from streaming_ext.base.arrays import Ints, ranges
 from streaming_ext.base.errors import UsageError
 from streaming_ext.transforms.block import (
     Block,
     Column,
-    Numbers,
     Sample,
     flat,
     lengths_of,
@@ -34,8 +34,8 @@ Collate: TypeAlias = Callable[[Sequence[Sample]], Any]
 
 
 def take(given: Input, at: int, last: bool, *, count: int) -> Made:
-    """The first so many samples; worker 0 of 2 has 3 of 5 samples, worker 1 has 2."""
-    number, workers = given.opening.share
+    """The first `count` samples; worker 0 of 2 takes 3 of 5, worker 1 takes 2."""
+    number, workers = given.subset
     own = count // workers + (number < count % workers)
     made = given.use().slice(0, own - at)
     at += len(made)
@@ -43,17 +43,17 @@ def take(given: Input, at: int, last: bool, *, count: int) -> Made:
 
 
 def stride(given: Input, at: int, last: bool, *, interval: int, offset: int) -> Made:
-    """Every so many-th sample: interval 3, offset 1 are the samples 1, 4, 7, ..."""
+    """One sample of each interval: interval 3 and offset 1 give the samples 1, 4, 7, ..."""
     block = given.use()
     chosen = np.arange((offset - at) % interval, len(block), interval)
-    return block.gather(chosen), (at + len(block)) % interval
+    return block.take(chosen), (at + len(block)) % interval
 
 
 def enumerated(given: Input, at: int, last: bool, *, column: str) -> Made:
-    """Samples with their number; of worker 1 of 3 they are 1, 4, 7, ..."""
-    (number, workers), block = given.opening.share, given.use()
+    """Samples with their number; those of worker 1 of 3 are 1, 4, 7, ..."""
+    (number, workers), block = given.subset, given.use()
     numbers = pa.array(number + workers * np.arange(at, at + len(block)))
-    return block.with_columns({column: numbers}) if len(block) else block, at + len(block)
+    return block.with_columns({column: numbers}), at + len(block)
 
 
 def batched(
@@ -61,8 +61,8 @@ def batched(
 ) -> Made:
     """Groups of samples, the last one perhaps smaller."""
     made: list[Any] = []
-    while given.have >= size:  # of one piece as many as it has, since joining them is to copy them
-        made += _groups(given.use(max(len(given.pieces[0]) // size, 1) * size), size, collate)
+    while given.have >= size:  # as many groups as the first block has: joining blocks copies them
+        made += _groups(given.use(max(len(given.blocks[0]) // size, 1) * size), size, collate)
     if last and given.have and not drop_last:
         made += _groups(given.use(), size, collate)
     return Block(made), at
@@ -70,71 +70,65 @@ def batched(
 
 def _groups(block: Block, size: int, collate: Collate) -> list[Any]:
     starts = range(0, len(block), size)
-    if collate is default_collate and block.columns:
-        # (samples, tokens) each, where all columns are tokens of one length
-        rows = {
-            name: regular(column) if pa.types.is_large_list(column.type) else None
-            for name, column in block.columns.items()
-        }
-        if not any(values is None for values in rows.values()):
-            # Of its own memory each: a batch may be kept, sent or saved alone.
+    # rows: (samples, tokens) each
+    rows = {name: regular(column) for name, column in block.columns.items()}
+    if collate is default_collate and block.rows is None:
+        of_one_length = {name: values for name, values in rows.items() if values is not None}
+        if len(of_one_length) == len(rows):
+            # Each in memory of its own: a batch may be kept, sent or saved alone.
             return [
                 {
                     name: torch.from_numpy(values[at : at + size].astype(np.int64))
-                    for name, values in rows.items()
-                    if values is not None
+                    for name, values in of_one_length.items()
                 }
                 for at in starts
             ]
-    return [collate(list(block.slice(at, min(at + size, len(block))).samples)) for at in starts]
+    return [collate(list(block.slice(at, at + size).samples)) for at in starts]
 
 
-def _columns(block: Block, names: Sequence[str]) -> tuple[dict[str, Column], Numbers]:
+def _columns(block: Block, names: Sequence[str]) -> tuple[dict[str, Column], Ints]:
     """Some columns of tokens, and the length that all have in each sample.
 
     Raises:
-        UsageError: they are not as long as each other.
+        UsageError: their lengths differ.
     """
     found = {name: block.tokens(name) for name in names}
     first, *others = names
     lengths = lengths_of(found[first])
     for name in others:
         if not np.array_equal(lengths_of(found[name]), lengths):
-            raise UsageError(
-                f"The columns {first!r} and {name!r} must be as long as each other in every sample."
-            )
+            raise UsageError(f"The columns {first!r} and {name!r} must have equal lengths.")
     return found, lengths
 
 
-def _spans(column: Column, starts: Numbers, lengths: Numbers) -> Column:
-    """Rows out of the tokens of all samples: where each begins, and how many it has."""
-    before = np.cumsum(lengths) - lengths
-    # 5 6 9 10 11 for the rows 5, 6 and 9, 10, 11
-    chosen = np.repeat(starts - before, lengths) + np.arange(lengths.sum())
-    return tokens_of(flat(column)[chosen], lengths)
+def _rows(columns: Mapping[str, Column], starts: Ints, lengths: Ints) -> Block:
+    """Rows cut out of the tokens of all samples: where each starts, and how many it has."""
+    chosen = ranges(starts, lengths)
+    return Block(
+        columns={name: tokens_of(flat(each)[chosen], lengths) for name, each in columns.items()}
+    )
 
 
 def chunked(block: Block, *, length: int, names: Sequence[str], drop_rest: bool) -> Block:
-    """Rows of each sample alone; a shorter rest is left out, if `drop_rest`."""
+    """Rows of each sample alone; a shorter rest is left out if `drop_rest`."""
     columns, lengths = _columns(block, names)
     counts = lengths // length if drop_rest else -(-lengths // length)
-    sample = np.repeat(np.arange(len(block)), counts)  # of each row
-    number = np.arange(len(sample)) - (np.cumsum(counts) - counts)[sample]  # in its sample
-    starts = (np.cumsum(lengths) - lengths)[sample] + number * length
-    sizes = np.minimum(lengths[sample] - number * length, length)
-    return Block({name: _spans(column, starts, sizes) for name, column in columns.items()})
+    # before: (rows,), tokens of its sample before each row; row_lengths: (rows,)
+    before = ranges(np.zeros_like(counts), counts) * length
+    row_lengths = np.minimum(np.repeat(lengths, counts) - before, length)
+    return _rows(columns, np.repeat(np.cumsum(lengths) - lengths, counts) + before, row_lengths)
 
 
 def filled(block: Block, *, names: Sequence[str], longest: int | None) -> Block:
-    """The samples that rows can hold: none that is empty, or too long."""
+    """The samples that fit into rows: none that is empty, or too long."""
     columns, lengths = _columns(block, names)
     kept = np.flatnonzero((lengths > 0) & (longest is None or lengths <= longest))
-    made = Block(columns)
-    return made if len(kept) == len(block) else made.gather(kept)
+    made = Block(columns=columns)
+    return made if len(kept) == len(block) else made.take(kept)
 
 
 def concat_chunk(given: Input, at: int, last: bool, *, length: int, names: Sequence[str]) -> Made:
-    """Rows of all samples behind each other; what does not fill a row at the end is left out.
+    """Rows of all samples end to end; what does not fill a row at the end is left out.
 
     It counts the tokens of the first sample that are used.
     """
@@ -144,45 +138,34 @@ def concat_chunk(given: Input, at: int, last: bool, *, length: int, names: Seque
     ends = np.cumsum(lengths)
     stop = at + (int(ends[-1]) - at) // length * length
     made = {
-        name: rows_of(flat(column)[at:stop].reshape(-1, length)) for name, column in columns.items()
+        name: rows_of(flat(each)[at:stop].reshape(-1, length)) for name, each in columns.items()
     }
     used = int(np.searchsorted(ends, stop, side="right"))
     given.use(used)
-    return Block(made), stop - (int(ends[used - 1]) if used else 0)
+    return Block(columns=made), stop - (int(ends[used - 1]) if used else 0)
 
 
-def packed(given: Input, at: int, last: bool, *, length: int, names: Sequence[str]) -> Made:
+def pack_chunk(given: Input, at: int, last: bool, *, length: int, names: Sequence[str]) -> Made:
     """Rows of whole samples; a sample longer than a row is cut."""
     if not given.have:
         return Block(), at
     columns, lengths = _columns(given.rest, names)
-    counts = samples_of_rows(lengths.tolist(), length)
-    stops = np.cumsum(counts if last else counts[:-1], dtype=np.int64)  # in samples
-    ends = np.append(0, np.cumsum(lengths))  # in tokens
-    starts = ends[np.append(0, stops)[:-1]]
-    sizes = np.minimum(ends[stops] - starts, length)
-    given.use(sum(counts if last else counts[:-1]))
-    return Block({name: _spans(column, starts, sizes) for name, column in columns.items()}), at
-
-
-def samples_of_rows(lengths: Sequence[int], row: int) -> list[int]:
-    """How many samples go into each row, in their order: as many as fit, or one that is too long.
-
-    Lengths 3, 2, 4, 9, 1 in rows of 5 give 2, 1, 1, 1.
-    """
-    counts: list[int] = []
-    used = row
-    for length in lengths:
-        if used + length > row:
-            counts.append(0)
+    firsts: list[int] = []  # sample that each row starts with
+    used = length
+    for number, tokens in enumerate(lengths.tolist()):
+        if used + tokens > length:
+            firsts.append(number)
             used = 0
-        counts[-1] += 1
-        used += length
-    return counts
+        used += tokens
+    firsts.append(len(lengths))
+    stops = firsts if last else firsts[:-1]  # the last row may hold more
+    given.use(stops[-1])
+    ends = np.append(0, np.cumsum(lengths))[stops]
+    return _rows(columns, ends[:-1], np.minimum(np.diff(ends), length)), at
 
 
 def padded(block: Block, *, values: Mapping[str, int], length: int) -> Block:
-    """Columns filled up to one length, each with a value of its own."""
+    """Columns filled up to one length, each with its own value."""
     made = {}
     for name, value in values.items():
         column = block.tokens(name)
@@ -190,7 +173,7 @@ def padded(block: Block, *, values: Mapping[str, int], length: int) -> Block:
         if lengths.max() > length:
             raise UsageError(
                 f"Column {name!r} of a sample has {lengths.max()} tokens, pad() fills up to "
-                f"{length}. Give a larger chunk_length, or cut or filter before."
+                f"{length}. Raise chunk_length, or cut or filter before."
             )
         # (samples, length)
         rows = np.full((len(lengths), length), value, np.int64)
@@ -200,23 +183,23 @@ def padded(block: Block, *, values: Mapping[str, int], length: int) -> Block:
 
 
 def around(
-    values: npt.NDArray[Any], lengths: Numbers, before: Sequence[int], behind: Sequence[int]
-) -> tuple[npt.NDArray[Any], Numbers]:
-    """Tokens of samples, and how many each has, with some put before and behind each one's."""
-    ids = np.array([*before, *behind], np.int64)
+    values: npt.NDArray[Any], lengths: Ints, before: Sequence[int], after: Sequence[int]
+) -> tuple[npt.NDArray[Any], Ints]:
+    """Tokens of samples and their lengths, with ids inserted before and after each sample."""
+    ids = np.array([*before, *after], np.int64)
     if not len(ids):
         return values, lengths
     ends = np.cumsum(lengths)
-    # (samples, ids): where in all tokens each of them is put
-    places = np.where(np.arange(len(ids)) < len(before), (ends - lengths)[:, None], ends[:, None])
+    # (samples, ids): where in all tokens each of them is inserted
+    at = np.where(np.arange(len(ids)) < len(before), (ends - lengths)[:, None], ends[:, None])
     kind = np.result_type(values.dtype, np.min_scalar_type(ids.max()))
-    put = np.tile(ids, len(lengths))
-    return np.insert(values.astype(kind), places.reshape(-1), put), lengths + len(ids)
+    inserted = np.insert(values.astype(kind), at.reshape(-1), np.tile(ids, len(lengths)))
+    return inserted, lengths + len(ids)
 
 
 def with_ends(block: Block, *, bos: int | None, eos: int | None, column: str) -> Block:
-    """A token before and one behind those of each sample; None for nothing."""
+    """A token before and one after those of each sample; None for nothing."""
     tokens = block.tokens(column)
-    before, behind = ([one] if one is not None else [] for one in (bos, eos))
-    made = around(flat(tokens), lengths_of(tokens), before, behind)
+    before, after = ([one] if one is not None else [] for one in (bos, eos))
+    made = around(flat(tokens), lengths_of(tokens), before, after)
     return block.with_columns({column: tokens_of(*made)})

@@ -1,14 +1,14 @@
 """The tokenizers that `tokenize` takes: a name, one of Shardmill's own, one of transformers.
 
-One of transformers keeps its meaning: special tokens that stand in a text are special, and what its
-post-processor puts around a text is there. Where the fast engine gives the same ids, it does the
-work; a text that holds a special token is left to the tokenizer itself.
+One of transformers keeps its meaning: special tokens in a text are special, and its post-processor
+adds tokens around a text. The fast engine does the work if it gives the same ids; a text that holds
+a special token is left to the tokenizer itself.
 """
 
 import hashlib
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,14 +25,43 @@ from streaming_ext.text.tokenizer.fast_tokenizer import fast_loader
 from streaming_ext.text.tokenizer.json_file import JsonTokenizer
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from streaming_ext.transforms.block import Block, Column, State, shown, tokens_of
-from streaming_ext.transforms.flow import Flow, Input, Opening
-from streaming_ext.transforms.functions import Crew, parallel
+from streaming_ext.transforms.block import Block, Column, tokens_of
 from streaming_ext.transforms.steps import around
 
 AnyTokenizer: TypeAlias = Any  # a name or path, a `Tokenizer`, or a tokenizer of transformers
 _PROBES: Final = ("Hello world!", " 1,234 näive  words\n\n\tand\u00a0more: 你好 🙂", "")
+# What the call of a tokenizer of transformers returns of ids, for one text without padding.
+_VALUES: Final[dict[str, Callable[[Any], np.ndarray[Any, Any]]]] = {
+    "input_ids": lambda ids: ids,
+    "attention_mask": lambda ids: np.ones(len(ids), np.int8),
+    "token_type_ids": lambda ids: np.zeros(len(ids), np.int8),
+}
 _AUDITED: Final = 2**16  # bytes of a text that is compared with the reference, at most
+
+
+class _Engines(threading.local):
+    """The engines of this thread, by process and tokenizer."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[int, str], Engine] = {}
+
+
+_ENGINES = _Engines()
+
+
+def encode(tokenizer: Tokenizer, texts: pa.LargeStringArray) -> Encoded:
+    """The ids of some texts.
+
+    Raises:
+        EngineMismatchError: the first text has other ids by the reference.
+    """
+    made, key = _ENGINES.made, (os.getpid(), tokenizer.fingerprint)
+    if key not in made:
+        made[key] = choose_engine(tokenizer, engine="auto")
+    found = made[key].encode(texts)
+    if len(texts) and np.diff(text_buffers(texts)[1][:2])[0] <= _AUDITED:
+        audit_sample(tokenizer, texts, found, [0])
+    return found
 
 
 @cache
@@ -45,8 +74,8 @@ def tokenizer_of(
     *,
     pattern: str | None = None,
     settings: Mapping[str, Any] | None = None,
-) -> "ChainTokenizer":
-    """What a user handed over, as chains use it.
+) -> "OwnTokenizer | HubTokenizer":
+    """What a user passes, as chains use it.
 
     Raises:
         UsageError: it is no tokenizer, or takes no such settings.
@@ -65,92 +94,46 @@ def tokenizer_of(
     )
 
 
-class Engines(threading.local):
-    """An engine for each thread; none is inherited by a fork, nor sent to another process."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        """Make none yet; each thread begins with this."""
-        self.tokenizer, self._process = tokenizer, 0
-        self._engine: Engine | None = None
-
-    def __reduce__(self) -> Any:
-        return Engines, (self.tokenizer,)
-
-    def encode(self, texts: pa.LargeStringArray) -> Encoded:
-        """The ids of some texts.
-
-        Raises:
-            EngineMismatchError: one is not that of the reference.
-        """
-        found = self.own().encode(texts)
-        if len(texts) and np.diff(text_buffers(texts)[1][:2])[0] <= _AUDITED:
-            audit_sample(self.tokenizer, texts, found, [0])
-        return found
-
-    def own(self) -> Engine:
-        """That of this thread, made when it is first asked for."""
-        if self._engine is None or self._process != os.getpid():
-            self._engine = choose_engine(self.tokenizer, engine="auto")
-            self._process = os.getpid()
-        return self._engine
-
-
 class OwnTokenizer:
     """One of Shardmill's own: special tokens in a text are text."""
 
     def __init__(self, tokenizer: Tokenizer, name: tuple[str, str | None] | None = None) -> None:
-        """Take it over; a name and a pattern load it in another process."""
-        self._engines, self._name = Engines(tokenizer), name
+        """Wrap it; a name and a pattern load it in another process."""
+        self._tokenizer, self._name = tokenizer, name
+        self.described = tokenizer.fingerprint[:12]  # for states
 
     def __reduce__(self) -> Any:
-        """By its name, where it has one: not all can be sent to another process."""
-        return (_named, self._name) if self._name else (OwnTokenizer, (self._engines.tokenizer,))
+        """By its name, if it has one: not all can be pickled."""
+        return (_named, self._name) if self._name else (OwnTokenizer, (self._tokenizer,))
 
-    @property
-    def described(self) -> str:
-        """What a state knows it by."""
-        return self._engines.tokenizer.fingerprint[:12]
-
-    def columns(self, texts: pa.LargeStringArray, *, only_ids: bool) -> Mapping[str, Column]:
-        """The columns that it adds to samples, or the ids alone."""
-        return {"input_ids": _column(self._engines.encode(texts))}
-
-    def prepare(self, *, only_ids: bool) -> None:
-        """Make what this thread needs for `columns`, before there are texts."""
-        self._engines.own()
+    def columns(self, texts: pa.LargeStringArray) -> Mapping[str, Column | list[Any]]:
+        """The columns that it adds to samples."""
+        encoded = encode(self._tokenizer, texts)
+        return {"input_ids": _column(encoded.ids, np.diff(encoded.offsets))}
 
     def missing_ends(self) -> tuple[int | None, int | None]:
         """The first and the last token of a document that it does not add itself."""
-        return None, self._engines.tokenizer.eot_id
+        return None, self._tokenizer.eot_id
 
 
 class HubTokenizer:
     """One of transformers: the ids of its own call, whatever engine finds them."""
 
     def __init__(self, tokenizer: Any, settings: Mapping[str, Any]) -> None:
-        """Take it over, with the settings of each call."""
+        """Wrap it, with the settings of each call."""
         self._tokenizer, self._settings = tokenizer, dict(settings)
         self._fast = None if settings else FastHub.of(tokenizer)
+        self.described = hub_described(tokenizer, settings)
 
-    @property
-    def described(self) -> str:
+    def columns(self, texts: pa.LargeStringArray) -> Mapping[str, Column | list[Any]]:
         """See `OwnTokenizer`."""
-        return hub_described(self._tokenizer, self._settings)
-
-    def columns(self, texts: pa.LargeStringArray, *, only_ids: bool) -> Mapping[str, Column]:
-        """See `OwnTokenizer`."""
-        if only_ids and self._fast is not None:
-            return {"input_ids": self._fast.ids(texts)}
-        found = self._tokenizer(texts.to_pylist(), **self._settings)
-        return {name: list(found[name]) for name in (["input_ids"] if only_ids else found)}
-
-    def prepare(self, *, only_ids: bool) -> None:
-        """See `OwnTokenizer`."""
-        if only_ids and self._fast is not None:
-            self._fast.engines.own()
+        if self._fast is not None:
+            return self._fast.columns(texts)
+        # transformers refuses an empty batch
+        return dict(self._tokenizer(texts.to_pylist(), **self._settings)) if len(texts) else {}
 
     def missing_ends(self) -> tuple[int | None, int | None]:
-        """See `OwnTokenizer`; one token that is both is put at the end, and only once."""
+        """See `OwnTokenizer`; one token that is both is added once, at the end."""
         ids = list(self._tokenizer(_PROBES[0])["input_ids"])
         bos, eos = self._tokenizer.bos_token_id, self._tokenizer.eos_token_id
         begins, ends = ids[:1] == [bos], ids[-1:] == [eos]
@@ -159,115 +142,90 @@ class HubTokenizer:
         return None if begins else bos, None if ends else eos
 
 
-ChainTokenizer: TypeAlias = OwnTokenizer | HubTokenizer
-
-
 def hub_described(tokenizer: Any, settings: Mapping[str, Any]) -> str:
-    """What a state knows a tokenizer of transformers by: what it makes of some texts."""
+    """By what a state recognizes a tokenizer of transformers: the ids of some texts."""
     ids = [tokenizer(probe)["input_ids"] for probe in _PROBES]
-    told = repr((len(tokenizer), ids, sorted(settings.items(), key=str)))
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
+    known = repr((len(tokenizer), ids, sorted(settings.items(), key=str)))
+    return hashlib.sha256(known.encode()).hexdigest()[:12]
 
 
-def _column(encoded: Encoded) -> Column:
-    return tokens_of(encoded.ids, np.diff(encoded.offsets), listed=True)
+def _column(ids: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> Column:
+    return tokens_of(ids, lengths, listed=True)
 
 
 @dataclass(frozen=True, slots=True)
 class FastHub:
-    """The fast engine in the place of a tokenizer of transformers.
+    """The fast engine in place of a tokenizer of transformers.
 
     Attributes:
         tokenizer: of transformers.
-        engines: that give the ids of a text without special tokens.
+        own: the same one, for the engine, which gives the ids of texts without special tokens.
+        names: of the columns that its call returns.
         special: texts that are special tokens.
-        before, behind: ids that are put around those of every text.
+        before, after: ids that are added around those of every text.
     """
 
     tokenizer: Any
-    engines: Engines
+    own: Tokenizer
+    names: tuple[str, ...]
     special: tuple[str, ...]
     before: tuple[int, ...]
-    behind: tuple[int, ...]
+    after: tuple[int, ...]
 
     @classmethod
     def of(cls, tokenizer: Any) -> "FastHub | None":
-        """It, where it gives the same ids; None where the tokenizer must do the work."""
+        """The engine, if it gives the same ids; None if the tokenizer must do the work."""
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None or backend.truncation is not None or backend.padding is not None:
             return None
-        added = {token.content for token in backend.get_added_tokens_decoder().values()}
-        end = tokenizer.eos_token or min(added, default=None)
+        special = {token.content for token in backend.get_added_tokens_decoder().values()}
+        end = tokenizer.eos_token or min(special, default=None)
         try:
             own = JsonTokenizer.of(backend.to_str().encode(), "tokenizer", eot_token=end)
-        except ShardmillError:  # it needs no end of text here
+        except ShardmillError:
             return None
-        plain = tuple(tokenizer(_PROBES[0], add_special_tokens=False)["input_ids"])
-        whole = tuple(tokenizer(_PROBES[0])["input_ids"])
-        at = next((n for n in range(len(whole)) if whole[n : n + len(plain)] == plain), None)
-        if at is None or isinstance(fast_loader(own), str):
+        expected = [tokenizer(probe) for probe in _PROBES]
+        plain = tokenizer(_PROBES[0], add_special_tokens=False)["input_ids"]
+        ids, names = expected[0]["input_ids"], tuple(expected[0])
+        at = next((n for n in range(len(ids)) if ids[n : n + len(plain)] == plain), None)
+        if at is None or not {*names} <= _VALUES.keys() or isinstance(fast_loader(own), str):
             return None
-        made = cls(tokenizer, Engines(own), tuple(added), whole[:at], whole[at + len(plain) :])
+        before, after = tuple(ids[:at]), tuple(ids[at + len(plain) :])
+        made = cls(tokenizer, own, names, tuple(special), before, after)
         try:
-            found = shown(made.ids(pa.array(_PROBES, pa.large_string())))
+            found = made.columns(pa.array(_PROBES, pa.large_string()))
         except EngineMismatchError:
             return None
-        return made if found == [tokenizer(probe)["input_ids"] for probe in _PROBES] else None
+        same = all(found[name].to_pylist() == [one[name] for one in expected] for name in names)
+        return made if same else None
 
-    def ids(self, texts: pa.LargeStringArray) -> Column:
-        """The ids of some texts."""
-        found = self.engines.encode(texts)
-        values, lengths = around(found.ids, np.diff(found.offsets), self.before, self.behind)
+    def columns(self, texts: pa.LargeStringArray) -> dict[str, Column]:
+        """What its call returns of some texts."""
+        found = encode(self.own, texts)
+        ids, lengths = around(found.ids, np.diff(found.offsets), self.before, self.after)
         special = np.zeros(len(texts), bool)
         for token in self.special:
             special |= pc.match_substring(texts, token).to_numpy(zero_copy_only=False)
         rows = np.flatnonzero(special)
-        encoded = Encoded(values, np.append(0, np.cumsum(lengths)))
         if len(rows):
-            own = [
-                np.asarray(self.tokenizer(texts[row].as_py())["input_ids"], np.uint32)
-                for row in rows.tolist()
-            ]
+            own = [self.tokenizer(texts[row].as_py())["input_ids"] for row in rows.tolist()]
             offsets = np.append(0, np.cumsum([len(one) for one in own]))
-            encoded = splice(encoded, rows, Encoded(np.concatenate(own), offsets))
-        return _column(encoded)
+            replacement = Encoded(np.concatenate(own).astype(np.uint32), offsets)
+            encoded = splice(Encoded(ids, np.append(0, np.cumsum(lengths))), rows, replacement)
+            ids, lengths = encoded.ids, np.diff(encoded.offsets)
+        return {name: _column(_VALUES[name](ids), lengths) for name in self.names}
 
 
-@dataclass(frozen=True, slots=True)
-class Tokenizing:
-    """Columns of tokens, made of a column of texts.
-
-    Attributes:
-        tokenizer: that makes them.
-        column: of the texts.
-        only_ids: whether `input_ids` are all that is asked for.
-    """
-
-    tokenizer: ChainTokenizer
-    column: str
-    only_ids: bool
-
-    def prepare(self) -> None:
-        """Make what this thread needs for its first block."""
-        self.tokenizer.prepare(only_ids=self.only_ids)
-
-    def __call__(self, block: Block) -> Block:
-        """The samples with them."""
-        if not len(block):
-            return block
-        added = self.tokenizer.columns(block.texts(self.column), only_ids=self.only_ids)
-        return Block(added) if self.only_ids else block.with_columns(added)
-
-
-def tokenized(
-    given: Input, state: State | None, *, tokenizer: ChainTokenizer, column: str, crew: Crew
-) -> Flow:
-    """`tokenize`; texts alone are read where nothing but their ids is asked for."""
-    function = Tokenizing(tokenizer, column, given.opening.text)
-    return parallel(given, state, function=function, crew=crew)
-
-
-def asks_text(opening: Opening, *, column: str) -> Opening:
-    """What `tokenize` asks its source for."""
-    ids = opening.column == "input_ids"
-    return opening.asking(column if ids else None, text=ids)
+def tokenized(block: Block, *, tokenizer: OwnTokenizer | HubTokenizer, column: str) -> Block:
+    """The samples with the columns of a tokenizer."""
+    added = tokenizer.columns(block.texts(column))
+    columns = {name: each for name, each in added.items() if isinstance(each, pa.Array)}
+    if len(columns) == len(added):
+        return block.with_columns(columns)
+    rows = zip(*added.values(), strict=True)
+    return Block(
+        [
+            {**sample, **dict(zip(added, row, strict=True))}
+            for sample, row in zip(block.samples, rows, strict=True)
+        ]
+    )

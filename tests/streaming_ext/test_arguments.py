@@ -113,13 +113,13 @@ def test_chains_take_numbers_of_numpy(number: int) -> None:
 
 
 @pytest.mark.parametrize(("wrong", "message"), [
-    (lambda d: d.take("20"), "`max_count` must be a whole number, 0 or more, got '20'"),
-    (lambda d: d.batch(True), "`batch_size` must be a whole number, 1 or more, got True"),
+    (lambda d: d.take("20"), "`max_count` must be a whole number.*, got '20'"),
+    (lambda d: d.batch(True), "`batch_size` must be a whole number.*, got True"),
     (lambda d: d.batch(2, drop_last="no"), "`drop_last` must be True or False, got 'no'"),
     (lambda d: d.shuffle(2.0), "`buffer_size` must be a whole number"),
-    (lambda d: d.shuffle(2, seed="x"), "`seed` must be a whole number, got 'x'"),
+    (lambda d: d.shuffle(2, seed="x"), "`seed` must be a whole number.*, got 'x'"),
     (lambda d: d.repeat(0.5), "`times` must be a whole number"),
-    (lambda d: d.pad({"input_ids": 0.5}, 4), "`input_ids` must be a whole number, got 0.5"),
+    (lambda d: d.pad({"input_ids": 0.5}, 4), "`input_ids` must be a whole number.*, got 0.5"),
     (lambda d: d.add_bos_eos("1", None), "`bos_token_id` must be a whole number"),
     (lambda d: interleave_datasets([d], ["1"]), "`weights` must be"),
     (lambda _: Chain.from_sequence([], repeat="no"), "`repeat` must be True or False"),

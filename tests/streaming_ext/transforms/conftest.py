@@ -10,12 +10,12 @@ import pytest
 from streaming_ext.transforms import files
 from tasks.core.synthetic import make_documents
 
-PIECE = 1_500  # bytes: each file has some
+SPAN = 1_500  # bytes: each file has some
 
 
 @pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "PIECE_BYTES", PIECE)
+def small_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "SPAN_BYTES", SPAN)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from streaming_ext.transforms import CheckpointableDataset
 from streaming_ext.transforms.block import Block, State, tokens_of
-from streaming_ext.transforms.flow import Flow, Input, Opening
+from streaming_ext.transforms.flow import Flow, Input, Subset
 
 Chain = CheckpointableDataset
 
@@ -31,13 +31,14 @@ class Cuts:
     def numbers(self, count: int) -> Chain:
         """So many samples, see `sample`."""
 
-        def opener(opening: Opening, state: State | None) -> Flow:
-            at = 0 if state is None else int(state["next"])
+        def opener(subset: Subset, state: State) -> Flow:
+            at = state or 0
             while at < count:
                 numbers = np.arange(at, min(at + (self._length() or 1), count))
                 at += len(numbers)
                 column = tokens_of(_tokens(numbers), numbers % 5)
-                yield Block({"id": pa.array(numbers), "input_ids": column}, {"next": at})
+                columns = {"id": pa.array(numbers), "input_ids": column}
+                yield Block(columns=columns, state=at)
 
         return Chain(opener, "numbers")
 
@@ -51,7 +52,7 @@ class Cuts:
                     block = given.exactly(length)
                     if length and not len(block):
                         return
-                    yield block.at(given.place())
+                    yield block.at(given.state())
 
         return chain._then("cut", cut)
 

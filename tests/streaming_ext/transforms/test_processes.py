@@ -13,7 +13,7 @@ import pytest
 
 from streaming_ext.transforms import CheckpointableDataset
 from streaming_ext.transforms.block import Block, State
-from streaming_ext.transforms.flow import Flow, Opening
+from streaming_ext.transforms.flow import Flow, Subset
 from tests.command_line import is_alive, wait_for
 from tests.streaming_ext.from_text.test_text_torchrun import run
 from tests.streaming_ext.transforms.chains import batches_of
@@ -78,9 +78,9 @@ def test_workers_begin_before_their_source_has_threads() -> None:
     """A fork copies the locks that other threads hold."""
     begun: set[int | None] = set()
 
-    def opened(opening: Opening, state: State | None) -> Flow:
+    def opened(subset: Subset, state: State) -> Flow:
         begun.update(children())
-        yield Block(SAMPLES, {})
+        yield Block(SAMPLES, state=0)
 
     before = children()
     dataset = CheckpointableDataset(opened, "own").parallel_map(with_pid, max_workers=2)
@@ -90,7 +90,7 @@ def test_workers_begin_before_their_source_has_threads() -> None:
 
 
 def test_a_pass_that_is_not_begun_leaves_no_worker() -> None:
-    def refuses(opening: Opening, state: State | None) -> Flow:
+    def refuses(subset: Subset, state: State) -> Flow:
         raise ValueError("refused")
         yield
 

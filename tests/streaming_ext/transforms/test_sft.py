@@ -205,9 +205,9 @@ def test_a_template_that_cannot_tell_is_refused(hub_tokenizer: Any) -> None:
     with pytest.raises(UsageError, match="is no Jinja template"):
         dataset.sft(hub_tokenizer, chat_template="{% if %}")
     never = TEMPLATE.replace("'assistant'", "'bot'")
-    with pytest.raises(UsageError, match="marks nothing as the assistant's.*'user', 'assistant'"):
+    with pytest.raises(UsageError, match="marks nothing.*'user', 'assistant'"):
         list(dataset.sft(hub_tokenizer, chat_template=never))
-    with pytest.raises(UsageError, match="marks nothing as the assistant's"):
+    with pytest.raises(UsageError, match="marks nothing"):
         list(Chain.from_sequence([talk("Hello?")]).sft(hub_tokenizer, chat_template=TEMPLATE))
 
 

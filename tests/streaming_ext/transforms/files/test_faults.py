@@ -127,7 +127,7 @@ def require_goes_on(
 
 
 @pytest.mark.parametrize("fault", PASSING)
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_spans")
 def test_what_passes_leaves_no_trace(store: FaultyStore, folder: Path, fault: str) -> None:
     expected = ids(chain(str(folder)))
     with chain(store.url).iter() as batches:
@@ -138,7 +138,7 @@ def test_what_passes_leaves_no_trace(store: FaultyStore, folder: Path, fault: st
 
 
 @pytest.mark.parametrize("how", LASTING)
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_spans")
 def test_what_lasts_is_told_and_gone_on_from(store: FaultyStore, folder: Path, how: str) -> None:
     dataset, expected = chain(store.url), ids(chain(str(folder)))
     with dataset.iter() as batches:
@@ -152,7 +152,7 @@ def test_what_lasts_is_told_and_gone_on_from(store: FaultyStore, folder: Path, h
         require_goes_on(batches, LASTING[how], again, expected, found)
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_spans")
 def test_what_lasts_in_workers(store: FaultyStore, folder: Path) -> None:
     dataset = chain(store.url)
     expected = ids(CheckpointableLoader(chain(str(folder)), num_workers=2, samples_in_message=2))
@@ -169,7 +169,7 @@ def test_what_lasts_in_workers(store: FaultyStore, folder: Path) -> None:
     assert found + ids(loader) == expected
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_spans")
 def test_the_hub(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Busy, then cut in the middle of a file, then without one of the files."""
     # One request may meet all four faults below.
@@ -197,7 +197,7 @@ def test_the_hub(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert not hub.cuts
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_spans")
 def test_a_line_in_the_middle(folder: Path, tmp_path: Path) -> None:
     """Told by its number; when it is mended, the state goes on behind what came."""
     file = tmp_path / "many.jsonl"

@@ -19,7 +19,7 @@ from tests.streaming_ext.transforms.conftest import write_lines
 
 Chain = CheckpointableDataset
 Records = list[list[dict[str, Any]]]
-pytestmark = pytest.mark.usefixtures("small_pieces")
+pytestmark = pytest.mark.usefixtures("small_spans")
 
 
 def ids(dataset: Chain) -> list[int]:
@@ -81,7 +81,7 @@ def test_text_flows_as_arrays_and_resumes(folder: Path, records: Records, vocabu
 @pytest.mark.parametrize("workers", [2, 3])
 def test_each_worker_has_pieces_of_its_own(folder: Path, workers: int) -> None:
     dataset = Chain.from_files(str(folder))
-    shares = [[s["id"] for s in dataset.iter_share((n, workers))] for n in range(workers)]
+    shares = [[s["id"] for s in dataset.iter_subset((n, workers))] for n in range(workers)]
     assert sorted(one for share in shares for one in share) == list(range(40))
     assert min(map(len, shares)) > 5
 
@@ -130,7 +130,7 @@ def test_a_state_of_files_read_otherwise_is_refused(folder: Path) -> None:
             Chain.from_files(str(folder), **settings).iter(state)
 
 
-def test_a_place_behind_the_end_of_a_piece_is_refused(folder: Path, small_pieces: None) -> None:
+def test_a_place_behind_the_end_of_a_piece_is_refused(folder: Path, small_spans: None) -> None:
     dataset = Chain.from_files(str(folder / "0.jsonl"))
     with dataset.iter() as samples:
         next(samples)
@@ -155,7 +155,7 @@ def test_a_file_that_was_written_anew_is_refused_and_a_copy_is_not(
 
 def test_nothing_to_repeat_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "0.jsonl").write_text("\n\n")
-    with pytest.raises(UsageError, match="never ends"):
+    with pytest.raises(UsageError, match="cannot repeat"):
         next(iter(Chain.from_files(str(tmp_path), repeat=True)))
 
 
@@ -164,7 +164,7 @@ def test_an_epoch_may_end_within_what_is_asked_for(
     tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At these counts, a file's samples make not quite the bytes that are read at once."""
-    monkeypatch.setattr(of_files, "PIECE_BYTES", 2**22)
+    monkeypatch.setattr(of_files, "SPAN_BYTES", 2**22)
     write_lines(tmp_path / "0.jsonl", [{"id": n} for n in range(count)])
     dataset = Chain.from_files(str(tmp_path), repeat=True).batch(128)
     assert next(iter(dataset))["id"].tolist() == [n % count for n in range(128)]
@@ -174,12 +174,12 @@ def test_a_worker_without_a_piece_is_at_its_end(tmp_path: Path) -> None:
     write_lines(tmp_path / "0.jsonl", [])
     write_lines(tmp_path / "1.jsonl", [{"id": 1}])
     dataset = Chain.from_files(str(tmp_path), repeat=True)
-    shares = [[one["id"] for one in islice(dataset.iter_share((n, 4)), 3)] for n in range(4)]
+    shares = [[one["id"] for one in islice(dataset.iter_subset((n, 4)), 3)] for n in range(4)]
     assert sorted(shares) == [[], [], [], [1, 1, 1]]
     (tmp_path / "1.jsonl").write_text("\n")
     for number in range(4):
-        with pytest.raises(UsageError, match="never ends"):
-            next(Chain.from_files(str(tmp_path), repeat=True).iter_share((number, 4)))
+        with pytest.raises(UsageError, match="cannot repeat"):
+            next(Chain.from_files(str(tmp_path), repeat=True).iter_subset((number, 4)))
 
 
 def test_from_object_storage(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.transforms import CheckpointableDataset, flow, interleave_datasets
+from streaming_ext.transforms import CheckpointableDataset, functions, interleave_datasets
 from tests.streaming_ext.transforms.chains import NUMBERED
 from tests.streaming_ext.transforms.conftest import write_lines
 
@@ -102,7 +102,7 @@ def test_workers(how: str) -> None:
 
     def shares(samples: list[Any], chosen: Callable[[Any], bool]) -> list[list[int]]:
         chain = FILTERS[how](Chain.from_sequence(samples, repeat=True), chosen)
-        return [[one["id"] for one in islice(chain.iter_share((n, 4)), 2)] for n in range(4)]
+        return [[one["id"] for one in islice(chain.iter_subset((n, 4)), 2)] for n in range(4)]
 
     def first(sample: dict[str, Any]) -> bool:
         return bool(sample["id"] == 0)
@@ -123,9 +123,11 @@ class Counting:
 def test_of_a_source_that_says_nothing_of_passes_there_is_a_warning_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(flow, "MANY", 2_000)
+    monkeypatch.setattr(functions, "MANY", 2_000)
     chain = Chain.from_iterable(Counting()).filter(lambda sample: sample["id"] >= 9_000)
     with caplog.at_level(logging.WARNING, logger="streaming_ext"):
         assert next(iter(chain))["id"] == 9_000
     (told,) = caplog.messages
-    assert told.startswith("filter(<lambda>) left out the last 2,000 samples, all that came.")
+    assert told.startswith(
+        "filter(<lambda>) left out the last 2,000 samples. If the source has no end"
+    )
