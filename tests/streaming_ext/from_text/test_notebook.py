@@ -1,4 +1,4 @@
-"""docs/how-to/train-on-text.ipynb: its cells run in order and hold what they assert."""
+"""examples/train_on_text.ipynb: its cells run in order and hold what they assert."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-NOTEBOOK = Path(__file__).parents[3] / "docs/how-to/train-on-text.ipynb"
+NOTEBOOK = Path(__file__).parents[3] / "examples/train_on_text.ipynb"
 
 
 def test_cells(

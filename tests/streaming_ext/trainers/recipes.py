@@ -1,4 +1,7 @@
-"""The recipes of docs/how-to/evaluate.md and docs/how-to/trainers, as files and as modules."""
+"""The recipes of examples/trainers and of docs/how-to/evaluate.md, as files and as modules.
+
+The pages of docs/how-to/trainers show the files.
+"""
 
 import importlib.util
 import re
@@ -9,10 +12,13 @@ ROOT = Path(__file__).parents[3]
 
 
 def recipe(name: str, folder: Path) -> Path:
-    """Write a recipe of the documentation to a file."""
-    pages = [ROOT / "docs/how-to/evaluate.md", *ROOT.glob("docs/how-to/trainers/*.md")]
-    text = "".join(page.read_text() for page in pages)
-    (block,) = re.findall(rf"```python\n(# recipe: {name}\n.*?)```", text, flags=re.DOTALL)
+    """Copy a recipe to a folder, with what it needs here."""
+    if name == "evaluation":
+        (block,) = re.findall(
+            r"```python\n(.*?)```", (ROOT / "docs/how-to/evaluate.md").read_text(), flags=re.DOTALL
+        )
+    else:
+        block = (ROOT / f"examples/trainers/{name}.py").read_text()
     path = folder / f"{name}_recipe.py"
     takes_vision = re.search(r"^(import|from) (lightning|transformers)", block, re.MULTILINE)
     first = "import tests.streaming_ext.trainers.vision\n" if takes_vision else ""

@@ -74,7 +74,7 @@ class TestTorchrun:
         return losses
 
     def test_killed_on_two_ranks_and_resumed_on_one(self, raw: Built, tmp_path: Path) -> None:
-        script = recipe("torchrun", tmp_path)
+        script = recipe("torchrun_train", tmp_path)
         (whole,) = in_processes(1, self.alone, script, raw.root, tmp_path / "whole")
         assert sorted(whole) == list(range(1, self.STEPS + 1))
         assert len(set(whole.values())) == self.STEPS
@@ -110,14 +110,14 @@ class TestTrainers:
 
     @pytest.mark.soak
     def test_lightning(self, raw: Built, undisturbed: list[list[int]], tmp_path: Path) -> None:
-        script = recipe("lightning", tmp_path)
+        script = recipe("lightning_train", tmp_path)
         assert seen(script, raw.root, tmp_path, 10, 2) == undisturbed[:10]
         rest = seen(script, raw.root, tmp_path, 90, 1, tmp_path / "10.ckpt")
         assert rest == undisturbed[10:]
 
     @pytest.mark.soak  # most of its half minute is its library's start, on each of three ranks
     def test_transformers(self, raw: Built, undisturbed: list[list[int]], tmp_path: Path) -> None:
-        script = recipe("transformers", tmp_path)
+        script = recipe("huggingface_train", tmp_path)
         two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         assert seen(script, raw.root, tmp_path, 10, launcher=two) == undisturbed[:10]
         rest = seen(script, raw.root, tmp_path, 90, tmp_path / "checkpoint-10")

@@ -46,7 +46,7 @@ def alike(found: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
 
 
 def test_nanogpt(raw: Built, of: Recipe, steps: list[Any]) -> None:
-    recipe = of("nanogpt")
+    recipe = of("nanogpt_batches")
     loader = recipe.loader_of(str(raw.root), 8, 8)
     get_batch = recipe.batch_getter(loader, "cpu")
     found = [get_batch() for _ in range(80)]  # into the second epoch
@@ -63,7 +63,7 @@ def test_nanogpt(raw: Built, of: Recipe, steps: list[Any]) -> None:
 
 
 def test_a_copy_that_overlaps(of: Recipe, open_raw: Any, steps: list[Any]) -> None:
-    recipe = of("overlap")
+    recipe = of("overlapping_copy")
 
     def open_loader() -> Any:
         dataset = open_raw(batch_size=8, shuffle_block_size=1 << 18)
@@ -87,7 +87,7 @@ def test_a_copy_that_overlaps(of: Recipe, open_raw: Any, steps: list[Any]) -> No
 def test_distributed_checkpoint(
     of: Recipe, open_raw: Any, steps: list[Any], tmp_path: Path
 ) -> None:
-    recipe = of("checkpoint")
+    recipe = of("distributed_checkpoint")
     assert isinstance(recipe.LoaderState(None), Stateful)
     model, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
     settings = {"batch_size": 8, "shuffle_block_size": 1 << 18}
@@ -117,7 +117,7 @@ def test_torchtitan(
     monkeypatch.setitem(sys.modules, "torchtitan", ModuleType("torchtitan"))
     monkeypatch.setitem(sys.modules, "torchtitan.components", ModuleType("torchtitan.components"))
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    made = of("torchtitan").ShardmillDataLoader
+    made = of("torchtitan_loader").ShardmillDataLoader
 
     def ranks(size: int) -> list[Any]:
         return [made(str(raw.root), dp_rank=rank, dp_world_size=size, global_batch=8, seq_len=8)
@@ -166,7 +166,7 @@ def test_composer(
     stand_in: Any = ModuleType("composer")
     stand_in.Callback, stand_in.Trainer = Callback, Trainer
     monkeypatch.setitem(sys.modules, "composer", stand_in)
-    recipe = of("composer")
+    recipe = of("composer_callback")
     first = recipe.trainer_of(None, str(raw.root), 8, max_duration=80)
     first.fit()
     saved = json.loads(json.dumps([each.state_dict() for each in first.callbacks]))
@@ -179,7 +179,7 @@ def test_composer(
 
 def test_accelerate(raw: Built, of: Recipe, steps: list[Any], tmp_path: Path) -> None:
     accelerate = pytest.importorskip("accelerate")
-    recipe = of("accelerate")
+    recipe = of("accelerate_loader")
     accelerator = accelerate.Accelerator(cpu=True)
     loader = recipe.loader_of(accelerator, str(raw.root), 8)
     found = [batch["tokens"] for batch in islice(loader, 20)]
@@ -192,7 +192,7 @@ def test_accelerate(raw: Built, of: Recipe, steps: list[Any], tmp_path: Path) ->
 
 
 def test_megatron(raw: Built, of: Recipe, steps: list[Any]) -> None:
-    recipe = of("megatron")
+    recipe = of("megatron_iterator")
 
     def step_of(iterators: list[Iterator[Any]]) -> dict[str, torch.Tensor]:
         """All micro batches of a step, rank by rank."""

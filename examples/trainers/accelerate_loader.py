@@ -1,0 +1,23 @@
+"""A loader whose state accelerate saves."""
+
+from accelerate import Accelerator
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+
+
+def loader_of(accelerator: Accelerator, data: str, global_batch: int) -> StreamingTokenLoader:
+    dataset = StreamingTokenDataset(
+        local=data,
+        global_batch=global_batch,
+        shuffle=True,
+        extras=["targets"],
+        dp_rank=accelerator.process_index,
+        dp_world_size=accelerator.num_processes,
+    )
+    loader = StreamingTokenLoader(dataset)
+    accelerator.register_for_checkpointing(loader)
+    return loader
+
+
+# accelerator.save_state(folder) and accelerator.load_state(folder) then hold the loader too;
+# batches are moved with .to(accelerator.device, non_blocking=True).

@@ -1,0 +1,60 @@
+"""Train with Lightning, which saves the state of the loader.
+
+python examples/trainers/lightning_train.py DATASET FOLDER STEPS DEVICES [CHECKPOINT]
+"""
+
+import json
+import sys
+
+import lightning
+import torch
+from torch import nn
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+
+GLOBAL_BATCH = 8
+
+
+class Model(lightning.LightningModule):
+    def __init__(self, data: str) -> None:
+        super().__init__()
+        self.data = data
+        self.net = nn.Sequential(nn.Embedding(100, 16), nn.Linear(16, 100))
+
+    def train_dataloader(self) -> StreamingTokenLoader:
+        dataset = StreamingTokenDataset(
+            local=self.data,
+            batch_size=GLOBAL_BATCH // self.trainer.world_size,
+            shuffle=True,
+            extras=["targets", "sequence_ids"],
+        )
+        return StreamingTokenLoader(dataset, num_workers=1)
+
+    def training_step(self, batch: dict[str, torch.Tensor], _: int) -> torch.Tensor:
+        print(json.dumps({"step": self.global_step, "seen": batch["sequence_ids"].tolist()}))
+        logits = self.net(batch["tokens"])
+        return nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def main(data: str, folder: str, steps: int, devices: int, checkpoint: str | None = None) -> None:
+    trainer = lightning.Trainer(
+        max_steps=steps,
+        accelerator="cpu",
+        strategy="ddp",
+        devices=devices,
+        default_root_dir=folder,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+    )
+    trainer.fit(Model(data), ckpt_path=checkpoint)
+    trainer.save_checkpoint(f"{folder}/{steps}.ckpt")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:])
