@@ -5,15 +5,17 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.format.layout import (
     DIGESTS_FOLDER,
@@ -182,7 +184,7 @@ def compare_with_sources(
         found = Outcome()
         own = listed.filter(pc.equal(listed["source"], group.number)).sort_by("row")
         with found.about(*(source_span.source.url for source_span in group.spans)):
-            _MadeAgain(group, own, hashes, found).compare(tokenizer, progress)
+            _Comparison(group, own, hashes, found).run(tokenizer, progress)
         progress.done(group.size)
         return found
 
@@ -191,8 +193,8 @@ def compare_with_sources(
             out.take(found)
 
 
-class _MadeAgain:
-    """A group made again by what makes parts, beside what the dataset lists of it."""
+class _Comparison:
+    """Makes a group again with the code that makes parts, and compares it with what is listed."""
 
     def __init__(
         self, group: Group, listed: pa.Table, hashes: HashesOf | None, out: Outcome
@@ -201,16 +203,16 @@ class _MadeAgain:
         self._rows = listed["row"].to_numpy()
         self._seen = self._new = self._bytes_of_copies = 0
 
-    def compare(self, tokenizer: Tokenizer, progress: Progress) -> None:
-        """Go over all rows.
+    def run(self, tokenizer: Tokenizer, progress: Progress) -> None:
+        """Go over all rows of the sources.
 
         Raises:
             ShardmillError, OSError: a source is gone, another one, damaged or cannot be read.
         """
         group, spec = self._group, self._group.spec
         with tempfile.TemporaryDirectory(prefix="shardmill-verify-") as folder:
-            here = [self._here(source_span, Path(folder)) for source_span in group.spans]
-            documents = PartDocuments(here, spec.read_options)
+            spans = [self._local(source_span, Path(folder)) for source_span in group.spans]
+            documents = PartDocuments(spans, spec.read_options)
             counts = tokenize_batches(
                 documents,
                 spec,
@@ -221,8 +223,8 @@ class _MadeAgain:
                 report=lambda *_: progress.done(0),
                 audited=False,
             )
-            self._out.unchecked.update(each.url for each in here if came_unchecked(each.path))
-        self._out.sources.update(source_span.url for source_span in here)
+            self._out.unchecked.update(span.url for span in spans if came_unchecked(span.path))
+        self._out.sources.update(span.url for span in spans)
         self._out.count(source_rows=counts.rows)
         for source_span, found in zip(group.spans, documents.rows, strict=True):
             if source_span.rows != found:
@@ -232,77 +234,64 @@ class _MadeAgain:
             self._compare_counts(group.record, counts)
 
     def _take(self, tokens: Tokens) -> None:
-        """Compare the documents of a batch with the list."""
-        batch = tokens.batch
-        rows = batch.rows[tokens.kept]
+        """Compare the documents of a batch with those that are listed of its rows."""
+        group, batch, rows = self._group, tokens.batch, tokens.rows
         begin, end = np.searchsorted(self._rows, [self._seen, self._seen + batch.num_rows])
         self._seen += batch.num_rows
-        there = np.isin(self._rows[begin:end], rows)
-        for row in self._rows[begin:end][~there]:
-            self._found("gone", row, "is listed, and its source has no text for it")
-        new = rows[~np.isin(rows, self._rows[begin:end])]
+        own = self._rows[begin:end]
+        known, new = np.isin(own, rows), np.setdiff1d(rows, own)
         self._new += len(new)
-        for row in new if self._group.spec.subset is None else ():
-            self._found("lost", row, "is not listed, but it has a text that gives tokens")
-        listed = self._listed.slice(begin, end - begin).filter(pa.array(there))
-        # at: (listed documents,), their places among those that were made again
-        at = np.searchsorted(rows, listed["row"].to_numpy())
-        copies = np.asarray(listed["first"].is_valid())
+        for row in own[~known]:
+            self._out.found(group.file, f"row {row} is listed, and has no text", kind="listed")
+        for row in new if group.spec.subset is None else ():
+            self._out.found(group.file, f"row {row} is not listed, and has a text", kind="missing")
+        listed = self._listed.slice(begin, end - begin).filter(pa.array(known))
+        # at: (listed documents,), their positions among those that were made again
+        at, copies = np.searchsorted(rows, own[known]), np.asarray(listed["first"].is_valid())
         if self._hashes is not None and tokens.digests is not None:
-            self._compare_hashes(self._hashes, listed, copies, tokens.digests[tokens.kept][at])
+            self._compare_texts(self._hashes, listed, tokens.digests[tokens.kept][at])
         sizes = np.diff(text_buffers(batch.texts)[1])[tokens.kept]
         self._bytes_of_copies += int(sizes[at[copies]].sum())
-        self._compare(tokens, listed.filter(pa.array(~copies)), at[~copies])
+        made = {
+            "split": tokens.in_holdout.astype(np.int8),
+            "tokens": tokens.lengths,
+            "hash_of_ids": _hashes_of_ids(tokens),
+        }
+        if group.spec.shuffle is not None:
+            made["place"] = batch.named_by[tokens.kept]
+        names = [f"{KEPT_PREFIX}{name}" for name in group.spec.keep_columns]
+        made |= dict(zip(names, tokens.values, strict=True))
+        stayed = listed.filter(pa.array(~copies))
+        for name, column in made.items() if len(stayed) else ():
+            self._compare(name, stayed, pa.array(column).take(pa.array(at[~copies])))
+        compared = stayed.filter(stayed["hash_of_ids"].is_valid())["tokens"].to_numpy()
+        self._out.count(retokenized=len(compared), retokenized_tokens=int((compared + 1).sum()))
 
-    def _compare(self, tokens: Tokens, listed: pa.Table, at: Ints) -> None:
-        """Compare listed documents, which stand `at` these places of what was made again."""
-        spec, rows, splits = self._group.spec, listed["row"].to_numpy(), listed["split"].to_numpy()
-        held = tokens.in_holdout[at].astype(np.int8)
-        for index in np.flatnonzero(splits != held):
-            stands, belongs = SPLITS[int(splits[index])], SPLITS[held[index]]
-            words = f"stands in {stands}; the hash of its text puts it into {belongs}"
-            self._found("side", rows[index], words)
-        if spec.shuffle is not None:
-            names = tokens.batch.named_by[tokens.kept][at]
-            for index in np.flatnonzero(listed["place"].to_numpy() != names):
-                self._found("name", rows[index], "is not named as in its source")
-        for name, column in zip(spec.keep_columns, tokens.values, strict=True) if len(at) else ():
-            kept, made = listed[f"{KEPT_PREFIX}{name}"].combine_chunks(), column.take(pa.array(at))
-            for index in differing(kept, made):
-                words = (
-                    f"has {kept[index].as_py()!r} in {name!r}, its source {made[index].as_py()!r}"
-                )
-                self._found(name, rows[index], words)
-        lengths, stream = listed["tokens"].to_numpy(), tokens.stream.astype("<u4", copy=False)
-        for index in np.flatnonzero(lengths != tokens.lengths[at]):
-            words = f"has {lengths[index]} tokens, the reference makes {tokens.lengths[at[index]]}"
-            path = documents_path(listed["part"][int(index)].as_py())
-            self._found("length", rows[index], f"is listed: it {words}", file=path)
-        ends = np.cumsum(tokens.lengths + 1)
-        begins = ends - tokens.lengths - 1
-        made_again = [xxhash.xxh3_64_intdigest(stream[begins[i] : ends[i]].data) for i in at]
-        held_ids = listed["ids"].to_pylist()
-        for index, (ids, wanted) in enumerate(zip(held_ids, made_again, strict=True)):
-            if ids is not None and ids != wanted:
-                words = "has other ids than the reference makes of its text"
-                self._found("ids", rows[index], words, file=listed["shard"][index].as_py())
-        compared = np.array([ids is not None for ids in held_ids], np.bool_)
-        tokens_compared = int((lengths[compared] + 1).sum())
-        self._out.count(retokenized=int(compared.sum()), retokenized_tokens=tokens_compared)
+    def _compare(self, name: str, listed: pa.Table, made: pa.Array) -> None:
+        """Compare a column of documents with what was made again."""
+        column = listed[name].combine_chunks()
+        for index in differing(column, made):
+            values = [each[index].as_py() for each in (column, made)]
+            if name == "hash_of_ids" and values[0] is None:
+                continue  # its shard is damaged
+            if name == "split":
+                values = [SPLITS[value] for value in values]
+            row, part, shard = (listed[of][index].as_py() for of in ("row", "part", "shard"))
+            file = shard if name == "hash_of_ids" else documents_path(part)
+            words = f"row {row}: {name} is {values[0]!r}, made again {values[1]!r}"
+            self._out.found(file, words, kind=name)
 
-    def _compare_hashes(
-        self, known: HashesOf, listed: pa.Table, copies: Flags, hashes: Keys
-    ) -> None:
+    def _compare_texts(self, known: HashesOf, listed: pa.Table, hashes: Keys) -> None:
         """Compare hashes of texts with those that are kept, a copy's with those of its first."""
-        rows = listed["row"].to_numpy()
+        rows, copies = listed["row"].to_numpy(), np.asarray(listed["first"].is_valid())
         own = codes(np.full(len(rows), self._group.number), rows)
         firsts = np.where(copies, listed["first"].fill_null(0).to_numpy(), own)
-        wrong = (known.of(firsts) != hashes).any(axis=1)
-        for index in np.flatnonzero(wrong & ~copies):
-            self._found("hash", rows[index], "has another hash", file=DIGESTS_FOLDER)
-        for index in np.flatnonzero(wrong & copies):
-            words = f"is no copy of {shown(int(firsts[index]))} by their texts"
-            self._found("copy", rows[index], words, file=DUPLICATES_FOLDER)
+        for index in np.flatnonzero((known.of(firsts) != hashes).any(axis=1)):
+            file, words = DIGESTS_FOLDER, "has another hash"
+            if copies[index]:
+                file = DUPLICATES_FOLDER
+                words = f"is no copy of {shown(int(firsts[index]))} by their texts"
+            self._out.found(file, f"row {rows[index]} {words}", kind="texts")
         self._out.count(compared=len(rows))
 
     def _compare_counts(self, record: PartRecord, made: Counts) -> None:
@@ -322,15 +311,11 @@ class _MadeAgain:
         if words := differences(record, record.model_copy(update=counts)):
             self._out.found(self._group.counted_in, words)
 
-    def _found(self, kind: str, row: int, words: str, *, file: str = "") -> None:
-        self._out.found(file or self._group.file, f"row {row} {words}", kind=kind)
-
-    def _here(self, source_span: SpanRecord, folder: Path) -> LocalSpan:
+    def _local(self, source_span: SpanRecord, folder: Path) -> LocalSpan:
         """The bytes that a span was made from; remote ones are fetched."""
         source, options = source_span.source, self._group.spec.read_options
-        span = (
-            source_span.span if self._group.spec.shuffle is None else None
-        )  # else all of a file is pinned
+        # Of a shuffled dataset all of a file is pinned.
+        span = source_span.span if self._group.spec.shuffle is None else None
         path = Path(source.url)
         if not is_remote(source.url):
             now = SourceFile(url=source.url, size=path.stat().st_size)
@@ -349,3 +334,12 @@ class _MadeAgain:
         elif now.remote and span is not None:
             path = fetch_span(now, folder, options=options, span=span)[0]
         return LocalSpan(source.url, path, source_span.span, source.size)
+
+
+def _hashes_of_ids(tokens: Tokens) -> npt.NDArray[np.uint64]:
+    """The hash of each document's ids, as `IdHashes` makes it, (documents,)."""
+    stream, ends = tokens.stream.astype("<u4", copy=False), np.cumsum(tokens.lengths + 1).tolist()
+    hashes = [
+        xxhash.xxh3_64_intdigest(stream[begin:end].data) for begin, end in pairwise([0, *ends])
+    ]
+    return np.array(hashes, np.uint64)

@@ -89,7 +89,7 @@ def check_part(
         documents = listed.filter(pa.array(chosen))
         for name, column in (
             ("part", pa.array(np.full(len(documents), record.part))),
-            ("ids", pa.array(ids[chosen].tolist(), pa.uint64())),
+            ("hash_of_ids", pa.array(ids[chosen].tolist(), pa.uint64())),
             ("shard", pa.array(shards[chosen].tolist(), pa.string())),
         ):
             documents = documents.append_column(name, column)

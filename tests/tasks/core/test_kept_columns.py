@@ -211,7 +211,7 @@ def test_verify_finds_another_value(tmp_path: Path, sources: Path, vocabulary: P
     forger.set_documents(0, table.set_column(3, "column.score", pa.array(scores)))
     forger.seal()
     (finding,) = verify(LocalStorage(root), deep=True).findings
-    assert re.search(r"row 3 has 100.0 in 'score', its source 0.75", str(finding))
+    assert re.search(r"row 3: column.score is 100.0, made again 0.75", str(finding))
     forger.set_documents(0, table.drop_columns("column.score"))
     forger.seal()
     (finding,) = verify(LocalStorage(root)).findings
