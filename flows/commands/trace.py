@@ -318,7 +318,7 @@ def _documents(streams: "Sequence[TokenStream]", config: TraceConfig) -> list[tu
     Raises:
         UsageError: there is none, or more than one would read of.
     """
-    from tasks.core.check.search import documents_that_are, documents_that_hold
+    from tasks.core.check.search import find_documents
 
     if config.document is not None:
         source, _, row = config.document.rpartition(":")
@@ -335,9 +335,9 @@ def _documents(streams: "Sequence[TokenStream]", config: TraceConfig) -> list[tu
     for stream in streams:
         storage, of = open_storage(stream.place), {"generation": stream.generation}
         for text in texts:
-            places += documents_that_are(storage, config.split, text, **of)
+            places += find_documents(storage, config.split, text, is_all=True, **of)
         if config.grep is not None:
-            holding = documents_that_hold(storage, config.split, config.grep, **of)
+            holding = find_documents(storage, config.split, config.grep, is_all=False, **of)
             places += islice(holding, _MOST_DOCUMENTS + 1)
     if not places:
         raise UsageError(f"`{asked}`: no document of split {config.split!r}.")

@@ -16,12 +16,22 @@ def publish_splits(
     spec: DatasetSpec, parts: Sequence[PartRecord], storage: Storage
 ) -> dict[Split, SplitSummary]:
     """Put the indexes of the splits; returns the sums over their parts."""
-    splits = {}
+    made = split_indexes(spec, parts)
+    for summary, index in made.values():
+        storage.put(summary.index.path, index)
+    return {split: summary for split, (summary, _) in made.items()}
+
+
+def split_indexes(
+    spec: DatasetSpec, parts: Sequence[PartRecord]
+) -> dict[Split, tuple[SplitSummary, bytes]]:
+    """The sums over all parts of each split, and its index."""
+    made = {}
     for split in filled_splits(spec, parts):
         index = merged_index(split, parts, spec)
-        storage.put(index_path(split), index)
-        splits[split] = summarize_split(split, parts, FileRecord.of(index_path(split), index))
-    return splits
+        record = FileRecord.of(index_path(split), index)
+        made[split] = summarize_split(split, parts, record), index
+    return made
 
 
 def merged_index(split: Split, parts: Iterable[PartRecord], spec: DatasetSpec) -> bytes:

@@ -122,39 +122,37 @@ def draw_groups(dataset: Opened, documents: int, seed: int) -> list[Group]:
 class IdHashes:
     """Hashes of the ids of some documents of a split, whose shards are seen one after another.
 
-    Attributes:
-        shards: that holds the last ids of each document.
+    Args:
+        lengths: tokens of all documents of the split, without end-of-text ids.
+        chosen: those that are hashed, by number, ascending.
     """
 
     def __init__(self, lengths: Ints, chosen: Ints) -> None:
-        """Begin before the first shard.
-
-        Args:
-            lengths: tokens of all documents of the split, without end-of-text ids.
-            chosen: those that are hashed, by number, ascending.
-        """
         self._ends = np.cumsum(lengths + 1)[chosen]
         self._starts = self._ends - lengths[chosen] - 1
+        self._left = (lengths[chosen] + 1).tolist()
         self._digests = [xxhash.xxh3_64() for _ in chosen]
-        self._left = lengths[chosen] + 1
-        self.shards = [""] * len(chosen)
+        self._shards = [""] * len(chosen)
 
-    def see(self, flat: Ids, begin: int, shard: str) -> None:
-        """Go on with a shard, whose ids begin at `begin` of the stream."""
+    def see(self, ids: Ids, begin: int, shard: str) -> None:
+        """Take the ids of the next shard, the first of which is at `begin` of the stream."""
         first = int(np.searchsorted(self._ends, begin, side="right"))
-        last = int(np.searchsorted(self._starts, begin + len(flat)))
+        last = int(np.searchsorted(self._starts, begin + len(ids)))
         for number in range(first, last):
             start = max(int(self._starts[number]) - begin, 0)
-            ids = flat[start : int(self._ends[number]) - begin]
-            self._digests[number].update(np.ascontiguousarray(ids, "<u4").data)
-            self._left[number] -= len(ids)
-            self.shards[number] = shard
+            own = ids[start : int(self._ends[number]) - begin]
+            self._digests[number].update(np.ascontiguousarray(own, "<u4").data)
+            self._left[number] -= len(own)
+            self._shards[number] = shard
 
-    @property
-    def hashes(self) -> list[int | None]:
-        """Of each document; None where a shard is damaged."""
-        pairs = zip(self._digests, self._left.tolist(), strict=True)
-        return [None if left else digest.intdigest() for digest, left in pairs]
+    def columns(self) -> dict[str, pa.Array]:
+        """The hash of each document, null if a shard is damaged; the shard with its last id."""
+        pairs = zip(self._digests, self._left, strict=True)
+        hashes = [None if left else digest.intdigest() for digest, left in pairs]
+        return {
+            "hash_of_ids": pa.array(hashes, pa.uint64()),
+            "shard": pa.array(self._shards, pa.string()),
+        }
 
 
 def compare_with_sources(

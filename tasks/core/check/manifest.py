@@ -13,10 +13,7 @@ from streaming_ext.format.layout import (
     MANIFEST,
     PARTS_FOLDER,
     RUNS_FOLDER,
-    SPLITS,
     TOKENIZER_FOLDER,
-    Split,
-    index_path,
     record_path,
 )
 from streaming_ext.format.manifest import Manifest, index_file
@@ -24,10 +21,11 @@ from streaming_ext.format.reading import manifest_of, record_of
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import FileRecord, content_hash, to_json
 from streaming_ext.format.shuffled import Source, sources_of
+from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.text.sources import by_numbers
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from streaming_ext.writing.publish import filled_splits, merged_index, summarize_split
+from streaming_ext.writing.publish import split_indexes
 from tasks.core.check.findings import Outcome
 from tasks.core.reading.dataset_files import (
     MAX_JSON_BYTES,
@@ -82,17 +80,17 @@ def open_checked(files: DatasetFiles, out: Outcome) -> Opened:
         made = manifest
         with out.about(MANIFEST):
             made = _made_again(manifest, records)
-            _check_manifest(manifest, made, data, out)
-            _check_specs(manifest, records, out)
+            _check_manifest(manifest, made, records, data, out)
         _check_beside(made, files, out)
         sources = _sources(manifest, files, out)
-    _find_extras(files, manifest, records, out)
+        _find_extras(files, manifest, records, out)
+    specs = [record.spec for record in records.values()] if manifest is None else [manifest.spec]
     return Opened(
         files=files,
         manifest=manifest,
         records=records,
         sources=sources,
-        tokenizer=_tokenizer(files, manifest, records, out),
+        tokenizer=_tokenizer(files, specs[0], out) if specs else None,
     )
 
 
@@ -139,15 +137,12 @@ def _records(files: DatasetFiles, manifest: Manifest | None, out: Outcome) -> di
 
 
 def _made_again(manifest: Manifest, records: Mapping[int, PartRecord]) -> Manifest:
-    """The manifest of the records; what a record that is not to be had would tell is as listed."""
-    parts, spec, splits = [*records.values()], manifest.spec, manifest.splits
-    if len(parts) == len(manifest.parts) and all({*p.splits} == {*spec.splits} for p in parts):
-        splits = {
-            split: summarize_split(
-                split, parts, FileRecord.of(index_path(split), merged_index(split, parts, spec))
-            )
-            for split in filled_splits(spec, parts)
-        }
+    """The manifest made from the records; what a damaged record would tell is as listed."""
+    parts, splits = [*records.values()], manifest.splits
+    whole = len(parts) == len(manifest.parts)
+    if whole and all({*part.splits} == {*manifest.spec.splits} for part in parts):
+        made = split_indexes(manifest.spec, parts)
+        splits = {split: summary for split, (summary, _) in made.items()}
     summaries = [
         records[number].summary() if number in records else part
         for number, part in enumerate(manifest.parts)
@@ -155,10 +150,19 @@ def _made_again(manifest: Manifest, records: Mapping[int, PartRecord]) -> Manife
     return manifest.model_copy(update={"parts": tuple(summaries), "splits": splits})
 
 
-def _check_manifest(manifest: Manifest, made: Manifest, data: bytes, out: Outcome) -> None:
-    """Compare with what was made again of the records, and look at what they do not tell."""
+def _check_manifest(
+    manifest: Manifest,
+    made: Manifest,
+    records: Mapping[int, PartRecord],
+    data: bytes,
+    out: Outcome,
+) -> None:
+    """Compare with what was made again from the records, and look at what they do not tell."""
     for listed, part in zip(manifest.parts, made.parts, strict=True):
-        if words := differences(listed, part):
+        words = differences(listed, part)
+        if not words and (record := records.get(part.part)) is not None:
+            words = differences(manifest.spec_of(part.part), record.spec)
+        if words:
             out.found(MANIFEST, f"part {part.part}: {words}")
     for split in {**manifest.splits, **made.splits}:
         if (summary := manifest.splits.get(split)) != made.splits.get(split):
@@ -166,25 +170,13 @@ def _check_manifest(manifest: Manifest, made: Manifest, data: bytes, out: Outcom
             out.found(MANIFEST, words)
     names = sorted(TOKENIZER_FILES[manifest.spec.tokenizer.kind])
     if [file.path for file in manifest.tokenizer_files] != [
-        f"{TOKENIZER_FOLDER}/{n}" for n in names
+        f"{TOKENIZER_FOLDER}/{name}" for name in names
     ]:
         out.found(MANIFEST, f"the tokenizer's files are not {', '.join(names)}")
     if to_json(manifest) != data:
         out.found(MANIFEST, "not in the form in which it is written")
     for words in _problems_of_sources(manifest):
         out.found(MANIFEST, words)
-
-
-def _check_specs(manifest: Manifest, records: Mapping[int, PartRecord], out: Outcome) -> None:
-    """Compare specifications; where all records agree with each other, the manifest is wrong."""
-    specs = {
-        part: words
-        for part, record in records.items()
-        if (words := differences(manifest.spec_of(part), record.spec))
-    }
-    all_alike = len(specs) == len(records) and len({*specs.values()}) == 1 and not manifest.merged
-    for part, words in specs.items():
-        out.found(MANIFEST if all_alike else record_path(part), f"another specification: {words}")
 
 
 def _problems_of_sources(manifest: Manifest) -> Iterator[str]:
@@ -215,23 +207,10 @@ def _check_beside(manifest: Manifest, files: DatasetFiles, out: Outcome) -> None
     indexes = [*manifest.splits]
     for number, file in enumerate(beside_parts(manifest)):
         with out.about(file.path):
-            if number < len(indexes):
-                file = _where_it_lies(indexes[number], file, manifest, files)  # noqa: PLW2901
+            if number < len(indexes) and (files.generation or BUILD in files.sizes):
+                # `index.json` may be that of another generation.
+                file = index_file(indexes[number], file, files.sizes)  # noqa: PLW2901
             out.count(files=1, bytes=len(files.read(file, limit=MAX_JSON_BYTES)))
-
-
-def _where_it_lies(
-    split: Split, index: FileRecord, manifest: Manifest, files: DatasetFiles
-) -> FileRecord:
-    """An index; that for stock readers is of another generation during an extension."""
-    if files.generation is None and BUILD in files.sizes and manifest.generations:
-        older, path = manifest.generations[-1].splits.get(split), index.path
-        there = content_hash(files.read_small(path)) if path in files.sizes else None
-        if there != (None if older is None else older.index.xxh128):
-            return index
-    elif files.generation is None:
-        return index
-    return index_file(split, index, files.sizes)
 
 
 def _sources(manifest: Manifest, files: DatasetFiles, out: Outcome) -> Sequence[Source]:
@@ -247,22 +226,16 @@ def _sources(manifest: Manifest, files: DatasetFiles, out: Outcome) -> Sequence[
     return sources
 
 
-def _tokenizer(
-    files: DatasetFiles,
-    manifest: Manifest | None,
-    records: Mapping[int, PartRecord],
-    out: Outcome,
-) -> Tokenizer | None:
-    """The saved tokenizer, where it is the one that the ids belong to."""
-    specs = [record.spec for record in records.values()] if manifest is None else [manifest.spec]
-    if not specs or not out.is_sound(TOKENIZER_FOLDER):
+def _tokenizer(files: DatasetFiles, spec: DatasetSpec, out: Outcome) -> Tokenizer | None:
+    """The saved tokenizer, if it is the one that the ids belong to."""
+    if not out.is_sound(TOKENIZER_FOLDER):
         return None
-    recorded = specs[0].tokenizer.model_dump(exclude_none=True)
     try:
-        tokenizer = open_tokenizer(files, specs[0])
+        tokenizer = open_tokenizer(files, spec)
     except (TokenizerError, StorageError) as error:
         out.found(TOKENIZER_FOLDER, str(error))
         return None
+    recorded = spec.tokenizer.model_dump(exclude_none=True)
     if (opened := tokenizer.description()) != recorded:
         out.found(MANIFEST, f"spec.tokenizer is {recorded}, the saved tokenizer is {opened}")
         return None
@@ -270,34 +243,28 @@ def _tokenizer(
 
 
 def _find_extras(
-    files: DatasetFiles,
-    manifest: Manifest | None,
-    records: Mapping[int, PartRecord],
-    out: Outcome,
+    files: DatasetFiles, manifest: Manifest, records: Mapping[int, PartRecord], out: Outcome
 ) -> None:
-    """Files that nothing lists, leftovers of files on their way among them."""
-    known = {MANIFEST, BUILD, *(index_path(split) for split in SPLITS)}
+    """Files that nothing lists, and what killed runs left."""
+    known = {MANIFEST, BUILD, *(file.path for file in beside_parts(manifest))}
     known |= {file.path for record in records.values() for file in record.files()}
-    lost: set[int] = set()  # parts whose record is damaged: nothing tells what belongs to them
-    unknown: tuple[str, ...] = (f"{RUNS_FOLDER}/", f"{TOKENIZER_FOLDER}/", f"{PARTS_FOLDER}/")
-    if manifest is not None:
-        unknown = unknown[:1]
-        known = known - {*map(index_path, SPLITS)} | {file.path for file in beside_parts(manifest)}
-        known |= {record_path(part.part) for part in manifest.parts}
-        known |= {f"{TOKENIZER_FOLDER}/{n}" for n in TOKENIZER_FILES[manifest.spec.tokenizer.kind]}
-        lost = {part.part for part in manifest.parts} - {*records}
+    known |= {record_path(part.part) for part in manifest.parts}
+    known |= {f"{TOKENIZER_FOLDER}/{n}" for n in TOKENIZER_FILES[manifest.spec.tokenizer.kind]}
+    # Nothing tells what belongs to a part whose record is damaged.
+    lost = {part.part for part in manifest.parts} - {*records}
     grows = BUILD in files.sizes or files.generation is not None
     for path, size in files.sizes.items():
-        grown = grows and manifest is not None and is_of_extension(path, manifest)
-        if not (grown or path in known or path.startswith(unknown) or part_of(path) in lost):
+        if path in known or path.startswith(f"{RUNS_FOLDER}/") or part_of(path) in lost:
+            continue
+        if not (grows and is_of_extension(path, manifest)):
             out.found(path, f"{size} bytes that nothing in the dataset lists")
     if BUILD in files.sizes:
-        return  # what is on its way is of the extension: it goes on with it or removes it
+        return  # the extension under way uses or removes them
     try:
         leftovers = files.storage.leftovers()
     except StorageError as error:
         if error.transient:
             raise
-        return  # who may only read may not look for uploads; they are no part of the dataset
+        return  # who may only read may not list uploads; they are no part of the dataset
     for leftover in leftovers:
-        out.found(leftover, "a file that was on its way when a run was killed; it can be removed")
+        out.found(leftover, "left by a killed run; it can be removed")

@@ -11,11 +11,12 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.format.layout import SPLITS, Split, documents_path, record_path
 from streaming_ext.format.manifest import Manifest
-from streaming_ext.format.record import PartRecord
+from streaming_ext.format.record import PartRecord, SplitPart
 from streaming_ext.format.shuffled import document_keys, key_range
 from tasks.core.check.copies import Copies, check_copies, codes
 from tasks.core.check.deep import IdHashes
@@ -26,19 +27,18 @@ from tasks.core.reading.documents import behind, documents_of, read_tokens
 
 @dataclass(kw_only=True, slots=True)
 class PartFound:
-    """What the check of a part found.
+    """The result of checking a part.
 
     Attributes:
-        listed: documents and copies to compare with their sources: of documents the part, the
-            hash of the `ids` that the `shard` holds, of copies the `first` one; None where the
-            list is damaged.
-        of_sources: how many documents and copies it lists of each source of a shuffled dataset.
-        copies: of texts of other documents, where they were left out.
+        out: findings and counts.
+        listed: documents and copies to compare with their sources: documents with the part, the
+            hash of their ids and the shard of the last one, copies with their `first` one.
+        of_sources: documents and copies that it lists of each source of a shuffled dataset.
+        copies: what the part left out; None if its lists are damaged.
     """
 
-    part: int
     out: Outcome = field(default_factory=Outcome)
-    listed: pa.Table | None = None
+    listed: list[pa.Table] = field(default_factory=list)
     of_sources: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     copies: Copies | None = None
 
@@ -54,9 +54,8 @@ def check_part(
         report: called with the bytes of each file that is done; what it raises ends the check.
         wanted: sources, or the part, whose documents are compared with their sources.
     """
-    found = PartFound(part=record.part)
+    found, listed = PartFound(), None
     out, path = found.out, documents_path(record.part)
-    listed = None
     with out.about(path):
         listed = documents_of(dataset.files, record, values=len(wanted) > 0)
         out.count(files=1, bytes=record.documents.size)
@@ -67,34 +66,24 @@ def check_part(
     out.count(bad_documents=record.bad_documents)
     if listed is not None and (dataset.sources or record.spec.shuffle is None):
         found.copies = check_copies(record, listed, wanted, dataset, out)
+        found.listed.append(found.copies.listed)
         if dataset.sources:
             own = np.concatenate([listed["source"], found.copies.groups])
             found.of_sources = np.bincount(own, minlength=len(dataset.sources))
-    else:
-        wanted = wanted[:0]
-    empty = np.empty(0, np.int64)
-    sources, splits, tokens = (
-        empty if listed is None else listed[name].to_numpy()
-        for name in ("source", "split", "tokens")
-    )
-    chosen = np.isin(sources, wanted)
-    ids, shards = np.full(len(chosen), None), np.full(len(chosen), "", object)
     for split in record.splits:
-        own = np.flatnonzero(splits == SPLITS.index(split))
-        hashed = IdHashes(tokens[own], np.flatnonzero(chosen[own]))
-        lengths = None if listed is None else tokens[own]
+        lengths = None
+        hashed = IdHashes(np.empty(0, np.int64), np.empty(0, np.int64))
+        if listed is not None:
+            own = listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
+            lengths, chosen = own["tokens"].to_numpy(), np.isin(own["source"].to_numpy(), wanted)
+            hashed = IdHashes(lengths, np.flatnonzero(chosen))
         _check_split(record, split, lengths, dataset, hashed=hashed, out=out, report=report)
-        ids[own[chosen[own]]], shards[own[chosen[own]]] = hashed.hashes, hashed.shards
-    if listed is not None and found.copies is not None:
-        documents = listed.filter(pa.array(chosen))
-        for name, column in (
-            ("part", pa.array(np.full(len(documents), record.part))),
-            ("hash_of_ids", pa.array(ids[chosen].tolist(), pa.uint64())),
-            ("shard", pa.array(shards[chosen].tolist(), pa.string())),
-        ):
-            documents = documents.append_column(name, column)
-        both = [documents, found.copies.listed]
-        found.listed = pa.concat_tables(both, promote_options="permissive")
+        if found.copies is not None:
+            documents = own.filter(pa.array(chosen))
+            columns = hashed.columns() | {"part": pa.array(np.full(len(documents), record.part))}
+            for name, column in columns.items():
+                documents = documents.append_column(name, column)
+            found.listed.append(documents)
     return found
 
 
@@ -236,26 +225,31 @@ def _compare(
     held, documents = record.splits[split], documents_path(record.part)
     counts = held.documents, held.tokens
     in_list = None if listed is None else (len(listed), int(listed.sum()) + len(listed))
-    said = f"{split}: the list has {in_list} documents and tokens, the record {counts}"
+    words = f"{split}: the list has {in_list} documents and tokens, the record {counts}"
     if stream is None:  # a shard is damaged, or there is none
         if in_list not in {None, counts}:
-            out.found(documents, said)
+            out.found(documents, words)
         return
     in_shards = len(stream.lengths), begins[-1] - stream.padding
-    said = f"{said}, the shards {in_shards}"
-    shard = held.shards[-1]
-    if listed is not None and not np.array_equal(listed, stream.lengths):
-        common = min(len(listed), len(stream.lengths))
-        different = np.flatnonzero(listed[:common] != stream.lengths[:common])
-        first = int(different[0]) if len(different) else common
-        said = f"{said}; from document {first} of the split on"
-        if first < len(stream.ends):
-            shard = held.shards[bisect_right(begins, int(stream.ends[first])) - 1]
-        if in_shards == counts and (in_list != counts or not stream.problems):
-            out.found(documents, said)
-    if in_shards != counts and in_list == counts:
-        out.found(f"{split}/{shard.name}", said)
-    elif in_shards != counts:
-        out.found(record_path(record.part), said)
+    words = f"{words}, the shards {in_shards}"
+    if in_shards == counts:
+        is_same = listed is None or np.array_equal(listed, stream.lengths)
+        if not is_same and not stream.problems:
+            out.found(documents, words)
+    elif in_list == counts:
+        out.found(_shard_that_differs(held, split, begins, listed, stream), words)
+    else:
+        out.found(record_path(record.part), words)
         if in_list not in {None, in_shards}:
-            out.found(documents, said)
+            out.found(documents, words)
+
+
+def _shard_that_differs(
+    held: SplitPart, split: Split, begins: list[int], listed: Ints | None, stream: Stream
+) -> str:
+    """The shard with the end of the first document that is not as listed."""
+    common = min(len(stream.lengths), 0 if listed is None else len(listed))
+    same = stream.lengths[:common] == (listed if listed is not None else stream.lengths)[:common]
+    first = common if same.all() else int(np.argmin(same))
+    end = int(stream.ends[first]) if first < len(stream.ends) else begins[-1] - 1
+    return f"{split}/{held.shards[bisect_right(begins, end) - 1].name}"

@@ -9,121 +9,72 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split
 from streaming_ext.format.provenance import Place
 from streaming_ext.store import Storage
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reading.dataset_files import open_dataset, open_tokenizer
-from tasks.core.reading.documents import Documents, Ids, PartOfDataset
+from tasks.core.reading.documents import Documents, PartOfDataset
 
 _THREADS = 4  # a shard unpacked and its text each
-# Numbers of the documents of a block that are wanted.
-_Chosen = Callable[[Documents], list[int]]
 
 
-def documents_that_hold(
-    storage: Storage, split: Split, words: str, *, generation: str | None = None
+def find_documents(
+    storage: Storage, split: Split, text: str, *, is_all: bool, generation: str | None = None
 ) -> Iterator[Place]:
-    """The documents whose text holds some words, letter by letter, in the order of the dataset.
+    """The documents of a split that hold some words, or have the ids of a text, in order.
 
-    All shards of the split are read, and their ids turned back into text.
+    All shards of the split are read.
 
     Args:
-        storage: where the dataset lies.
-        split: that is looked through.
-        words: that the text holds.
+        storage: of the dataset.
+        split: that is searched.
+        text: the words, letter by letter; with `is_all` the text of the document.
+        is_all: whether it is all of the document.
         generation: of an extended dataset: see `DatasetFiles`.
 
     Raises:
         UsageError: there are no words, or there is no such split.
-        NotADatasetError: there is no published dataset at this place.
+        NotADatasetError: there is no published dataset.
         TokenizerError: the dataset's tokenizer cannot be opened.
         CorruptDatasetError: a file is missing or damaged.
     """
-    if not words:
+    if not text and not is_all:
         raise UsageError("No words to look for were given.")
-    wanted = words.encode(errors="surrogatepass")
-
-    def choose(tokenizer: Tokenizer) -> _Chosen:
-        def holds(ids: Ids) -> bool:
-            return wanted in tokenizer.decode_bytes(ids.tolist())
-
-        def chosen(documents: Documents) -> list[int]:
-            # Most blocks hold none. Ids of other tokenizers depend on their neighbours as text.
-            if tokenizer.kind == "tiktoken" and not holds(documents.stream):
-                return []
-            return [number for number, ids in enumerate(_each(documents)) if holds(ids)]
-
-        return chosen
-
-    return _places(storage, split, choose, generation)
-
-
-def documents_that_are(
-    storage: Storage, split: Split, text: str, *, generation: str | None = None
-) -> Iterator[Place]:
-    """The documents that have the ids of a text, in the order of the dataset.
-
-    Args:
-        storage: where the dataset lies.
-        split: that is looked through.
-        text: all of the document.
-        generation: of an extended dataset: see `DatasetFiles`.
-
-    Raises:
-        UsageError: there is no such split.
-        NotADatasetError: there is no published dataset at this place.
-        TokenizerError: the dataset's tokenizer cannot be opened.
-        CorruptDatasetError: a file is missing or damaged.
-    """
-
-    def choose(tokenizer: Tokenizer) -> _Chosen:
-        wanted = np.array(tokenizer.encode(text), np.int64)
-
-        def chosen(documents: Documents) -> list[int]:
-            lengths, found = documents.lengths, []
-            for number in np.flatnonzero(lengths == len(wanted) + 1).tolist():
-                end = int(documents.ends[number]) - 1
-                if np.array_equal(documents.stream[end - len(wanted) : end], wanted):
-                    found.append(number)
-            return found
-
-        return chosen
-
-    return _places(storage, split, choose, generation)
-
-
-def _each(documents: Documents) -> Iterator[Ids]:
-    """The ids of each document, without its end-of-text id."""
-    begin = 0
-    for end in documents.ends.tolist():
-        yield documents.stream[begin : end - 1]
-        begin = end
-
-
-def _places(
-    storage: Storage,
-    split: Split,
-    choose: Callable[[Tokenizer], _Chosen],
-    generation: str | None,
-) -> Iterator[Place]:
     files, manifest = open_dataset(storage, generation=generation)
     if split not in manifest.splits:
         raise UsageError(f"{storage} has no split {split!r}; it has {', '.join(manifest.splits)}.")
-    chosen = choose(open_tokenizer(files, manifest.spec))
+    tokenizer = open_tokenizer(files, manifest.spec)
+    words = text.encode(errors="surrogatepass")
+    ids = np.array(tokenizer.encode(text) if is_all else [], np.int64)
+
+    def matching(documents: Documents) -> Iterator[int]:
+        """Numbers of the documents of a block."""
+        stream, ends, lengths = documents.stream, documents.ends.tolist(), documents.lengths
+        if is_all:
+            for number in np.flatnonzero(lengths == len(ids) + 1).tolist():
+                if np.array_equal(stream[ends[number] - 1 - len(ids) : ends[number] - 1], ids):
+                    yield number
+            return
+        # Most blocks hold none. Ids of other tokenizers depend on their neighbours as text.
+        if tokenizer.kind == "tiktoken" and words not in tokenizer.decode_bytes(stream.tolist()):
+            return
+        for number, (end, length) in enumerate(zip(ends, lengths.tolist(), strict=True)):
+            if words in tokenizer.decode_bytes(stream[end - length : end - 1].tolist()):
+                yield number
 
     def search(part: int) -> list[Place]:
         opened = PartOfDataset(storage, manifest, part)
-        places: list[Place] = []
-        for block in opened.documents(split, origins=True):
-            found = block.origins
-            assert found is not None  # noqa: S101  (asked for)
-            places += [
-                found.places.of(int(found.rows[number]), int(found.sources[number]))
-                for number in chosen(block)
-            ]
-        return places
+        return [
+            origins.places.of(int(origins.rows[number]), int(origins.sources[number]))
+            for block in opened.documents(split, origins=True)
+            if (origins := block.origins) is not None
+            for number in matching(block)
+        ]
 
+    return _each(search, len(manifest.parts))
+
+
+def _each(search: Callable[[int], list[Place]], parts: int) -> Iterator[Place]:
     with ThreadPoolExecutor(_THREADS) as threads:
         try:
-            for places in threads.map(search, range(len(manifest.parts))):
+            for places in threads.map(search, range(parts)):
                 yield from places
-        finally:  # of those that are not wanted any more
+        finally:  # cancels what nobody wants any more
             threads.shutdown(wait=False, cancel_futures=True)

@@ -73,27 +73,27 @@ def verify(
         parts = [*threads.map(check, records.values())]
     for found in parts:
         out.take(found.out)
-    lists = out.is_sound(DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER) and dataset.is_whole
-    if not any(record.spec.shuffle or record.spec.deduplicate for record in records.values()):
-        lists = True  # each part is compared by itself, if its own list is sound
-    tables = {found.part: found.listed for found in parts if found.listed is not None}
-    groups = [group for group in groups if lists and (not group.record or group.number in tables)]
-    listed = pa.concat_tables(tables.values(), promote_options="permissive") if groups else None
+    lists = dataset.is_whole and out.is_sound(DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER)
+    sound = {part for part, found in zip(records, parts, strict=True) if found.copies is not None}
+    groups = [  # a part of a plain dataset is compared by itself
+        group
+        for group in groups
+        if (lists or not (group.spec.shuffle or group.spec.deduplicate))
+        and (group.record is None or group.number in sound)
+    ]
+    tables = [table for found in parts for table in found.listed if groups]
+    listed = pa.concat_tables(tables, promote_options="permissive") if tables else None
     hashes = _check_sums(dataset, parts, listed, out)
     if listed is not None and dataset.tokenizer is not None:
-        made = Outcome()
         compare_with_sources(
             groups,
             listed,
             dataset.tokenizer,
             hashes=hashes,
-            out=made,
+            out=out,
             progress=progress,
             workers=workers,
         )
-        if not made.is_sound(DIGESTS_FOLDER):  # what tells copies is wrong, not their lists
-            made.findings = [each for each in made.findings if each.file != DUPLICATES_FOLDER]
-        out.take(made)
     return DatasetReport(
         dataset=str(storage),
         parts=len(records if manifest is None else manifest.parts),
@@ -109,12 +109,12 @@ def verify(
 def _check_sums(
     dataset: Opened, parts: Sequence[PartFound], listed: pa.Table | None, out: Outcome
 ) -> HashesOf | None:
-    """Check what all parts say together, where their lists are sound.
+    """Check what all parts say together, if their lists are sound.
 
     Args:
-        dataset: that it is.
-        parts: what was found of each.
-        listed: documents and copies whose hashes are asked for.
+        dataset: that is checked.
+        parts: the results of all parts.
+        listed: documents and copies whose hashes are needed.
         out: gets the findings.
 
     Returns:
@@ -129,11 +129,11 @@ def _check_sums(
             source = dataset.sources[number]
             words = f"{source.documents} documents of {source.identity.url}, the parts list "
             out.found(manifest.shuffled.sources.path, f"{words}{counts[number]}", kind="documents")
-    copies = [found.copies for found in parts if found.copies is not None]
     if not manifest.digests:
         return None
-    also = np.empty(0, np.int64)
+    needed = np.empty(0, np.int64)
     if listed is not None:
         stayed = listed.filter(pc.is_null(listed["first"]))
-        also = codes(stayed["source"].to_numpy(), stayed["row"].to_numpy())
-    return check_digests(manifest, dataset.files, copies, also, out)
+        needed = codes(stayed["source"].to_numpy(), stayed["row"].to_numpy())
+    copies = [found.copies for found in parts if found.copies is not None]
+    return check_digests(manifest, dataset.files, copies, needed, out)

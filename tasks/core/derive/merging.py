@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from streaming_ext.format.layout import MANIFEST, documents_path, index_path
+from streaming_ext.format.layout import MANIFEST, documents_path
 from streaming_ext.format.manifest import Manifest, MergedDataset
 from streaming_ext.format.record import LOCAL_VERSION, PartRecord, SpanRecord
 from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.store import Storage
-from streaming_ext.writing.publish import filled_splits, merged_index, summarize_split
+from streaming_ext.writing.publish import split_indexes
 from tasks.core.derive.contents import Contents, part_files
 from tasks.core.derive.move import FileGroup, Move, Text
 from tasks.core.reading.dataset_files import read_dataset
@@ -55,23 +55,19 @@ def merged(datasets: Sequence[Storage], *, repeats: bool) -> Contents:
             renumbered.append(_renumbered(record, len(renumbered)))
             groups.append(part_files(str(storage), record, renumbered[-1]))
     spec = first.spec.model_copy(update={"subset": None})  # it says something of one dataset
-    indexes = {
-        split: merged_index(split, renumbered, spec) for split in filled_splits(spec, renumbered)
-    }
+    indexes = split_indexes(spec, renumbered)
     manifest = Manifest(
         spec=spec,
         parts=tuple(record.summary() for record in renumbered),
-        splits={
-            split: summarize_split(split, renumbered, FileRecord.of(index_path(split), index))
-            for split, index in indexes.items()
-        },
+        splits={split: summary for split, (summary, _) in indexes.items()},
         tokenizer_files=first.tokenizer_files,
         merged=tuple(member for _, manifest, _ in opened for member in _members(manifest)),
     )
     rest = FileGroup(
         moves=tuple(Move.of(str(first_storage), file) for file in first.tokenizer_files),
         texts=tuple(
-            Text(path=index_path(split), text=index.decode()) for split, index in indexes.items()
+            Text(path=summary.index.path, text=index.decode())
+            for summary, index in indexes.values()
         ),
     )
     text = Text(path=MANIFEST, text=to_json(manifest).decode())

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from streaming_ext.base.errors import UsageError
+from streaming_ext.format.layout import SPLITS
 from streaming_ext.format.provenance import Place
 from streaming_ext.store import LocalStorage
-from tasks.core.check.search import documents_that_are, documents_that_hold
+from tasks.core.check.search import find_documents
 from tasks.core.synthetic import make_documents
 from tests.flows.commands.tracing import trace
 from tests.tasks.core.build_dataset import build_dataset
@@ -49,24 +50,27 @@ def expected(condition) -> list[tuple[int, int]]:
     ]
 
 
-def both(search, storage: LocalStorage, words: str) -> list[tuple[int, int]]:
+def found(storage: LocalStorage, text: str, *, is_all: bool) -> list[tuple[int, int]]:
     """In both splits; no document is in both."""
-    return rows_of([p for split in ("train", "holdout") for p in search(storage, split, words)])
+    places = [
+        place for split in SPLITS for place in find_documents(storage, split, text, is_all=is_all)
+    ]
+    return rows_of(places)
 
 
 @pytest.mark.parametrize("words", ["the", " of ", "東京", "<|endoftext|>", ODD, "e", "nowhere 7x"])
 def test_all_that_hold_some_words(searched: LocalStorage, words: str) -> None:
-    assert both(documents_that_hold, searched, words) == expected(lambda text: words in text)
+    assert found(searched, words, is_all=False) == expected(lambda text: words in text)
 
 
 @pytest.mark.parametrize("text", [ODD, "twice the same", str(TEXTS[0][7]), "the end", "nowhere"])
 def test_all_that_are_a_text(searched: LocalStorage, text: str) -> None:
-    assert both(documents_that_are, searched, text) == expected(lambda other: other == text)
+    assert found(searched, text, is_all=True) == expected(lambda other: other == text)
 
 
 def test_what_cannot_be_looked_for(searched: LocalStorage) -> None:
     with pytest.raises(UsageError, match="No words"):
-        documents_that_hold(searched, "train", "")
+        find_documents(searched, "train", "", is_all=False)
 
 
 class TestOnTheCommandLine:
@@ -76,11 +80,13 @@ class TestOnTheCommandLine:
         return str(searched)
 
     def test_their_steps(self, root: str, tmp_path: Path, capsys) -> None:
-        split = "train"
-        if not list(documents_that_are(LocalStorage(Path(root)), split, ODD)):
-            split = "holdout"
+        storage = LocalStorage(Path(root))
+        ((split, place),) = (
+            (split, place)
+            for split in SPLITS
+            for place in find_documents(storage, split, ODD, is_all=True)
+        )
         asked = {"batch_size": 1, "split": split, "epochs": 2}
-        [place] = documents_that_are(LocalStorage(Path(root)), split, ODD)
         assert trace(root, document=f"{place.source}:{place.row}", **asked) == 0
         visits = capsys.readouterr().out
         assert "step " in visits
