@@ -14,6 +14,7 @@ from streaming_ext.format.layout import (
     PARTS_FOLDER,
     RUNS_FOLDER,
     TOKENIZER_FOLDER,
+    Split,
     record_path,
 )
 from streaming_ext.format.manifest import Manifest, index_file
@@ -207,10 +208,21 @@ def _check_beside(manifest: Manifest, files: DatasetFiles, out: Outcome) -> None
     indexes = [*manifest.splits]
     for number, file in enumerate(beside_parts(manifest)):
         with out.about(file.path):
-            if number < len(indexes) and (files.generation or BUILD in files.sizes):
-                # `index.json` may be that of another generation.
-                file = index_file(indexes[number], file, files.sizes)  # noqa: PLW2901
+            if number < len(indexes):
+                file = _index(indexes[number], file, manifest, files)  # noqa: PLW2901
             out.count(files=1, bytes=len(files.read(file, limit=MAX_JSON_BYTES)))
+
+
+def _index(split: Split, index: FileRecord, manifest: Manifest, files: DatasetFiles) -> FileRecord:
+    """An index where it is unchanged: `index.json` may be that of another generation."""
+    if files.generation is None:
+        if BUILD not in files.sizes or not manifest.generations:
+            return index
+        older, path = manifest.generations[-1].splits.get(split), index.path
+        held = content_hash(files.read_small(path)) if path in files.sizes else None
+        if held != (older and older.index.xxh128):
+            return index
+    return index_file(split, index, files.sizes)
 
 
 def _sources(manifest: Manifest, files: DatasetFiles, out: Outcome) -> Sequence[Source]:

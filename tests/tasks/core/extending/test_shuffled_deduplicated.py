@@ -304,7 +304,9 @@ def test_wrong_hashes_are_found(lines: Path, tmp_path: Path, vocabulary: Path) -
     manifest["digests"][0]["files"][0] |= {"size": len(data), "xxh128": content_hash(data)}
     (old / "manifest.json").write_bytes(to_json(Manifest.model_validate_json(json.dumps(manifest))))
     assert verify(LocalStorage(old)).findings == ()
-    assert [each.file for each in verify(LocalStorage(old), deep=True).findings] == ["digests"]
+    found = {each.file for each in verify(LocalStorage(old), deep=True).findings}
+    assert "digests" in found
+    assert found <= {"digests", "duplicates"}  # copies of that text
 
 
 def test_damage_of_the_table_of_an_older_generation_is_found(
