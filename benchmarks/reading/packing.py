@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from streaming_ext.reading.documents import Documents, documents_of
-from streaming_ext.reading.packing_plan import PackingPlan, plan_groups, write_plan
+from streaming_ext.reading.packing import PackingPlan, plan_groups, write_plan
 
 BLOCK = 1 << 20  # documents made at once
 BUFFER = 1000  # documents that TRL packs at once

@@ -17,8 +17,8 @@ MOST = 2**63 - 1
 
 def plain_integer(value: Any) -> int | None:
     """A whole number of any kind as a plain one; None where it is something else."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    return int(value) if whole else None
+    valid = isinstance(value, Integral) and not isinstance(value, bool)
+    return int(value) if valid else None
 
 
 def count(name: str, value: Any, *, least: int, most: int = MOST, optional: bool = False) -> Any:
@@ -27,10 +27,10 @@ def count(name: str, value: Any, *, least: int, most: int = MOST, optional: bool
     Raises:
         UsageError: naming the argument, what came and what is allowed.
     """
-    whole = plain_integer(value)
-    if (optional and value is None) or (whole is not None and least <= whole <= most):
-        return whole
-    low = whole is not None and whole < least
+    plain = plain_integer(value)
+    if (optional and value is None) or (plain is not None and least <= plain <= most):
+        return plain
+    low = plain is not None and plain < least
     bound = f"at least {least}" if low else f"a whole number up to {most:,}"
     raise UsageError(f"`{name}` must be {bound}, got {value!r}.")
 
@@ -53,16 +53,16 @@ def plain_real(value: Any) -> float | None:
     return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
 
 
-def seconds(name: str, value: Any) -> float:
-    """A time that is waited, in seconds, as a plain number above 0.
+def positive(what: str) -> Callable[[str, Any], float]:
+    """A check of a number above 0, which becomes a plain one; `what` it is, for messages."""
 
-    Raises:
-        UsageError: naming the argument and what came.
-    """
-    real = plain_real(value)
-    if real is None or not 0 < real <= MOST:  # not so of NaN either
-        raise UsageError(f"`{name}` must be seconds above 0, got {value!r}.")
-    return real
+    def check(name: str, value: Any) -> float:
+        real = plain_real(value)
+        if real is None or not 0 < real <= MOST:  # which NaN is not either
+            raise UsageError(f"`{name}` must be {what} above 0, got {value!r}.")
+        return real
+
+    return check
 
 
 def checked(default: Any, check: Callable[[str, Any], Any]) -> Any:
@@ -82,12 +82,13 @@ def check_fields(settings: Any) -> None:
         UsageError: naming the first field that is wrong, what came and what is allowed.
     """
     for each in fields(settings):
-        check, value = each.metadata.get("check"), getattr(settings, each.name)
-        if check is not None and not (value is None and each.default is None):
-            object.__setattr__(settings, each.name, check(each.name, value))
+        if (check := each.metadata.get("check")) is not None:
+            value = getattr(settings, each.name)
+            if value is not None or each.default is not None:
+                object.__setattr__(settings, each.name, check(each.name, value))
 
 
-def whole(least: int, most: int = MOST) -> Callable[[str, Any], Any]:
+def integer(least: int, most: int = MOST) -> Callable[[str, Any], Any]:
     """A check of a whole number."""
     return lambda name, value: count(name, value, least=least, most=most)
 

@@ -8,8 +8,7 @@ import numpy as np
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import UsageError
 from streaming_ext.order.growth import GrownOrders
-from streaming_ext.order.mixing import Dealing, Mixing
-from streaming_ext.order.mixture import Mixture
+from streaming_ext.order.mixing import Dealing, Mixing, Mixture
 from streaming_ext.order.order import OrderSpec, StreamOrders
 from streaming_ext.order.ranks import DataRank
 from streaming_ext.order.state import Cursor

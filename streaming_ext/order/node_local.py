@@ -7,7 +7,8 @@ missing, held twice, or made from other sources or settings is refused by all ra
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,9 @@ from streaming_ext.format.schema import content_hash
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.order import OrderSpec
-from streaming_ext.order.ranks import DataRank, RankPosition
-from streaming_ext.order.schedule import Schedule
+from streaming_ext.order.ranks import DataRank, RankPosition, gather, has_group
 from streaming_ext.order.state import Cursor
-from streaming_ext.order.steps import StepSizes
+from streaming_ext.order.steps import Schedule, StepSizes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,6 +118,32 @@ class NodePlan(EpochPlan):
         return streams, self._orders.sequences(streams, cursor.epoch * self._own + positions)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionReport:
+    """What one rank, or one node's manifest, says of its partition.
+
+    Attributes:
+        origin: for messages: `rank 3`, or a file.
+        partition: which one; None for a whole dataset.
+        spec: what decided its bytes.
+        index_hash: content hash of its index: the identity of the data.
+        sequences: in the partition.
+        settings: arguments that decide the order; empty in a manifest's report.
+    """
+
+    origin: str
+    partition: NodeShare | None
+    spec: DatasetSpec | None
+    index_hash: str
+    sequences: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        """Of the partition."""
+        return -1 if self.partition is None else self.partition.rank
+
+
 def find_node_group(
     indexes: Sequence[TokenIndex],
     position: RankPosition,
@@ -126,19 +152,23 @@ def find_node_group(
     sequences: int,
     settings: Mapping[str, Any],
 ) -> NodeGroup | None:
-    """The group of nodes that these data are a partition of, None where they stand for themselves.
+    """The group of partitions that this dataset is one of, None if it is read as a whole.
 
     Args:
         indexes: of the streams.
         position: what the user says of nodes and ranks.
-        rank, sequences, settings: see `join`.
+        rank: among all data-parallel ranks.
+        sequences: that this partition holds.
+        settings: every argument that decides the order; must be the same on all ranks.
 
     Raises:
-        UsageError: it cannot be combined with what else is asked for, or as `join`.
-        ConfigMismatchError: as `join`.
+        UsageError: other arguments exclude it, no group or folder of manifests is given, or ranks
+            are not spread evenly over the partitions.
+        ConfigMismatchError: partitions are missing, held twice, or do not match.
     """
-    node_local, mesh = position.node_local, position.device_mesh
-    partitioned = any(index.manifest is not None and index.manifest.share for index in indexes)
+    index, node_local = indexes[0], position.node_local
+    manifest = index.manifest
+    partitioned = any(each.manifest is not None and each.manifest.share for each in indexes)
     if node_local is False or (node_local is None and not partitioned):
         return None
     if len(indexes) > 1 or "epoch_size" in settings:
@@ -151,151 +181,85 @@ def find_node_group(
             "domain_by= counts what all ranks get, and no node has the lists of documents of the "
             "others: leave it out, or pass node_local=False."
         )
-    manifests = Path(node_local) if isinstance(node_local, str | Path) else None
-    if manifests is not None and {"packing", "exclude"} & settings.keys():
-        raise UsageError(
-            "No manifest says how many rows another partition has with packing or exclude: pass "
-            "node_local=True and call torch.distributed.init_process_group first."
-        )
-    return join(
-        indexes[0],
-        rank=rank,
-        sequences=sequences,
-        settings=settings,
-        group=position.process_group if mesh is None else mesh.get_group(),
-        manifests=manifests,
-    )
-
-
-def join(
-    index: TokenIndex,
-    *,
-    rank: DataRank,
-    sequences: int,
-    settings: Mapping[str, Any],
-    group: Any,
-    manifests: Path | None,
-) -> NodeGroup:
-    """Find out who holds which partition.
-
-    Args:
-        index: of this node's dataset.
-        rank: among all data-parallel ranks.
-        sequences: that this partition holds.
-        settings: every argument that decides the order; must be the same on all ranks.
-        group: torch process group of the data-parallel ranks, None for the default one.
-        manifests: a folder with `manifest.json` of every node, in files or folders of any name;
-            asked in position of the group.
-
-    Raises:
-        UsageError: there is neither, or ranks are not spread evenly over the partitions.
-        ConfigMismatchError: partitions are missing, there twice, or do not fit together.
-    """
-    partition = None if index.manifest is None else index.manifest.share
     own = PartitionReport(
         origin=f"rank {rank.rank}",
-        partition=partition,
-        spec=None if index.manifest is None else index.manifest.spec,
+        partition=None if manifest is None else manifest.share,
+        spec=None if manifest is None else manifest.spec,
         index_hash=index.index_hash,
         sequences=sequences,
         settings=dict(settings),
     )
-    if manifests is None:
-        reports = from_group(own, rank, group)
-        partitions = require_one_group(reports)
-        positions = [number_of(report) for report in reports]
+    if isinstance(node_local, str | Path):
+        if {"packing", "exclude"} & settings.keys():
+            raise UsageError(
+                "No manifest says how many rows another partition has with packing or exclude: "
+                "pass node_local=True and call torch.distributed.init_process_group first."
+            )
+        known = _from_manifests(Path(node_local), index.split, settings["sequence_length"])
+        partitions = _require_one_group([own, *known])
+        for one, other in combinations(known, 2):
+            if one.number == other.number:
+                raise ConfigMismatchError(
+                    f"Partition {one.number} is held twice: {one.origin} and {other.origin}."
+                )
+        nodes = len(partitions)
+        # Launchers number the ranks node by node.
+        owners = [number * nodes // rank.size for number in range(rank.size)]
+        if owners[rank.rank] != own.number:
+            raise UsageError(
+                f"Rank {rank.rank} of {rank.size} is on node {owners[rank.rank]} of {nodes}, but "
+                f"the dataset is partition {own.number}. Number the ranks node by node, or call "
+                "torch.distributed.init_process_group and pass node_local=True."
+            )
     else:
-        known = from_manifests(manifests, split=index.split, length=settings["sequence_length"])
-        partitions = require_one_group([own, *known], each_once=known)
-        positions = _in_blocks(rank, nodes=len(partitions), own=number_of(own))
-    node = number_of(own)
-    counts = Counter(positions)
+        mesh = position.device_mesh
+        group = position.process_group if mesh is None else mesh.get_group()
+        reports = _from_ranks(own, rank, group)
+        partitions = _require_one_group(reports)
+        owners = [report.number for report in reports]
+    counts = Counter(owners)
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"partition {number}: {counts[number]}" for number in sorted(counts))
         raise UsageError(
             f"Each partition must be read by equally many ranks, but {listed}. Is one partition on "
             "two nodes? Start equally many ranks on each node, each with its own partition."
         )
-    mine = [number for number, position in enumerate(positions) if position == node]
+    mine = [number for number, owner in enumerate(owners) if owner == own.number]
     return NodeGroup(
         rank=DataRank(rank=mine.index(rank.rank), size=len(mine)),
-        node=node,
+        node=own.number,
         sequences=tuple(report.sequences for report in partitions),
         fingerprint=content_hash("\n".join(report.index_hash for report in partitions).encode()),
     )
 
 
-def _in_blocks(rank: DataRank, *, nodes: int, own: int) -> list[int]:
-    """The partition of each rank where launchers number the ranks node by node."""
-    if rank.size % nodes:
-        raise UsageError(f"{rank.size} ranks cannot be spread evenly over {nodes} nodes.")
-    each = rank.size // nodes
-    if rank.rank // each != own:
-        raise UsageError(
-            f"Rank {rank.rank} of {rank.size} is on node {rank.rank // each} of {nodes}, but the "
-            f"dataset is partition {own}. Number the ranks node by node, or call "
-            "torch.distributed.init_process_group and pass node_local=True."
-        )
-    return [number // each for number in range(rank.size)]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PartitionReport:
-    """What one rank, or one node's manifest, says of the partition that it reads.
-
-    Attributes:
-        origin: who says so, for people: `rank 3`, or a file.
-        partition: which partition; None for a dataset that is none.
-        spec: what decided its bytes.
-        index_hash: content hash of its index: the identity of the data.
-        sequences: in the partition, of the length that is asked for.
-        settings: arguments that decide the order; empty where a manifest speaks.
-    """
-
-    origin: str
-    partition: NodeShare | None
-    spec: DatasetSpec | None
-    index_hash: str
-    sequences: int
-    settings: Mapping[str, Any]
-
-
-def from_group(own: PartitionReport, rank: DataRank, group: Any) -> list[PartitionReport]:
+def _from_ranks(own: PartitionReport, rank: DataRank, group: Any) -> list[PartitionReport]:
     """The reports of all data-parallel ranks, in their order."""
-    from torch import distributed
-
-    if not (distributed.is_available() and distributed.is_initialized()):
-        if rank.size > 1 or (own.partition is not None and own.partition.nodes > 1):
-            raise UsageError(
-                "The dataset is one partition of several, and the nodes must compare theirs."
-                "\n  1. Call torch.distributed.init_process_group before making the dataset."
-                "\n  2. Pass node_local=FOLDER, a folder that holds every node's manifest.json."
-                "\n  3. Pass node_local=False to read this partition alone, as any dataset."
-            )
+    if rank.size == 1 and not (own.partition and own.partition.nodes > 1) and not has_group():
         return [own]
-    gathered: list[Any] = [None] * distributed.get_world_size(group)
-    distributed.all_gather_object(gathered, (rank.rank, own), group=group)
-    by_rank: dict[int, PartitionReport] = {}
-    for number, report in gathered:  # replicas say the same
-        if number in by_rank and by_rank[number] != report:
-            raise ConfigMismatchError(
-                f"Two processes are data-parallel rank {number} and hold different data: "
-                f"{differences(by_rank[number], report) or 'another index'}."
-            )
-        by_rank[number] = report
-    if sorted(by_rank) != list(range(rank.size)):
-        raise UsageError(
-            f"The process group holds the data-parallel ranks {sorted(by_rank)} of {rank.size}. "
-            "Pass process_group= or device_mesh= with all of them."
-        )
-    return [by_rank[number] for number in range(rank.size)]
+    reports = gather(
+        rank,
+        own,
+        group,
+        why="The dataset is one partition of several, and the nodes must compare theirs."
+        "\n  1. Call torch.distributed.init_process_group before making the dataset."
+        "\n  2. Pass node_local=FOLDER, a folder that holds every node's manifest.json."
+        "\n  3. Pass node_local=False to read this partition alone, as any dataset.",
+    )
+    for number, same in enumerate(reports):
+        for other in same[1:]:
+            if other != same[0]:
+                raise ConfigMismatchError(
+                    f"Two processes are data-parallel rank {number} and hold different data: "
+                    f"{_differences(same[0], other) or 'another index'}."
+                )
+    return [same[0] for same in reports]
 
 
-def from_manifests(folder: Path, *, split: str, length: int) -> list[PartitionReport]:
-    """The reports of all manifests in a folder."""
+def _from_manifests(folder: Path, split: str, length: int) -> list[PartitionReport]:
+    """The reports of all manifests in a folder, for sequences of a length."""
     reports = []
-    files = [file for file in sorted(folder.rglob("*.json")) if file.is_file()]
-    for file in files:
+    for file in sorted(file for file in folder.rglob("*.json") if file.is_file()):
         manifest = manifest_of(file.read_bytes(), where=str(file))
         if split not in manifest.splits:
             raise ConfigMismatchError(f"{file}: this partition has no split {split!r}.")
@@ -307,7 +271,6 @@ def from_manifests(folder: Path, *, split: str, length: int) -> list[PartitionRe
                 spec=manifest.spec,
                 index_hash=summary.index.xxh128,
                 sequences=summary.samples * manifest.spec.sequence_length // length,
-                settings={},
             )
         )
     if not reports:
@@ -315,59 +278,43 @@ def from_manifests(folder: Path, *, split: str, length: int) -> list[PartitionRe
     return reports
 
 
-def require_one_group(
-    reports: Sequence[PartitionReport], *, each_once: Sequence[PartitionReport] = ()
-) -> list[PartitionReport]:
-    """One report a partition, in their order, when all fit together.
-
-    Args:
-        reports: the first one is what the others are compared with.
-        each_once: those of which no two may be of one partition.
+def _require_one_group(reports: Sequence[PartitionReport]) -> list[PartitionReport]:
+    """One report a partition, in their order, if all match the first report.
 
     Raises:
         ConfigMismatchError: naming who differs, in what.
     """
     first = reports[0]
+    partitions: dict[int, PartitionReport] = {}
     for report in reports:
         if report.partition is None:
             raise ConfigMismatchError(
                 f"{report.origin} reads a dataset that is no partition of several, others do. Make "
                 "it with --node-rank and --nodes, or pass node_local=False everywhere."
             )
-        if problem := differences(first, report):
+        if problem := _differences(first, report):
             raise ConfigMismatchError(
                 f"{report.origin} and {first.origin} do not fit together: {problem}."
             )
-    partitions: dict[int, PartitionReport] = {}
     for report in reports:
-        known = partitions.setdefault(number_of(report), report)
+        known = partitions.setdefault(report.number, report)
         if known.index_hash != report.index_hash:
             raise ConfigMismatchError(
-                f"{known.origin} and {report.origin} both hold partition {number_of(report)}, with "
+                f"{known.origin} and {report.origin} both hold partition {report.number}, with "
                 f"different content: index {known.index_hash} and {report.index_hash}."
             )
-    twice = [number for number, count in Counter(map(number_of, each_once)).items() if count > 1]
-    if twice:
-        positions = [report.origin for report in each_once if number_of(report) == twice[0]]
-        raise ConfigMismatchError(f"Partition {twice[0]} is held twice: {' and '.join(positions)}.")
     nodes = first.partition.nodes if first.partition else 0
     if missing := sorted(set(range(nodes)) - set(partitions)):
-        listed = ", ".join(map(str, missing))
-        there = ", ".join(
-            f"{number_of(report)} ({report.origin})" for report in partitions.values()
-        )
+        found = ", ".join(f"{each.number} ({each.origin})" for each in partitions.values())
         raise ConfigMismatchError(
-            f"Of {nodes} partitions {listed} {'is' if len(missing) == 1 else 'are'} missing; there "
-            f"are {there}. Start a rank on every node, or make the partitions for fewer nodes."
+            f"Of {nodes} partitions {', '.join(map(str, missing))} "
+            f"{'is' if len(missing) == 1 else 'are'} missing; there are {found}. Start a rank on "
+            "every node, or make the partitions for fewer nodes."
         )
     return [partitions[number] for number in range(nodes)]
 
 
-def number_of(report: PartitionReport) -> int:
-    return -1 if report.partition is None else report.partition.rank
-
-
-def differences(one: PartitionReport, other: PartitionReport) -> str:
+def _differences(one: PartitionReport, other: PartitionReport) -> str:
     """In what two reports of a group may not differ, and do."""
     lines = []
     if one.partition and other.partition:
@@ -380,10 +327,10 @@ def differences(one: PartitionReport, other: PartitionReport) -> str:
     if one.spec and other.spec and (found := one.spec.differences(other.spec)):
         fields = [line.partition(":")[0] for line in found]
         lines.append(f"made with another {', '.join(fields)}")
-    if one.settings and other.settings:
+    if other.settings:
         lines += [
-            f"{name}={one.settings[name]!r} and {other.settings.get(name)!r}"
-            for name in one.settings
-            if one.settings[name] != other.settings.get(name)
+            f"{name}={value!r} and {other.settings.get(name)!r}"
+            for name, value in one.settings.items()
+            if value != other.settings.get(name)
         ]
     return "; ".join(lines)

@@ -6,10 +6,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from streaming_ext.base.errors import UsageError
 
+Value = TypeVar("Value")
 # Launchers that start several processes and say so, though not in the words of torchrun.
 _LAUNCHERS = {
     "SLURM_STEP_NUM_TASKS": "srun",
@@ -91,10 +92,10 @@ def find_rank(position: RankPosition, *, environment: Mapping[str, str] | None =
         )
     if any(given) and position.replication not in (None, 1):
         raise UsageError(
-            "`replication` counts ranks of the environment. Where the data-parallel rank is given, "
-            "it already says which ranks read the same: leave replication out."
+            "`replication` counts ranks of the environment. If the data-parallel rank is given, it "
+            "already says which ranks read the same: leave replication out."
         )
-    if rank is not None or size is not None:
+    if given[0]:
         if rank is None or size is None:
             raise UsageError(f"dp_rank={rank} and dp_world_size={size}: give both or neither.")
         return DataRank(rank=rank, size=size)
@@ -105,25 +106,54 @@ def find_rank(position: RankPosition, *, environment: Mapping[str, str] | None =
                 'Give the data-parallel one alone, for example device_mesh=mesh["dp"].'
             )
         return DataRank(rank=mesh.get_local_rank(), size=mesh.size())
-    if group is not None:
+    if group is not None or has_group():
         from torch import distributed
 
-        return DataRank(rank=distributed.get_rank(group), size=distributed.get_world_size(group))
-    found = _group_rank() or _environment_rank(os.environ if environment is None else environment)
+        found = DataRank(rank=distributed.get_rank(group), size=distributed.get_world_size(group))
+    else:
+        found = _environment_rank(os.environ if environment is None else environment)
     copies = position.replication or 1
     if copies < 1 or found.size % copies:
         raise UsageError(f"`replication` must divide the {found.size} ranks, got {copies}.")
     return DataRank(rank=found.rank // copies, size=found.size // copies)
 
 
-def _group_rank() -> DataRank | None:
+def has_group() -> bool:
+    """Whether this process is in a process group of torch, which it then has imported."""
     if "torch" not in sys.modules:
-        return None
+        return False
     from torch import distributed
 
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return None
-    return DataRank(rank=distributed.get_rank(), size=distributed.get_world_size())
+    return bool(distributed.is_available() and distributed.is_initialized())
+
+
+def gather(rank: DataRank, value: Value, group: Any, *, why: str) -> list[list[Value]]:
+    """The values of each data-parallel rank; all ranks call this together.
+
+    Args:
+        rank: of this process.
+        value: of this process.
+        group: torch process group with every data-parallel rank; None for the default one.
+        why: the message if there is no group.
+
+    Raises:
+        UsageError: there is no group, or not every rank is in it.
+    """
+    if not has_group():
+        raise UsageError(why)
+    from torch import distributed
+
+    found: list[Any] = [None] * distributed.get_world_size(group)
+    distributed.all_gather_object(found, (rank.rank, value), group=group)
+    by_rank: dict[int, list[Value]] = {}
+    for number, each in found:
+        by_rank.setdefault(number, []).append(each)
+    if sorted(by_rank) != list(range(rank.size)):
+        raise UsageError(
+            f"The process group holds the data-parallel ranks {sorted(by_rank)} of {rank.size}. "
+            "Pass process_group=, device_mesh= or group= with all of them."
+        )
+    return [by_rank[number] for number in range(rank.size)]
 
 
 def _environment_rank(environment: Mapping[str, str]) -> DataRank:

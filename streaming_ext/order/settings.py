@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.base.kinds import check_fields, checked, flag, one_of, whole
+from streaming_ext.base.kinds import check_fields, checked, flag, integer, one_of
 from streaming_ext.base.units import parse_count
 from streaming_ext.order.mixing import AT_LIMITS, METHODS
 from streaming_ext.order.order import OrderSpec
-from streaming_ext.order.schedule import Schedule
-from streaming_ext.order.steps import StepSizes
+from streaming_ext.order.steps import Schedule, StepSizes
 
 DEFAULT_CANONICAL_NODES: Final = 8
 DEFAULT_WINDOW: Final = 1 << 18
@@ -53,20 +52,20 @@ class OrderSettings:
 
     split: str | None = "train"
     sequence_length: int | str | None = None
-    batch_size: int | None = checked(None, whole(1))
+    batch_size: int | None = checked(None, integer(1))
     global_batch: int | str | None = None
     shuffle: bool = checked(False, flag)
-    shuffle_seed: int = checked(9176, whole(0))
-    shuffle_block_size: int = checked(DEFAULT_WINDOW, whole(1))
-    num_canonical_nodes: int | None = checked(None, whole(1, most=1 << 16))
+    shuffle_seed: int = checked(9176, integer(0))
+    shuffle_block_size: int = checked(DEFAULT_WINDOW, integer(1))
+    num_canonical_nodes: int | None = checked(None, integer(1, most=1 << 16))
     epoch_size: int | None = checked(None, lambda name, given: parse_count(given, name=name))
     drop_last: bool | None = checked(None, flag)
     at_max_repeats: str = checked("error", one_of(*AT_LIMITS))
     batching_method: str = checked("random", one_of(*METHODS))
     packing: str | None = checked(None, one_of(*PACKINGS))
-    document_multiple: int | None = checked(None, whole(1))
+    document_multiple: int | None = checked(None, integer(1))
     exclude: str | Path | None = None
-    max_repeated_ngram: int | None = checked(None, whole(1))
+    max_repeated_ngram: int | None = checked(None, integer(1))
 
     def __post_init__(self) -> None:
         check_fields(self)

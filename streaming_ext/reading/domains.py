@@ -1,34 +1,233 @@
-"""The domains of all streams: of each token of rows, and of all that training received.
+"""Domains: of each token of rows, and of all tokens that training received.
 
-The counts come from the order, without other ranks: a call adds the tokens of the positions since
-the last call. So training itself spends nothing on them.
+A domain is a folder of source files, or a value of a kept column. A map in the cache holds the
+ranges of tokens of one domain in a split's stream:
+
+starts     int64 (ranges,), first token of each range
+codes      int32 (ranges,), number of its domain, -1 for padding
+directory  JSON: names of the domains, counts, the hash of the arrays
+end        length of the directory, 8 bytes; its XXH3-128, 16 bytes
+
+Counts come from the order, without other ranks: a call adds the tokens of the positions since the
+last call. So training itself spends nothing on them.
 """
 
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import xxhash
 
-from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.base.arrays import Flags, Ints, ranges
+from streaming_ext.base.errors import UsageError
+from streaming_ext.format.provenance import DocumentRows
+from streaming_ext.format.schema import content_hash
 from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.state import Cursor
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.domain_map import (
-    PADDING,
-    VERSION,
-    DomainMap,
-    ranges_of,
-    require_possible,
-    write_map,
+from streaming_ext.reading.documents import (
+    PartSpan,
+    manifest_of,
+    mapped_ahead,
+    origins_of,
+    part_record,
+    part_spans,
+    read_part,
 )
-from streaming_ext.reading.made_once import made_once
+from streaming_ext.reading.made_once import damaged, made_once, map_file, write_directory
 from streaming_ext.reading.rows import Spans, TokenSource
 from streaming_ext.reading.token_reader import by_value
 
+VERSION: Final = 2
+PADDING: Final = -1
+_COPIED: Final = 1 << 24  # bytes at a time
+_PARTS_AHEAD: Final = 8  # that are read ahead of their use
 Codes = npt.NDArray[np.int32]
+
+
+def write_map(
+    file: BinaryIO, ranges: Iterable[tuple[Ints, Codes]], names: list[str], *, tokens: int
+) -> None:
+    """Write a map.
+
+    Args:
+        file: empty.
+        ranges: starts and codes, in order.
+        names: of the domains by their codes, complete when all ranges have come.
+        tokens: of the split's stream.
+    """
+    count, digest = 0, xxhash.xxh3_128()
+    with tempfile.TemporaryFile() as codes:
+        for starts, own in ranges:
+            count += len(starts)
+            data = starts.astype("<i8").tobytes()
+            digest.update(data)
+            file.write(data)
+            codes.write(own.astype("<i4").tobytes())
+        codes.seek(0)
+        while some := codes.read(_COPIED):
+            digest.update(some)
+            file.write(some)
+    directory = {"version": VERSION, "ranges": count, "tokens": tokens, "names": names}
+    write_directory(file, directory | {"xxh128": digest.hexdigest()})
+
+
+class DomainMap:
+    """The domains of the tokens of one split.
+
+    Attributes:
+        path: of the file.
+        names: of the domains, by their codes.
+        tokens: of the stream.
+    """
+
+    def __init__(self, path: Path, *, verify: bool = True) -> None:
+        """Open a file.
+
+        Args:
+            path: of it.
+            verify: whether its content is compared with its hash.
+
+        Raises:
+            FileNotFoundError: there is none.
+            CorruptDatasetError: it is damaged, or was made by another version.
+            StorageError: it cannot be mapped.
+        """
+        self.path = path
+        data, directory = map_file(path, version=VERSION)
+        count = directory["ranges"]
+        if len(data) != 12 * count or (verify and content_hash(data.data) != directory["xxh128"]):
+            raise damaged(path, "its content has another hash")
+        self._starts, self._codes = data[: 8 * count].view("<i8"), data[8 * count :].view("<i4")
+        self.names = tuple(directory["names"])
+        self.tokens = int(directory["tokens"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process maps the file itself, which this one has verified."""
+        return partial(DomainMap, verify=False), (self.path,)
+
+    def look_up(self, starts: Ints, lengths: Ints) -> tuple[Ints, Codes, Ints]:
+        """The ranges in some spans of the stream.
+
+            ranges of domain 0 from 0 on, of domain 1 from 10 on
+            spans [4, 8) and [8, 12): of spans 0, 1 and 1, with 4, 2 and 2 tokens of 0, 0 and 1
+
+        Args:
+            starts: first token of each span: (spans,).
+            lengths: tokens of each: (spans,).
+
+        Returns:
+            the span, the domain and the tokens of each range within a span: (ranges,) each.
+        """
+        first = np.searchsorted(self._starts, starts, side="right") - 1
+        counts = np.searchsorted(self._starts, starts + lengths, side="left") - first
+        span = np.repeat(np.arange(len(starts)), counts)
+        number = ranges(first, counts)
+        begins = np.maximum(self._starts[number], starts[span])
+        ends = np.append(begins[1:], 0)
+        ends[np.cumsum(counts) - 1] = starts + lengths
+        return span, self._codes[number], ends - begins
+
+
+FOLDER: Final = "folder"
+COLUMN: Final = "column:"
+NOTHING: Final = "(nothing)"  # of a document that has no value in the column
+MOST: Final = 1 << 16  # domains; a count of each stands in the state
+
+
+def require_possible(by: str) -> None:
+    """Refuse what names no domains.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if by != FOLDER and not (by.startswith(COLUMN) and by != COLUMN):
+        raise UsageError(
+            f"`domain_by` must be {FOLDER!r} or {COLUMN + 'NAME'!r}, for a column that was kept by "
+            f"--keep-columns; got {by!r}. Leave it out to count by streams."
+        )
+
+
+def ranges_of(cache: ShardCache, by: str, names: list[str]) -> Iterator[tuple[Ints, Codes]]:
+    """Where ranges of documents of one domain begin in the split's stream, and which it is.
+
+    Args:
+        cache: of the split.
+        by: see `require_possible`.
+        names: filled with the names of domains, in the order in which they come.
+
+    Raises:
+        UsageError: the dataset does not have the column, or there are too many domains.
+        CorruptDatasetError: a record or table of documents is missing or damaged.
+    """
+    manifest, split = manifest_of(cache)
+    column, kept = by.removeprefix(COLUMN), manifest.spec.keep_columns
+    if by != FOLDER and column not in kept:
+        raise UsageError(
+            f"{cache.source.url} did not keep the column {column!r}; it kept "
+            f"{', '.join(kept) or 'none'}. Make it with --keep-columns {column}, or pass "
+            f"domain_by={FOLDER!r}."
+        )
+
+    def read(span: PartSpan) -> tuple[Ints, Ints, list[str]]:
+        """Tokens of a part's documents, the number of each one's domain, and the domains' names."""
+        if by != FOLDER:
+            words: dict[str, int] = {}
+            documents = read_part(cache, span, label=partial(_numbers_of_values, column, words))
+            return documents.lengths, documents.labels, list(words)
+        record = part_record(cache, span.part)
+        folders = [url.rpartition("/")[0] for url, _ in origins_of(cache, record).files()]
+        if len(set(folders)) == 1:  # no need to read the table of documents
+            return np.array([record.splits[split].tokens]), np.zeros(1, np.int64), folders[:1]
+        documents = read_part(cache, span)
+        return documents.lengths, documents.in_files[0], folders
+
+    codes: dict[str, int] = {}
+    spans = part_spans(cache)
+    for span, part in zip(spans, mapped_ahead(read, spans, threads=_PARTS_AHEAD), strict=True):
+        lengths, numbers, found = part
+        for name in found:
+            codes.setdefault(name, len(codes))
+        if len(codes) > MOST:
+            raise UsageError(
+                f"domain_by={by!r} of {cache.source.url} gives more than {MOST:,} domains: take "
+                "a column of fewer values."
+            )
+        names += list(codes)[len(names) :]
+        own = np.array([codes[name] for name in found], np.int32)[numbers]
+        ends = span.begin + np.cumsum(lengths)
+        starts = ends - lengths
+        if ends[-1] < span.end:
+            own, starts = np.append(own, np.int32(PADDING)), np.append(starts, ends[-1])
+        changes = np.flatnonzero(np.diff(own, prepend=own[:1] + 1))
+        yield starts[changes], own[changes]
+
+
+def _numbers_of_values(
+    column: str, words: dict[str, int], documents: DocumentRows, chosen: Flags
+) -> Ints:
+    """Which value of a column each chosen document has, counted as they come in `words`."""
+    values = documents.values[column].filter(pa.array(chosen))
+    encoded = values.dictionary_encode(null_encoding="encode")
+    found = [words.setdefault(_word(value), len(words)) for value in encoded.dictionary.to_pylist()]
+    numbers: Ints = np.array(found, np.int64)[np.asarray(encoded.indices)]
+    return numbers
+
+
+def _word(value: str | float | bool | None) -> str:
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
 
 
 class TokenDomains:

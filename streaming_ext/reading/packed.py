@@ -12,8 +12,7 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.documents import Documents
 from streaming_ext.reading.masks import Boundaries
-from streaming_ext.reading.packing import RowSegments, rounded_up
-from streaming_ext.reading.packing_plan import PackingPlan, open_plan
+from streaming_ext.reading.packing import PackingPlan, RowSegments, open_plan, rounded_up
 from streaming_ext.reading.rows import Rows, Spans, TokenSource
 from streaming_ext.reading.token_reader import FILLING, Runs, TokenReader, by_value
 
@@ -71,19 +70,15 @@ class PackedSource(TokenSource):
         """The segments of rows, with starts in the reader's space of tokens."""
         if len(self.plans) == 1:
             return self.plans[0].look_up(rows)
-        found, owners = [], []
+        found = []
         for stream, chosen in by_value(streams):
-            segments = self.plans[stream].look_up(rows[chosen])
-            segments.starts[:] += self.reader.stream_starts[stream]
-            found.append(segments)
-            owners.append(np.repeat(chosen, np.diff(segments.firsts)))
-        owner = np.concatenate(owners)
-        order = np.argsort(owner, kind="stable")
-        names = ("starts", "lengths", "begins", "ends")
-        return RowSegments(
-            firsts=np.searchsorted(owner[order], np.arange(len(rows) + 1)),
-            **{n: np.concatenate([getattr(each, n) for each in found])[order] for n in names},
-        )
+            own = self.plans[stream].look_up(rows[chosen])
+            starts = own.starts + self.reader.stream_starts[stream]
+            owners = np.repeat(chosen, np.diff(own.firsts))
+            found.append(np.stack([owners, starts, own.marked]))
+        segments = np.concatenate(found, axis=1)
+        owners, starts, marked = segments[:, np.argsort(segments[0], kind="stable")]
+        return RowSegments(np.searchsorted(owners, np.arange(len(rows) + 1)), starts, marked)
 
 
 class PackedRows(Rows):
@@ -109,16 +104,17 @@ class PackedRows(Rows):
         self.reader, self.length = reader, length
         self._segments, self._multiple, self._filling = segments, multiple, filling
         firsts = segments.firsts
-        rooms = rounded_up(segments.lengths, multiple)
+        lengths = self._lengths = segments.lengths
+        rooms = rounded_up(lengths, multiple)
         ends = np.append(0, np.cumsum(rooms))
         # Where each segment begins in its row: (segments,)
         self._columns: Ints = ends[:-1] - np.repeat(ends[firsts[:-1]], np.diff(firsts))
         # Tokens of each row that its segments take: (rows,)
         self._filled: Ints = np.diff(ends[firsts])
         # Padding behind each segment; the last one of a row has the rest of it: (segments,)
-        self._gaps: Ints = rooms - segments.lengths
+        self._gaps: Ints = rooms - lengths
         self._gaps[firsts[1:] - 1] += length - self._filled
-        runs = reader.runs(segments.starts, segments.lengths, np.arange(len(rooms) + 1))
+        runs = reader.runs(segments.starts, lengths, np.arange(len(rooms) + 1))
         gapped = np.flatnonzero(self._gaps)
         behind = runs.firsts[gapped + 1]
         self.runs = Runs(
@@ -152,12 +148,12 @@ class PackedRows(Rows):
             ]
         )
         gaps = np.where(real[row], self._gaps[some], 0)
-        padding = ranges(offsets + segments.lengths[some], gaps)
+        padding = ranges(offsets + self._lengths[some], gaps)
         after = None
         if targets:  # nothing follows a row in its document where that ends
             last = segments.firsts[1:][rows] - 1
             goes_on = ~segments.ends[last]
-            ends = segments.starts[last[goes_on]] + segments.lengths[last[goes_on]]
+            ends = segments.starts[last[goes_on]] + self._lengths[last[goes_on]]
             after = np.full(len(last), -1)
             after[goes_on] = self.reader.after(ends, self.reader.shards_of(ends - 1))
         return Boundaries.of(edges, padding, after, length=length)
@@ -165,7 +161,7 @@ class PackedRows(Rows):
     def spans(self, rows: slice) -> Spans:
         """As the plan says."""
         some, row = self._some(rows)
-        starts, lengths = self._segments.starts[some], self._segments.lengths[some]
+        starts, lengths = self._segments.starts[some], self._lengths[some]
         streams, origins = self.reader.streams_of(starts)
         firsts = self._segments.firsts[rows]
         return Spans(

@@ -1,31 +1,47 @@
-"""Best fit decreasing on a histogram of lengths: which lengths share a row.
+"""Packing: which documents share a row, by best fit decreasing on a histogram of lengths.
 
 Documents are taken from the longest to the shortest, and each goes into the fullest row that still
 holds it. Rows with the same room are interchangeable, and so are documents of one length. So a move
-takes as many rows as it can at once, and the work grows with the lengths that there are, not with
-the documents:
+takes as many rows as it can at once, and the work grows with the number of lengths, not of
+documents:
 
     2,000 documents of 700 and 2,000 of 600 in rows of 2,048
     move 1: 1,000 new rows take 2 of 700 each, and have a room of 648
     move 2: those 1,000 rows take 1 of 600 each; move 3: 333 new rows take 3 of 600; ...
 
-The rows of one group: a run of documents that are packed among themselves.
-
-A document that is longer than a row is cut into full rows, and the rest is packed like a document:
+Groups of consecutive documents are packed among themselves. A document that is longer than a row is
+cut into full rows, and the rest is packed like a document:
 
     rows of 8, documents of 5, 19 and 3 at tokens 0, 5 and 24 of the stream
     full rows [5, 13) and [13, 21); rests 5, 3 and 3 make the row [0, 5) + [24, 27) or
     [0, 5) + [21, 24), and another one of 3 with a padding of 5
+
+The plan of a split is a mapped file, made once on a machine. It has a section a group, and at its
+end a directory with the hash of each section, so that opening costs as much as there are groups;
+each process verifies a section when it first uses it:
+
+    section      words of 4 bytes: firsts of the rows (rows + 1,), starts of the segments from the
+                 group's first token on (segments,), their marked lengths (segments,)
+    directory    JSON
+    end          length of the directory, 8 bytes; its XXH3-128, 16 bytes
 """
 
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+import os
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+import xxhash
 
 from streaming_ext.base.arrays import Flags, Ints, ranges
+from streaming_ext.base.errors import CorruptDatasetError, UsageError
+from streaming_ext.format.schema import content_hash
 from streaming_ext.order.order import Keys, key_of, mix
+from streaming_ext.reading.cache import ShardCache
+from streaming_ext.reading.documents import Documents, documents_of, manifest_of, mapped_ahead
+from streaming_ext.reading.made_once import damaged, made_once, map_file, write_directory
 
 _FIELDS: Final = 4
 
@@ -138,23 +154,34 @@ _MARKS: Final = 2  # bits beside the length of a segment
 _BEGINS, _ENDS = np.int64(1), np.int64(2)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowSegments:
+class RowSegments(NamedTuple):
     """The segments of some rows, row by row.
 
     Attributes:
         firsts: first segment of each row, then the number of segments: (rows + 1,).
         starts: first token of each segment in the split's stream: (segments,).
-        lengths: tokens of each segment: (segments,).
-        begins: whether a segment begins its document: (segments,).
-        ends: whether it ends its document: (segments,).
+        marked: tokens of each segment, with two marks in the lowest bits: whether it begins and
+            ends its document: (segments,).
     """
 
     firsts: Ints
     starts: Ints
-    lengths: Ints
-    begins: npt.NDArray[np.bool_]
-    ends: npt.NDArray[np.bool_]
+    marked: Ints
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of each segment: (segments,)."""
+        return self.marked >> _MARKS
+
+    @property
+    def begins(self) -> Flags:
+        """Whether each segment begins its document: (segments,)."""
+        return (self.marked & _BEGINS).astype(bool)
+
+    @property
+    def ends(self) -> Flags:
+        """Whether each segment ends its document: (segments,)."""
+        return (self.marked & _ENDS).astype(bool)
 
 
 def pack_group(
@@ -203,14 +230,8 @@ def pack_group(
     # Rows in any order, the segments of each together.
     row = stable_argsort(_words(count, key, _ROWS), bits=int(_WORD))[row]
     by_row = stable_argsort(row.astype(np.uint64), bits=count.bit_length())
-    marked = marked[by_row]
-    return RowSegments(
-        firsts=np.concatenate([[0], np.cumsum(np.bincount(row, minlength=count))]),
-        starts=first[by_row],
-        lengths=marked >> _MARKS,
-        begins=(marked & _BEGINS).astype(bool),
-        ends=(marked & _ENDS).astype(bool),
-    )
+    firsts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=count))])
+    return RowSegments(firsts, first[by_row], marked[by_row])
 
 
 def rounded_up(lengths: Ints, multiple: int) -> Ints:
@@ -249,3 +270,223 @@ def stable_argsort(values: Keys, *, bits: int) -> Ints:
     words.sort()
     words &= np.uint64((1 << room) - 1)
     return words.view(np.int64)
+
+
+VERSION: Final = 2
+MAX_ROW: Final = 1 << 30  # tokens; two bits of a word are marks
+GROUP_DOCUMENTS: Final = 1 << 18  # packed among themselves
+GROUP_TOKENS: Final = 1 << 30  # or fewer documents, if they are long
+_MAX_TOKENS: Final = 1 << 32
+_KEY: Final = 17  # of the permutations: the plan of given lengths is always the same
+
+
+def write_plan(file: BinaryIO, groups: Iterable[tuple[int, RowSegments]], *, length: int) -> None:
+    """Write a plan.
+
+    Args:
+        file: empty.
+        groups: first token and rows of each.
+        length: tokens a row.
+    """
+    sections = []
+    for origin, (firsts, starts, marked) in groups:
+        if starts.size and int(starts.max()) - origin >= _MAX_TOKENS:
+            raise UsageError(
+                f"Some {len(starts):,} documents have more than {_MAX_TOKENS:,} tokens together: "
+                "packing= is not made for documents as long as that. Leave it out."
+            )
+        data = np.concatenate([firsts, starts - origin, marked]).astype("<u4").tobytes()
+        sections.append(
+            {
+                "rows": len(firsts) - 1,
+                "segments": len(starts),
+                "origin": origin,  # first token of the group in the split's stream
+                "xxh128": xxhash.xxh3_128_hexdigest(data),
+            }
+        )
+        file.write(data)
+    directory = {"version": VERSION, "sequence_length": length, "groups": sections}
+    write_directory(file, directory)
+
+
+class PackingPlan:
+    """The rows of a split, by their numbers.
+
+    Attributes:
+        path: of the file.
+        length: tokens a row.
+        bounds: first row of each group, then their number: (groups + 1,).
+        segments: how many the rows hold together.
+    """
+
+    def __init__(self, path: Path, *, length: int) -> None:
+        """Open a file.
+
+        Args:
+            path: of the file.
+            length: tokens a row.
+
+        Raises:
+            FileNotFoundError: there is none.
+            CorruptDatasetError: it is damaged, or was made by another version.
+        """
+        self.path, self.length = path, length
+        data, directory = map_file(path, version=VERSION, sequence_length=length)
+        sections = directory["groups"]
+        self._words = data.view("<u4")
+        self._digests = [section["xxh128"] for section in sections]
+        self._verified = np.zeros(len(sections), bool)
+        names = ("rows", "segments", "origin")
+        columns = [[section[name] for section in sections] for name in names]
+        rows, segments, self._origins = np.array(columns, np.int64)
+        self.bounds: Ints = np.concatenate([[0], np.cumsum(rows)])
+        self.segments = int(segments.sum())
+        # First word of each group, then the end; and of its starts and marked lengths.
+        self._firsts_at = np.concatenate([[0], np.cumsum(rows + 1 + 2 * segments)])
+        self._starts_at = self._firsts_at[:-1] + rows + 1
+        self._marked_at = self._starts_at + segments
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process maps the file itself."""
+        return partial(PackingPlan, length=self.length), (self.path,)
+
+    def look_up(self, rows: Ints) -> RowSegments:
+        """The segments of some rows: (rows,).
+
+        Raises:
+            CorruptDatasetError: a group is damaged.
+        """
+        group = np.searchsorted(self.bounds, rows, side="right") - 1
+        for number in np.unique(group[~self._verified[group]]).tolist():
+            self._verify(number)
+        at = self._firsts_at[group] + rows - self.bounds[group]
+        first = self._words[at].astype(np.int64)
+        counts = self._words[at + 1].astype(np.int64) - first
+        offset, group = ranges(first, counts), np.repeat(group, counts)
+        return RowSegments(
+            firsts=np.concatenate([[0], np.cumsum(counts)]),
+            starts=self._words[self._starts_at[group] + offset] + self._origins[group],
+            marked=self._words[self._marked_at[group] + offset].astype(np.int64),
+        )
+
+    def rows_with(self, first: int, stop: int) -> Ints:
+        """The rows that hold any of the tokens [first, stop) of the stream, sorted."""
+        found = [np.empty(0, np.int64)]
+        low = int(np.searchsorted(self._origins, first, side="right")) - 1
+        high = int(np.searchsorted(self._origins, stop, side="left"))
+        for group in range(max(0, low), high):
+            own = self.rows_of_group(group)
+            segments = np.flatnonzero((own.starts < stop) & (own.starts + own.lengths > first))
+            rows = np.searchsorted(own.firsts, segments, side="right") - 1
+            found.append(np.unique(rows) + self.bounds[group])
+        return np.concatenate(found)
+
+    def rows_of_group(self, group: int) -> RowSegments:
+        """The segments of all rows of a group."""
+        return self.look_up(np.arange(self.bounds[group], self.bounds[group + 1]))
+
+    def _verify(self, group: int) -> None:
+        data = self._words[self._firsts_at[group] : self._firsts_at[group + 1]]
+        if xxhash.xxh3_128_hexdigest(data.data) != self._digests[group]:
+            raise damaged(self.path, f"group {group} has another hash")
+        self._verified[group] = True
+
+
+def open_plan(
+    cache: ShardCache,
+    length: int,
+    *,
+    left_out: Documents | None = None,
+    multiple: int = 1,
+) -> PackingPlan:
+    """The plan of a split for rows of `length` tokens.
+
+    Args:
+        cache: of the split.
+        length: tokens a row.
+        left_out: documents that no row holds.
+        multiple: of tokens that each segment takes in its row.
+
+    Raises:
+        UsageError: the dataset does not know its documents, or rows are too long.
+        CorruptDatasetError: what the dataset says of its documents is missing or damaged.
+        StorageError: the plan cannot be kept.
+    """
+    if length >= MAX_ROW:
+        raise UsageError(f"`sequence_length` must be below {MAX_ROW} with packing, got {length}.")
+    name = f"{cache.name}.best_fit-{VERSION}-{length}"
+    if left_out is not None and len(left_out.starts):
+        name += f"-without-{content_hash(np.sort(left_out.starts).tobytes())[:16]}"
+    if multiple > 1:
+        name += f"-of-{multiple}"
+    name += ".plan"
+
+    def make(file: BinaryIO) -> None:
+        manifest, split = manifest_of(cache)
+        documents, count = documents_of(cache), manifest.splits[split].documents
+        if left_out is not None:
+            documents, count = _without(documents, left_out.starts), count - len(left_out.starts)
+        tokens = int(cache.index.token_starts[-1])
+        groups = plan_groups(
+            documents, count=count, tokens=tokens, length=length, multiple=multiple
+        )
+        write_plan(file, groups, length=length)
+
+    return made_once(
+        cache.beside / name,
+        what="The packing plan",
+        opened=lambda path: PackingPlan(path, length=length),
+        make=make,
+    )
+
+
+def plan_groups(
+    documents: Iterable[Documents], *, count: int, tokens: int, length: int, multiple: int = 1
+) -> Iterator[tuple[int, RowSegments]]:
+    """First token and rows of each group.
+
+    Args:
+        documents: all of a split, in order.
+        count: how many there are.
+        tokens: that they have together, about.
+        length: of a row.
+        multiple: see `open_plan`.
+    """
+
+    def pack(group: tuple[int, Documents]) -> tuple[int, RowSegments]:
+        number, (starts, lengths) = group
+        rows = pack_group(starts, lengths, length=length, key=_KEY + number, multiple=multiple)
+        return int(starts[0]), rows
+
+    groups = _cut(documents, count=count, tokens=tokens)
+    return mapped_ahead(pack, enumerate(groups), threads=min(4, os.cpu_count() or 1))
+
+
+def _cut(documents: Iterable[Documents], *, count: int, tokens: int) -> Iterator[Documents]:
+    """The documents of each group: as many in each, to within one."""
+    groups = max(1, round(count / GROUP_DOCUMENTS), -(-tokens // GROUP_TOKENS))
+    ends = [count * (number + 1) // groups for number in range(groups)]
+    held: list[Documents] = []
+    given = found = 0
+    for some in documents:
+        held.append(some)
+        found += len(some.starts)
+        while ends and found >= ends[0]:
+            if len(held) > 1:
+                held = [Documents(*map(np.concatenate, zip(*held, strict=True)))]
+            (whole,), size = held, ends.pop(0) - given
+            if size:
+                yield Documents(whole.starts[:size], whole.lengths[:size])
+            held, given = [Documents(whole.starts[size:], whole.lengths[size:])], given + size
+    if found != count:
+        raise CorruptDatasetError(
+            f"The tables of documents list {found:,} documents, the manifest {count:,}. "
+            "Run `shardmill verify` on the dataset."
+        )
+
+
+def _without(documents: Iterable[Documents], starts: Ints) -> Iterator[Documents]:
+    """The documents that do not begin at any of `starts`."""
+    for some in documents:
+        kept = ~np.isin(some.starts, starts)
+        yield Documents(some.starts[kept], some.lengths[kept])

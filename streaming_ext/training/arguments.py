@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.base.kinds import check_fields, checked, seconds, whole
+from streaming_ext.base.kinds import check_fields, checked, integer, positive
 from streaming_ext.base.units import parse_bytes
 from streaming_ext.order.ranks import RankPosition
 from streaming_ext.order.settings import OrderSettings
@@ -39,10 +39,10 @@ class DataLocation:
     remote: str | None = None
     local: str | Path | None = None
     token_dtype: str | None = None
-    predownload: int | None = checked(None, whole(1))
+    predownload: int | None = checked(None, integer(1))
     cache_limit: int | None = checked(None, lambda name, given: parse_bytes(given, name=name))
-    download_retry: int = checked(2, whole(0))
-    download_timeout: float = checked(60.0, seconds)
+    download_retry: int = checked(2, integer(0))
+    download_timeout: float = checked(60.0, positive("seconds"))
     storage_options: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:

@@ -8,11 +8,12 @@ import torch
 from torch.utils.data import DataLoader
 
 from streaming_ext.base.errors import DatasetError, UsageError
+from streaming_ext.order.ranks import DataRank
 from streaming_ext.order.state import Cursor
 from streaming_ext.reading.domains import DomainCounts
 from streaming_ext.training.batch_reader import MASKED, PLANNED_ROWS, Batch, Blocks
 from streaming_ext.training.masked_rows import Masked, MaskedCount
-from streaming_ext.training.messages import Message, Messages, to_tensors
+from streaming_ext.training.messages import Messages, to_tensors
 from streaming_ext.training.position import Newest
 from streaming_ext.training.streams import StreamUsage, domains_of
 from streaming_ext.training.token_dataset import StreamingTokenDataset
@@ -73,19 +74,14 @@ class StreamingTokenLoader:
         self._newest = Newest("loader")
         self._masked: MaskedCount | None = None
         if dataset.batch_reader.filters:
-            self._masked = MaskedCount(
-                rank=dataset.dp_rank, ranks=dataset.dp_world_size, again=not dataset.drop_last
-            )
-        self._counts = None
-        if dataset.token_domains is not None:
-            self._counts = DomainCounts(
-                dataset.plan, dataset.batch_reader.source, dataset.token_domains, self._cursor
-            )
-        self._count_on(
-            dataset.loaded_state,
-            dataset.loaded_cursor or self._cursor,
-            begins=not self._cursor.position,
-        )
+            rank = DataRank(rank=dataset.dp_rank, size=dataset.dp_world_size)
+            self._masked = MaskedCount(rank, again=not dataset.drop_last)
+        self._counts: DomainCounts | None = None
+        if (domains := dataset.token_domains) is not None:
+            source = dataset.batch_reader.source
+            self._counts = DomainCounts(dataset.plan, source, domains, self._cursor)
+        saved = dataset.loaded_cursor or self._cursor
+        self._resume_counts(dataset.loaded_state, saved, begins=not self._cursor.position)
 
     def __len__(self) -> int:
         """Steps of the whole epoch."""
@@ -117,46 +113,42 @@ class StreamingTokenLoader:
             WorkerDiedError: a worker was killed.
             UsageError: another iteration began meanwhile.
         """
-        own = self._newest.begin()
-        plan = self.dataset.plan
-        again = self._evaluates or plan.steps_left(self._position()) > 0
+        number, plan = self._newest.begin(), self.dataset.plan
+        here = self._position()
+        again = self._evaluates or plan.steps_left(here) > 0
         if not self.dataset.drop_last and self._received and again:
-            self._cursor = replace(self._cursor, position=0, past=None)
+            here = replace(self._cursor, position=0, past=None)
             if self._masked is not None:
                 self._masked.epoch_again()
-        else:
-            self._cursor = self._position()
-        self._received = 0
-        if plan.steps_left(self._cursor) == 0:
-            self._cursor = plan.next_epoch(self._cursor)
+        elif plan.steps_left(here) == 0:
+            here = plan.next_epoch(here)
             if self._masked is not None:
                 self._masked.next_epoch()
-        planned = plan.steps_left(self._cursor)
-        epoch = self._cursor.epoch
-        while planned and self._cursor.epoch == epoch:
-            begun = self._cursor
-            yield from self._batches(begun, planned, own)
-            if self._cursor is begun:
-                return
-            planned = plan.steps_left(self._cursor)  # training was moved on meanwhile
+        self._cursor, self._received = here, 0
+        while plan.steps_left(self._cursor) and self._cursor.epoch == here.epoch:
+            begin = self._cursor
+            yield from self._batches(begin, number)
+            if self._cursor is begin:
+                return  # nothing has moved training meanwhile
 
-    def _batches(self, begun: Cursor, planned: int, own: int) -> Iterator[dict[str, Any]]:
+    def _batches(self, begin: Cursor, number: int) -> Iterator[dict[str, Any]]:
         """The steps behind a cursor, until training is moved to another one."""
-        for raw in self._raw_batches(begun):
-            rows = self.dataset.plan.phase_of(begun, self._received).batch_size
-            for batch in self.dataset.batch_reader.split(raw, rows=rows):
+        plan, reader = self.dataset.plan, self.dataset.batch_reader
+        for raw in self._raw_batches(begin):
+            rows = plan.phase_of(begin, self._received).batch_size
+            for batch in reader.split(raw, rows=rows):
                 # Counted before it is handed over: a state saved in the loop's body has it.
                 self._received += 1
                 if self._masked is not None:
                     self._masked.add(int(batch.pop(MASKED).sum()), raw["tokens"].shape[1])
                 yield to_tensors(batch, pin=self._pin)
                 del batch  # the next one may have its memory
-                self._newest.require(own)
-                if self._cursor is not begun:
+                self._newest.require(number)
+                if self._cursor is not begin:
                     return
-        if self._received != planned:
+        if self._received != (planned := plan.steps_left(begin)):
             raise DatasetError(
-                f"Epoch {begun.epoch} ended after {self._received} of {planned} steps."
+                f"Epoch {begin.epoch} ended after {self._received} of {planned} steps."
             )
 
     def skip(self, steps: int) -> None:
@@ -198,23 +190,23 @@ class StreamingTokenLoader:
         resume = self.dataset.resume
         saved = resume.saved_cursor(state, allow_changes=allow_changes, extend_state=extend_state)
         cursor = resume.going_on(saved)
-        self._count_on(state, saved, begins=not cursor.position)
+        self._resume_counts(state, saved, begins=not cursor.position)
         self._cursor, self._received = cursor, 0
 
-    def _count_on(self, state: Mapping[str, Any], cursor: Cursor, *, begins: bool) -> None:
-        """Let the counts go on from a state.
+    def _resume_counts(self, state: Mapping[str, Any], saved: Cursor, *, begins: bool) -> None:
+        """Let the counts resume from a state.
 
         Args:
             state: as it was saved.
-            place: that it is of.
-            begins: whether an epoch begins where training goes on.
+            saved: its cursor.
+            begins: whether training resumes at the beginning of an epoch.
         """
         resume = self.dataset.resume
         if self._counts is not None:
             names = [(each, *resume.plan.grown.earlier) for each in resume.fingerprints]
-            self._counts.resume(state, cursor, names)
+            self._counts.resume(state, saved, names)
         if self._masked is not None:
-            self._masked.go_on(state, begins=begins)
+            self._masked.resume(state, begins=begins)
 
     def trace(self, step: int) -> list[SequenceTrace]:
         """Which documents each sequence of a step of this epoch holds, over all ranks.
@@ -261,8 +253,8 @@ class StreamingTokenLoader:
         With `domain_by` also of each domain in it: what came since this was asked for last is
         looked up then, a few milliseconds for a million tokens.
         """
-        seen = self._seen()
-        total = max(1, sum(seen))
+        plan = self.dataset.plan
+        seen = plan.seen(self._position())
         names, of_stream = domains_of(self.dataset.streams)
         domains: list[dict[str, int]] = [{} for _ in seen]
         if self._counts is not None:
@@ -272,13 +264,13 @@ class StreamingTokenLoader:
                 stream=number,
                 domain=names[domain],
                 sequences=count,
-                tokens=count * self.dataset.sequence_length,
-                fraction=count / total,
+                tokens=count * plan.length,
+                fraction=count / max(1, sum(seen)),
                 passes=count / size,
                 tokens_by_domain=by_domain,
             )
             for number, (domain, count, size, by_domain) in enumerate(
-                zip(of_stream, seen, self.dataset.plan.sizes, domains, strict=True)
+                zip(of_stream, seen, plan.sizes, domains, strict=True)
             )
         ]
 
@@ -299,9 +291,6 @@ class StreamingTokenLoader:
             raise UsageError("Nothing is masked without max_repeated_ngram=: give it.")
         return self._masked.all_ranks(group)
 
-    def _seen(self) -> tuple[int, ...]:
-        return self.dataset.plan.seen(self._position())
-
     def _position(self) -> Cursor:
         return self.dataset.plan.after(self._cursor, self._received)
 
@@ -315,17 +304,14 @@ class StreamingTokenLoader:
             ids = CACHED_BYTES // reader.source.dtype.itemsize
             yield from reader.batches(cursor, Blocks(steps=steps), ids_at_once=ids)
             return
+        forked = forks(self._context)
         messages = Messages(
             reader,
             cursor,
             num_workers=self.num_workers,
             slots=self._prefetch_factor + 2,
-            inherited=forks(self._context),
+            inherited=forked,
         )
-        for message in self._messages(messages):
-            yield messages.slots.read(message)
-
-    def _messages(self, messages: Messages) -> Iterator[Message]:
         loader: DataLoader[Any] = DataLoader(
             messages,
             batch_size=None,
@@ -334,6 +320,7 @@ class StreamingTokenLoader:
             collate_fn=as_it_is,
             timeout=self._timeout,
             multiprocessing_context=self._context,
-            worker_init_fn=end_with_parent if forks(self._context) else None,
+            worker_init_fn=end_with_parent if forked else None,
         )
-        return messages_of(loader)
+        for message in messages_of(loader):
+            yield messages.slots.read(message)

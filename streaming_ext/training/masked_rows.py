@@ -1,4 +1,4 @@
-"""What the row filter masked, counted by each rank and put together by all."""
+"""What the row filter masked, counted by each rank and summed by all."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from streaming_ext.base.arrays import Ints
-from streaming_ext.base.errors import UsageError
+from streaming_ext.order.ranks import DataRank, gather
 
 STATE_KEY: Final = "masked"  # of a state
 _BEFORE, _EPOCH = 0, 1
@@ -27,36 +27,35 @@ class Masked:
 
 
 class MaskedCount:
-    """The account of one loader: of the epochs before this one, and of this one by itself.
+    """The counts of one loader: of the epochs before this one, and of this one by itself.
 
-    An epoch may begin anew where it was broken off: then what was counted of it is taken back.
+    An epoch that is not finished may restart: then its counts are taken back.
     """
 
-    def __init__(self, *, rank: int, ranks: int, again: bool) -> None:
+    def __init__(self, rank: DataRank, *, again: bool) -> None:
         """Begin with nothing.
 
         Args:
             rank: data-parallel rank.
-            ranks: how many there are.
-            again: whether an epoch may begin anew; a state then tells of it by itself.
+            again: whether an epoch may restart; a state then holds its counts by themselves.
         """
-        self._rank, self._ranks, self._again = rank, ranks, again
+        self._rank, self._again = rank, again
         # Rows and tokens of the epochs before this one, and of this one: (2, 2) each.
-        self._own: Ints = np.zeros((2, 2), np.int64)  # of this rank, since all were asked last
-        self._all: Ints = np.zeros((2, 2), np.int64)  # of all ranks, when they were asked last
+        self._own: Ints = np.zeros((2, 2), np.int64)  # of this rank, since `all_ranks`
+        self._all: Ints = np.zeros((2, 2), np.int64)  # of all ranks, at the last `all_ranks`
 
     def add(self, rows: int, length: int) -> None:
-        """Count some rows of so many tokens."""
+        """Count some rows of `length` tokens."""
         self._own[_EPOCH] += (rows, rows * length)
 
     def next_epoch(self) -> None:
-        """An epoch begins; the one before it is not taken back any more."""
+        """An epoch begins; the one before it cannot restart any more."""
         for counts in (self._own, self._all):
             counts[_BEFORE] += counts[_EPOCH]
         self.epoch_again()
 
     def epoch_again(self) -> None:
-        """The epoch begins anew."""
+        """The epoch restarts."""
         self._own[_EPOCH] = self._all[_EPOCH] = 0
 
     def all_ranks(self, group: Any) -> Masked:
@@ -68,42 +67,34 @@ class MaskedCount:
         Raises:
             UsageError: there is no group, or not every rank is in it.
         """
-        own = self._gathered(group) if self._ranks > 1 else {0: self._own}
-        if sorted(own) != list(range(self._ranks)):
-            raise UsageError(
-                f"The group holds the data-parallel ranks {sorted(own)}, of {self._ranks}. "
-                "Pass group= of all of them."
+        if self._rank.size > 1:
+            others = self._rank.size - 1
+            counts = gather(
+                self._rank,
+                self._own,
+                group,
+                why=f"What the other {others} ranks masked is known to them alone: call "
+                "torch.distributed.init_process_group first.",
             )
-        self._all += sum(own.values())
+            self._all += sum(each[0] for each in counts)  # ranks that read the same count the same
+        else:
+            self._all += self._own
         self._own = np.zeros_like(self._own)
         rows, tokens = self._all.sum(axis=0).tolist()
         return Masked(rows=rows, tokens=tokens)
 
-    def _gathered(self, group: Any) -> dict[int, Ints]:
-        """What each rank counted; those that read the same say the same."""
-        from torch import distributed
-
-        if not (distributed.is_available() and distributed.is_initialized()):
-            raise UsageError(
-                f"What the other {self._ranks - 1} ranks masked is known to them alone: call "
-                "torch.distributed.init_process_group first."
-            )
-        found: list[Any] = [None] * distributed.get_world_size(group)
-        distributed.all_gather_object(found, (self._rank, self._own), group=group)
-        return dict(found)
-
     def state(self) -> dict[str, Any]:
         """What a state holds of it."""
-        counts = self._all + self._own if self._ranks == 1 else self._all
+        counts = self._all + self._own if self._rank.size == 1 else self._all
         of_epoch = {"epoch": _named(counts[_EPOCH])} if self._again else {}
         return {STATE_KEY: _named(counts.sum(axis=0)) | of_epoch}
 
-    def go_on(self, state: Mapping[str, Any], *, begins: bool) -> None:
-        """Go on from a state.
+    def resume(self, state: Mapping[str, Any], *, begins: bool) -> None:
+        """Take the counts of a state.
 
         Args:
             state: as it was saved.
-            begins: whether an epoch begins where it goes on.
+            begins: whether training resumes at the beginning of an epoch.
         """
         none = {"rows": 0, "tokens": 0}
         saved = state.get(STATE_KEY, none)

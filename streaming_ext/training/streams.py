@@ -4,12 +4,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.base.kinds import plain_integer, plain_real
+from streaming_ext.base.kinds import check_fields, checked, integer, positive
 from streaming_ext.order.mixing import Mixing
-from streaming_ext.order.schedule import Schedule
 from streaming_ext.order.settings import OrderSettings
+from streaming_ext.order.steps import Schedule
+
+
+def _proportion(name: str, value: Any) -> float | str:
+    if not isinstance(value, str):
+        return positive("a number")(name, value)
+    Schedule.of_proportions(value, name=name)
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,52 +41,37 @@ class TokenStream:
     remote: str | None = None
     local: str | Path | None = None
     split: str | None = None
-    proportion: float | str | None = None
-    repeat: float | None = None
-    choose: int | None = None
+    proportion: float | str | None = checked(None, _proportion)
+    repeat: float | None = checked(None, positive("a number"))
+    choose: int | None = checked(None, integer(1))
     domain: str | None = None
-    max_repeats: float | None = None
+    max_repeats: float | None = checked(None, positive("a number"))
     generation: str | None = None
 
     @property
     def place(self) -> str:
-        """Where the data lie, for people."""
+        """The location of the data, for messages."""
         return str(self.remote or self.local)
 
     def made(
         self, *, split: str | None, sequence_length: int | None, limit: int | None
     ) -> "TokenStream":
-        """The stream of a dataset that is there: this one; of a text, it is made first.
+        """The stream of an existing dataset: this one; the dataset of a text is made first.
 
         Args:
             split: that is read.
-            sequence_length: tokens of a sequence, the longest; None where the user named none.
+            sequence_length: tokens of a sequence, the longest; None if the user named none.
             limit: bytes that its cache may hold.
         """
         return self
 
     def __post_init__(self) -> None:
-        given = {
-            name: value
-            for name in ("proportion", "repeat", "choose")
-            if (value := getattr(self, name)) is not None
-        }
-        if len(given) > 1:
-            raise UsageError(f"Give one of proportion, repeat and choose, got {given}.")
-        if isinstance(self.proportion, str):
-            Schedule.of_proportions(given.pop("proportion"), name="proportion")
-        if self.max_repeats is not None:
-            if self.proportion is None:
-                raise UsageError("`max_repeats` goes with `proportion`: give the stream one.")
-            given["max_repeats"] = self.max_repeats
-        for name, value in given.items():
-            plain = plain_real(value)
-            if plain is None or (name == "choose" and plain_integer(value) is None):
-                kind = "whole number" if name == "choose" else "number"
-                raise UsageError(f"`{name}` of a stream must be a {kind}, got {value!r}.")
-            if not 0 < plain < float("inf"):
-                raise UsageError(f"`{name}` of a stream must be above 0, got {value}.")
-            object.__setattr__(self, name, plain)
+        names = [n for n in ("proportion", "repeat", "choose") if getattr(self, n) is not None]
+        if len(names) > 1:
+            raise UsageError(f"Give one of proportion, repeat and choose, got {', '.join(names)}.")
+        if self.max_repeats is not None and self.proportion is None:
+            raise UsageError("`max_repeats` goes with `proportion`: give the stream one.")
+        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,11 +116,7 @@ def mixing_of(streams: Sequence[TokenStream], order: OrderSettings) -> Mixing | 
         UsageError: not all streams have a proportion, or there is no other stream.
     """
     limits = [stream.max_repeats for stream in streams]
-    schedules = [
-        Schedule.of_proportions(stream.proportion, name="proportion")
-        for stream in streams
-        if stream.proportion is not None
-    ]
+    schedules = _schedules(streams)
     if all(each.constant for each in schedules) and not any(limits):
         if order.at_max_repeats != "error":
             raise UsageError("`at_max_repeats` goes with `max_repeats` of a TokenStream.")
@@ -149,6 +138,12 @@ def mixing_of(streams: Sequence[TokenStream], order: OrderSettings) -> Mixing | 
     )
 
 
+def _schedules(streams: Sequence[TokenStream]) -> list[Schedule]:
+    """The proportions of the streams that have one."""
+    given = (stream.proportion for stream in streams)
+    return [Schedule.of_proportions(each, name="proportion") for each in given if each is not None]
+
+
 def sequences_an_epoch(
     streams: list[TokenStream], sizes: list[int], *, epoch_size: int | None
 ) -> list[int]:
@@ -162,29 +157,21 @@ def sequences_an_epoch(
     Raises:
         UsageError: proportions beside absolute amounts, or amounts that contradict epoch_size.
     """
-    relative = [
-        float(Schedule.of_proportions(stream.proportion, name="proportion").at(0))
-        for stream in streams
-        if stream.proportion is not None
-    ]
+    relative = [float(schedule.at(0)) for schedule in _schedules(streams)]
     if relative and len(relative) < len(streams):
         raise UsageError(
             "Some streams have a proportion and some do not. Give all of them one, or none."
         )
     if relative:
         total = sum(sizes) if epoch_size is None else epoch_size
-        exact = [fraction / sum(relative) * total for fraction in relative]
+        exact = [proportion / sum(relative) * total for proportion in relative]
         counts = [int(count) for count in exact]
         by_rest = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])
         for i in by_rest[: total - sum(counts)]:
             counts[i] += 1
         return counts
     counts = [
-        stream.choose
-        if stream.choose is not None
-        else size
-        if stream.repeat is None
-        else int(size * stream.repeat)
+        stream.choose or int(size * (1 if stream.repeat is None else stream.repeat))
         for stream, size in zip(streams, sizes, strict=True)
     ]
     if epoch_size is None or epoch_size == sum(counts):

@@ -3,15 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.order.epoch_plan import EpochPlan
-from streaming_ext.order.mixture import WINDOW_ROWS
+from streaming_ext.order.mixing import WINDOW_ROWS
 from streaming_ext.order.state import Cursor
-from streaming_ext.order.steps import Phase
 
-_LOOKS: Final = 200  # at the fractions of the streams in an epoch, at most
+_SAMPLED: Final = 200  # spans of an epoch whose mixture is computed, at most
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,53 +18,47 @@ class MixtureSpan:
     """What each stream has of some tokens of training.
 
     Attributes:
-        first_token: where they begin.
-        stop_token: where they end.
-        fractions: of each stream.
+        first_token: tokens of training before them.
+        stop_token: tokens of training with them.
+        fractions: of the tokens, one a stream.
     """
 
     first_token: int
     stop_token: int
     fractions: tuple[float, ...]
 
+    @property
+    def tokens(self) -> int:
+        """How many there are."""
+        return self.stop_token - self.first_token
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PlannedPhase:
+class PlannedPhase(MixtureSpan):
     """Steps of one epoch that are alike: of one size, and of one mixture or one ramp of it.
 
     Attributes:
         epoch: its number.
         step: number of its first step, from the beginning of the plan.
         steps: how many there are.
-        first_token: tokens of training that lie before it.
-        stop_token: tokens that lie behind its last step.
         global_batch: sequences a step, over all ranks.
         sequence_length: tokens a sequence.
-        fractions: of the tokens that each stream has in it.
     """
 
     epoch: int
     step: int
     steps: int
-    first_token: int
-    stop_token: int
     global_batch: int
     sequence_length: int
-    fractions: tuple[float, ...]
-
-    @property
-    def tokens(self) -> int:
-        """Of its steps."""
-        return self.stop_token - self.first_token
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """The phases of some epochs, one behind the other; as text, a table.
+    """The phases of some epochs, one after another; as text, a table.
 
     Attributes:
         phases: the steps.
-        mixture: the fractions of the streams, looked at more often.
+        mixture: the fractions of the streams, in shorter spans.
     """
 
     phases: tuple[PlannedPhase, ...]
@@ -84,25 +77,16 @@ class TrainingPlan:
     def rows(self) -> list[tuple[str, ...]]:
         """The table: a heading, a row a phase, and the sum."""
         streams = len(self.phases[0].fractions)
-        fractions = [f"stream {number}" for number in range(streams)] if streams > 1 else []
+        shown = range(streams if streams > 1 else 0)
         head = ("epoch", "steps", "from step", "from token", "to token", "global batch", "length")
-        rows = [(*head, *fractions)]
+        rows = [(*head, *(f"stream {number}" for number in shown))]
         for phase in self.phases:
-            told = [f"{fraction:.1%}" for fraction in phase.fractions] if streams > 1 else []
-            rows.append(
-                (
-                    f"{phase.epoch}",
-                    f"{phase.steps:,}",
-                    f"{phase.step:,}",
-                    f"{phase.first_token:,}",
-                    f"{phase.stop_token:,}",
-                    f"{phase.global_batch:,}",
-                    f"{phase.sequence_length:,}",
-                    *told,
-                )
-            )
+            numbers = (phase.epoch, phase.steps, phase.step, phase.first_token, phase.stop_token)
+            sizes = (phase.global_batch, phase.sequence_length)
+            fractions = (f"{phase.fractions[number]:.1%}" for number in shown)
+            rows.append((*(f"{number:,}" for number in (*numbers, *sizes)), *fractions))
         total = ("all", f"{self.steps:,}", "", "", f"{self.tokens:,}", "", "")
-        return [*rows, (*total, *[""] * len(fractions))]
+        return [*rows, (*total, *("" for _ in shown))]
 
     def __str__(self) -> str:
         """The table, columns side by side."""
@@ -132,7 +116,11 @@ def training_plan(plan: EpochPlan, start: Cursor, *, epochs: int) -> TrainingPla
     cursor, before = replace(start, position=0), 0
     for _ in range(epochs):
         phases += _of_epoch(plan, cursor, before)
-        mixture += _mixture_of_epoch(plan, cursor)
+        stop = min(plan.phases(cursor)[-1].end, plan.epoch_size)
+        windows = stop // (plan.row * WINDOW_ROWS)  # within one, rows are shuffled
+        count = max(1, min(_SAMPLED, windows)) if len(cursor.before) > 1 else 1
+        edges = [stop * number // count for number in range(count + 1)]
+        mixture += [MixtureSpan(**_span(plan, cursor, *edge)) for edge in pairwise(edges)]
         before = phases[-1].step + phases[-1].steps
         cursor = plan.next_epoch(cursor)
     return TrainingPlan(tuple(phases), tuple(mixture))
@@ -140,50 +128,30 @@ def training_plan(plan: EpochPlan, start: Cursor, *, epochs: int) -> TrainingPla
 
 def _of_epoch(plan: EpochPlan, cursor: Cursor, before: int) -> Iterator[PlannedPhase]:
     for phase in plan.phases(cursor):
-        edges = [phase.first, *_mixture_changes(plan, cursor, phase), phase.stop]
-        for first, stop in pairwise(edges):
-            begin = replace(cursor, position=phase.position_of(first))
-            end = replace(cursor, position=min(phase.position_of(stop), plan.epoch_size))
+        edges = {phase.first, phase.stop}
+        if plan.mixing is not None:  # another mixture begins with a step
+            width = phase.rows * plan.length
+            start = cursor.tokens + phase.position * plan.length
+            changes = plan.mixing.changes(start, start + phase.steps * width)
+            edges |= {phase.first - (start - change) // width for change in changes}
+        for first, stop in pairwise(sorted(edge for edge in edges if edge <= phase.stop)):
             yield PlannedPhase(
                 epoch=cursor.epoch,
                 step=before + first,
                 steps=stop - first,
-                first_token=plan.tokens_seen(begin),
-                stop_token=plan.tokens_seen(end),
                 global_batch=phase.global_batch,
                 sequence_length=phase.length,
-                fractions=_fractions(plan, begin, end),
+                **_span(plan, cursor, phase.position_of(first), phase.position_of(stop)),
             )
 
 
-def _fractions(plan: EpochPlan, begin: Cursor, end: Cursor) -> tuple[float, ...]:
+def _span(plan: EpochPlan, cursor: Cursor, first: int, stop: int) -> dict[str, Any]:
+    """The fields of a `MixtureSpan` of some positions of a cursor's epoch."""
+    begin = replace(cursor, position=first)
+    end = replace(cursor, position=min(stop, plan.epoch_size))
     seen = [b - a for a, b in zip(plan.seen(begin), plan.seen(end), strict=True)]
-    return tuple(count / sum(seen) for count in seen)
-
-
-def _mixture_of_epoch(plan: EpochPlan, cursor: Cursor) -> list[MixtureSpan]:
-    """The fractions of the streams in parts of an epoch of equal length."""
-    stop = min(plan.phases(cursor)[-1].end, plan.epoch_size)
-    windows = stop // (plan.row * WINDOW_ROWS)  # within one, rows are shuffled
-    looks = max(1, min(_LOOKS, windows)) if len(cursor.before) > 1 else 1
-    cursors = [replace(cursor, position=stop * look // looks) for look in range(looks + 1)]
-    return [
-        MixtureSpan(
-            first_token=plan.tokens_seen(begin),
-            stop_token=plan.tokens_seen(end),
-            fractions=_fractions(plan, begin, end),
-        )
-        for begin, end in pairwise(cursors)
-    ]
-
-
-def _mixture_changes(plan: EpochPlan, cursor: Cursor, phase: Phase) -> list[int]:
-    """The steps of a phase with which another mixture begins."""
-    mixing = plan.mixing
-    if mixing is None:
-        return []
-    width = phase.rows * plan.length
-    start = cursor.tokens + phase.position * plan.length
-    changes = mixing.changes(start, start + phase.steps * width)
-    steps = {phase.first + -(-(change - start) // width) for change in changes}
-    return sorted(step for step in steps if step < phase.stop)
+    return {
+        "first_token": plan.tokens_seen(begin),
+        "stop_token": plan.tokens_seen(end),
+        "fractions": tuple(count / sum(seen) for count in seen),
+    }

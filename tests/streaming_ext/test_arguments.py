@@ -61,12 +61,12 @@ def test_what_is_of_a_wrong_kind_is_told(
 
 
 @pytest.mark.parametrize(("name", "value", "message"), [
-    ("choose", 40.0, "`choose` of a stream must be a whole number, got 40.0"),
-    ("choose", "40", "`choose` of a stream must be a whole number, got '40'"),
-    ("choose", True, "`choose` of a stream must be a whole number, got True"),
-    ("repeat", "2", "`repeat` of a stream must be a number, got '2'"),
-    ("repeat", 0, "`repeat` of a stream must be above 0, got 0"),
-    ("proportion", True, "`proportion` of a stream must be a number, got True"),
+    ("choose", 40.0, "`choose` must be a whole number .*got 40.0"),
+    ("choose", "40", "`choose` must be a whole number .*got '40'"),
+    ("choose", True, "`choose` must be a whole number .*got True"),
+    ("repeat", "2", "`repeat` must be a number above 0, got '2'"),
+    ("repeat", 0, "`repeat` must be a number above 0, got 0"),
+    ("proportion", True, "`proportion` must be a number above 0, got True"),
 ])  # fmt: skip
 def test_amounts_of_streams(name: str, value: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):

@@ -13,8 +13,7 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.order import OrderSpec, key_of, permute, unpermute, with_words
 from streaming_ext.order.ranks import DataRank
-from streaming_ext.order.schedule import Schedule
-from streaming_ext.order.steps import StepSizes
+from streaming_ext.order.steps import Schedule, StepSizes
 from streaming_ext.training.trace import trace_document, trace_step
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 

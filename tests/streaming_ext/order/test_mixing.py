@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.order.epoch_plan import EpochPlan
-from streaming_ext.order.mixing import Mixing
-from streaming_ext.order.mixture import Mixture
+from streaming_ext.order.mixing import Mixing, Mixture
 from streaming_ext.order.order import OrderSpec
 from streaming_ext.order.ranks import DataRank
-from streaming_ext.order.schedule import Schedule
-from streaming_ext.order.steps import StepSizes
+from streaming_ext.order.steps import Schedule, StepSizes
 from streaming_ext.training.resume import Resume
 
 

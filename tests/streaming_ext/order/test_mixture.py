@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming_ext.order.mixture import WINDOW_ROWS, Mixture
+from streaming_ext.order.mixing import WINDOW_ROWS, Mixture
 
 
 def all_draws(mixture: Mixture, *, epoch: int = 0) -> tuple[np.ndarray, np.ndarray]:

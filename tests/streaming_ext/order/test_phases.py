@@ -12,10 +12,9 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.order import OrderSpec
 from streaming_ext.order.ranks import DataRank
-from streaming_ext.order.schedule import Schedule
 from streaming_ext.order.settings import OrderSettings
 from streaming_ext.order.state import Cursor
-from streaming_ext.order.steps import StepSizes
+from streaming_ext.order.steps import Schedule, StepSizes
 from streaming_ext.training.resume import Resume
 
 LONGEST = 12

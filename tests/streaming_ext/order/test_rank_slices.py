@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.order.ranks import DataRank
-from streaming_ext.order.schedule import Schedule
-from streaming_ext.order.steps import Phase, StepSizes, step_layout
+from streaming_ext.order.steps import Phase, Schedule, StepSizes, step_layout
 
 
 def phase_of(

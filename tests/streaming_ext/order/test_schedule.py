@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.order.schedule import Schedule
+from streaming_ext.order.steps import Schedule
 
 
 def test_megatron_s_words() -> None:

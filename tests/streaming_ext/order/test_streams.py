@@ -33,7 +33,7 @@ def test_amounts() -> None:
 def test_contradictions_are_refused() -> None:
     with pytest.raises(UsageError, match="one of proportion"):
         TokenStream(local="x", proportion=1, choose=3)
-    with pytest.raises(UsageError, match="`repeat` of a stream must be above 0"):
+    with pytest.raises(UsageError, match="`repeat` must be a number above 0"):
         TokenStream(local="x", repeat=0)
     with pytest.raises(UsageError, match="all of them one, or none"):
         sequences_an_epoch([*streams(proportion=[1]), TokenStream(local="x")], [1, 1], epoch_size=4)

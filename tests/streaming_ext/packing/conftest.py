@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streaming_ext import StreamingTokenDataset
-from streaming_ext.reading import packing_plan as opening
+from streaming_ext.reading import packing as opening
 from tests.streaming_ext.build import Built
 from tests.streaming_ext.packing.packed import LENGTH, Open
 

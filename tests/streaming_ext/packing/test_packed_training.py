@@ -18,7 +18,7 @@ from streaming_ext.base.errors import (
     StorageError,
     UsageError,
 )
-from streaming_ext.reading import packing_plan as opening
+from streaming_ext.reading import packing as opening
 from tests.streaming_ext.build import EOT, build, numbered_parts, some_documents
 from tests.streaming_ext.packing.packed import LENGTH, MASKS, Open, documents_of
 
