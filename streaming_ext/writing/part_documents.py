@@ -161,7 +161,7 @@ class PartDocuments:
         for one in batch.bad:
             source_span, own = self._span_of(one.row)
             found.append(
-                BadDocument(file=source_span.url, row=own, place=one.place, reason=one.reason)
+                BadDocument(file=source_span.url, row=own, place=one.location, reason=one.reason)
             )
         return found
 
@@ -206,9 +206,9 @@ class PartDocuments:
             pa.concat_arrays([batch.texts for batch in batches]),
             sum(batch.num_rows for batch in batches),
             min(1.0, fraction),
+            np.concatenate([batch.positions for batch in batches]),
             tuple(one for batch in batches for one in batch.bad),
             dropped,
-            np.concatenate([batch.named_by for batch in batches]),
             tuple(
                 joined(name, columns)
                 for name, columns in zip(
@@ -235,7 +235,7 @@ class PartDocuments:
 def _moved(batch: DocumentBatch, rows: int) -> DocumentBatch:
     """The same documents so many rows further on."""
     bad = tuple(replace(one, row=one.row + rows) for one in batch.bad)
-    return replace(batch, rows=batch.rows + rows, bad=bad, places=batch.named_by)
+    return replace(batch, rows=batch.rows + rows, bad=bad)
 
 
 class PinnedDocuments(PartDocuments):

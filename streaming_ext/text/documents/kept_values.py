@@ -1,11 +1,12 @@
-"""Values of columns that are kept beside each document: of what types, and put together.
+"""Values of columns that are stored for each document: their types, and how they are put together.
 
-A column holds texts, whole numbers, floating ones or booleans, or nothing; each may be null. JSON's
-numbers are floating ones, as everywhere.
+A column holds texts, whole numbers, floating-point numbers or booleans, or nothing; each value may
+be null. Numbers of JSON are floating-point ones, as everywhere.
 """
 
+import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,19 +25,19 @@ _NAMES: Final = {
 
 
 def option_of(kind: Kind) -> str:
-    """The option that asks for a column of this kind."""
+    """The option that names a column of this kind."""
     return "--keep-columns" if kind == "value" else "--where"
 
 
-def asked_of(kind: Kind) -> str:
-    """What is asked of a column of this kind, as the end of a message."""
+def required_of(kind: Kind) -> str:
+    """What a column of this kind must hold, as the end of a message."""
     if kind == "value":
         return "--keep-columns stores texts, numbers, True and False"
     return f"--where compares it with a {kind}"
 
 
 def stored(column: pa.Array) -> pa.Array:
-    """A column that can be kept: one of `KEPT_TYPES`, or Arrow's type of nulls alone."""
+    """A column as it is stored: of one of the types above, or of Arrow's type of nulls alone."""
     column = comparable(column)
     kind = column.type
     if pa.types.is_string(kind):
@@ -47,7 +48,7 @@ def stored(column: pa.Array) -> pa.Array:
 
 
 def too_long(column: pa.Array) -> list[int]:
-    """The rows of a column whose text is longer than is kept."""
+    """The rows of a column whose text is too long to be stored."""
     if not pa.types.is_large_string(column.type):
         return []
     long = pc.greater(pc.binary_length(column), MAX_VALUE_BYTES)
@@ -55,21 +56,19 @@ def too_long(column: pa.Array) -> list[int]:
 
 
 def common_type(name: str, kinds: Sequence[pa.DataType]) -> pa.DataType:
-    """The type that columns of these types have together; that of nulls where none has another.
+    """The common type of columns of these types; that of nulls if none has another.
 
     Raises:
         UsageError: they have none.
     """
-    there = [kind for kind in dict.fromkeys(kinds) if not pa.types.is_null(kind)]
-    if not there:
-        return pa.null()
-    if len(there) == 1:
-        return there[0]
-    if {*there} == {pa.int64(), pa.float64()}:
+    found = [kind for kind in dict.fromkeys(kinds) if not pa.types.is_null(kind)]
+    if len(found) < 2:
+        return found[0] if found else pa.null()
+    if {*found} == {pa.int64(), pa.float64()}:
         return pa.float64()
     raise UsageError(
-        f"column {name!r} holds {' and '.join(_NAMES[kind] for kind in there)}, and --keep-columns "
-        "stores values of one kind. Leave it out, or mend the sources."
+        f"column {name!r} holds {' and '.join(_NAMES[kind] for kind in found)}, and --keep-columns "
+        "stores values of one kind. Leave it out, or correct the sources."
     )
 
 
@@ -84,10 +83,10 @@ def joined(name: str, columns: Sequence[pa.Array]) -> pa.Array:
 
 
 def as_kind(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column as the type that it has together with others.
+    """A column as the common type of it and others.
 
     Raises:
-        UsageError: that cannot hold each of its values.
+        UsageError: that type cannot hold each of its values.
     """
     try:
         return column.cast(kind)
@@ -99,25 +98,17 @@ def as_kind(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def nothing_less(column: pa.Array) -> pa.Array:
-    """A column without its type where it holds nothing: lists of documents give it one."""
+    """A column, without its type if all values are null: tables of documents give it one."""
     return pa.nulls(len(column)) if column.null_count == len(column) else column
 
 
 def differing(kept: pa.Array, found: pa.Array) -> list[int]:
-    """Rows in which a column that was kept is not what its source holds: (rows,) both."""
-    kept, found = nothing_less(kept), nothing_less(found)
-    whole = {pa.int64(), pa.float64()}
-    if kept.type != found.type and {kept.type, found.type} == whole:
-        kept, found = (each.cast(pa.float64(), safe=False) for each in (kept, found))
-    if kept.equals(found):
-        return []
-    if kept.type != found.type:
-        return [
-            int(row)
-            for row in np.flatnonzero(np.asarray(kept.is_valid()) | np.asarray(found.is_valid()))
-        ]
-    same = np.asarray(pc.equal(kept, found).fill_null(False))
-    neither = np.asarray(kept.is_null()) & np.asarray(found.is_null())
-    if pa.types.is_floating(kept.type):  # nan is what it is
-        neither |= np.asarray(pc.and_(pc.is_nan(kept), pc.is_nan(found)).fill_null(False))
-    return [int(row) for row in np.flatnonzero(~(same | neither))]
+    """Rows in which a stored column differs from its source: (rows,) both."""
+
+    def same(one: Any, other: Any) -> bool:
+        if isinstance(one, float) and math.isnan(one):
+            return isinstance(other, float) and math.isnan(other)
+        return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+    pairs = zip(kept.to_pylist(), found.to_pylist(), strict=True)
+    return [row for row, (one, other) in enumerate(pairs) if not same(one, other)]

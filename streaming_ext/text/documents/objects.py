@@ -1,8 +1,8 @@
-"""Documents that are objects, of JSON or CBOR: their texts at fields or paths, or what is wrong."""
+"""Documents that are objects, as in JSON or CBOR: their texts at fields or paths, or the fault."""
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -20,16 +20,17 @@ from streaming_ext.text.documents.document_rows import (
     DocumentBatch,
     DocumentRows,
 )
-from streaming_ext.text.documents.kept_values import asked_of, common_type, option_of
+from streaming_ext.text.documents.kept_values import common_type, option_of, required_of
+from streaming_ext.text.documents.streams import Stream
 
 MAX_RECORDS = 1024  # that `SourceFormat.records` gives at once
 
 MAX_DEPTH = 400  # of the values of a document; parsers give up at depths of their own
-MAX_ITEM_BYTES = 2 * MAX_TEXT_BYTES  # of a document: a text, and what stands beside it
+MAX_ITEM_BYTES = 2 * MAX_TEXT_BYTES  # of a document: a text, and its other fields
 TOO_LONG = f"longer than {MAX_TEXT_BYTES} bytes"
 TOO_DEEP = f"values nested deeper than {MAX_DEPTH} levels"
 Record = dict[str, Any]
-# Of a document: the text of each column, then what each column of a condition holds.
+# Of a document: the text of each column, then the value of each column of a condition.
 Texts = tuple[str | float | bool | None, ...]
 
 _KINDS = {
@@ -56,7 +57,7 @@ _STORED = {bool: pa.bool_(), float: pa.float64(), str: pa.large_string()}
 
 
 class BadValueError(Exception):
-    """What is wrong with a value, and at which of its bytes."""
+    """The fault of a value, and the byte of the value at which it is."""
 
     def __init__(self, problem: str, byte: int = 0) -> None:
         super().__init__(problem)
@@ -64,52 +65,37 @@ class BadValueError(Exception):
 
 
 class Value(NamedTuple):
-    """A value of a file, or what is wrong with it.
+    """A value of a file, or its fault.
 
     Attributes:
-        place: where it stands, for people.
-        value: decoded; an error in place of one that cannot be.
-        size: about how many bytes it takes.
-        at: what names it in its file however that is cut; None where the format cannot be cut.
+        location: where it is, for people.
+        value: decoded; an error if it cannot be decoded.
+        size: roughly, in bytes.
+        position: identifies it in its file, however the file is cut; None if it cannot be cut.
     """
 
-    place: str
+    location: str
     value: object
     size: int = 0
-    at: int | None = None
+    position: int | None = None
 
 
-def texts_of(value: object, options: ReadOptions) -> Texts:
-    """The text of a document in each column, and what is compared; None where it has none.
-
-    Raises:
-        BadValueError: it is no object, or what stands in a column is not what it must be.
-    """
-    document = require_object(value)
-    texts: Texts = tuple(text_of(value_at(document, column), column) for column in options.columns)
-    return texts + compared_of(document, options)
-
-
-def require_object(value: object) -> dict[str, Any]:
-    """The value, which must be an object.
+def _texts_of(value: object, options: ReadOptions) -> Texts:
+    """The text of a document in each column, and what is compared; None for a missing field.
 
     Raises:
-        BadValueError: it is something else.
+        BadValueError: it is no object, or a column does not hold what it must.
     """
+    if isinstance(value, BadValueError):
+        raise value
     if not isinstance(value, dict):
         raise BadValueError(f"a value of type {_kind(value)}, expected object")
-    return value
-
-
-def compared_of(document: dict[str, Any], options: ReadOptions) -> Texts:
-    """What the columns of a condition hold; None where there is nothing.
-
-    Raises:
-        BadValueError: one holds what it cannot be compared with.
-    """
-    return tuple(
-        _compared(value_at(document, column), kind, column)
-        for column, kind in options.compared.items()
+    return (
+        *(_text_of(value_at(value, column), column) for column in options.columns),
+        *(
+            _compared(value_at(value, column), kind, column)
+            for column, kind in options.compared.items()
+        ),
     )
 
 
@@ -119,20 +105,15 @@ def _compared(found: Any, kind: Kind, column: str) -> str | float | bool | None:
     if kind == "any":
         return True
     if isinstance(found, str) and kind in {"text", "value"}:
-        return text_of(found, column)
+        return _text_of(found, column)
     if isinstance(found, bool) and kind in {"boolean", "value"}:
         return found
     if type(found) in {int, float} and kind in {"number", "value"}:
-        return float(str(found))  # infinite where a whole number is too large for a double
-    raise BadValueError(f"{column!r} is of type {_kind(found)}, and {asked_of(kind)}")
+        return float(str(found))  # infinite if a whole number is too large for a double
+    raise BadValueError(f"{column!r} is of type {_kind(found)}, and {required_of(kind)}")
 
 
-def text_of(found: Any, column: str) -> str | None:
-    """What stands in a column, which must be text.
-
-    Raises:
-        BadValueError: it is none.
-    """
+def _text_of(found: Any, column: str) -> str | None:
     if found is None:
         return None
     if not isinstance(found, str):
@@ -146,8 +127,8 @@ def text_of(found: Any, column: str) -> str | None:
     return found
 
 
-def value_at(value: dict[str, Any], column: str) -> Any:
-    """The field of this name, else what stands at the end of the path."""
+def value_at(value: Record, column: str) -> Any:
+    """The field of this name, else the field at the end of the path."""
     found: Any = value.get(column)
     if found is None and "." in column:
         found = value
@@ -160,114 +141,88 @@ def _kind(value: object) -> str:
     return _KINDS.get(type(value), type(value).__name__)
 
 
-def check_fields(
-    values: Sequence[dict[str, Any]],
-    options: ReadOptions,
-    *,
-    where: str,
-    columns: Sequence[str] | None = None,
-) -> None:
+def check_fields(values: Sequence[Record], options: ReadOptions, *, where: str) -> None:
     """Look for the text, and for what is compared, in the first documents of a file.
 
     Args:
         values: the documents.
         options: which text to read.
-        where: what messages call the file.
-        columns: those of the options that lie in such values; all by default.
+        where: the file's name in messages.
 
     Raises:
         UsageError: none of them has a column, or the first that has it holds no string there.
     """
-    for column in options.columns if columns is None else columns:
+    fields = dict.fromkeys(map(str, chain.from_iterable(values)))
+
+    def require(column: str, problem: str, advice: str) -> None:
+        if fields and not any(
+            column in value or value_at(value, column) is not None for value in values
+        ):
+            raise UsageError(
+                f"{where} has no column {column!r}{problem}; its columns are {', '.join(fields)}. "
+                f"{advice}."
+            )
+
+    for column in options.columns:
         found = next((one for value in values if (one := value_at(value, column)) is not None), "")
         if not isinstance(found, str):
+            texts = {
+                str(name): None
+                for value in values
+                for name, found in value.items()
+                if isinstance(found, str)
+            }
             raise UsageError(
                 f"{where}: column {column!r} is of type {_kind(found)}, expected string. "
-                f"Columns of text: {', '.join(_texts_in(values)) or 'none'}."
+                f"Columns of text: {', '.join(texts) or 'none'}."
             )
-        _require_field(values, column, f"{where} has no column {column!r}", "Pass --text-column")
+        require(column, "", "Pass --text-column")
     for column, kind in options.compared.items():
-        problem = f"{where} has no column {column!r} in its first documents"
-        _require_field(values, column, problem, f"Mend {option_of(kind)}")
-
-
-def _require_field(values: Sequence[dict[str, Any]], column: str, problem: str, mend: str) -> None:
-    fields = dict.fromkeys(map(str, chain.from_iterable(values)))
-    if fields and not any(
-        column in value or value_at(value, column) is not None for value in values
-    ):
-        raise UsageError(f"{problem}; its columns are {', '.join(fields)}. {mend}.")
-
-
-def _texts_in(values: Sequence[dict[str, Any]]) -> list[str]:
-    return list(
-        dict.fromkeys(
-            str(name) for value in values for name, found in value.items() if isinstance(found, str)
-        )
-    )
-
-
-def _columns_of(
-    rows: Sequence[Texts], options: ReadOptions
-) -> tuple[list[pa.LargeStringArray], list[pa.Array]]:
-    """Rows as an array a column of text, and an array a column that is compared."""
-    types = [pa.large_string()] * len(options.columns)
-    types += [TYPES[kind] for kind in options.compared.values()]
-    arrays = []
-    for number, name in enumerate((*options.columns, *options.compared)):
-        values = [row[number] for row in rows]
-        kind = types[number]
-        if kind is None:  # a column that is kept: of the type that its values have
-            kinds = dict.fromkeys(type(value) for value in values if value is not None)
-            kind = common_type(name, [_STORED[kind] for kind in kinds])
-        arrays.append(pa.array(values, kind))
-    return arrays[: len(options.columns)], arrays[len(options.columns) :]
+        require(column, " in its first documents", f"Correct {option_of(kind)}")
 
 
 def batches_of_values(
-    values: Iterable[Value],
-    rows: DocumentRows,
-    *,
-    texts_of: Callable[[Any, ReadOptions], Texts] = texts_of,
-    fraction: Callable[[], float],
+    values: Iterable[Value], rows: DocumentRows, stream: Stream
 ) -> Iterator[DocumentBatch]:
-    """The documents of values that come one by one.
-
-    Args:
-        values: in order.
-        rows: of the file.
-        texts_of: of a value, where the usual is not what is wanted.
-        fraction: of the file that is read so far.
-    """
+    """The documents of values that come one by one, in order, from a stream."""
     options = rows.options
+    names = (*options.columns, *options.compared)
     found: list[Texts] = []
     bad: list[BadDocument] = []
-    places: list[int] = []
+    positions: list[int] = []
     size = 0
 
     def batch() -> Iterator[DocumentBatch]:
-        (columns, compared), faults = _columns_of(found, options), tuple(bad)
-        own = np.array(places) if places else None
-        for one in (found, bad, places):  # before the batch is used: a text may be large
+        types = [pa.large_string()] * len(options.columns)
+        types += [TYPES[kind] for kind in options.compared.values()]
+        arrays = []
+        for number, (name, kind) in enumerate(zip(names, types, strict=True)):
+            column = [row[number] for row in found]
+            # a column that is kept is of the type of its values
+            kinds = {type(value): None for value in column if value is not None}
+            own = kind or common_type(name, [_STORED[one] for one in kinds])
+            arrays.append(pa.array(column, own))
+            del column
+        faults, known = tuple(bad), np.array(positions) if positions else None
+        for one in (found, bad, positions):  # before the batch is used: a text may be large
             one.clear()
-        yield from rows.batches(columns, fraction(), faults, compared, own)
+        count = len(options.columns)
+        yield from rows.batches(arrays[:count], stream.fraction, faults, arrays[count:], known)
 
-    for place, value, length, at in values:
+    for location, value, length, position in values:
         if found and (size + length > rows.batch_bytes or len(found) == MAX_BATCH_ROWS):
             yield from batch()
             size = 0
         try:
-            if isinstance(value, BadValueError):
-                raise value
-            found.append(texts_of(value, options))
+            found.append(_texts_of(value, options))
         except BadValueError as error:
-            one = BadDocument(rows.row + len(found), place, str(error))
+            one = BadDocument(rows.row + len(found), location, str(error))
             rows.refuse(one)
             bad.append(one)
-            found.append((None,) * (len(options.columns) + len(options.compared)))
+            found.append((None,) * len(names))
         size += length
-        if at is not None:
-            places.append(at)
+        if position is not None:
+            positions.append(position)
         del value
     if found:
         yield from batch()
@@ -279,16 +234,16 @@ def records_of_values(
     """The values that are objects, some at a time.
 
     Raises:
-        SourceError: another is none, and such are not skipped; names its place.
+        SourceError: another is none, and such are not skipped; names its location.
     """
     records: list[Record] = []
-    for place, value, *_ in values:
+    for location, value, *_ in values:
         if isinstance(value, dict):
             records.append(value)
         elif options.on_bad_document != "skip":
             problem = value if isinstance(value, BadValueError) else "no object"
             raise SourceError(
-                f"{name}: {place}: {problem}. Mend it, or pass on_bad_document='skip'."
+                f"{name}: {location}: {problem}. Correct it, or pass on_bad_document='skip'."
             )
         if len(records) == MAX_RECORDS:
             yield records
@@ -298,21 +253,17 @@ def records_of_values(
 
 
 def decoded(data: bytes) -> object:
-    """The value that some bytes of JSON spell.
+    """The value that is written as JSON.
 
     Raises:
-        BadValueError: they spell none.
+        BadValueError: the bytes are no JSON, or values are nested too deeply.
     """
     if is_too_deep(data):
         raise BadValueError(TOO_DEEP)
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
-        return _decoded_by_python(data)
-
-
-def _decoded_by_python(data: bytes) -> object:
-    """What orjson refuses: NaN, halves of surrogate pairs, or no JSON; with the place of that."""
+        pass  # NaN, halves of surrogate pairs, or no JSON: Python names the position of the fault
     try:
         return DECODER.decode(data.decode())
     except UnicodeDecodeError as error:
@@ -332,7 +283,7 @@ DECODER = json.JSONDecoder(parse_int=_whole_number)
 
 
 def is_too_deep(data: bytes) -> bool:
-    """Whether values are nested deeper than is read; brackets within strings do not count."""
+    """Whether values are nested deeper than `MAX_DEPTH`; brackets in strings do not count."""
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return False
     brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)

@@ -1,21 +1,20 @@
-"""What a source format is: a look into a file, and its documents in batches.
+"""The interface of source formats: a look into a file, and its documents in batches.
 
-A format is a class in `readers/` or `token_sets/` and its name in `text/formats.py`. Most need no
-more than `ObjectFormat.values` or `TableFormat.tables`.
+A format is a class in `readers/` or `token_sets/`, listed in `text/formats.py`. Most need only
+`ObjectFormat.values` or `TableFormat.tables`.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import SourceError, UsageError, one_line
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.columns import ChosenColumns, check_schema
@@ -34,23 +33,23 @@ from streaming_ext.text.documents.objects import (
     check_fields,
     records_of_values,
 )
-from streaming_ext.text.documents.streams import EndOfHeadError, Stream, open_stream
+from streaming_ext.text.documents.streams import EndOfHeadError, FileStream, Stream
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.text.memory import memory_limit
 
-LENGTH_BYTES = 4  # that a text is taken to need in a file beside its own bytes
+LENGTH_BYTES = 4  # that a text takes in a file, beyond its own bytes
 LOOK_BYTES = 2**20  # of a file, unpacked: a look reads no large document
 _LOOK_DOCUMENTS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A run of rows that can be read without what stands before it.
+    """Consecutive rows that can be read without those before them.
 
     Attributes:
-        rows: how many; None where only reading would tell.
+        rows: how many; None if only reading would tell.
         size: in bytes.
-        span: what `SourceFormat.read_from` takes for it; None for the whole file.
+        span: argument of `SourceFormat.read_from`; None for the whole file.
     """
 
     rows: int | None
@@ -60,14 +59,14 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileLook:
-    """What a look into a file tells, without reading its documents.
+    """What is known of a file without reading its documents.
 
     Attributes:
-        blocks: where the file can be entered, and so be cut.
-        plain: a block's size is that of its texts, not packed, and of `LENGTH_BYTES` for each;
-            else it is that of the span of the file.
+        blocks: the parts of the file that can be read alone.
+        plain: whether the size of a block is that of its texts, not packed, with `LENGTH_BYTES`
+            for each; else it is that of the span.
         needed: the only ranges of bytes that reading the text takes, merged and in order; None
-            where it takes all.
+            if it takes all.
     """
 
     blocks: tuple[Block, ...]
@@ -78,14 +77,14 @@ class FileLook:
 class SourceFormat(ABC):
     """One format of source files. `documents` is all that tokenizing and verifying need.
 
-    What a format leaves out is not refused by any of them: files are fetched whole, and a missing
-    column is found when the file is read.
+    The defaults refuse nothing: files are fetched whole, and a missing column is found when the
+    file is read.
     """
 
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
     must_be_named: ClassVar[bool] = False  # folders hold such files for other reasons too
-    has_records: ClassVar[bool] = True  # a document has fields beside its text: `records`
+    has_records: ClassVar[bool] = True  # a document has fields besides its text: `records`
 
     @abstractmethod
     def documents(
@@ -95,13 +94,13 @@ class SourceFormat(ABC):
 
         Args:
             file: its bytes, at least those that `look` says are needed.
-            rows: makes batches of them, and says what is read.
-            span: read this span of the file only: what begins in these bytes, in rows numbered
-                from the span's own first. Spans end to end hold what the file holds.
+            rows: makes batches of them, and holds the options.
+            span: read only what begins in these bytes, in rows numbered from the first of them.
+                Spans end to end hold all documents of the file.
 
         Raises:
-            SourceError: the file is damaged, or made to fill memory or disk; the message names the
-                row from which on.
+            SourceError: the file is damaged, or made to fill memory or disk; names the first row
+                that cannot be read.
             UsageError: the file holds no such text.
         """
 
@@ -111,7 +110,7 @@ class SourceFormat(ABC):
         """The documents of a file in order, with all their fields, at most `MAX_RECORDS` at once.
 
         Raises:
-            SourceError: the file is damaged; the message names the place.
+            SourceError: the file is damaged; names the location.
         """
         raise UsageError(f"{file.name}: a document of the format {self.name} is its text alone.")
 
@@ -120,7 +119,7 @@ class SourceFormat(ABC):
         return not self.must_be_named and name.endswith(self.suffixes)
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
-        """What can be told without reading the documents; None where nothing can.
+        """What is known without reading the documents; None if nothing is.
 
         Raises:
             SourceError: the file is damaged or gone.
@@ -129,7 +128,7 @@ class SourceFormat(ABC):
         return FileLook(blocks=(Block(None, file.size),))
 
     def can_be_cut(self, file: SourceBytes) -> bool:
-        """Whether `documents` takes a span of this file: it can be entered anywhere. Reads little.
+        """Whether `documents` takes any span of this file. Reads little.
 
         Raises:
             SourceError: the file is damaged or gone.
@@ -137,7 +136,7 @@ class SourceFormat(ABC):
         return False
 
     def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
-        """All that reading a span takes: ranges of bytes, in order, that do not overlap.
+        """The ranges of bytes that reading a span takes, in order, without overlaps.
 
         Raises:
             SourceError: the file is damaged or gone.
@@ -146,11 +145,11 @@ class SourceFormat(ABC):
         raise UsageError(f"{file.name}: files of the format {self.name} cannot be cut.")
 
     def beside(self, path: Path) -> tuple[Path, ...]:
-        """Further files that reading one on this machine takes: they pin its content with it."""
+        """Further local files that reading a local file takes: its identity covers them."""
         return ()
 
     def outside(self, path: Path, options: ReadOptions, span: Span | None) -> bytes:
-        """What other files on this machine hold of a file's documents: it pins the file with it.
+        """What other local files hold of a file's documents: its identity covers that.
 
         Raises:
             SourceError: a file is damaged or gone.
@@ -165,7 +164,14 @@ class SourceFormat(ABC):
         span: Span | None = None,
         batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[DocumentBatch]:
-        """See `documents`; of a file that need not be here, of which only the span is read."""
+        """See `documents`; the file may be remote, and only its span is read.
+
+        Args:
+            file: its bytes.
+            options: which text to read.
+            span: see `documents`.
+            batch_bytes: text in a batch, in bytes; a longer document is a batch of its own.
+        """
         if span is not None and not self.can_be_cut(file):
             raise SourceError(f"{file.name}: the file cannot be entered in the middle.")
         rows = DocumentRows(
@@ -179,7 +185,7 @@ class SourceFormat(ABC):
             yield from self.documents(file, rows, span)
         except MemoryError as error:
             raise SourceError(
-                f"{file.name}: what stands from row {rows.row} on takes more memory than the "
+                f"{file.name}: from row {rows.row} on, reading takes more memory than the "
                 f"{memory_limit() / 2**30:.3g} GiB that a worker may have. Leave the file out, or "
                 f"set {MEMORY_VARIABLE} higher."
             ) from error
@@ -193,22 +199,14 @@ class SourceFormat(ABC):
         span: Span | None = None,
         batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[DocumentBatch]:
-        """See `documents`; of a file on this machine.
-
-        Args:
-            path: where its bytes lie.
-            options: which text to read.
-            name: what messages call the file; its path by default.
-            span: of the span.
-            batch_bytes: text a batch, in bytes; a longer document stands alone.
-        """
+        """See `read_from`; of a local file, with its `name` in messages, by default its path."""
         with local_bytes(path, name=name or str(path)) as file:
             yield from self.read_from(file, options, span=span, batch_bytes=batch_bytes)
 
     def read_records(
         self, path: Path, options: ReadOptions, *, name: str, span: Span | None = None
     ) -> Iterator[list[Record]]:
-        """See `records`; of a file on this machine."""
+        """See `records`; of a local file."""
         with local_bytes(path, name=name) as file:
             yield from self.records(file, options, span)
 
@@ -216,40 +214,39 @@ class SourceFormat(ABC):
 class ObjectFormat(SourceFormat):
     """A format whose documents are objects that are decoded one by one, from a stream."""
 
+    look_bytes: ClassVar[int] = LOOK_BYTES
+
     @abstractmethod
-    def values(self, stream: Stream, where: str) -> Iterator[Value]:
+    def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
         """The values of a file in order, each of which should be an object.
 
         Raises:
-            SourceError: the file is damaged; the message names the place.
+            SourceError: the file is damaged; names the location.
         """
 
-    def stream(
-        self, file: SourceBytes, span: Span | None = None, *, head: int | None = None
-    ) -> AbstractContextManager[Stream]:
-        """The unpacked bytes of a file, or of a span of it."""
-        return open_stream(file, head=head)
+    def stream(self, file: SourceBytes, span: Span | None, head: int | None = None) -> Stream:
+        """The unpacked bytes of a file, or of a span of it; see `FileStream`."""
+        return FileStream(file, head=head)
 
     def documents(
         self, file: SourceBytes, rows: DocumentRows, span: Span | None
     ) -> Iterator[DocumentBatch]:
         """See `SourceFormat.documents`."""
         with self.stream(file, span) as stream:
-            values = self.values(stream, file.name)
-            yield from batches_of_values(values, rows, fraction=lambda: stream.fraction)
+            yield from batches_of_values(self.values(stream, rows.options), rows, stream)
 
     def records(
         self, file: SourceBytes, options: ReadOptions, span: Span | None
     ) -> Iterator[list[Record]]:
         """See `SourceFormat.records`."""
         with self.stream(file, span) as stream:
-            yield from records_of_values(self.values(stream, file.name), options, name=file.name)
+            yield from records_of_values(self.values(stream, options), options, name=file.name)
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
         """See `SourceFormat.look`: the first documents name the fields."""
         first: list[Record] = []
-        with suppress(EndOfHeadError), self.stream(file, head=LOOK_BYTES) as stream:
-            for one in islice(self.values(stream, file.name), _LOOK_DOCUMENTS):
+        with suppress(EndOfHeadError), self.stream(file, None, self.look_bytes) as stream:
+            for one in islice(self.values(stream, options), _LOOK_DOCUMENTS):
                 first += [one.value] if isinstance(one.value, dict) else []
         check_fields(first, options, where=file.name)
         return super().look(file, options)
@@ -259,16 +256,20 @@ Names = Sequence[str] | None  # of columns; None for all of them
 
 
 class Table(NamedTuple):
-    """Some consecutive rows of a file; see `DocumentRows.batches`."""
+    """Some consecutive rows of a file; see `DocumentRows.batches`.
 
-    batch: pa.RecordBatch
+    Attributes:
+        batch: the rows; a number if the condition drops that many rows, which were not read.
+    """
+
+    batch: Any  # pa.RecordBatch | int
     fraction: float
-    places: npt.NDArray[np.int64] | None = None
+    positions: Ints | None = None
     bad: Sequence[BadDocument] = ()
 
 
 class TableFormat(SourceFormat):
-    """A format whose rows come as tables of Arrow's."""
+    """A format whose rows are read as tables of Arrow."""
 
     @abstractmethod
     def schema(self, file: SourceBytes, options: ReadOptions) -> pa.Schema:
@@ -282,9 +283,9 @@ class TableFormat(SourceFormat):
 
         Args:
             file: its bytes.
-            rows: says how much is read at once, and how far reading has come.
-            names: of the columns that are read; all of them unless given.
-            span: of the span.
+            rows: holds the options, the size of a batch and the next row.
+            names: of the columns that are read; all of them for None.
+            span: in bytes.
         """
 
     def documents(
@@ -295,10 +296,13 @@ class TableFormat(SourceFormat):
             schema = self.schema(file, rows.options)
         columns = ChosenColumns.of(schema, rows.options, where=file.name)
         with faults(file, self.name, rows):
-            for table in self.tables(file, rows, columns.names, span):
-                texts, compared = columns.of_batch(table.batch)
-                yield from rows.batches(texts, table.fraction, table.bad, compared, table.places)
-                del table, texts, compared  # before the next is read: one may be large
+            for batch, fraction, positions, bad in self.tables(file, rows, columns.names, span):
+                if isinstance(batch, int):
+                    yield rows.passed_over(batch, fraction)
+                    continue
+                texts, compared = columns.of_batch(batch)
+                yield from rows.batches(texts, fraction, bad, compared, positions)
+                del batch, texts, compared  # before the next is read: one may be large
 
     def records(
         self, file: SourceBytes, options: ReadOptions, span: Span | None
@@ -306,10 +310,10 @@ class TableFormat(SourceFormat):
         """See `SourceFormat.records`."""
         rows = DocumentRows(options, where=file.name, size=file.size)
         with faults(file, self.name, rows):
-            for table in self.tables(file, rows, None, span):
-                for first in range(0, len(table.batch), MAX_RECORDS):
-                    yield table.batch.slice(first, MAX_RECORDS).to_pylist()
-                rows.row += len(table.batch)
+            for batch, *_ in self.tables(file, rows, None, span):
+                for first in range(0, len(batch), MAX_RECORDS):
+                    yield batch.slice(first, MAX_RECORDS).to_pylist()
+                rows.row += len(batch)
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
         """See `SourceFormat.look`."""
@@ -321,12 +325,11 @@ class TableFormat(SourceFormat):
 
 @contextmanager
 def faults(file: SourceBytes, kind: str, rows: DocumentRows | None = None) -> Iterator[None]:
-    """Name the file, and the row from which on it is damaged, where Arrow finds a fault.
+    """Turn what Arrow raises into an error that names the file and the first damaged row.
 
     Raises:
-        SourceError: in place of what Arrow raises.
+        SourceError: instead of what Arrow raises.
     """
-    where = file.name
     try:
         yield
     except MemoryError:  # also one of Arrow's
@@ -336,5 +339,5 @@ def faults(file: SourceBytes, kind: str, rows: DocumentRows | None = None) -> It
         if rows is not None:
             problem = f"damaged from row {(rows.rows_before or 0) + rows.row} on"
         raise SourceError(
-            f"{where}: {problem} ({one_line(error)}). Fetch it again, or leave it out."
+            f"{file.name}: {problem} ({one_line(error)}). Fetch it again, or leave it out."
         ) from error

@@ -1,7 +1,7 @@
 """The files in a tar, one after another from a stream: read, never written anywhere.
 
-`tarfile` goes through them. By itself it takes headers of any size, and ends without an error where
-a later header is damaged or the end is missing.
+`tarfile` reads them. By itself it takes headers of any size, and ends without an error if a later
+header is damaged or the end is missing.
 """
 
 import codecs
@@ -30,8 +30,8 @@ class Member:
 
     Attributes:
         name: its path there; nothing is ever written to it.
-        byte: of the unpacked tar where its content begins.
-        data: its content, a byte order mark left out; None where it is not wanted or not there.
+        byte: of the unpacked tar at which its content begins.
+        data: its content, without a byte order mark; None if it is not wanted or has a problem.
         problem: why it cannot be read.
     """
 
@@ -41,14 +41,14 @@ class Member:
     problem: str = ""
 
 
-def tar_members(stream: Stream, where: str, wanted: tuple[str, ...]) -> Iterator[Member]:
-    """Each file, with its content if its name ends in what is wanted.
+def tar_members(stream: Stream, wanted: tuple[str, ...]) -> Iterator[Member]:
+    """Each file, with its content if its name ends in one of `wanted`.
 
     Raises:
         SourceError: the tar is damaged or cut short; names the byte.
     """
     try:
-        # Tars may lie end to end, with zeros between them.
+        # Tars may be concatenated, with zeros between them.
         with tarfile.open(
             fileobj=stream, mode="r|", tarinfo=_strict_header(stream), ignore_zeros=True
         ) as tar:
@@ -71,13 +71,13 @@ def tar_members(stream: Stream, where: str, wanted: tuple[str, ...]) -> Iterator
                     yield Member(info.name, info.offset_data, data, problem if is_wanted else "")
     except (tarfile.TarError, ValueError, LookupError, OverflowError) as error:
         raise SourceError(
-            f"{where}: byte {stream.position}: no tar, damaged or cut short ({one_line(error)}). "
-            "Fetch the file again, or leave it out."
+            f"{stream.file.name}: byte {stream.position}: no tar, damaged or cut short "
+            f"({one_line(error)}). Fetch the file again, or leave it out."
         ) from error
 
 
 def _strict_header(stream: Stream) -> type[tarfile.TarInfo]:
-    """A reader of headers that takes nothing but a header, or the zeros of an end."""
+    """A parser of headers that accepts nothing but a header, or the zeros of an end."""
     ended = False
 
     class Header(tarfile.TarInfo):

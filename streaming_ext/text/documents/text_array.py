@@ -17,7 +17,7 @@ def text_buffers(
         offsets: int64 (num_texts + 1,); text i is `data[offsets[i]:offsets[i + 1]]`.
     """
     _, offset_buffer, data_buffer = texts.buffers()
-    if offset_buffer is None:  # as some empty arrays have it
+    if offset_buffer is None:  # some empty arrays have none
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     offsets = np.frombuffer(offset_buffer, np.int64, len(texts) + 1, texts.offset * 8)
     data = np.frombuffer(data_buffer, np.uint8) if data_buffer else np.empty(0, np.uint8)
@@ -25,30 +25,15 @@ def text_buffers(
 
 
 def num_text_bytes(texts: pa.LargeStringArray) -> int:
-    """UTF-8 bytes of all texts; 0 where ids of tokens stand in their place, as binaries."""
+    """UTF-8 bytes of all texts; 0 for documents of token ids, which are binaries."""
     if pa.types.is_large_binary(texts.type):
         return 0
     _, offsets = text_buffers(texts)
     return int(offsets[-1] - offsets[0])
 
 
-def text_of_bytes(data: bytes) -> pa.LargeStringArray:
-    """An array of one text, without copying it."""
-    offsets = pa.py_buffer(np.array([0, len(data)], np.int64))
-    return pa.LargeStringArray.from_buffers(1, offsets, pa.py_buffer(data))
-
-
-def is_utf8(data: bytes) -> bool:
-    """Whether some bytes are text, without making characters of them."""
-    try:
-        text_of_bytes(data).validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
 def cut_by_bytes(texts: pa.LargeStringArray, batch_bytes: int) -> Iterator[tuple[int, int]]:
-    """Pieces [start, end) of at most so many bytes; a longer text stands alone."""
+    """Spans [start, end) of texts with at most this many bytes; a longer text is a span alone."""
     if len(texts) == 0:
         return
     _, offsets = text_buffers(texts)

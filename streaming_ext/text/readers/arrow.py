@@ -1,7 +1,6 @@
 """Arrow IPC: files and streams, as `save_to_disk` leaves them; a document is a row.
 
-A file can be cut at its record batches, whose places its footer tells; a stream is read from its
-beginning to its end.
+A file can be cut at its record batches, whose offsets its footer lists; a stream cannot be cut.
 """
 
 import struct
@@ -21,7 +20,7 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _HEAD_BYTES = 8  # the magic, padded
 _TAIL_BYTES = 10  # length of the footer, the magic
 _DICTIONARIES, _BATCHES = 2, 3  # fields of the table `Footer` in Arrow's File.fbs
-_REQUEST_BYTES = 2**18  # of a file that is not here
+_REQUEST_BYTES = 2**18  # of a remote file
 
 
 class ArrowFormat(TableFormat):
@@ -31,9 +30,9 @@ class ArrowFormat(TableFormat):
     suffixes = (".arrow",)
 
     def is_in_folder(self, name: str) -> bool:
-        """All but what `datasets` keeps of earlier steps beside a saved dataset."""
-        kept = name.rpartition("/")[2].startswith("cache-")
-        return super().is_in_folder(name) and not kept
+        """All but the cache files that `datasets` leaves next to a saved dataset."""
+        is_cache = name.rpartition("/")[2].startswith("cache-")
+        return super().is_in_folder(name) and not is_cache
 
     def schema(self, file: SourceBytes, options: ReadOptions) -> pa.Schema:
         """See `TableFormat.schema`."""
@@ -45,7 +44,7 @@ class ArrowFormat(TableFormat):
     ) -> Iterator[Table]:
         """See `TableFormat.tables`.
 
-        A row is named by the byte that its record batch begins with, and its row there.
+        The position of a row is the byte at which its record batch begins, plus its row there.
         """
         roots = {root for name in names or () for root in (name, name.partition(".")[0])}
         with open_for_arrow(file, _REQUEST_BYTES) as raw:
@@ -53,8 +52,8 @@ class ArrowFormat(TableFormat):
                 for name, column in zip(batch.schema.names, batch.columns, strict=True):
                     if names is None or name in roots:
                         _require_sound(column)
-                places = np.arange(begin, begin + len(batch), dtype=np.int64)
-                yield Table(batch, fraction, places)
+                positions = np.arange(begin, begin + len(batch), dtype=np.int64)
+                yield Table(batch, fraction, positions)
                 del batch
 
     def can_be_cut(self, file: SourceBytes) -> bool:
@@ -62,7 +61,7 @@ class ArrowFormat(TableFormat):
         return file.read(0, min(len(_MAGIC), file.size)) == _MAGIC
 
     def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
-        """See `SourceFormat.needed`: its record batches, and what says how they are read."""
+        """See `SourceFormat.needed`: its record batches, the dictionaries and the footer."""
         with faults(file, self.name):
             footer, dictionaries, batches = _layout(file)
             batches = [batch for batch in batches if span[0] <= batch[0] < span[1]]
@@ -79,7 +78,7 @@ def _open(raw: pa.NativeFile) -> pa.ipc.RecordBatchFileReader | pa.ipc.RecordBat
     if head == _MAGIC:
         return pa.ipc.open_file(raw)
     raw.seek(max(0, raw.size() - len(_END_OF_STREAM)))
-    if raw.read() != _END_OF_STREAM:  # else a stream cut between two batches would pass as whole
+    if raw.read() != _END_OF_STREAM:  # else a stream cut between two batches would pass
         raise pa.ArrowInvalid("it does not end as an Arrow stream does")
     raw.seek(0)
     return pa.ipc.open_stream(raw)
@@ -88,7 +87,7 @@ def _open(raw: pa.NativeFile) -> pa.ipc.RecordBatchFileReader | pa.ipc.RecordBat
 def _batches(
     raw: pa.NativeFile, file: SourceBytes, span: Span | None
 ) -> Iterator[tuple[pa.RecordBatch, int, float]]:
-    """Record batches, the byte that each begins with, and how much is read with it."""
+    """Record batches, the byte at which each begins, and the fraction that is read with it."""
     reader = _open(raw)
     if isinstance(reader, pa.ipc.RecordBatchStreamReader):
         begin = raw.tell()
@@ -103,7 +102,7 @@ def _batches(
 
 
 def _require_sound(column: pa.Array) -> None:
-    """Refuse offsets that lead out of the file; texts that are no UTF-8 are left to their rows."""
+    """Refuse offsets that lead out of the buffers; texts that are not UTF-8 are bad rows, later."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -120,7 +119,7 @@ def _require_sound(column: pa.Array) -> None:
 
 
 def _layout(file: SourceBytes) -> tuple[int, list[Span], list[Span]]:
-    """Where the footer of a file begins, and where its dictionaries and its record batches lie."""
+    """Where the footer of a file begins, and the spans of its dictionaries and record batches."""
     tail = file.read(max(0, file.size - _TAIL_BYTES), file.size)
     begin = file.size - _TAIL_BYTES - int.from_bytes(tail[:4], "little")
     if not tail.endswith(_MAGIC) or begin < _HEAD_BYTES:
@@ -129,7 +128,7 @@ def _layout(file: SourceBytes) -> tuple[int, list[Span], list[Span]]:
     try:
         dictionaries, batches = (list(_spans(footer, n)) for n in (_DICTIONARIES, _BATCHES))
     except struct.error as error:
-        raise ValueError(f"its footer is none: {error}") from error
+        raise ValueError(f"its footer is damaged: {error}") from error
     if any(not _HEAD_BYTES <= start <= end <= begin for start, end in dictionaries + batches):
         raise ValueError("its footer leads out of the file")
     return begin, dictionaries, batches
@@ -146,6 +145,6 @@ def _spans(footer: bytes, number: int) -> Iterator[Span]:
         return
     at = root + offset + struct.unpack_from("<I", footer, root + offset)[0]
     (count,) = struct.unpack_from("<I", footer, at)
-    for place in range(at + 4, at + 4 + 24 * count, 24):
-        begin, head, body = struct.unpack_from("<qi4xq", footer, place)
+    for block in range(at + 4, at + 4 + 24 * count, 24):
+        begin, head, body = struct.unpack_from("<qi4xq", footer, block)
         yield begin, begin + head + body

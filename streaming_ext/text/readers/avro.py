@@ -6,7 +6,6 @@
 import io
 import zlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, BinaryIO
 
 from streaming_ext.base.errors import SourceError, one_line
@@ -16,7 +15,7 @@ from streaming_ext.text.documents.objects import MAX_ITEM_BYTES, Value
 from streaming_ext.text.documents.source_format import ObjectFormat, faults
 from streaming_ext.text.documents.streams import Stream, codec_of, packed_suffixes
 
-_SYNC_BYTES = 16  # of the mark behind the header, and behind each block
+_SYNC_BYTES = 16  # of the mark after the header, and after each block
 _READ_BYTES = 2**18
 _FAULTS = (ValueError, EOFError, LookupError, TypeError, ArithmeticError, OSError, zlib.error)
 
@@ -27,29 +26,25 @@ class AvroFormat(ObjectFormat):
     name = "avro"
     suffixes = packed_suffixes(".avro")
 
-    def stream(
-        self, file: SourceBytes, span: Span | None = None, *, head: int | None = None
-    ) -> AbstractContextManager[Stream]:
+    def stream(self, file: SourceBytes, span: Span | None, head: int | None = None) -> Stream:
         """See `ObjectFormat.stream`; of a span the header and its blocks."""
-        if span is None:
-            return super().stream(file, head=head)
-        return nullcontext(_Blocks(file, span))
+        return super().stream(file, span, head) if span is None else _Blocks(file, span)
 
-    def values(self, stream: Stream, where: str) -> Iterator[Value]:
+    def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
         """See `ObjectFormat.values`; a damaged block ends the file."""
-        place = "its header"
+        location = "its header"
         try:
             stream.allow(MAX_ITEM_BYTES)
             for block in _opened(io.BufferedReader(stream, _READ_BYTES)):
                 at = block.offset + stream.origin
                 for number, record in enumerate(block):
-                    place = f"document {number + 1} of the block at byte {at}"
-                    yield Value(place, record, block.size // block.num_records, at + number)
+                    location = f"document {number + 1} of the block at byte {at}"
+                    yield Value(location, record, block.size // block.num_records, at + number)
                 stream.allow(MAX_ITEM_BYTES)
         except _FAULTS as error:
             raise SourceError(
-                f"{where}: no Avro, damaged or cut short behind {place} ({one_line(error)}). "
-                "Fetch the file again, or leave it out."
+                f"{stream.file.name}: no Avro, damaged or cut short after {location} "
+                f"({one_line(error)}). Fetch the file again, or leave it out."
             ) from error
 
     def can_be_cut(self, file: SourceBytes) -> bool:
@@ -67,23 +62,23 @@ class _Blocks(Stream):
     """The header of a file, and the blocks that begin in a span of it."""
 
     def __init__(self, file: SourceBytes, span: Span) -> None:
-        self._file, self.start = file, span[0]
+        super().__init__(file, span[0])
         with faults(file, "Avro"), open_buffered(file, _READ_BYTES) as raw:
             _opened(raw)
             self.head = raw.tell()
-        self.begin, self.end = map(self._block_behind, span)
+        self.begin, self.end = map(self._block_from, span)
         self.origin = self.begin - self.head
 
-    def _block_behind(self, at: int) -> int:
-        """Where the first block begins that does so at a byte, or behind it."""
+    def _block_from(self, at: int) -> int:
+        """Where the first block begins that does so at a byte or later."""
         if at <= self.head:
             return self.head
-        mark = self._file.read(self.head - _SYNC_BYTES, self.head)
-        for begin in range(at - _SYNC_BYTES, self._file.size, _READ_BYTES):
-            end = min(begin + _READ_BYTES + _SYNC_BYTES, self._file.size)
-            if (found := self._file.read(begin, end).find(mark)) >= 0:
+        mark = self.file.read(self.head - _SYNC_BYTES, self.head)
+        for begin in range(at - _SYNC_BYTES, self.file.size, _READ_BYTES):
+            end = min(begin + _READ_BYTES + _SYNC_BYTES, self.file.size)
+            if (found := self.file.read(begin, end).find(mark)) >= 0:
                 return begin + found + _SYNC_BYTES
-        return self._file.size
+        return self.file.size
 
     def more(self, size: int) -> bytes:
         """See `Stream.more`."""
@@ -91,11 +86,11 @@ class _Blocks(Stream):
         self.fraction = at / (self.head + self.end - self.begin)
         if at >= self.head:
             at, end = at + self.origin, self.end
-        return self._file.read(at, min(at + size, end)) if at < end else b""
+        return self.file.read(at, min(at + size, end)) if at < end else b""
 
 
 def _opened(file: BinaryIO) -> Any:
-    """The blocks of a file, behind its header."""
+    """The blocks of a file, after its header."""
     import fastavro
     from fastavro.schema import SchemaParseException
 

@@ -1,10 +1,12 @@
 """CBOR: a sequence of maps, or one array of maps; a document is a map."""
 
 import io
+import math
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from streaming_ext.base.errors import SourceError
+from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.objects import MAX_DEPTH, MAX_ITEM_BYTES, Value
 from streaming_ext.text.documents.source_format import ObjectFormat
 from streaming_ext.text.documents.streams import EndOfHeadError, Stream, packed_suffixes
@@ -13,7 +15,7 @@ _BUFFER_BYTES = 2**18
 _SELF_DESCRIBED = b"\xd9\xd9\xf7"  # a tag that a file may begin with
 _ARRAY, _OPEN_ENDED, _BREAK = 0x80, 0x9F, 0xFF
 Buffered: TypeAlias = "io.BufferedReader[Stream]"
-# That cbor2 knows; these and all others are left as what they tag.
+# Known to cbor2; these and all others are read as the value that they tag.
 _TAGS = (*range(6), 25, *range(28, 38), 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799)
 
 
@@ -23,12 +25,18 @@ class CborFormat(ObjectFormat):
     name = "cbor"
     suffixes = packed_suffixes(".cbor")
 
-    def values(self, stream: Stream, where: str) -> Iterator[Value]:
+    def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
         """See `ObjectFormat.values`."""
         import cbor2
 
         def inner(value: Any, _immutable: bool) -> Any:
             return value
+
+        def damaged(problem: str) -> SourceError:
+            return SourceError(
+                f"{stream.file.name}: document {number}, byte {file.tell()}: {problem}. Fetch the "
+                "file again, or leave it out."
+            )
 
         file = io.BufferedReader(stream, _BUFFER_BYTES)
         decoder = cbor2.CBORDecoder(
@@ -38,10 +46,11 @@ class CborFormat(ObjectFormat):
             str_errors="surrogateescape",  # refused as halves of surrogate pairs are
             max_depth=MAX_DEPTH,
         )
-        left, number = _items_of_array(file), 0
+        number = 0
+        left, is_open = _items_of_array(file)
         try:
-            while left != 0 and (first := file.peek(1)[:1]):
-                if left == -1 and first[0] == _BREAK:
+            while left and (first := file.peek(1)[:1]):
+                if is_open and first[0] == _BREAK:
                     file.read(1)
                     left = 0
                     break
@@ -50,39 +59,32 @@ class CborFormat(ObjectFormat):
                 value = decoder.decode()
                 yield Value(f"document {number}, byte {begin}", value, file.tell() - begin)
                 del value  # it may be large
-                left = left - 1 if left is not None and left > 0 else left
+                left -= 1
         except cbor2.CBORDecodeEOF as error:
-            raise SourceError(_damaged(where, number, file, "cut short")) from error
+            raise damaged("cut short") from error
         except (cbor2.CBORDecodeError, RecursionError) as error:
             if isinstance(error.__cause__, SourceError | EndOfHeadError):  # of the stream
                 raise error.__cause__ from error
-            raise SourceError(_damaged(where, number, file, f"no CBOR ({error})")) from error
-        if left:
-            raise SourceError(_damaged(where, number + 1, file, "cut short"))
-        if left == 0 and file.peek(1):
-            problem = "something stands behind the end of the array"
-            raise SourceError(_damaged(where, number, file, problem))
+            raise damaged(f"no CBOR ({error})") from error
+        if left and (is_open or left < math.inf):
+            number += 1
+            raise damaged("cut short")
+        if not left and file.peek(1):
+            raise damaged("more bytes follow the end of the array")
 
 
-def _items_of_array(file: Buffered) -> int | None:
-    """How many items are to come of the one array that a file is, -1 for as many as there are.
+def _items_of_array(file: Buffered) -> tuple[float, bool]:
+    """The items of the array that a file consists of, and whether a break ends them.
 
-    None for a sequence.
+    A sequence of items has no number either.
     """
     if file.peek(3).startswith(_SELF_DESCRIBED):
         file.read(3)
     first = file.peek(1)[:1]
     if not first or not _ARRAY <= first[0] <= _OPEN_ENDED:
-        return None
+        return math.inf, False
     file.read(1)
     size = first[0] - _ARRAY
     if first[0] == _OPEN_ENDED:
-        return -1
-    return size if size < 24 else int.from_bytes(file.read(1 << (size - 24)))
-
-
-def _damaged(where: str, number: int, file: Buffered, problem: str) -> str:
-    return (
-        f"{where}: document {number}, byte {file.tell()}: {problem}. Fetch the file again, or "
-        "leave it out."
-    )
+        return math.inf, True
+    return size if size < 24 else int.from_bytes(file.read(1 << (size - 24))), False

@@ -6,22 +6,22 @@ nothing, unless it is quoted.
 
 import secrets
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents.document_rows import BadDocument, DocumentRows, with_left_out
+from streaming_ext.text.documents.document_rows import BadDocument, DocumentRows
 from streaming_ext.text.documents.files import SourceBytes, Span
-from streaming_ext.text.documents.lines import MarkedLines
 from streaming_ext.text.documents.source_format import LOOK_BYTES, Names, Table, TableFormat
-from streaming_ext.text.documents.streams import Stream, open_stream, packed_suffixes
+from streaming_ext.text.documents.streams import FileStream, Stream, head_of, packed_suffixes
 
-_BLOCKS = (2**23, 2**26, 2**29)  # bytes that are parsed at once; more where a row takes more
-_TYPES = {"number": pa.float64(), "boolean": pa.bool_()}  # of what `--where` compares with such
+_BLOCKS = (2**23, 2**26, 2**29)  # bytes that are parsed at once; more if a row takes more
+_TYPES = {"number": pa.float64(), "boolean": pa.bool_()}  # of columns that `--where` compares
 
 
 class CsvFormat(TableFormat):
@@ -33,8 +33,7 @@ class CsvFormat(TableFormat):
 
     def schema(self, file: SourceBytes, options: ReadOptions) -> pa.Schema:
         """See `TableFormat.schema`."""
-        with open_stream(file, head=LOOK_BYTES) as stream:
-            head = stream.read(LOOK_BYTES)
+        head = head_of(file, LOOK_BYTES)
         if head.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise ValueError("it is UTF-16, and UTF-8 is read")
         with pa_csv.open_csv(
@@ -47,11 +46,11 @@ class CsvFormat(TableFormat):
     def tables(
         self, file: SourceBytes, rows: DocumentRows, names: Names, span: Span | None
     ) -> Iterator[Table]:
-        """See `TableFormat.tables`; where a row is larger than a block, all is read again."""
+        """See `TableFormat.tables`; if a row is larger than a block, all is read again."""
         schema = self.schema(file, rows.options)
         for size in _BLOCKS:
             try:
-                with open_stream(file) as stream:
+                with FileStream(file) as stream:
                     yield from self._tables(stream, rows, schema, names, size)
             except pa.ArrowInvalid as error:
                 if "block size" not in str(error) or size == _BLOCKS[-1]:
@@ -72,15 +71,14 @@ class CsvFormat(TableFormat):
                 bad.append(BadDocument(number, f"row {number}", reason))
             return "skip"
 
-        marked = MarkedLines(stream, secrets.token_hex(16) + self.delimiter * len(schema))
-        texts = dict.fromkeys(schema.names, pa.large_string())
+        marked = _MarkedLines(stream, secrets.token_hex(16) + self.delimiter * len(schema))
         with pa_csv.open_csv(
             pa.PythonFile(marked, mode="r"),
             read_options=pa_csv.ReadOptions(use_threads=False, block_size=size),
             parse_options=self._parsed(left_out),
             convert_options=pa_csv.ConvertOptions(
                 check_utf8=False,
-                column_types=texts,
+                column_types=dict.fromkeys(schema.names, pa.large_string()),
                 null_values=[""],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
@@ -92,8 +90,8 @@ class CsvFormat(TableFormat):
                 own: list[BadDocument] = []
                 while bad and bad[0].row <= first + len(batch) + len(own):
                     own.append(bad.popleft())
-                table, own = with_left_out(batch, schema, own, first)
-                done = max(0, rows.row - first)  # when smaller blocks were tried
+                table, own = _with_bad_rows(batch, schema, own, first)
+                done = max(0, rows.row - first)  # if smaller blocks were tried before
                 first += len(table)
                 if done < len(table):
                     own = [one for one in own if one.row >= rows.row]
@@ -116,3 +114,71 @@ class TsvFormat(CsvFormat):
     name = "tsv"
     suffixes = packed_suffixes(".tsv")
     delimiter = "\t"
+
+
+class _MarkedLines:
+    """A stream with one more line: no row of the table, unless a quote is open at the end.
+
+    No chunk ends with a carriage return: Arrow drops a line feed that begins the next one then.
+    """
+
+    closed = False
+
+    def __init__(self, stream: Stream, mark: str) -> None:
+        self._stream, self.mark, self.ended = stream, mark, False
+        self._rest, self._last, self._over = b"", b"\n", False
+
+    def read(self, size: int) -> bytes:
+        """The next bytes."""
+        while not self._over and len(self._rest) < size:
+            data = self._stream.read(size - len(self._rest))
+            self._last, self._over = data[-1:] or self._last, not data
+            self._rest += data or b"\n"[self._last == b"\n" :] + f"{self.mark}\n".encode()
+        end = min(size, len(self._rest))
+        end -= self._rest[:end].endswith(b"\r")
+        data, self._rest = self._rest[:end], self._rest[end:]
+        return data
+
+
+def _with_bad_rows(
+    batch: pa.RecordBatch, schema: pa.Schema, bad: Sequence[BadDocument], first: int
+) -> tuple[pa.RecordBatch, list[BadDocument]]:
+    """Rows with empty ones for those that the parser left out, and cells as the schema's types.
+
+    Args:
+        batch: rows of texts.
+        schema: a type for each column.
+        bad: the rows that were left out, among these.
+        first: number of the first row.
+
+    Returns:
+        rows: empty where one is bad.
+        bad: these, and those with a cell of another type.
+    """
+    by_row = {one.row - first: one for one in bad}
+    good = np.ones(len(batch) + len(bad), bool)
+    good[[*by_row]] = False
+    numbers = np.flatnonzero(good).tolist()
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        kind = schema.field(name).type
+        try:
+            columns.append(column.cast(kind))
+        except pa.ArrowInvalid:
+            cells = [_cast(cell, kind) for cell in column]
+            for row, cell, found in zip(numbers, column, cells, strict=True):
+                if cell.is_valid and not found.is_valid:
+                    reason = f"{name!r} is no {kind}, which --where asks for"
+                    by_row[row] = BadDocument(first + row, f"row {first + row}", reason)
+            columns.append(pa.array(cells, kind))
+    index = np.cumsum(good) - 1
+    good[[*by_row]] = False
+    found = pa.RecordBatch.from_arrays(columns, batch.schema.names)
+    return found.take(pa.array(index, mask=~good)), [by_row[row] for row in sorted(by_row)]
+
+
+def _cast(cell: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
+    try:
+        return cell.cast(kind)
+    except pa.ArrowInvalid:
+        return pa.scalar(None, kind)

@@ -1,14 +1,16 @@
 """Parquet: documents are rows, batches do not depend on the file's size, blocks are row groups.
 
-A row group begins, for a span, where it would if the file were plain: at `size * before // total`
-of uncompressed bytes. So spans are even, and the footer alone tells them.
+For spans, a row group begins where it would if the file were plain: at `size * before // total` of
+uncompressed bytes. So the parts of a file are even, and the footer alone decides them.
 
     groups of 30, 10 and 60 bytes in a file of 50: they begin at 0, 15 and 20
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain, groupby
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, groupby
 
 import numpy as np
 import pyarrow as pa
@@ -18,197 +20,194 @@ import pyarrow.parquet as pq
 
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents.columns import (
-    ChosenColumns,
-    check_schema,
-    find_compared,
-    kind_at,
-)
-from streaming_ext.text.documents.columns import Path as ColumnPath
-from streaming_ext.text.documents.document_rows import MAX_BATCH_ROWS, DocumentBatch, DocumentRows
+from streaming_ext.text.documents.columns import ChosenColumns, check_schema, kind_at
+from streaming_ext.text.documents.document_rows import MAX_BATCH_ROWS, DocumentRows
 from streaming_ext.text.documents.files import SourceBytes, Span, open_for_arrow
-from streaming_ext.text.documents.objects import MAX_RECORDS, Record
-from streaming_ext.text.documents.source_format import Block, FileLook, SourceFormat, faults
+from streaming_ext.text.documents.source_format import (
+    Block,
+    FileLook,
+    Names,
+    Table,
+    TableFormat,
+    faults,
+)
 
 _READ_BYTES = 2**18
 _TAIL_BYTES = 2**16  # read at once for the footer: most are shorter
-_FEWER = 32  # times fewer rows are read at once where memory is short
+_FEWER = 32  # times fewer rows are read at once if memory is short
 
 
-class ParquetFormat(SourceFormat):
+class ParquetFormat(TableFormat):
     """Parquet files; a document is a row."""
 
     name = "parquet"
     suffixes = (".parquet",)
 
-    def documents(
-        self, file: SourceBytes, rows: DocumentRows, span: Span | None
-    ) -> Iterator[DocumentBatch]:
-        """See `SourceFormat.documents`; a span is whole row groups."""
-        footer, metadata = _metadata(file)
-        schema = metadata.schema.to_arrow_schema()
-        columns = ChosenColumns.of(schema, rows.options, where=file.name)
-        groups, rows.rows_before, end_row = groups_of(metadata, span, file.size)
+    def schema(self, file: SourceBytes, options: ReadOptions) -> pa.Schema:
+        """See `TableFormat.schema`."""
+        return Footer.of(file).schema
+
+    def tables(
+        self, file: SourceBytes, rows: DocumentRows, names: Names, span: Span | None
+    ) -> Iterator[Table]:
+        """See `TableFormat.tables`; a span is whole row groups."""
+        footer = Footer.of(file)
+        groups, rows.rows_before, end_row = footer.groups_of(span)
         total = end_row - rows.rows_before
-        stay = _groups_that_may_stay(footer, metadata, rows.options, where=file.name)
-        with faults(file, "Parquet", rows), _opened(file) as opened:
-            for may_stay, run in groupby(groups, key=stay.__contains__):
-                of_run = list(run)
-                if not may_stay:
-                    count = sum(metadata.row_group(group).num_rows for group in of_run)
-                    yield rows.passed_over(count, (rows.row + count) / max(total, 1))
-                    continue
-                at_once = _rows_a_batch(metadata, columns.text_names, rows.batch_bytes, of_run)
-                for texts, compared in _columns(opened, of_run, columns, at_once):
-                    fraction = (rows.row + len(texts[0])) / max(total, 1)
-                    yield from rows.batches(texts, fraction, compared=compared)
-                    del texts, compared  # before the next are read: one may be large
+        chosen = groups if names is None else footer.groups_that_may_stay(rows.options, file.name)
+        # pre-buffered, an open file would keep every column chunk that it has read
+        with pq.ParquetFile(
+            open_for_arrow(file, _READ_BYTES),
+            page_checksum_verification=True,
+            pre_buffer=False,
+            buffer_size=_READ_BYTES,
+        ) as opened:
+            for may_stay, consecutive in groupby(groups, key=chosen.__contains__):
+                own = list(consecutive)
+                if may_stay:
+                    at_once = _rows_a_batch(footer, names, rows.batch_bytes, own)
+                    for batch in _batches(opened, own, names, at_once):
+                        yield Table(batch, (rows.row + len(batch)) / max(total, 1))
+                        del batch  # before the next is read: one may be large
+                else:
+                    count = sum(footer.metadata.row_group(group).num_rows for group in own)
+                    yield Table(count, (rows.row + count) / max(total, 1))
         if rows.row != total:
             raise SourceError(
                 f"{file.name}: {rows.row} rows could be read, its footer promises {total}."
             )
 
-    def records(
-        self, file: SourceBytes, options: ReadOptions, span: Span | None
-    ) -> Iterator[list[Record]]:
-        """See `SourceFormat.records`."""
-        groups = groups_of(_metadata(file)[1], span, file.size)[0]
-        with faults(file, "Parquet"), _opened(file) as opened:
-            for batch in opened.iter_batches(MAX_RECORDS, groups, use_threads=False):
-                yield batch.to_pylist()
-
     def can_be_cut(self, file: SourceBytes) -> bool:
-        """See `SourceFormat.can_be_cut`: always; where it has one row group, one span has it."""
+        """See `SourceFormat.can_be_cut`: always; a file of one row group has it in one span."""
         return True
 
     def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
         """See `SourceFormat.needed`: the columns of its row groups, and the footer."""
-        footer, metadata = _metadata(file)
-        chunks = _chunks(file, metadata, options)
-        groups = groups_of(metadata, span, file.size)[0]
-        return _ranges([chunks[group] for group in groups], footer, file.size) or ((0, file.size),)
+        footer = Footer.of(file)
+        chunks = footer.chunks(footer.groups_of(span)[0], options, file.name)
+        return footer.ranges(chunks) or ((0, file.size),)
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
         """See `SourceFormat.look`: the footer tells all."""
-        footer, metadata = _metadata(file)
-        chunks = _chunks(file, metadata, options)
-        check_schema(metadata.schema.to_arrow_schema(), options, where=file.name)
-        starts = _starts(metadata, file.size)
+        footer = Footer.of(file)
+        check_schema(footer.schema, options, where=file.name)
         blocks = []
-        for begin, end in zip(unique := sorted({*starts}), [*unique[1:], file.size], strict=True):
-            own = [group for group, start in enumerate(starts) if start == begin]
-            of_block = chain.from_iterable(chunks[group] for group in own)
-            blocks.append(
-                Block(
-                    sum(metadata.row_group(group).num_rows for group in own),
-                    sum(chunk.total_uncompressed_size for chunk in of_block),
-                    (begin, end),
-                )
+        starts = sorted({*footer.starts})
+        for span in zip(starts, [*starts[1:], file.size], strict=True):
+            groups, first, end = footer.groups_of(span)
+            chunks = footer.chunks(groups, options, file.name)
+            size = sum(chunk.total_uncompressed_size for chunk in chunks)
+            blocks.append(Block(end - first, size, span))
+        chunks = footer.chunks(range(footer.metadata.num_row_groups), options, file.name)
+        return FileLook(blocks=tuple(blocks), plain=True, needed=footer.ranges(chunks))
+
+
+@dataclass(frozen=True)
+class Footer:
+    """The footer of a file, as bytes and as read, and the size of the file."""
+
+    data: bytes
+    metadata: pq.FileMetaData
+    size: int
+
+    @classmethod
+    def of(cls, file: SourceBytes) -> "Footer":
+        """Read the end of a file.
+
+        Raises:
+            SourceError: the file is no whole Parquet file.
+        """
+        with faults(file, "Parquet"):
+            tail = file.read(max(0, file.size - _TAIL_BYTES), file.size)
+            length = int.from_bytes(tail[-8:-4], "little") + 8
+            if file.size < 12 or tail[-4:] != b"PAR1" or length > file.size:
+                raise ValueError(f"of its {file.size} bytes the last are no footer")
+            if length > len(tail):
+                tail = file.read(file.size - length, file.size)
+            footer = cls(
+                tail[-length:], pq.read_metadata(pa.BufferReader(tail[-length:])), file.size
             )
-        needed = _ranges(chunks, footer, file.size)
-        return FileLook(blocks=tuple(blocks), plain=True, needed=needed)
+            _ = footer.schema
+        return footer
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the file."""
+        return self.metadata.schema.to_arrow_schema()
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where each row group begins, for spans."""
+        groups = map(self.metadata.row_group, range(self.metadata.num_row_groups))
+        ends = [*accumulate((max(0, group.total_byte_size) for group in groups), initial=0)]
+        return [min(self.size * done // max(1, ends[-1]), self.size - 1) for done in ends[:-1]]
+
+    def groups_of(self, span: Span | None) -> tuple[range, int, int]:
+        """The row groups that begin in a span, by default all, and their rows [first, end)."""
+        count = self.metadata.num_row_groups
+        if span is None:
+            return range(count), 0, self.metadata.num_rows
+        rows = [0, *accumulate(self.metadata.row_group(n).num_rows for n in range(count))]
+        first = bisect_left(self.starts, span[0])
+        end = max(first, bisect_left(self.starts, span[1]))
+        return range(first, end), rows[first], rows[end]
+
+    def chunks(
+        self, groups: Sequence[int], options: ReadOptions, where: str
+    ) -> list[pq.ColumnChunkMetaData]:
+        """What is read of some row groups."""
+        names = ChosenColumns.of(self.schema, options, where=where).names
+        paths = [self.metadata.schema.column(n).path for n in range(self.metadata.num_columns)]
+        leaves = [n for n, path in enumerate(paths) if _is_read(path, names)]
+        return [self.metadata.row_group(group).column(leaf) for group in groups for leaf in leaves]
+
+    def ranges(self, chunks: Sequence[pq.ColumnChunkMetaData]) -> tuple[Span, ...] | None:
+        """The ranges of bytes that reading these chunks takes; None if the footer is wrong."""
+        ranges = [(0, 4), (self.size - len(self.data), self.size)]
+        for chunk in chunks:
+            start = chunk.data_page_offset
+            if chunk.has_dictionary_page:
+                start = min(start, chunk.dictionary_page_offset)
+            ranges.append((start, start + chunk.total_compressed_size))
+        if any(not 0 <= start <= end <= self.size for start, end in ranges):
+            return None
+        return tuple(sorted(ranges))
+
+    def groups_that_may_stay(self, options: ReadOptions, where: str) -> Collection[int]:
+        """The row groups with a row that may stay, by the least and largest of each column.
+
+        If statistics are missing, or cannot be compared with the values of the condition, a group
+        may stay: its rows are compared one by one. Statistics of floating-point numbers leave out
+        NaN, for which `!=`, `not in` and comparisons after `not` are true: if the condition has
+        such a comparison of a floating-point column, all groups may stay.
+        """
+        every = range(self.metadata.num_row_groups)
+        condition = options.filters.condition
+        if condition is None:
+            return every
+        compared = ChosenColumns.of(self.schema, options, where=where).compared
+        paths = dict(zip(options.compared, compared, strict=True))
+        if any(_floating(kind_at(self.schema, paths[name])) for name in condition.columns_of_not):
+            return every
+        fragment = pa.dataset.ParquetFileFormat().make_fragment(pa.BufferReader(self.data))
+        try:
+            kept = fragment.subset(
+                filter=condition.apply(lambda column: pc.field(*paths[column])), schema=self.schema
+            )
+        except pa.ArrowException:
+            return every
+        return {group.id for group in kept.row_groups}
 
 
-def _opened(file: SourceBytes) -> pq.ParquetFile:
-    """An open file; pre-buffered, it would keep every column chunk that it has read."""
-    raw = open_for_arrow(file, _READ_BYTES)
-    return pq.ParquetFile(
-        raw, page_checksum_verification=True, pre_buffer=False, buffer_size=_READ_BYTES
-    )
+def _is_read(path: str, names: Names) -> bool:
+    """Whether Arrow reads a leaf of the schema for columns of these names."""
+    return names is None or any(f"{path}.".startswith(f"{name}.") for name in names)
 
 
-def _metadata(file: SourceBytes) -> tuple[bytes, pq.FileMetaData]:
-    """The footer of a file, as bytes and as read.
-
-    Raises:
-        SourceError: the file is no whole Parquet file.
-    """
-    with faults(file, "Parquet"):
-        tail = file.read(max(0, file.size - _TAIL_BYTES), file.size)
-        length = int.from_bytes(tail[-8:-4], "little") + 8
-        if file.size < 12 or tail[-4:] != b"PAR1" or length > file.size:
-            raise ValueError(f"of its {file.size} bytes the last are no footer")
-        if length > len(tail):
-            tail = file.read(file.size - length, file.size)
-        footer = tail[-length:]
-        metadata = pq.read_metadata(pa.BufferReader(footer))
-        metadata.schema.to_arrow_schema()
-    return footer, metadata
-
-
-def _chunks(
-    file: SourceBytes, metadata: pq.FileMetaData, options: ReadOptions
-) -> list[list[pq.ColumnChunkMetaData]]:
-    """Where what is read of each row group lies."""
-    schema = metadata.schema.to_arrow_schema()
-    columns = ChosenColumns.of(schema, options, where=file.name)
-    paths = [*columns.texts, *columns.compared]
-    leaves = list(dict.fromkeys(_leaf(schema, path) for path in paths))
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    return [[group.column(leaf) for leaf in leaves] for group in groups]
-
-
-def _leaf(schema: pa.Schema, path: ColumnPath) -> int:
-    """The number of a column among the leaves of the schema: a struct has one for each field."""
-
-    def leaves(kind: pa.DataType) -> int:
-        fields = [kind.field(number).type for number in range(kind.num_fields)]
-        return sum(leaves(field) for field in fields) if fields else 1
-
-    inside, before = schema, 0
-    for step in path:
-        index = inside.get_field_index(step)
-        before += sum(leaves(inside.field(number).type) for number in range(index))
-        inside = inside.field(index).type
-    return before
-
-
-def _ranges(
-    chunks: Sequence[Sequence[pq.ColumnChunkMetaData]], footer: bytes, size: int
-) -> tuple[Span, ...] | None:
-    """The ranges that reading these chunks takes; None where the footer tells what cannot be."""
-    ranges = [(0, 4), (size - len(footer), size)]
-    for chunk in chain.from_iterable(chunks):
-        start = chunk.data_page_offset
-        if chunk.has_dictionary_page:
-            start = min(start, chunk.dictionary_page_offset)
-        ranges.append((start, start + chunk.total_compressed_size))
-    if any(not 0 <= start <= end <= size for start, end in ranges):
-        return None
-    return tuple(sorted(ranges))
-
-
-def _starts(metadata: pq.FileMetaData, size: int) -> list[int]:
-    """Where each row group begins, for a span."""
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    ends = list(accumulate((max(0, group.total_byte_size) for group in groups), initial=0))
-    return [min(size * before // max(1, ends[-1]), size - 1) for before in ends[:-1]]
-
-
-def groups_of(
-    metadata: pq.FileMetaData, span: Span | None, size: int
-) -> tuple[list[int], int, int]:
-    """The row groups that begin in a span of a file, and rows [first, end); all where it is None.
-
-    Args:
-        metadata: the footer.
-        span: in bytes.
-        size: of the file.
-    """
-    if span is None:
-        return list(range(metadata.num_row_groups)), 0, metadata.num_rows
-    counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-    rows = [0, *accumulate(counts)]
-    starts = _starts(metadata, size)
-    first = bisect_left(starts, span[0])
-    end = max(first, bisect_left(starts, span[1]))
-    return list(range(first, end)), rows[first], rows[end]
-
-
-def _columns(
-    opened: pq.ParquetFile, groups: Sequence[int], columns: ChosenColumns, at_once: int
-) -> Iterator[tuple[list[pa.LargeStringArray], list[pa.Array]]]:
-    """Texts and other columns of row groups, so many rows at once; fewer where memory is short.
+def _batches(
+    opened: pq.ParquetFile, groups: Sequence[int], names: Names, at_once: int
+) -> Iterator[pa.RecordBatch]:
+    """Rows of row groups, `at_once` in a batch, without dictionaries; fewer if memory is short.
 
     A page of some bytes may stand for a million copies of a large text.
     """
@@ -216,13 +215,19 @@ def _columns(
     while True:
         skip = done
         try:
-            for batch in opened.iter_batches(at_once, groups, columns.names, use_threads=False):
+            for batch in opened.iter_batches(at_once, groups, names, use_threads=False):
                 skipped = min(skip, len(batch))
                 skip -= skipped
                 if skipped == len(batch):
                     continue
-                found = columns.of_batch(batch.slice(skipped))
-                done += len(batch) - skipped
+                plain = pa.schema(
+                    field.with_type(field.type.value_type)
+                    if pa.types.is_dictionary(field.type)
+                    else field
+                    for field in batch.schema
+                )
+                found = batch.slice(skipped).cast(plain)
+                done += len(found)
                 del batch
                 yield found
                 del found
@@ -234,46 +239,14 @@ def _columns(
             return
 
 
-def _rows_a_batch(
-    metadata: pq.FileMetaData, names: Sequence[str], batch_bytes: int, groups: Sequence[int]
-) -> int:
+def _rows_a_batch(footer: Footer, names: Names, batch_bytes: int, groups: Sequence[int]) -> int:
     total = num_rows = 0
-    for group in groups:
-        chunks = metadata.row_group(group)
-        num_rows += chunks.num_rows
-        for index in range(chunks.num_columns):
-            if chunks.column(index).path_in_schema in names:
-                total += chunks.column(index).total_uncompressed_size
+    for group in map(footer.metadata.row_group, groups):
+        num_rows += group.num_rows
+        for chunk in map(group.column, range(group.num_columns)):
+            if _is_read(chunk.path_in_schema, names):
+                total += chunk.total_uncompressed_size
     return int(np.clip(batch_bytes * num_rows // max(total, 1), 1, MAX_BATCH_ROWS))
-
-
-def _groups_that_may_stay(
-    footer: bytes, metadata: pq.FileMetaData, options: ReadOptions, *, where: str
-) -> frozenset[int]:
-    """The row groups of a file of which a row may stay, by the least and largest of each column.
-
-    Where statistics are missing, or cannot be compared with what the condition asks for, a group
-    may stay: its rows are looked at one by one. Statistics of floating numbers leave NaN out, of
-    which `!=`, `not in` and what stands behind `not` are true: where the condition asks for such
-    of a floating column, all groups may stay.
-    """
-    every = frozenset(range(metadata.num_row_groups))
-    condition = options.filters.condition
-    if condition is None:
-        return every
-    schema = metadata.schema.to_arrow_schema()
-    compared = find_compared(schema, options.compared, where=where)
-    paths = dict(zip(options.compared, compared, strict=True))
-    if any(_floating(kind_at(schema, paths[column])) for column in condition.columns_of_not):
-        return every
-    fragment = pa.dataset.ParquetFileFormat().make_fragment(pa.BufferReader(footer))
-    try:
-        chosen = fragment.subset(
-            filter=condition.apply(lambda column: pc.field(*paths[column])), schema=schema
-        )
-    except pa.ArrowException:
-        return every
-    return frozenset(group.id for group in chosen.row_groups)
 
 
 def _floating(kind: pa.DataType | None) -> bool:

@@ -3,58 +3,48 @@
 import codecs
 from collections.abc import Iterator
 
-import pyarrow as pa
-
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents.document_rows import (
-    MAX_TEXT_BYTES,
-    BadDocument,
-    DocumentBatch,
-    DocumentRows,
-)
-from streaming_ext.text.documents.files import SourceBytes, Span
+from streaming_ext.text.documents.document_rows import MAX_TEXT_BYTES
+from streaming_ext.text.documents.files import SourceBytes
 from streaming_ext.text.documents.kept_values import option_of
-from streaming_ext.text.documents.objects import TOO_LONG
-from streaming_ext.text.documents.source_format import Block, FileLook, SourceFormat
-from streaming_ext.text.documents.streams import open_stream, packed_suffixes
-from streaming_ext.text.documents.text_array import text_of_bytes
+from streaming_ext.text.documents.objects import TOO_LONG, BadValueError, Value
+from streaming_ext.text.documents.source_format import Block, FileLook, ObjectFormat
+from streaming_ext.text.documents.streams import Stream, packed_suffixes
 
 _READ_BYTES = 2**24
 
 
-class PlainTextFormat(SourceFormat):
-    """Files of text; the names of columns say nothing here."""
+class PlainTextFormat(ObjectFormat):
+    """Files of text; the names of columns do not matter."""
 
     name = "text"
     suffixes = packed_suffixes(".txt")
     must_be_named = True
     has_records = False
 
-    def documents(
-        self, file: SourceBytes, rows: DocumentRows, span: Span | None
-    ) -> Iterator[DocumentBatch]:
-        """See `SourceFormat.documents`; the text is checked with those of other formats."""
-        self.look(file, rows.options)
-        pieces: list[bytes] = []
+    def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
+        """See `ObjectFormat.values`: the text stands in the first column."""
+        self.look(stream.file, options)
+        chunks: list[bytes] = []
         size = 0
-        bad: list[BadDocument] = []
-        with open_stream(file) as stream:
-            while not bad and (data := stream.read(_READ_BYTES)):
-                pieces.append(data)
-                size += len(data)
-                if size > MAX_TEXT_BYTES:
-                    bad = [BadDocument(0, "the file", TOO_LONG)]
-        empty = pa.nulls(1, pa.large_string())
-        text = empty if bad else text_of_bytes(b"".join(pieces).removeprefix(codecs.BOM_UTF8))
-        yield from rows.batches([text, *[empty] * (len(rows.options.columns) - 1)], 1.0, bad)
+        value: object
+        while size <= MAX_TEXT_BYTES and (data := stream.read(_READ_BYTES)):
+            chunks.append(data)
+            size += len(data)
+        try:
+            text = b"".join(chunks).removeprefix(codecs.BOM_UTF8).decode()
+            value = {options.columns[0]: text}
+        except UnicodeDecodeError as error:
+            value = BadValueError(f"no valid UTF-8 at byte {error.start} of its text")
+        yield Value("row 0", value if size <= MAX_TEXT_BYTES else BadValueError(TOO_LONG))
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
-        """See `SourceFormat.look`: there is nothing to be known before."""
+        """See `SourceFormat.look`: the file is one row."""
         if options.compared:
-            asked = " and ".join(dict.fromkeys(map(option_of, options.compared.values())))
+            named = " and ".join(dict.fromkeys(map(option_of, options.compared.values())))
             raise UsageError(
-                f"{file.name}: plain text has no columns, and {asked} names "
+                f"{file.name}: plain text has no columns, and {named} names "
                 f"{', '.join(options.compared)}."
             )
         return FileLook(blocks=(Block(1, file.size),))

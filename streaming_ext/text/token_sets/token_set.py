@@ -295,4 +295,4 @@ def _ids(options: ReadOptions) -> IdOptions:
 
 def _batch(ids: _Stretch, lengths: Ints, places: Ints, row: int, fraction: float) -> DocumentBatch:
     rows = np.arange(row, row + len(lengths), dtype=np.int64)
-    return DocumentBatch(rows, as_texts(ids, lengths), len(rows), fraction, places=places)
+    return DocumentBatch(rows, as_texts(ids, lengths), len(rows), fraction, places)

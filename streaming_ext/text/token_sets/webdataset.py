@@ -11,7 +11,7 @@ import numpy as np
 
 from streaming_ext.base.errors import SourceError, UsageError, one_line
 from streaming_ext.format.spec import IdOptions
-from streaming_ext.text.documents.streams import open_stream, packed_suffixes
+from streaming_ext.text.documents.streams import FileStream, packed_suffixes
 from streaming_ext.text.documents.tar_members import Member, tar_members
 from streaming_ext.text.token_sets.files.ids_of_file import (
     Ids,
@@ -41,8 +41,8 @@ class WebdatasetSet(TokenSetFormat):
         name = file.name
         found: list[Ids] = []
         keys: set[str] = set()
-        with open_stream(file) as stream:
-            for member in tar_members(stream, name, (".npy",)):
+        with FileStream(file) as stream:
+            for member in tar_members(stream, (".npy",)):
                 if member.data is None:
                     continue
                 folder, _, base = member.name.rpartition("/")

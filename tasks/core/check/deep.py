@@ -256,7 +256,7 @@ class _Comparison:
             "hash_of_ids": _hashes_of_ids(tokens),
         }
         if group.spec.shuffle is not None:
-            made["place"] = batch.named_by[tokens.kept]
+            made["place"] = batch.positions[tokens.kept]
         names = [f"{KEPT_PREFIX}{name}" for name in group.spec.keep_columns]
         made |= dict(zip(names, tokens.values, strict=True))
         stayed = listed.filter(pa.array(~copies))

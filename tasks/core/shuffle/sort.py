@@ -259,7 +259,7 @@ class Spilled:
     def add(self, tokens: Tokens) -> None:
         """Append documents."""
         batch, kept = tokens.batch, tokens.kept
-        rows, places = batch.rows[kept], batch.named_by[kept]
+        rows, places = batch.rows[kept], batch.positions[kept]
         if not len(rows):
             return
         spans, own_rows = self._documents.origins(rows)

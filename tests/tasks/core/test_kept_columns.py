@@ -117,7 +117,7 @@ def test_a_condition_may_look_at_what_is_kept(tmp_path: Path) -> None:
 def test_a_missing_column_is_one_clear_error(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path, suffix)
     config = ShardConfig(sources=(str(path),), output="x", tokenizer="x", keep_columns="lang")
-    with pytest.raises(UsageError, match=r"no column 'lang'[\s\S]*Mend --keep-columns"):
+    with pytest.raises(UsageError, match=r"no column 'lang'[\s\S]*Correct --keep-columns"):
         check_sources(config)
 
 

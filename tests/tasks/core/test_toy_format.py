@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -41,9 +40,10 @@ class ToyFormat(SourceFormat):
         for row, line in enumerate(lines):
             if line.endswith("\\"):
                 raise SourceError(f"{file.name}: damaged from row {row} on.")
-            kept = [] if line == "~" else [line]
-            yield DocumentBatch(np.arange(row, row + len(kept)), pa.array(kept, pa.large_string()),
-                                1, (row + 1) / len(lines))  # fmt: skip
+            yield from rows.batches(
+                [pa.array([None if line == "~" else line], pa.large_string())],
+                (row + 1) / len(lines),
+            )
 
 
 @pytest.fixture

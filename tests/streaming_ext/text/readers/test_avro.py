@@ -71,9 +71,7 @@ def test_a_look_names_the_fields(tmp_path: Path) -> None:
 def test_no_avro(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.avro"
     path.write_bytes(content)
-    with pytest.raises(
-        SourceError, match=r"x\.avro: no Avro, damaged or cut short behind its head"
-    ):
+    with pytest.raises(SourceError, match=r"x\.avro: no Avro, damaged or cut short after its head"):
         read(path)
     with pytest.raises(SourceError, match=r"x\.avro: not a whole Avro file"):
         list(format_of(path.name).read(path, ReadOptions(), span=(0, 9)))
@@ -122,7 +120,7 @@ def test_pieces_name_rows_as_the_whole_file_does(tmp_path: Path, seed: int) -> N
         return [
             row
             for batch in format_of(path.name).read(path, options, span=span, batch_bytes=100)
-            for row in zip(batch.named_by.tolist(), batch.texts.to_pylist(),
+            for row in zip(batch.positions.tolist(), batch.texts.to_pylist(),
                            batch.values[0].to_pylist(), strict=True)
         ]  # fmt: skip
 

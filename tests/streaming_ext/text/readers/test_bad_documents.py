@@ -33,7 +33,7 @@ def read(
 
 
 def places(bad: list[BadDocument]) -> list[tuple[int, str, str]]:
-    return [(one.row, one.place, one.reason) for one in bad]
+    return [(one.row, one.location, one.reason) for one in bad]
 
 
 LINES = [
@@ -74,7 +74,7 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         path.write_bytes(GOOD * 2 + long + GOOD + long + long + GOOD)
         good, bad, rows = read(path, batch_bytes=batch_bytes)
         assert [row for row, _ in good] == [0, 1, 3, 6]
-        assert [(one.row, one.place) for one in bad] == [
+        assert [(one.row, one.location) for one in bad] == [
             (2, "line 3, byte 34"), (4, f"line 5, byte {51 + len(long)}"),
             (5, f"line 6, byte {51 + 2 * len(long)}"),
         ]  # fmt: skip

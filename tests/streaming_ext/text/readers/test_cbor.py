@@ -81,8 +81,8 @@ def test_what_makes_the_rest_unreadable(tmp_path: Path, end: bytes, said: str) -
             read(path, options)
 
 
-def test_something_behind_an_array(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="something stands behind the end of the array"):
+def test_more_bytes_after_an_array(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="more bytes follow the end of the array"):
         rows(tmp_path / "x.cbor", b"\x81" + A + B)
 
 

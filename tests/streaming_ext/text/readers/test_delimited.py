@@ -84,7 +84,7 @@ def test_bad_rows_cost_no_other(
         (4, "row 4", "'n' is no double, which --where asks for"),
         (6, "row 6", "1 cells, expected 3"),
     ]
-    with pytest.raises(SourceError, match=r"x\.csv: row 1: 2 cells, expected 3\. Mend it.*skip"):
+    with pytest.raises(SourceError, match=r"x\.csv: row 1: 2 cells, expected 3\. Correct it.*skip"):
         read(path, ReadOptions())
 
 

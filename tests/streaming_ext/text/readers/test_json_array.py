@@ -51,7 +51,7 @@ def test_as_tiny_stories_are(tmp_path: Path) -> None:
         (b'[{"text": "a"}, 5]', 2, 16, "a value of type number, expected object"),
         (b'[{"text": "a"}, {"text": 5}]', 2, 16, "'text' is of type number, expected string"),
         (b'[{"text": "\\ud800"}]', 1, 1, "'text' holds half of a surrogate pair"),
-        (b'[{"text": "a"}]\n[]', 2, 16, "something stands behind the end"),
+        (b'[{"text": "a"}]\n[]', 2, 16, "more text follows the end of the array"),
         (b"[", 1, 1, "no valid JSON"),
     ],
 )
@@ -88,7 +88,7 @@ def test_a_value_that_is_wrong_costs_no_other_and_a_syntax_error_ends_the_file(
     options = ReadOptions(on_bad_document="skip")
     (batch,) = JsonFormat().read(path, options)
     assert batch.texts.to_pylist() == ["a", "c"]
-    assert [(bad.row, bad.place) for bad in batch.bad] == [
+    assert [(bad.row, bad.location) for bad in batch.bad] == [
         (1, "document 2, byte 26"), (2, "document 3, byte 31"), (3, "document 4, byte 34"),
         (4, f"document 5, byte {data.index(deep)}"),
     ]  # fmt: skip
@@ -110,7 +110,7 @@ def test_a_value_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     long = written(500)
     (batch,) = JsonFormat().read(path, ReadOptions(on_bad_document="skip"))
     assert (batch.texts.to_pylist(), batch.num_rows) == (["a", "b"], 4)
-    assert [(bad.row, bad.place) for bad in batch.bad] == [
+    assert [(bad.row, bad.location) for bad in batch.bad] == [
         (1, "document 2, byte 16"), (3, f"document 4, byte {16 + len(long) + 17}")
     ]  # fmt: skip
     with pytest.raises(SourceError, match=r"x\.json: document 2, byte 16: a text of 1500 bytes"):

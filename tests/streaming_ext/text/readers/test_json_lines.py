@@ -156,7 +156,7 @@ def test_a_bomb_of_empty_texts_is_refused_before_it_takes_minutes(tmp_path: Path
     read = 0
     with (
         local_bytes(path, name=path.name) as file,
-        streams.open_stream(file) as stream,
+        streams.FileStream(file) as stream,
         pytest.raises(SourceError, match="more than 200 times"),
     ):
         while data := stream.read(2**20):
@@ -184,7 +184,7 @@ def test_members_one_after_another(tmp_path: Path, codec: str) -> None:
 
 @pytest.mark.parametrize("neighbours", [0, 5000])
 @pytest.mark.parametrize("depth", [399, 400, 3000])
-def test_how_deep_a_line_may_be_does_not_hang_on_its_neighbours(
+def test_how_deep_a_line_may_be_does_not_depend_on_its_neighbours(
     tmp_path: Path, neighbours: int, depth: int
 ) -> None:
     deep = b'{"x": ' + b"[" * depth + b"]" * depth + b', "text": "a"}\n'

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents.columns import find_column
+from streaming_ext.text.documents.columns import ChosenColumns
 from streaming_ext.text.documents.document_rows import DocumentBatch
 from streaming_ext.text.readers import parquet as documents
-from streaming_ext.text.readers.parquet import ParquetFormat, groups_of
+from streaming_ext.text.readers.parquet import Footer, ParquetFormat
+from tests.streaming_ext.text.readers.test_contract import looked_at
 from tests.tasks.core.doubles import write_source
 
 MIXED = ["one", None, "", "zwei\n", None, "\U0001f600 \x00", "one"]
@@ -138,14 +139,14 @@ def test_rows_a_batch_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [batch.num_rows for batch in batches(tmp_path / "x.parquet")] == [3, 3, 3, 1]
 
 
-def test_a_piece_is_whole_row_groups(tmp_path: Path) -> None:
+def test_a_span_is_whole_row_groups(tmp_path: Path) -> None:
     texts = ["a" * 100, "b" * 100, "c", "d", "e" * 200, "f" * 50]
     write_source(tmp_path / "x.parquet", texts, row_group_size=2)
     size = (tmp_path / "x.parquet").stat().st_size
+    footer = Footer.of(looked_at(tmp_path / "x.parquet"))
     starts = {
-        groups_of(pq.read_metadata(tmp_path / "x.parquet"), (0, end), size)[0][-1]: end
-        for end in range(size, 0, -1)
-    }  # row group -> the shortest piece from 0 on that ends with it
+        footer.groups_of((0, end))[0][-1]: end for end in range(size, 0, -1)
+    }  # row group -> the shortest span from 0 on that ends with it
 
     def rows(first: int, end: int) -> list[tuple[int, str]]:
         found = list(ParquetFormat().read(tmp_path / "x.parquet", ReadOptions(), span=(first, end)))
@@ -176,6 +177,10 @@ def test_other_columns_are_left_alone(tmp_path: Path) -> None:
     assert read(tmp_path / "x.parquet", column="a.b") == [(0, "dotted")]
 
 
+def find_column(schema: pa.Schema, column: str) -> None:
+    ChosenColumns.of(schema, ReadOptions(columns=(column,)), where="x.parquet")
+
+
 class TestFindColumn:
     SCHEMA = pa.schema(
         [("text", pa.string()), ("id", pa.int64()), ("blob", pa.binary()),
@@ -184,29 +189,29 @@ class TestFindColumn:
 
     @pytest.mark.parametrize("column", ["text", "words"])
     def test_good(self, column: str) -> None:
-        find_column(self.SCHEMA, column, where="x.parquet")
+        find_column(self.SCHEMA, column)
 
     @pytest.mark.parametrize("column", ["id", "blob", "list"])
     def test_another_type(self, column: str) -> None:
         with pytest.raises(
             UsageError, match=rf"^x.parquet: column '{column}' is of type"
         ) as caught:
-            find_column(self.SCHEMA, column, where="x.parquet")
+            find_column(self.SCHEMA, column)
         assert "Columns of text: text, words." in str(caught.value)
 
     @pytest.mark.parametrize("column", ["Text", "", "tex", "text.x"])
     def test_missing(self, column: str) -> None:
         with pytest.raises(UsageError, match=f"no column '{column}'.*text, id, blob, words, list"):
-            find_column(self.SCHEMA, column, where="x.parquet")
+            find_column(self.SCHEMA, column)
 
     def test_twice(self) -> None:
         schema = pa.schema([("text", pa.string()), ("text", pa.string())])
         with pytest.raises(UsageError, match="has 'text' more than once"):
-            find_column(schema, "text", where="x.parquet")
+            find_column(schema, "text")
 
     def test_no_text_at_all(self) -> None:
         with pytest.raises(UsageError, match="Columns of text: none"):
-            find_column(pa.schema([("id", pa.int64())]), "id", where="x.parquet")
+            find_column(pa.schema([("id", pa.int64())]), "id")
 
     def test_the_reader_checks_too(self, tmp_path: Path) -> None:
         pq.write_table(pa.table({"n": [1]}), tmp_path / "x.parquet")

@@ -49,7 +49,7 @@ class Bytes:
 
 def lines_of(data: bytes, span: Span, request: int = 2**20) -> list[bytes]:
     needed = bytes_of_lines(Bytes(data), span)
-    stream = LinesOfSpan(Bytes(data, needed), span, request)
+    stream = LinesOfSpan(Bytes(data, needed), span)
     found = b"".join(iter(lambda: stream.read(request), b""))
     assert not found or data[stream.origin :].startswith(found)
     return found.splitlines(keepends=True) if b"\r" not in found else _split(found)

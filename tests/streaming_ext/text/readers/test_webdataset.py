@@ -172,11 +172,11 @@ def test_a_look(tmp_path: Path) -> None:
     look(SAMPLES, "text")
     look(SAMPLES, "body")
     look([("0.txt", b"a")], "text")
-    with pytest.raises(UsageError, match=r"no column 'text'; its samples hold cls, jpg\."):
+    with pytest.raises(UsageError, match=r"no column 'text'; its columns are jpg, cls\."):
         look([("0.jpg", b"a"), ("0.cls", b"1")], "text")
-    with pytest.raises(UsageError, match=r"no column 'body'; its samples hold txt\."):
+    with pytest.raises(UsageError, match=r"no column 'body'; its columns are txt\."):
         look([("0.txt", b"a")], "body")
-    with pytest.raises(UsageError, match="no column 'other'; its columns are text, body"):
+    with pytest.raises(UsageError, match="no column 'other'; its columns are txt, text, body"):
         look(SAMPLES[:2], "other")
 
 
