@@ -11,13 +11,10 @@ from streaming_ext.text.readers.json_lines import JsonLinesFormat
 from streaming_ext.text.readers.parquet import ParquetFormat
 from streaming_ext.text.readers.plain_text import PlainTextFormat
 from streaming_ext.text.readers.webdataset import WebDatasetFormat
+from streaming_ext.text.token_sets.bare_ids import LlmcSet, NanogptSet, NanotronSet, OlmoSet
 from streaming_ext.text.token_sets.litdata import LitdataSet
-from streaming_ext.text.token_sets.llmc import LlmcSet
 from streaming_ext.text.token_sets.mds import MdsSet
 from streaming_ext.text.token_sets.megatron import MegatronSet
-from streaming_ext.text.token_sets.nanogpt import NanogptSet
-from streaming_ext.text.token_sets.nanotron import NanotronSet
-from streaming_ext.text.token_sets.olmo import OlmoSet
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 from streaming_ext.text.token_sets.webdataset import WebdatasetSet
 

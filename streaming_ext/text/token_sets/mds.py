@@ -1,6 +1,6 @@
 """Plain MDS sets of ids, such as llm-foundry's: an `index.json` lists shards of rows of one length.
 
-Rows go on from shard to shard of an index, in its order.
+Rows continue from shard to shard of an index, in its order.
 """
 
 from dataclasses import dataclass
@@ -16,9 +16,17 @@ from streaming_ext.format.schema import content_hash
 from streaming_ext.format.shard import ShardTable
 from streaming_ext.format.spec import IdOptions, ReadOptions
 from streaming_ext.text.documents.files import Span
-from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, held_ids
-from streaming_ext.text.token_sets.files.set_file import Folder, SetFile, pin_of, set_file
 from streaming_ext.text.token_sets.id_documents import require_width
+from streaming_ext.text.token_sets.set_file import (
+    IdsOfFile,
+    SetFile,
+    held_ids,
+    holds,
+    local_file,
+    open_in,
+    pin_of,
+    require_all,
+)
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 
 _PACKED = ("", ".zstd", ".gz", ".bz2")
@@ -33,19 +41,13 @@ class MdsSet(TokenSetFormat):
     tells_type = False
 
     def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
-        """The ids of a shard, which must be the one that the index describes.
-
-        Raises:
-            SourceError: it is not.
-            UsageError: there is no index, or it is of other columns.
-        """
-        listed, name = _listed(file, options.dtype), file.name
-        table, number = listed.table, listed.number(file)
-        data = file.whole()
+        """See `TokenSetFormat.open`: the index must describe the shard."""
+        index, number = _entry_of(file, options.dtype)
+        table, name, data = index.table, file.name, file.read()
         expected = table.hashes[number]
         if len(data) != table.sizes[number] or (expected and content_hash(data) != expected):
             raise SourceError(
-                f"{name}: {len(data):,} bytes that are not the {int(table.sizes[number]):,} which "
+                f"{name}: its {len(data):,} bytes are not the {int(table.sizes[number]):,} that "
                 "its index describes. It is cut short or changed; copy it again."
             )
         samples = int(table.samples[number])
@@ -60,96 +62,78 @@ class MdsSet(TokenSetFormat):
         first = len(data) - samples * table.sample_bytes
         if first < 0:
             raise SourceError(f"{name}: does not hold the {samples:,} samples of its index.")
-        if (
-            table.rewriting is None
-            and table.head_check is not None
-            and (
-                fault := table.head_check(
-                    np.frombuffer(data, np.uint8),
-                    samples=samples,
-                    header=first,
-                    sample_bytes=table.sample_bytes,
-                )
+        if table.rewriting is None and table.head_check is not None:
+            fault = table.head_check(
+                np.frombuffer(data, np.uint8),
+                samples=samples,
+                header=first,
+                sample_bytes=table.sample_bytes,
             )
-        ):
-            raise SourceError(f"{name}: {fault}. Copy the shard and its index again.")
+            if fault:
+                raise SourceError(f"{name}: {fault}. Copy the shard and its index again.")
         ids = np.frombuffer(data, np.dtype(table.dtype).newbyteorder("<"), offset=first)
-        if options.dtype is not None:  # the set does not tell it
+        if options.dtype is not None:  # the index does not say it
             require_width(ids, where=name)
         return held_ids(ids)
 
     def pin(self, file: SetFile, options: IdOptions) -> str:
-        """Of the index, and of all that it lists."""
-        listed = _listed(file, options.dtype)
-        return pin_of(listed.folder, (_INDEX, *listed.table.names))
+        """See `TokenSetFormat.pin`: of the index, and of all that it lists."""
+        index, _ = _entry_of(file, options.dtype)
+        return pin_of(index.folder, (_INDEX, *index.table.names))
 
     def glance(self, file: SetFile, options: IdOptions) -> None:
-        """Read the index alone."""
-        _listed(file, options.dtype).number(file)
+        """See `TokenSetFormat.glance`: the index alone."""
+        _entry_of(file, options.dtype)
 
     def outside(self, path: Path, options: ReadOptions, span: Span | None) -> bytes:
-        """See `TokenSetFormat.outside`; also what the index tells of the shard."""
-        file = set_file(path, str(path))
-        listed = _listed(file, None if options.ids is None else options.ids.dtype)
-        table, number = listed.table, listed.number(file)
-        told = (table.dtype, table.sample_tokens, int(table.samples[number]), table.codecs[number])
-        return repr(told).encode() + super().outside(path, options, span)
+        """See `TokenSetFormat.outside`; also the entry of the shard in the index."""
+        dtype = None if options.ids is None else options.ids.dtype
+        index, number = _entry_of(local_file(path), dtype)
+        table = index.table
+        entry = (table.dtype, table.sample_tokens, int(table.samples[number]), table.codecs[number])
+        return repr(entry).encode() + super().outside(path, options, span)
 
     def neighbour(self, file: SetFile, step: int, options: IdOptions) -> SetFile | None:
-        """The shard before or behind it in the index."""
-        listed = _listed(file, options.dtype)
-        number = listed.number(file) + step
-        names = listed.table.names
-        return listed.folder.open(names[number]) if 0 <= number < len(names) else None
+        """See `TokenSetFormat.neighbour`: in the order of the index."""
+        index, number = _entry_of(file, options.dtype)
+        names, number = index.table.names, number + step
+        return open_in(index.folder, names[number]) if 0 <= number < len(names) else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
-    """What an index lists, below its folder."""
+class _Index:
+    """An index: its folder, the shards that it lists, and their numbers."""
 
-    folder: Folder
+    folder: str
     table: ShardTable
     numbers: dict[str, int]
 
-    def key(self, file: SetFile) -> str:
-        """The name of a shard, from the folder of the index."""
-        return next(key for folder, key in file.folders() if str(folder) == str(self.folder))
 
-    def number(self, file: SetFile) -> int:
-        """Of a shard in the index."""
-        key = self.key(file)
-        if key not in self.numbers:
-            raise UsageError(f"{file.name}: {self.folder}/{_INDEX} does not list it. Leave it out.")
-        return self.numbers[key]
-
-
-def _listed(file: SetFile, dtype: str | None) -> _Listed:
-    """The index that lists a shard: in its folder, or the nearest one above."""
-    for folder, _ in file.folders():
-        if folder.holds(_INDEX) and (index := folder.open(_INDEX)) is not None:
-            return _read(index, dtype)
+def _entry_of(file: SetFile, dtype: str | None) -> tuple[_Index, int]:
+    """The index of a shard, in its folder or the nearest one above, and its number there."""
+    for folder in file.folders():
+        if holds(folder, _INDEX) and (index := open_in(folder, _INDEX)) is not None:
+            found = _read(index, dtype)
+            number = found.numbers.get(file.name[len(folder) :].lstrip("/"))
+            if number is None:
+                raise UsageError(f"{file.name}: {index.name} does not list it. Leave it out.")
+            return found, number
     raise UsageError(
-        f"{file.name}: there is no {_INDEX} beside it or above. Write it with the set."
+        f"{file.name}: there is no {_INDEX} next to it or above. Write it with the set."
     )
 
 
 @lru_cache(4)
-def _read(index: SetFile, dtype: str | None) -> _Listed:
-    folder = index.folder
-
+def _read(index: SetFile, dtype: str | None) -> _Index:
     def fetch(name: str, size: int) -> bytes:
-        found = folder.open(name)
+        found = open_in(index.folder, name)
         if found is None:
-            raise SourceError(f"{folder}/{name}: the file is gone.")
-        return found.whole()
+            raise SourceError(f"{index.folder}/{name}: the file is missing.")
+        return found.read()
 
     try:
-        table = read_table(index.whole(), where=index.name, fetch=fetch, token_dtype=dtype)
+        table = read_table(index.read(), where=index.name, fetch=fetch, token_dtype=dtype)
     except CorruptDatasetError as error:
         raise UsageError(str(error)) from error
-    if lost := [name for name in table.names if folder.open(name) is None]:
-        raise UsageError(
-            f"{index.name}: lists {lost[0]}{' and more' if len(lost) > 1 else ''}, which is not "
-            "there. Copy the set again."
-        )
-    return _Listed(folder, table, {name: number for number, name in enumerate(table.names)})
+    require_all(index, table.names)
+    return _Index(index.folder, table, {name: number for number, name in enumerate(table.names)})

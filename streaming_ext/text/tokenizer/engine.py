@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streaming_ext.base.errors import EngineMismatchError, SourceError, TokenizerError
 from streaming_ext.text.documents.text_array import text_buffers
-from streaming_ext.text.tokenizer.code_points import CodePoints
+from streaming_ext.text.tokenizer.code_points import Ranges, rows_with_any, unsafe_ranges
 from streaming_ext.text.tokenizer.fast_tokenizer import Loader, fast_loader
 from streaming_ext.text.tokenizer.rank_file import RankTokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, panics_as_errors
@@ -22,10 +22,11 @@ EngineName = Literal["auto", "reference"]
 
 # gigatoken 0.10 never forgets a word that it has seen, at 100 to 150 bytes each: about a million
 # words in 1 GB of English, a hundred million in as much junk. A new one, slower until its caches
-# fill, begins after so much text, or earlier where the process has grown by so much.
+# are full, replaces it after this much text, or earlier if the process has grown by this much.
 MAX_CACHED_BYTES = 1 << 30
 MAX_GROWTH_BYTES = 512 << 20
 NUM_CHECKED_TOKENS = 5_000
+_BY_REQUEST = "by request"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Engine(Protocol):
 class ReferenceEngine:
     """The reference itself, one document after another."""
 
-    def __init__(self, tokenizer: Tokenizer, reason: str = "asked for") -> None:
+    def __init__(self, tokenizer: Tokenizer, reason: str = _BY_REQUEST) -> None:
         self.name = f"{tokenizer.package} {version(tokenizer.package)}"
         self.reason = reason
         self._tokenizer = tokenizer
@@ -63,14 +64,12 @@ class ReferenceEngine:
 class FastEngine:
     """gigatoken, with the documents that it may split differently left to the reference."""
 
-    def __init__(
-        self, tokenizer: Tokenizer, load: Loader, unsafe: CodePoints | None = None
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, load: Loader, unsafe: Ranges | None = None) -> None:
         self.name = f"gigatoken {version('gigatoken')}"
         self.reason = "exact for this tokenizer"
         self._tokenizer = tokenizer
         self._load = load
-        self._unsafe = CodePoints.unsafe() if unsafe is None else unsafe
+        self._unsafe = unsafe_ranges() if unsafe is None else unsafe
         self._renew()
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
@@ -78,12 +77,11 @@ class FastEngine:
         if len(texts) == 0:
             return Encoded(np.empty(0, np.uint32), np.zeros(1, np.int64))
         data, offsets = text_buffers(texts)
-        rows = self._unsafe.rows_with_any(data, offsets)
-        num_bytes = int(offsets[-1] - offsets[0])
+        rows = rows_with_any(texts, self._unsafe)
         grown = own_bytes() - self._own_bytes
         if self._cached_bytes > MAX_CACHED_BYTES or grown > MAX_GROWTH_BYTES:
             self._renew()
-        self._cached_bytes += num_bytes
+        self._cached_bytes += int(offsets[-1] - offsets[0])
         encoded = self._encode_all(data, offsets)
         if len(rows):
             encoded = splice(encoded, rows, _encode_rows(self._tokenizer, texts, rows.tolist()))
@@ -116,7 +114,7 @@ class FastEngine:
 
 def choose_engine(tokenizer: Tokenizer, *, engine: EngineName) -> Engine:
     """The fast engine if it is proven to give the reference's ids, otherwise the reference."""
-    load = fast_loader(tokenizer) if engine == "auto" else "asked for"
+    load = fast_loader(tokenizer) if engine == "auto" else _BY_REQUEST
     if isinstance(load, str):
         return ReferenceEngine(tokenizer, load)
     try:
@@ -131,7 +129,7 @@ def choose_engine(tokenizer: Tokenizer, *, engine: EngineName) -> Engine:
 
 
 def _check_vocabulary(tokenizer: Tokenizer, fast: FastEngine) -> None:
-    """Encode what the tokens themselves stand for: catches a vocabulary that was read wrongly."""
+    """Encode the texts of the tokens themselves: finds a vocabulary that was read wrongly."""
     num_ids = tokenizer.vocab_size
     if isinstance(tokenizer, RankTokenizer):  # special tokens may have ids far above the ranks
         num_ids = len(tokenizer.ranks)
@@ -142,7 +140,7 @@ def _check_vocabulary(tokenizer: Tokenizer, fast: FastEngine) -> None:
 
 
 def check_texts(texts: pa.LargeStringArray) -> None:
-    """Refuse what is not UTF-8; Arrow does not look at it when it reads a file."""
+    """Refuse text that is not UTF-8; Arrow does not check it when it reads a file."""
     if texts.null_count:
         raise ValueError(f"{texts.null_count} of {len(texts)} texts are null")
     try:
@@ -152,7 +150,7 @@ def check_texts(texts: pa.LargeStringArray) -> None:
 
 
 def own_bytes() -> int:
-    """Memory that this process holds for itself at the moment, mapped files left out, in bytes."""
+    """Memory of this process without mapped files, in bytes."""
     resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
     return (resident - shared) * mmap.PAGESIZE
 
@@ -190,9 +188,9 @@ def audit_sample(
 
 
 def _encode_rows(tokenizer: Tokenizer, texts: pa.LargeStringArray, rows: Sequence[int]) -> Encoded:
-    parts = [np.array(tokenizer.encode(texts[row].as_py()), np.uint32) for row in rows]
-    ids = np.concatenate(parts) if parts else np.empty(0, np.uint32)
-    return Encoded(ids, _offsets([len(part) for part in parts]))
+    chunks = [np.array(tokenizer.encode(texts[row].as_py()), np.uint32) for row in rows]
+    ids = np.concatenate(chunks) if chunks else np.empty(0, np.uint32)
+    return Encoded(ids, _offsets([len(chunk) for chunk in chunks]))
 
 
 def _offsets(lengths: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -24,7 +24,7 @@ from streaming_ext.text.options import Options, Parts, Tokenizer
 from streaming_ext.text.sources import SourceFile, by_numbers, is_remote
 from streaming_ext.text.sources.local import match_local
 from streaming_ext.text.sources.patterns import Takes
-from streaming_ext.text.token_sets.files.set_file import forget_listings
+from streaming_ext.text.token_sets.set_file import forget_listings
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.config import ShardConfig
 from tasks.core.options import Execution, Fetching, Output

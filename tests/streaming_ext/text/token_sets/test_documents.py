@@ -182,7 +182,7 @@ def test_a_file_that_is_lost_between_two_is_named(tmp_path: Path, name: TokenSet
             write_tar(path, {"a.npy": ids})
     assert read(paths[0], options(name))[0] == [1, 2, 3]
     for path in paths[1:]:
-        with pytest.raises(SourceError, match=rf"x_000011\{suffix}: the file is not there"):
+        with pytest.raises(SourceError, match=rf"x_000011\{suffix}: the file is missing"):
             read(path, options(name))
 
 

@@ -14,8 +14,8 @@ from streaming_ext.format.spec import IdOptions, ReadOptions, TokenSetName
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
-from streaming_ext.text.token_sets.files.set_file import set_file
-from streaming_ext.text.token_sets.llmc import LlmcSet
+from streaming_ext.text.token_sets.bare_ids import LlmcSet
+from streaming_ext.text.token_sets.set_file import local_file
 from streaming_ext.training.stock import streaming
 from tests.streaming_ext.text.token_sets.writing import (
     bare,
@@ -124,7 +124,7 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
     ("nanogpt", damaged(bare([1, 9]), ".bin", TAIL), "3 bytes are no whole number of uint16"),
     ("nanogpt", bare([1, 2, 3]), r"no end-of-text id \(9\).*--eot-token"),
     ("nanogpt", bare([1, 9, 3]), "ends in the middle of a document.*cut short"),
-    ("nanogpt", bare([1, 12, 9]), r"id 12 at place 1 is outside the vocabulary of 10.*--dtype"),
+    ("nanogpt", bare([1, 12, 9]), r"id 12 at position 1 is outside the vocabulary of 10.*--dtype"),
     ("nanogpt", bare([1, 9] * 40, "<u4"), "all but one of 2 ids are 0.*--dtype uint32"),
     ("nanogpt", bare([1, 9] * 40, "<i8"), "all but one of 4 ids are 0.*--dtype int64"),
     ("olmo", bare([1, 9] * 40, "<u4", "x.npy"), "all but one of 4 ids are 0.*--dtype uint32"),
@@ -133,19 +133,23 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
     ("llmc", damaged(llmc, ".bin", MIDDLE), "its head counts 3 ids.*cut short"),
     ("llmc", bare([1, 9]), "does not begin as files of llm.c do.*nanogpt"),
     ("megatron", damaged(megatron, ".bin", MIDDLE), "8 bytes, but x.idx points to 10"),
-    ("megatron", damaged(megatron, ".idx", TAIL), "2 sequences and 3 places.*cut short"),
-    ("megatron", megatron_outside, "sequences do not lie one behind the other"),
+    ("megatron", damaged(megatron, ".idx", TAIL), "2 sequences and 3 boundaries.*cut short"),
+    ("megatron", megatron_outside, "sequences do not follow each other"),
     ("megatron", megatron_type(6), "version 1 with ids of type 6"),
-    ("megatron", megatron_type(4), "10 bytes, but x.idx points to 20|do not lie one behind"),
-    ("megatron", bare([1, 9]), "no x.idx beside it.*nanogpt"),
-    ("nanotron", damaged(nanotron, ".ds", MIDDLE), "8 bytes, but its index tells of 5 ids"),
-    ("nanotron", damaged(nanotron, ".index", TAIL), "15 bytes are no whole number of places"),
-    ("nanotron", bare([1, 9], name="x.ds"), "x.ds.index: the file is gone"),
+    ("megatron", megatron_type(4), "10 bytes, but x.idx points to 20|do not follow each other"),
+    ("megatron", bare([1, 9]), "no x.idx next to it"),
+    (
+        "nanotron",
+        damaged(nanotron, ".ds", MIDDLE),
+        "8 bytes, .* x.ds.index list 5 ids",
+    ),
+    ("nanotron", damaged(nanotron, ".index", TAIL), "but the 15 bytes of x.ds.index"),
+    ("nanotron", bare([1, 9], name="x.ds"), "no x.ds.index next to it"),
     ("litdata", damaged(lambda f: write_litdata(f, [[1, 9]]), ".bin", TAIL), "15 bytes, in which"),
-    ("litdata", bare([1, 9]), "no index.json beside it"),
+    ("litdata", bare([1, 9]), "no index.json next to it"),
     ("litdata", litdata_of("no_header_numpy:five"), "chunks of 'no_header_numpy:five'"),
     ("litdata", litdata_of("no_header_tensor:11"), "chunks of 'no_header_tensor:11'"),
-    ("litdata", litdata_told(chunks=3), r"lists chunk-0-1.bin and more, which is not there"),
+    ("litdata", litdata_told(chunks=3), r"lists chunk-0-1.bin and more, which does not exist"),
     ("litdata", litdata_told(chunks=0), r"index.json does not list it. Leave it out"),
     ("litdata", litdata_told(dim=None), r"for PyTreeLoader\. .*item_loader=TokensLoader"),
     ("litdata", litdata_of(5), "chunks of 5, compressed with None; chunks of ids"),
@@ -153,7 +157,7 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
     ("webdataset", tar_of("a.npy", [1, 9], more="a.ids.npy"), "sample a holds several .npy"),
     ("webdataset", tar_of("a.txt", [1, 9], more="b.txt"), "no sample with ids as .npy"),
     ("webdataset", tar_of("a.npy", [[1.5]]), "2 dimensions of float64"),
-    ("mds", bare([1, 9], name="shard.00000.mds"), "no index.json beside it or above"),
+    ("mds", bare([1, 9], name="shard.00000.mds"), "no index.json next to it or above"),
     ("mds", lambda folder: write_mds(folder, hashes=[]), "hashes are .., expected an object"),
     ("mds", lambda folder: write_mds(folder, hashes={"xxh128": 5}), "5 is no xxh128"),
     ("mds", nested_index(write_mds), "no MDS index of tokens"),
@@ -247,11 +251,11 @@ def test_a_file_that_cannot_be_opened_is_one_error(tmp_path: Path, name: TokenSe
 def test_a_document_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streaming_ext.text.token_sets.token_set.MAX_TEXT_BYTES", 40)
     path = write_llmc(tmp_path / "x_0.bin", [9, *[1] * 30])
-    with pytest.raises(SourceError, match=r"no end-of-text id in .* ids one behind the other"):
+    with pytest.raises(SourceError, match=r"ids in a row without an end-of-text id"):
         read(path, options("llmc"))
-    with pytest.raises(SourceError, match=r"no end-of-text id in .* ids one behind the other"):
+    with pytest.raises(SourceError, match=r"ids in a row without an end-of-text id"):
         read(path, options("llmc"), (0, 1030))
-    assert LlmcSet().neighbour(set_file(path, str(path)), 1, chosen_ids(options("llmc"))) is None
+    assert LlmcSet().neighbour(local_file(path), 1, chosen_ids(options("llmc"))) is None
 
 
 def chosen_ids(chosen: ReadOptions) -> IdOptions:

@@ -1,15 +1,13 @@
 """The code points on which the engines disagree are in the table, and are found in texts."""
 
 import unicodedata
-from collections.abc import Sequence
 
-import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming_ext.text.tokenizer import code_points as codepoints
-from streaming_ext.text.tokenizer.code_points import CodePoints
+from streaming_ext.text.tokenizer.code_points import rows_with_any, unsafe_ranges
 from tests.streaming_ext.text.tokenizer import trial
 from tests.streaming_ext.text.tokenizer.trial import (
     JSON_PATTERNS,
@@ -23,65 +21,36 @@ from tests.streaming_ext.text.tokenizer.trial import (
     try_code_points,
 )
 
-RENEW = "is the table of code points to be renewed? See tests/streaming_ext/text/tokenizer/trial.py"
+RENEW = "renew the table of code points? See tests/streaming_ext/text/tokenizer/trial.py"
 POINTS = st.integers(0x80, 0x10FFFF).filter(lambda point: not 0xD800 <= point < 0xE000)
 EITHER = [*RANK_PATTERNS, *JSON_PATTERNS]
 
 
-def members(points: CodePoints) -> set[int]:
-    return {point for start, end in points.ranges for point in range(start, end + 1)}
-
-
-def rows_by_hand(points: CodePoints, texts: Sequence[str]) -> list[int]:
-    odd = members(points)
-    return [row for row, text in enumerate(texts) if any(ord(char) in odd for char in text)]
-
-
-def rows(points: CodePoints, texts: Sequence[str], skip: int = 0) -> list[int]:
-    """The rows with an unsafe code point, with the first `skip` texts before the first offset."""
-    data = np.frombuffer("".join(texts).encode() or b" ", np.uint8)
-    offsets = np.cumsum([0, *(len(text.encode()) for text in texts)])[skip:]
-    return points.rows_with_any(data, offsets).tolist()
-
-
-def test_a_set_of_code_points() -> None:
-    points = CodePoints.of([0x105, 0x103, 0x104, 0x109, 0x104, 0x10FFFF])
-    assert points.ranges == ((0x103, 0x105), (0x109, 0x109), (0x10FFFF, 0x10FFFF))
-    assert members(points) == {0x103, 0x104, 0x105, 0x109, 0x10FFFF}
+UNSAFE = {point for start, end in unsafe_ranges() for point in range(start, end + 1)}
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(data=st.data(), odd=st.sets(POINTS, min_size=1, max_size=6))
 def test_documents_are_found_as_by_hand(data: st.DataObject, odd: set[int]) -> None:
-    points = CodePoints.of(odd)
+    ranges = [(point, point) for point in sorted(odd)]
     near = [chr(p + d) for p in odd for d in (-1, 0, 1, 64) if 0x80 <= p + d < 0xD800]
-    char = st.one_of(st.sampled_from([*near, *map(chr, odd)]), st.sampled_from("a é 漢😀"))
+    char = st.one_of(st.sampled_from([*near, *map(chr, odd)]), st.sampled_from("a\n\0 é 漢😀"))
     texts = data.draw(st.lists(st.text(char, max_size=12), max_size=5))
-    skip = data.draw(st.integers(0, len(texts)))
-    assert rows(points, texts, skip) == rows_by_hand(points, texts[skip:])
-
-
-@pytest.mark.parametrize("filler", ["a", "é", "漢", "a" * 30 + "\u2019"])
-@pytest.mark.parametrize("where", [0, 1, 7, 8, 9, 500, 1023, 1024, 1025, 4095])
-def test_documents_are_found_across_blocks(
-    filler: str, where: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(codepoints, "_SCAN_BYTES", 1024)
-    points = CodePoints.of([0x88F, 0x10940])
-    for odd in ("\u088f", "\U00010940"):
-        plain = filler * 3000
-        texts = ["", plain[:where] + odd + plain[where:], plain, odd, plain + odd]
-        assert rows(points, texts) == [1, 3, 4]
-        assert rows(points, texts, skip=2) == [1, 2]
-    assert rows(points, [filler * 3000]) == []
+    padding = data.draw(st.sampled_from(["", "a" * 200]))  # few bytes beyond ASCII, or many
+    first = data.draw(st.integers(0, len(texts)))
+    array = pa.array([text + padding for text in texts], pa.large_string())[first:]
+    expected = [
+        row for row, text in enumerate(texts[first:]) if any(ord(char) in odd for char in text)
+    ]
+    assert rows_with_any(array, ranges).tolist() == expected
+    assert rows_with_any(array, ()).tolist() == []
 
 
 def test_what_unicode_assigned_long_ago_is_trusted() -> None:
-    unsafe = members(CodePoints.unsafe())
     old = {p for p in range(0x110000) if unicodedata.ucd_3_2_0.category(chr(p)) != "Cn"}
-    assert old & unsafe == {0x295}
-    assert max(unsafe) == 0x10FFFF
-    assert min(unsafe) > 0x80
+    assert old & UNSAFE == {0x295}
+    assert max(UNSAFE) == 0x10FFFF
+    assert min(UNSAFE) > 0x80
 
 
 # Two bytes each, by class.
@@ -158,20 +127,20 @@ def test_a_swapped_class_is_found() -> None:
             position += size
         return ids
 
-    assert differing_code_points(encode, encode, end=0x800).ranges == ()
+    assert differing_code_points(encode, encode, end=0x800) == set()
     found = differing_code_points(encode, swapped, end=0x800)
-    assert found == CodePoints.of(map(ord, "é\u00d7"))
+    assert found == {*map(ord, "é\u00d7")}
 
 
 def differing(pattern: str, end: int) -> set[int]:
     probe = json_probe(JSON_PATTERNS[pattern]) if pattern in JSON_PATTERNS else rank_probe(pattern)
-    return members(try_code_points(probe, end=end))
+    return try_code_points(probe, end=end)
 
 
 @pytest.mark.parametrize("pattern", EITHER)
 def test_where_engines_differ_is_in_the_table(pattern: str) -> None:
     """Of Latin and Greek letters; of all of Unicode below."""
-    assert differing(pattern, 0x400) <= members(CodePoints.unsafe()), RENEW
+    assert differing(pattern, 0x400) <= UNSAFE, RENEW
 
 
 @pytest.mark.soak
@@ -179,4 +148,4 @@ def test_where_engines_differ_is_in_the_table(pattern: str) -> None:
 def test_where_engines_differ_in_all_of_unicode_is_in_the_table(pattern: str) -> None:
     found = differing(pattern, trial.NUM_CODE_POINTS)
     assert found, "the versions of Unicode are said to differ"
-    assert found <= members(CodePoints.unsafe()), RENEW
+    assert found <= UNSAFE, RENEW

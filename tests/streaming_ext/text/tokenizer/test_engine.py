@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from streaming_ext.base.errors import EngineMismatchError, SourceError
 from streaming_ext.text.tokenizer import engine
-from streaming_ext.text.tokenizer.code_points import CodePoints
+from streaming_ext.text.tokenizer.code_points import unsafe_ranges
 from streaming_ext.text.tokenizer.engine import (
     Encoded,
     Engine,
@@ -76,7 +76,7 @@ def sharp(request: pytest.FixtureRequest) -> tuple[Tokenizer, FastEngine]:
 
 UNSAFE = [
     chr(point)
-    for start, end in CodePoints.unsafe().ranges
+    for start, end in unsafe_ranges()
     for point in (start, end)
     if not 0xD800 <= point < 0xE000
 ]
@@ -84,7 +84,7 @@ UNSAFE = [
 
 def hard_texts() -> st.SearchStrategy[list[str]]:
     """Texts around unsafe code points, contractions, digits, spaces and marks."""
-    pieces = st.one_of(
+    fragments = st.one_of(
         st.sampled_from(UNSAFE),
         st.sampled_from(["'s", "'S", "'re", "'", "\u017f", "'\u017f", "12", "1234", " ", "  "]),
         st.sampled_from(["\n", "\r\n", "\t", "\u00a0", "\u3000", "\u0085", "\x00", "/", "!", "a"]),
@@ -93,7 +93,7 @@ def hard_texts() -> st.SearchStrategy[list[str]]:
         ),
         st.text(max_size=4),
     )
-    return st.lists(st.lists(pieces, max_size=8).map("".join), max_size=6)
+    return st.lists(st.lists(fragments, max_size=8).map("".join), max_size=6)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -115,11 +115,11 @@ def test_random_unicode(sharp: tuple[Tokenizer, FastEngine]) -> None:
     for _ in range(1000):
         points = [rng.choice((rng.randrange(0xD800), rng.randrange(0xE000, 0x20000)))]
         points += [rng.randrange(0x3000) for _ in range(3)]
-        pieces = [*map(chr, points), *rng.choices(contexts, k=6)]
+        fragments = [*map(chr, points), *rng.choices(contexts, k=6)]
         if rng.random() < 0.2:
-            pieces.append(rng.choice(UNSAFE))
-        rng.shuffle(pieces)
-        texts.append("".join(pieces))
+            fragments.append(rng.choice(UNSAFE))
+        rng.shuffle(fragments)
+        texts.append("".join(fragments))
     check_all(tokenizer, chosen, arrow(texts))
 
 
@@ -127,7 +127,7 @@ def test_an_unsafe_code_point_would_be_wrong_without_the_reference() -> None:
     tokenizer = rank_probe("o200k_base")
     load = fast_loader(tokenizer)
     assert not isinstance(load, str)
-    careless, careful = FastEngine(tokenizer, load, CodePoints(())), FastEngine(tokenizer, load)
+    careless, careful = FastEngine(tokenizer, load, ()), FastEngine(tokenizer, load)
     for point in (0x295, 0x88F, 0x10940, 0x323B0):
         texts = arrow([template.replace("{c}", chr(point)) for template in TEMPLATES])
         with pytest.raises(EngineMismatchError):
@@ -269,7 +269,7 @@ def test_the_choice_has_a_name_and_a_reason(
 ) -> None:
     assert fast.name.startswith("gigatoken ")
     by_request = choose_engine(tokenizer, engine="reference")
-    assert (by_request.name.split()[0], by_request.reason) == ("tiktoken", "asked for")
+    assert (by_request.name.split()[0], by_request.reason) == ("tiktoken", "by request")
 
     def reason(ranks: list[bytes], pattern: str) -> str:
         path = tmp_path / "x.tiktoken"

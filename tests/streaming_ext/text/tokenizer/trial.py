@@ -19,7 +19,6 @@ import tokenizers
 from tokenizers import decoders, pre_tokenizers
 
 from streaming_ext.text.tokenizer import code_points, fast_tokenizer
-from streaming_ext.text.tokenizer.code_points import CodePoints
 from streaming_ext.text.tokenizer.fast_tokenizer import BYTE_NAMES, fast_loader
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
@@ -84,7 +83,7 @@ def json_probe(pattern: str) -> Tokenizer:
         return load_tokenizer(f"{folder}/tokenizer.json")
 
 
-def try_code_points(tokenizer: Tokenizer, *, end: int = NUM_CODE_POINTS) -> CodePoints:
+def try_code_points(tokenizer: Tokenizer, *, end: int = NUM_CODE_POINTS) -> set[int]:
     """The code points below `end` on which gigatoken differs from a probe."""
     load = fast_loader(tokenizer)
     assert not isinstance(load, str), load
@@ -93,7 +92,7 @@ def try_code_points(tokenizer: Tokenizer, *, end: int = NUM_CODE_POINTS) -> Code
 
 def differing_code_points(
     reference: Encode, fast: Encode, *, end: int = NUM_CODE_POINTS
-) -> CodePoints:
+) -> set[int]:
     """The code points below `end` on which two functions from texts to ids of probes differ."""
     full = "\n".join(TEMPLATES) + "\n"
     with_ascii = full + "".join(f"{chr(other)}{{c}}\n" for other in range(0x80))
@@ -110,8 +109,8 @@ def differing_code_points(
         if len(points) == 1:
             return list(points)
         size = -(-len(points) // 8)
-        pieces = [points[start : start + size] for start in range(0, len(points), size)]
-        return [point for piece in pieces for point in differing(piece, template)]
+        chunks = [points[start : start + size] for start in range(0, len(points), size)]
+        return [point for chunk in chunks for point in differing(chunk, template)]
 
     others = {len(c.encode()): merged([ord(c)] * BLOCK, SCREEN) for c in OTHERS}
     found: list[int] = []
@@ -125,14 +124,19 @@ def differing_code_points(
             screened != others[len(chr(points[0]).encode())]
         ):
             found += differing(points, full)
-    return CodePoints.of(found)
+    return {*found}
 
 
 def write_table() -> None:
     assert unicodedata.unidata_version == "14.0.0", "run it with Python 3.11"
     late = (p for p in range(NUM_CODE_POINTS) if unicodedata.category(chr(p)) == "Cn")
-    ranges = CodePoints.of([*late, *CHANGED_CLASS]).ranges
-    code_points._TABLE.write_text(json.dumps(ranges, separators=(",", ":")) + "\n")
+    ranges: list[list[int]] = []
+    for point in sorted({*late, *CHANGED_CLASS}):
+        if ranges and ranges[-1][1] == point - 1:
+            ranges[-1][1] = point
+        else:
+            ranges.append([point, point])
+    code_points.TABLE.write_text(json.dumps(ranges, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

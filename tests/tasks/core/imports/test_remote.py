@@ -163,7 +163,7 @@ def test_what_lies_beside_a_file_pins_it_there_too(
     data[34 + 12 * sequences :].view("<i8")[1] = 0
     data.tofile(index)
     upload(source)
-    megatron._read.cache_clear()  # a worker process has not read it
+    megatron._read_index.cache_clear()  # a worker process has not read it
     with pytest.raises(SourceError, match="changed since the run began"):
         do_parts(plan, storage)
     with pytest.raises(ConfigMismatchError, match="was made from other sources"):

@@ -1,1 +1,0 @@
-"""Files of token sets, wherever they lie: those beside each other, and the ids in one."""

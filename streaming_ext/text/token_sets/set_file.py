@@ -1,0 +1,268 @@
+"""A file of a token set, local or remote, the files next to it, and the ids that it holds."""
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.schema import content_hash
+from streaming_ext.text.documents.files import SourceBytes, Span, local_bytes
+from streaming_ext.text.token_sets import listed
+
+Ids = npt.NDArray[Any]  # of any type of whole numbers
+
+
+@dataclass(frozen=True, slots=True)
+class SetFile:
+    """One file.
+
+    Attributes:
+        name: its path or URL.
+        data: its bytes.
+        state: changes with them.
+    """
+
+    name: str
+    data: SourceBytes = field(compare=False, repr=False)
+    state: Hashable = None
+
+    @property
+    def folder(self) -> str:
+        """The path or URL of its folder."""
+        return self.name.rpartition("/")[0]
+
+    @property
+    def key(self) -> str:
+        """Its name in its folder."""
+        return self.name.rpartition("/")[2]
+
+    @property
+    def size(self) -> int:
+        """In bytes.
+
+        Raises:
+            SourceError: it is gone, or cannot be read.
+        """
+        return self.data.size
+
+    def read(self, start: int = 0, end: int | None = None) -> bytes:
+        """The bytes [start, end), by default all.
+
+        Raises:
+            SourceError: it is gone, shorter, or cannot be read.
+            StorageError: a server refuses or does not answer.
+        """
+        return self.data.read(start, self.size if end is None else end)
+
+    def companion(self, key: str) -> "SetFile":
+        """Another file of its folder, which must exist."""
+        found = open_in(self.folder, key)
+        if found is None:
+            raise UsageError(
+                f"{self.name}: there is no {key} next to it. Copy it too, or pass another --format."
+            )
+        return found
+
+    def folders(self) -> Iterator[str]:
+        """Each folder that contains it, the nearest first; of a remote file those of its dataset
+        or bucket.
+        """
+        scheme, remote, path = self.name.rpartition("://")
+        least = 0 if not remote else 3 if scheme == "hf" else 1  # datasets/ORG/NAME, or the bucket
+        names = path.split("/")
+        for depth in range(len(names) - 1, least - 1, -1):
+            yield f"{scheme}{remote}{'/'.join(names[:depth])}" or "/"
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalFile:
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    @property
+    def size(self) -> int:
+        with local_bytes(self.path, name=self.name) as file:
+            return file.size
+
+    def read(self, start: int, end: int) -> bytes:
+        with local_bytes(self.path, name=self.name) as file:
+            return file.read(start, end)
+
+
+def local_file(path: Path) -> SetFile:
+    """A file on this machine."""
+    return SetFile(str(path), _LocalFile(path))
+
+
+def open_in(folder: str, key: str) -> SetFile | None:
+    """A file of a folder, or of a folder below it; None if there is none."""
+    if "://" in folder:
+        from streaming_ext.text.sources.source_bytes import SourceFileBytes
+
+        found = listed.files_in(folder).get(key)
+        if found is None:
+            return None
+        return SetFile(found.url, SourceFileBytes(found), (found.version, found.size))
+    path = Path(folder, key)
+    if not path.is_file():
+        return None
+    status = path.stat()
+    return SetFile(str(path), _LocalFile(path), (status.st_mtime_ns, status.st_size))
+
+
+def holds(folder: str, key: str) -> bool:
+    """Whether a folder holds a file; lists little."""
+    return listed.is_in(folder, key) if "://" in folder else Path(folder, key).is_file()
+
+
+def names_in(folder: str) -> Iterable[str]:
+    """The files in a folder; of a remote one also those below, with `/` between."""
+    if "://" in folder:
+        return listed.files_in(folder)
+    try:
+        return [file.name for file in Path(folder).iterdir()]
+    except OSError as error:
+        raise SourceError(f"{folder}: cannot be read: {error.strerror}.") from error
+
+
+@lru_cache(64)
+def pin_of(folder: str, keys: tuple[str, ...]) -> str:
+    """Changes with the bytes of these files, and with which of them exist."""
+    files = [(key, open_in(folder, key)) for key in keys]
+    states = [f"{key} {file.state}" for key, file in files if file is not None]
+    return content_hash("\n".join(states).encode())
+
+
+@lru_cache(64)
+def pin_of_all(folder: str, suffixes: tuple[str, ...]) -> str:
+    """The same for all files in a folder, not below it, whose names have these suffixes."""
+    keys = [key for key in names_in(folder) if key.endswith(suffixes) and "/" not in key]
+    return pin_of(folder, tuple(sorted(keys)))
+
+
+def forget_listings() -> None:
+    """List remote folders anew from now on."""
+    listed.forget()
+    pin_of.cache_clear()
+    pin_of_all.cache_clear()
+
+
+def numbered_neighbour(file: SetFile, step: int, names: re.Pattern[str]) -> SetFile | None:
+    """The file of the same name with the next number, None for the first or last of them.
+
+    Args:
+        file: of a set.
+        step: 1 for the next one, -1 for the previous one.
+        names: the groups of a file name: before the number, the number, after it.
+
+    Raises:
+        SourceError: its folder cannot be read, or lacks this file and has a further one.
+    """
+    match = names.fullmatch(file.key)
+    if match is None:
+        return None
+    before, number, after = match.groups()
+    wanted = int(number) + step
+    others = {
+        int(other[2]): key
+        for key in names_in(file.folder)
+        if (other := names.fullmatch(key)) and (other[1], other[3]) == (before, after)
+    }
+    if wanted in others:
+        return open_in(file.folder, others[wanted])
+    if any((other - wanted) * step > 0 for other in others):
+        raise SourceError(
+            f"{file.folder}/{before}{wanted:0{len(number)}}{after}: the file is missing, and "
+            "others of its set with numbers on either side exist: documents continue from file "
+            "to file. Copy it again."
+        )
+    return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IdsOfFile:
+    """The ids of an open file.
+
+    Attributes:
+        count: number of ids.
+        read: gives the ids [start, end).
+        starts: where documents begin, ascending, if the format tells it.
+        head: bytes before the first id, and
+        itemsize: bytes of each, if ids lie back to back in the file.
+    """
+
+    count: int
+    read: Callable[[int, int], Ids]
+    starts: Ints | None = None
+    head: int = 0
+    itemsize: int = 1
+
+    def within(self, span: Span | None) -> tuple[int, int]:
+        """The ids [first, last) that begin in some bytes of the file, by default all."""
+        if span is None:
+            return 0, self.count
+        first, last = (-(-max(byte - self.head, 0) // self.itemsize) for byte in span)
+        return min(first, self.count), min(last, self.count)
+
+    def begins(self, position: int) -> bool:
+        """Whether the format says that a document begins with this id."""
+        return len(self.starts_within(position, position + 1)) > 0
+
+    def starts_within(self, start: int, end: int) -> Ints:
+        """Where documents begin in [start, end), as the format says."""
+        if self.starts is None:
+            return np.empty(0, np.int64)
+        first, last = np.searchsorted(self.starts, [start, end])
+        return self.starts[first:last]
+
+
+def raw_ids(file: SetFile, dtype: str, *, head: int = 0, starts: Ints | None = None) -> IdsOfFile:
+    """A file whose ids lie back to back after a head, to its end.
+
+    Raises:
+        SourceError: its size is no whole number of ids.
+    """
+    kind = np.dtype(dtype).newbyteorder("<")
+    size = file.size - head
+    if size < 0 or size % kind.itemsize:
+        raise SourceError(
+            f"{file.name}: {size + head:,} bytes are no whole number of {kind.name} ids"
+            + (f" after a head of {head}" if head else "")
+            + ". It is cut short, or its ids have another type (--dtype)."
+        )
+
+    def read(start: int, end: int) -> Ids:
+        first, last = (head + position * kind.itemsize for position in (start, end))
+        return np.frombuffer(file.read(first, last), kind)
+
+    count = size // kind.itemsize
+    return IdsOfFile(count=count, read=read, starts=starts, head=head, itemsize=kind.itemsize)
+
+
+def held_ids(ids: Ids, *, starts: Ints | None = None) -> IdsOfFile:
+    """Ids that are in memory."""
+    return IdsOfFile(count=len(ids), read=lambda start, end: ids[start:end], starts=starts)
+
+
+def require_all(index: SetFile, keys: Iterable[str]) -> None:
+    """Refuse an index that lists a missing file of its folder, or of a folder below it.
+
+    Raises:
+        UsageError: naming the first.
+    """
+    lost = [key for key in keys if open_in(index.folder, key) is None]
+    if lost:
+        raise UsageError(
+            f"{index.name}: lists {lost[0]}{' and more' if len(lost) > 1 else ''}, which does not "
+            "exist. Copy the set again."
+        )
