@@ -220,13 +220,7 @@ def _batches(
                 skip -= skipped
                 if skipped == len(batch):
                     continue
-                plain = pa.schema(
-                    field.with_type(field.type.value_type)
-                    if pa.types.is_dictionary(field.type)
-                    else field
-                    for field in batch.schema
-                )
-                found = batch.slice(skipped).cast(plain)
+                found = _without_dictionaries(batch.slice(skipped))
                 done += len(found)
                 del batch
                 yield found
@@ -237,6 +231,17 @@ def _batches(
             at_once = max(1, at_once // _FEWER)
         else:
             return
+
+
+def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
+    kinds = [field.type for field in batch.schema]
+    if not any(map(pa.types.is_dictionary, kinds)):
+        return batch
+    fields = [
+        field.with_type(kind.value_type) if pa.types.is_dictionary(kind) else field
+        for field, kind in zip(batch.schema, kinds, strict=True)
+    ]
+    return batch.cast(pa.schema(fields))
 
 
 def _rows_a_batch(footer: Footer, names: Names, batch_bytes: int, groups: Sequence[int]) -> int:
