@@ -1,5 +1,9 @@
-"""The source formats that there are, and the one of a file."""
+"""The source formats, the format of a file, and which files can be cut."""
 
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions, TokenSetName
 from streaming_ext.text.documents.source_format import SourceFormat
 from streaming_ext.text.readers.arrow import ArrowFormat
@@ -11,12 +15,16 @@ from streaming_ext.text.readers.json_lines import JsonLinesFormat
 from streaming_ext.text.readers.parquet import ParquetFormat
 from streaming_ext.text.readers.plain_text import PlainTextFormat
 from streaming_ext.text.readers.webdataset import WebDatasetFormat
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.token_sets.bare_ids import LlmcSet, NanogptSet, NanotronSet, OlmoSet
 from streaming_ext.text.token_sets.litdata import LitdataSet
 from streaming_ext.text.token_sets.mds import MdsSet
 from streaming_ext.text.token_sets.megatron import MegatronSet
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 from streaming_ext.text.token_sets.webdataset import WebdatasetSet
+
+_IO_THREADS = 8
 
 FORMATS: list[SourceFormat] = [
     ParquetFormat(),
@@ -44,34 +52,48 @@ TOKEN_SETS: dict[TokenSetName, TokenSetFormat] = {
 
 
 def format_of(name: str, options: ReadOptions | None = None) -> SourceFormat:
-    """The format of a file: the one that is asked for, else by the end of the name.
-
-    The first one where that tells nothing.
-    """
+    """The format of a file: the one of the options, else by the end of the name, else the first."""
     if options is not None and options.ids is not None:
         return TOKEN_SETS[options.ids.set_format]
-    named = None if options is None else options.source_format
-    for one in FORMATS:
-        if one.name == named:
-            return one
-    for one in FORMATS:
-        if name.endswith(one.suffixes):
-            return one
-    return FORMATS[0]
+    by_option = [one for one in FORMATS if options and one.name == options.source_format]
+    by_name = [one for one in FORMATS if name.endswith(one.suffixes)]
+    return [*by_option, *by_name, FORMATS[0]][0]
+
+
+def those_that_can_be_cut(
+    sources: Sequence[SourceFile], options: ReadOptions, *, above: int
+) -> Collection[SourceFile]:
+    """Those of more than `above` bytes that can be entered in the middle; reads a little of each.
+
+    Raises:
+        StorageError: a server refuses or does not answer.
+    """
+    large = [source for source in sources if source.size > above]
+    with ThreadPoolExecutor(_IO_THREADS) as threads:
+        can = threads.map(lambda source: can_be_cut(source, options), large)
+        return {source for source, answer in zip(large, can, strict=True) if answer}
+
+
+def can_be_cut(source: SourceFile, options: ReadOptions) -> bool:
+    """Whether a file can be entered in the middle; not if it cannot be read at all."""
+    try:
+        return format_of(source.url, options).can_be_cut(SourceFileBytes(source))
+    except SourceError:  # damaged or gone: reported when its turn comes
+        return False
 
 
 def has_known_suffix(name: str) -> bool:
-    """Whether a file in a folder is taken for a source."""
+    """Whether a file in a folder is one of its sources."""
     return any(one.is_in_folder(name) for one in FORMATS)
 
 
 def must_be_named(name: str) -> bool:
-    """Whether a file has the name of a format that folders hold for other reasons too."""
+    """Whether a file has the name of a format that folders also hold for other reasons."""
     return not has_known_suffix(name) and any(name.endswith(one.suffixes) for one in FORMATS)
 
 
 def known_suffixes() -> str:
-    """The names that are looked for in folders, for people; packed ones left out."""
+    """The suffixes that folders are searched for, for people; without those of packed files."""
     plain = [s for one in FORMATS for s in one.suffixes if s.count(".") == 1]
     *first, last = [suffix for suffix in plain if has_known_suffix(f"x{suffix}")]
     return f"{', '.join(first)} or {last}" if first else last

@@ -99,9 +99,9 @@ class TextStream(TokenStream):
             StorageError: a server refuses, or the local disk does or is too small.
         """
         from streaming_ext.format.spec import TokenizerIdentity
+        from streaming_ext.text.formats import those_that_can_be_cut
         from streaming_ext.text.listing import list_sources
-        from streaming_ext.text.parts.cutting import arrange
-        from streaming_ext.text.parts.looking import those_that_can_be_cut
+        from streaming_ext.text.parts.part import arrange
         from streaming_ext.text.tokenizer.load import load_tokenizer
         from streaming_ext.writing.dataset import DatasetMaker
 

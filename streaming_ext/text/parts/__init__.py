@@ -1,1 +1,1 @@
-"""Which spans of which source files are taken together: arithmetic on sizes, and a look inside."""
+"""Parts: which spans of which source files are worked on together."""

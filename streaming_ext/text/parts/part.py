@@ -1,6 +1,12 @@
-"""A part: what one chain of tasks makes, and the spans of source files that it is made of."""
+"""A part, the unit of work in preparing, and how source files are cut into parts, by sizes alone.
 
-from collections.abc import Sequence
+Large files are cut evenly, small ones taken together in their order:
+
+    sizes 5, 1, 1, 1, 12 with parts of 4 at most, 2 at least:
+    [0-2] [2-5] of the first, the next two, the one after, [0-4] [4-8] [8-12] of the last
+"""
+
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from streaming_ext.format.record import made_of_text
@@ -10,7 +16,7 @@ from streaming_ext.text.sources import SourceFile
 
 @dataclass(frozen=True, slots=True)
 class SourceSpan:
-    """Some of one source file.
+    """A source file, or a span of it.
 
     Attributes:
         source: the file as it was listed.
@@ -22,7 +28,7 @@ class SourceSpan:
 
     @property
     def size(self) -> int:
-        """Of the span, in bytes."""
+        """In bytes."""
         return self.source.size if self.span is None else self.span[1] - self.span[0]
 
 
@@ -43,7 +49,7 @@ class Part:
 
     @property
     def size(self) -> int:
-        """Of its spans, in bytes."""
+        """In bytes of its spans."""
         return sum(source_span.size for source_span in self.spans)
 
     @property
@@ -53,13 +59,13 @@ class Part:
 
     @property
     def source(self) -> str:
-        """What it is made of, for people: a URL, with what of it or how many more."""
-        return self._told(self.spans[0].source.url)
+        """For people: a URL, with the span or the number of further files."""
+        return self._text(self.spans[0].source.url)
 
     def __str__(self) -> str:
-        return f"{self.number:05} {self._told(self.spans[0].source.name)}"
+        return f"{self.number:05} {self._text(self.spans[0].source.name)}"
 
-    def _told(self, name: str) -> str:
+    def _text(self, name: str) -> str:
         first = self.spans[0]
         return made_of_text(name, first.span, first.source.size, files=len(self.spans))
 
@@ -67,3 +73,42 @@ class Part:
 def sizes_of(parts: Sequence[Part]) -> list[int]:
     """Bytes of each part."""
     return [part.size for part in parts]
+
+
+def cut_evenly(size: int, part_size: int) -> list[Span]:
+    """The fewest spans of a file that are at most `part_size` bytes each, end to end."""
+    count = -(-size // part_size)
+    return [(size * n // count, size * (n + 1) // count) for n in range(count)]
+
+
+def arrange(
+    sources: Sequence[SourceFile],
+    *,
+    part_size: int,
+    min_part_size: int = 0,
+    may_be_cut: Collection[SourceFile] = (),
+) -> tuple[Part, ...]:
+    """The parts of a build, numbered, in the order of the sources.
+
+    Args:
+        sources: sorted.
+        part_size: in bytes; larger files are cut if they may be.
+        min_part_size: in bytes; files are taken together until a part has this size.
+        may_be_cut: those larger files that can be entered in the middle.
+    """
+    found: list[list[SourceSpan]] = []
+    together: list[SourceSpan] = []  # the last of them, if files may still be added
+    for source in sources:
+        held = sum(one.size for one in together)
+        if source.size > part_size and source in may_be_cut:
+            found += [[SourceSpan(source, span)] for span in cut_evenly(source.size, part_size)]
+            together = []
+            continue
+        fits = together and together[0].source.remote == source.remote
+        if not fits or held + source.size > part_size:
+            together = []
+            found.append(together)
+        together.append(SourceSpan(source))
+        if held + source.size >= min_part_size:
+            together = []
+    return tuple(Part(number, tuple(spans)) for number, spans in enumerate(found))

@@ -15,7 +15,7 @@ from streaming_ext.store import LocalStorage, open_storage
 from streaming_ext.store.client import OBJECT_STORES
 from streaming_ext.store.locations import local_path, require_writable_name
 from streaming_ext.store.scratch import temporary_folder
-from streaming_ext.text.parts.looking import can_be_cut
+from streaming_ext.text.formats import can_be_cut
 from streaming_ext.text.parts.part import sizes_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.load import load_tokenizer

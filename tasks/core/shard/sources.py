@@ -7,11 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from streaming_ext.base.errors import ConfigMismatchError, SourceError, UsageError
 from streaming_ext.format.manifest import NodeShare
 from streaming_ext.format.schema import content_hash
-from streaming_ext.text.formats import format_of
+from streaming_ext.text.formats import format_of, those_that_can_be_cut
 from streaming_ext.text.listing import list_sources
-from streaming_ext.text.parts.cutting import arrange
-from streaming_ext.text.parts.looking import those_that_can_be_cut
-from streaming_ext.text.parts.part import Part, SourceSpan, sizes_of
+from streaming_ext.text.parts.part import Part, SourceSpan, arrange, sizes_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.build.outside import made_by_output

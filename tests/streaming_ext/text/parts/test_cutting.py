@@ -5,8 +5,7 @@ from itertools import pairwise, zip_longest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming_ext.text.parts.cutting import arrange, cut_evenly
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts.part import Part, arrange, cut_evenly
 from streaming_ext.text.sources import SourceFile
 
 
@@ -14,14 +13,14 @@ def files(*sizes: int, prefix: str = "/") -> list[SourceFile]:
     return [SourceFile(url=f"{prefix}{n:03}", size=size) for n, size in enumerate(sizes)]
 
 
-def told(parts: tuple[Part, ...]) -> list[list[tuple[int, tuple[int, int] | None]]]:
+def spans_of(parts: tuple[Part, ...]) -> list[list[tuple[int, tuple[int, int] | None]]]:
     assert [part.number for part in parts] == list(range(len(parts)))
     return [[(int(p.source.url[-3:]), p.span) for p in part.spans] for part in parts]
 
 
 def test_by_hand() -> None:
     sources = files(5, 1, 1, 1, 12)
-    assert told(arrange(sources, part_size=4, min_part_size=2, may_be_cut=set(sources))) == [
+    assert spans_of(arrange(sources, part_size=4, min_part_size=2, may_be_cut=set(sources))) == [
         [(0, (0, 2))], [(0, (2, 5))], [(1, None), (2, None)], [(3, None)],
         [(4, (0, 4))], [(4, (4, 8))], [(4, (8, 12))],
     ]  # fmt: skip
@@ -31,25 +30,25 @@ def test_by_hand() -> None:
 
 def test_a_file_of_exactly_the_part_size_is_whole() -> None:
     sources = files(4, 5, 3)
-    assert told(arrange(sources, part_size=4, may_be_cut=set(sources))) == [
+    assert spans_of(arrange(sources, part_size=4, may_be_cut=set(sources))) == [
         [(0, None)], [(1, (0, 2))], [(1, (2, 5))], [(2, None)],
     ]  # fmt: skip
 
 
 def test_what_cannot_be_entered_stays_one_part() -> None:
     sources = files(9, 9)
-    assert told(arrange(sources, part_size=4, may_be_cut={sources[1]})) == [
+    assert spans_of(arrange(sources, part_size=4, may_be_cut={sources[1]})) == [
         [(0, None)], [(1, (0, 3))], [(1, (3, 6))], [(1, (6, 9))],
     ]  # fmt: skip
 
 
-def test_a_part_a_file_unless_asked() -> None:
-    assert told(arrange(files(0, 0, 3), part_size=4)) == [[(0, None)], [(1, None)], [(2, None)]]
+def test_a_part_a_file_by_default() -> None:
+    assert spans_of(arrange(files(0, 0, 3), part_size=4)) == [[(0, None)], [(1, None)], [(2, None)]]
 
 
 def test_empty_files_and_remote_ones_are_taken_together_with_their_like() -> None:
     sources = [*files(0, 1, 0, 0), *files(1, 1, prefix="s3://b/")]
-    assert told(arrange(sources, part_size=9, min_part_size=9)) == [
+    assert spans_of(arrange(sources, part_size=9, min_part_size=9)) == [
         [(0, None), (1, None), (2, None), (3, None)], [(0, None), (1, None)]
     ]  # fmt: skip
 
@@ -57,13 +56,13 @@ def test_empty_files_and_remote_ones_are_taken_together_with_their_like() -> Non
 @given(
     sizes=st.lists(st.integers(0, 60), max_size=30),
     part_size=st.integers(1, 40),
-    share=st.floats(0, 1),
+    fraction=st.floats(0, 1),
     cuttable=st.sets(st.integers(0, 29)),
 )
 def test_every_byte_once_and_in_order(
-    sizes: list[int], part_size: int, share: float, cuttable: set[int]
+    sizes: list[int], part_size: int, fraction: float, cuttable: set[int]
 ) -> None:
-    sources, least = files(*sizes), int(share * part_size)
+    sources, least = files(*sizes), int(fraction * part_size)
     may = {source for number, source in enumerate(sources) if number in cuttable}
     parts = arrange(sources, part_size=part_size, min_part_size=least, may_be_cut=may)
     spans = [span for part in parts for span in part.spans]
@@ -74,9 +73,9 @@ def test_every_byte_once_and_in_order(
         assert (spans[0][0], spans[-1][1]) == (0, source.size)
         assert all(before[1] == after[0] for before, after in pairwise(spans))
     for part, after in zip_longest(parts, parts[1:]):
-        whole = all(span.span is None for span in part.spans)
+        are_files = all(span.span is None for span in part.spans)
         assert part.size <= part_size or len(part.spans) == 1
-        assert whole or len(part.spans) == 1
-        if whole and part.size < least and after is not None:  # then there was a reason to stop
+        assert are_files or len(part.spans) == 1
+        if are_files and part.size < least and after is not None:  # then there was a reason to stop
             next_ = after.spans[0]
             assert next_.span is not None or part.size + next_.size > part_size
