@@ -1,4 +1,4 @@
-"""A bound on the memory of this process: hostile input ends in an error, not in a dead host."""
+"""A bound on the memory of this process: hostile input causes an error, not a dead host."""
 
 import os
 import re
@@ -16,10 +16,10 @@ _STATUS = Path("/proc/self/status")
 
 
 def memory_limit() -> int:
-    """Bytes that a worker may take beyond what it starts with; 0 for no bound.
+    """Bytes that a worker may take in addition to those at its start; 0 for no bound.
 
     Raises:
-        UsageError: the environment holds no size.
+        UsageError: the environment variable holds no size.
     """
     text = os.environ.get(VARIABLE) or _DEFAULT
     try:
@@ -32,16 +32,16 @@ def memory_limit() -> int:
 
 
 def within_memory(size: int) -> int:
-    """So many bytes, or fewer where they would be more than a quarter of what a worker may take."""
+    """This many bytes, but at most a quarter of what a worker may take."""
     limit = memory_limit()
     return min(size, limit // 4) if limit else size
 
 
 def limit_memory() -> None:
-    """Let allocations beyond the limit fail; only Linux can tell private memory from mapped files.
+    """Let allocations beyond the limit fail; only Linux distinguishes private from mapped memory.
 
-    Arrow and Python raise `MemoryError` then. A library that ends the process instead is noticed
-    by whoever supervises it.
+    Arrow and Python raise `MemoryError` then. A library may end the process instead; its supervisor
+    notices that.
     """
     limit = memory_limit()
     if not limit or not _STATUS.exists():

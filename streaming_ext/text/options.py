@@ -1,4 +1,4 @@
-"""Options of what is read, as commands and streams of text have them: a class for each group.
+"""Options of what is read, for commands and streams of text: a class for each group.
 
 A configuration inherits its groups. The fields of its last base stand first.
 """
@@ -40,7 +40,7 @@ Several = Annotated[
 
 
 def _named(given: Any) -> Any:
-    """Names that stand in a list, or in texts with commas between."""
+    """Names in a list, or in texts with commas between them."""
     texts = (given,) if isinstance(given, str) else given
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         return given
@@ -153,7 +153,7 @@ class Parts(Options):
 
 
 class Tokenizer(Options):
-    """What turns text into ids."""
+    """The tokenizer of the text."""
 
     heading: ClassVar[str] = "Input"
 

@@ -5,7 +5,7 @@ duplicates fall on the same side, and neither the order of files nor the number 
 a larger fraction with the same seed holds out a superset.
 
 Copies are texts of the same 128-bit hash: of 10^10 different texts, two have the same one with a
-probability of 10^-19. XXH3 is no cryptographic hash: who controls texts could make some collide.
+probability of 10^-19. XXH3 is no cryptographic hash: an author of texts could make some collide.
 """
 
 from collections.abc import Iterator

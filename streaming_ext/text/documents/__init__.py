@@ -1,1 +1,1 @@
-"""What readers of source files share: documents in batches, columns, lines, objects, packing."""
+"""What readers of source files have in common: bytes, streams, rows, batches of documents."""

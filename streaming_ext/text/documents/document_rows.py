@@ -117,7 +117,7 @@ class DocumentRows:
         """The documents of the next rows.
 
         Args:
-            columns: texts of each column, null where there is none: (rows,) each.
+            columns: texts of each column, null for a missing one: (rows,) each.
             fraction: of the file that is read with these rows, in [0, 1].
             bad: those of the rows that could not be read, in order; they are null in all columns.
             compared: `ReadOptions.compared` of each row, in that order: (rows,) each.

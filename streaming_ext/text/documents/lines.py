@@ -51,7 +51,7 @@ class LineBlock:
 def line_blocks(stream: Stream, block_bytes: int) -> Iterator[LineBlock]:
     """All lines of a stream, in blocks of about `block_bytes`; a longer line is a block alone."""
     line = offset = 0
-    for data, size in _whole_lines(stream, block_bytes):
+    for data, size in _complete_lines(stream, block_bytes):
         ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE)
         if not data.endswith(b"\n"):
             ends = np.append(ends, size)
@@ -71,7 +71,7 @@ def line_blocks(stream: Stream, block_bytes: int) -> Iterator[LineBlock]:
         line, offset = line + len(ends), offset + size
 
 
-def _whole_lines(stream: Stream, block_bytes: int) -> Iterator[tuple[bytes, int]]:
+def _complete_lines(stream: Stream, block_bytes: int) -> Iterator[tuple[bytes, int]]:
     """Blocks of lines and their size; of a line that is too long its size alone, in bytes."""
     held: list[bytes] = []  # of a line without an end yet, unless it is too long
     size = 0

@@ -53,8 +53,8 @@ class TokenSetFormat(SourceFormat):
         is_cut: ids lie back to back in a file, so reading can begin anywhere.
         ends_with_eot: an end-of-text id follows each document of a file, or precedes each.
         tells_type: files say which type their ids have.
-        numbered: names of files from one of which documents continue in the next; the groups are
-            what precedes the number, the number, and what follows it.
+        numbered: names of files, if documents continue from one to the next; the groups are
+            the text before the number, the number, and the text after it.
     """
 
     is_cut: ClassVar[bool] = False

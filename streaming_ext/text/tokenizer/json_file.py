@@ -20,7 +20,7 @@ class JsonTokenizer(Tokenizer):
     """One of the library `tokenizers`.
 
     The fingerprint covers the normalizer, pre-tokenizer, model and added tokens. It leaves out
-    padding, truncation, post-processor, decoder and layout, none of which reaches an id here.
+    padding, truncation, post-processor, decoder and layout, which decide no id here.
     """
 
     kind: ClassVar = "huggingface"
@@ -41,13 +41,13 @@ class JsonTokenizer(Tokenizer):
         eot_token: str | None = None,
         named: str | None = None,
     ) -> "JsonTokenizer":
-        """Load what a tokenizer.json holds.
+        """Load the content of a tokenizer.json.
 
         Args:
             data: its content.
             name: of the tokenizer.
-            where: what messages call it, if not by its name.
-            eot_token: the end-of-text token that is asked for.
+            where: its name in messages, by default the same.
+            eot_token: the end-of-text token, if the user names one.
             named: the end-of-text token that the tokenizer's own configuration names.
         """
         import tokenizers
@@ -67,12 +67,12 @@ class JsonTokenizer(Tokenizer):
                 "model.dropout to null."
             )
         eot_token = choose_eot(where, ids if eot_token in ids else specials, eot_token, named)
-        # An end-of-text that is not marked special would be found in texts.
+        # An end-of-text token that is not marked special would be found in texts.
         added = [
             {**token, "special": token["special"] or token["content"] == eot_token}
             for token in added
         ]
-        # These add or drop ids; here every id is the text's own.
+        # These add or drop ids; here every id comes from the text.
         unused = dict.fromkeys(("padding", "truncation", "post_processor"))
         config = {**config, **unused, "added_tokens": added}
         try:
@@ -115,12 +115,12 @@ class JsonTokenizer(Tokenizer):
             )
 
     def encode(self, text: str) -> list[int]:
-        """The ids of the library, special tokens taken for text."""
+        """The ids of the library; special tokens are text."""
         ids: list[int] = self.model.encode(text, add_special_tokens=False).ids
         return ids
 
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
-        """What the library's decoder makes of the ids."""
+        """The text of the library's decoder."""
         text: str = self.model.decode(list(ids), skip_special_tokens=False)
         return text.encode()
 
@@ -130,9 +130,9 @@ class JsonTokenizer(Tokenizer):
 
 
 def of_json_file(path: Path, eot_token: str | None) -> JsonTokenizer:
-    """A tokenizer.json, with the tokenizer_config.json beside it if there is one."""
-    beside = path.with_name(_CONFIG_FILE)
-    named = _eos_of(beside.read_bytes()) if beside.is_file() else None
+    """A tokenizer.json, with the tokenizer_config.json of its folder if there is one."""
+    config = path.with_name(_CONFIG_FILE)
+    named = _eos_of(config.read_bytes()) if config.is_file() else None
     return JsonTokenizer.of(
         read_file(path), path.name, where=str(path), eot_token=eot_token, named=named
     )
@@ -142,7 +142,7 @@ def of_hub(name: str, eot_token: str | None) -> JsonTokenizer:
     """The tokenizer of a repository of the Hub, or of its cache if the Hub does not answer.
 
     Raises:
-        TokenizerError: there is no such file, or it cannot be downloaded.
+        TokenizerError: the file does not exist, or cannot be downloaded.
     """
     import httpx
     from huggingface_hub import constants, hf_hub_download  # no submodule comes with the package

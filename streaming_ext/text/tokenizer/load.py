@@ -1,4 +1,4 @@
-"""Loading a tokenizer by what the user names, or as it was saved with a dataset."""
+"""Loading a tokenizer by the name that the user gives, or as it was saved with a dataset."""
 
 import json
 import re
@@ -31,7 +31,7 @@ TOKENIZER_FILES: Final = {name: (kind.file_name, SPEC_FILE) for name, kind in _K
 def load_tokenizer(
     name: str, *, eot_token: str | None = None, pattern: str | None = None
 ) -> Tokenizer:
-    """Load a tiktoken encoding, a .tiktoken, .json or .model file, or what a Hub repository holds.
+    """Load a tiktoken encoding, a .tiktoken, .json or .model file, or that of a Hub repository.
 
     A rank file holds neither pattern nor special tokens. Both are known if the file is named after
     a known encoding (`r50k_base.tiktoken`); otherwise `pattern` is needed, as the name of an
@@ -62,7 +62,7 @@ def load_tokenizer(
 
 
 def open_saved(folder: Path) -> Tokenizer:
-    """Open what `Tokenizer.save` wrote, from disk alone, and check that it is what it was."""
+    """Open what `Tokenizer.save` wrote, from disk alone, and check that it is unchanged."""
     where = folder / SPEC_FILE
     try:
         spec = json.loads(read_file(where))

@@ -25,7 +25,7 @@ class ModelTokenizer(Tokenizer):
 
     @classmethod
     def of(cls, data: bytes, name: str, *, where: str, eot_token: str | None) -> "ModelTokenizer":
-        """Load what a model file holds."""
+        """Load the content of a model file."""
         import sentencepiece
 
         try:
@@ -62,7 +62,7 @@ class ModelTokenizer(Tokenizer):
         return ids
 
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
-        """What the library makes of the ids; it leaves out control ids, which stand as named."""
+        """The text of the library, with the names of control ids, which it leaves out."""
         text = ""
         for is_control, run in groupby(ids, self.control.__contains__):
             if is_control:

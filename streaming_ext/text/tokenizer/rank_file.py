@@ -1,7 +1,7 @@
 """Tokenizers of tiktoken: rank files (.tiktoken) and encodings by name.
 
-A rank file holds neither the pattern that splits text nor the special tokens; those of the public
-encodings stand here.
+A rank file holds neither the pattern that splits text nor the special tokens; this module has those
+of the public encodings.
 """
 
 import base64
@@ -81,7 +81,7 @@ class RankTokenizer(Tokenizer):
         special_tokens: dict[str, int],
         eot_token: str | None,
     ) -> "RankTokenizer":
-        """Put together what decides the ids."""
+        """Make a tokenizer of all that decides the ids."""
         import tiktoken
 
         eot_token = choose_eot(name, special_tokens, eot_token, None)
@@ -130,28 +130,28 @@ class RankTokenizer(Tokenizer):
     def _encode_long_runs(self, text: str) -> list[int]:
         """The ids of a text on which tiktoken's stack overflows: a million spaces in a row.
 
-        Only splitting overflows, so the module `regex` splits and tiktoken merges each piece. That
-        the two split alike is checked on this very text with its runs cut down.
+        Only splitting overflows, so the module `regex` splits and tiktoken merges each word. Both
+        must split the same text alike once its runs of spaces are shortened.
         """
         shorter = _LONG_RUN.sub(r"\1\2", text)
         if (
             self.pattern not in (GPT2_PATTERN, CL100K_PATTERN, O200K_PATTERN)
             or shorter == text
-            or self._encode_pieces(shorter) != self.encoding.encode_ordinary(shorter)
+            or self._encode_words(shorter) != self.encoding.encode_ordinary(shorter)
         ):
             raise EngineMismatchError(
                 f"tiktoken's stack overflows on a document of {len(text)} characters, and `regex` "
                 f"does not split it as tiktoken would with {self.pattern!r}. Leave it out."
             )
-        return self._encode_pieces(text)
+        return self._encode_words(text)
 
-    def _encode_pieces(self, text: str) -> list[int]:
+    def _encode_words(self, text: str) -> list[int]:
         import regex  # type: ignore[import-untyped]
 
-        # To Python `$` also matches before a newline that ends the text, to Rust it does not.
-        pieces = regex.finditer((self.pattern or "").replace("$", r"\Z"), text)
+        # In Python `$` also matches before a newline that ends the text, in Rust it does not.
+        words = regex.finditer((self.pattern or "").replace("$", r"\Z"), text)
         encode = self.encoding._core_bpe.encode_single_piece
-        return [id_ for piece in pieces for id_ in encode(piece.group().encode())]
+        return [id_ for word in words for id_ in encode(word.group().encode())]
 
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
         """The bytes of the tokens."""
@@ -183,7 +183,7 @@ def of_rank_file(path: Path, eot_token: str | None, pattern: str | None) -> Rank
 
 
 def of_encoding(name: str, eot_token: str | None) -> RankTokenizer:
-    """An encoding that tiktoken knows by name; downloaded when it is used first."""
+    """An encoding that tiktoken knows by name; downloaded on first use."""
     import tiktoken
 
     try:
@@ -195,7 +195,7 @@ def of_encoding(name: str, eot_token: str | None) -> RankTokenizer:
             "network: (1) pass the path of a rank file, such as r50k_base.tiktoken, or (2) point "
             "TIKTOKEN_CACHE_DIR at a folder that tiktoken filled before."
         ) from None
-    # The pattern is this module's own if it has one: see GPT2_PATTERN.
+    # The pattern of this module goes first: see GPT2_PATTERN.
     pattern = KNOWN_ENCODINGS[name][0] if name in KNOWN_ENCODINGS else encoding._pat_str
     special_tokens = dict(encoding._special_tokens)
     return RankTokenizer.of(

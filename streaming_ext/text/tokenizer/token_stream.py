@@ -1,4 +1,4 @@
-"""From the ids of a batch of documents to a token stream, checked on the way."""
+"""The token stream of a batch of documents, and checks of the ids."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,11 +22,11 @@ def stream_of(
     dtype: str,
     eot_id: int,
 ) -> npt.NDArray[Any]:
-    """The ids of the documents that stay, each followed by one end-of-text id."""
+    """The ids of the documents that are kept, each followed by one end-of-text id."""
     ids, ends = encoded.ids, encoded.offsets[1:][kept]
     if not kept.all() and (lengths[~kept] > 0).any():
         ids, ends = ids[np.repeat(kept, lengths)], np.cumsum(lengths[kept])
-    # as np.insert, without a copy of all ids in the other type: a document may be large
+    # like np.insert, without a copy of all ids in the other type: a document may be large
     stream = np.empty(len(ids) + len(ends), dtype)
     of_text = np.ones(len(stream), bool)
     of_text[ends + np.arange(len(ends))] = False
@@ -42,16 +42,16 @@ def check_ids(
     place: Callable[[int], tuple[str, str]],
     where: str,
 ) -> None:
-    """Refuse ids that no vocabulary has, and a text that gives the end-of-text id.
+    """Refuse ids outside the vocabulary, and a text that gives the end-of-text id.
 
     Args:
         encoded: the ids of some documents.
         tokenizer: theirs.
         place: file and row of a document, for people.
-        where: what is tokenized, for people.
+        where: name of the part in messages.
 
     Raises:
-        TokenizerError: naming what gave such an id.
+        TokenizerError: naming the document.
     """
     if len(encoded.ids) == 0:
         return
@@ -73,7 +73,7 @@ def check_ids(
 def rows_to_audit(
     hashes: npt.NDArray[np.uint64], texts: pa.LargeStringArray, *, num_bytes: int
 ) -> list[int]:
-    """The documents with the smallest hashes, of so many bytes: the same sample in every run."""
+    """The documents with the smallest hashes, `num_bytes` in all: the same sample in every run."""
     sizes = np.diff(text_buffers(texts)[1])
     candidates = np.flatnonzero(sizes <= _AUDIT_DOCUMENT_BYTES)
     ordered = candidates[np.argsort(hashes[candidates], kind="stable")]

@@ -1,4 +1,4 @@
-"""What a tokenizer is, whatever kind of file holds it."""
+"""The interface of tokenizers, whatever kind of file holds them."""
 
 import json
 import os
@@ -60,7 +60,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
-        """The text that `ids` stand for; an end-of-text id gives its token."""
+        """The text of `ids`; an end-of-text id gives its token."""
 
     @abstractmethod
     def file_bytes(self) -> bytes:
@@ -74,20 +74,20 @@ class Tokenizer(ABC):
         (folder / SPEC_FILE).write_bytes(canonical_json(spec) + b"\n")
 
     def description(self) -> dict[str, Any]:
-        """What the manifest says about the tokenizer."""
+        """The entry of the tokenizer in a manifest."""
         names = ("kind", "name", "vocab_size", "eot_id", "eot_token", "fingerprint", "pattern")
         values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
 
     def _further(self) -> dict[str, Any]:
-        """What the description holds beside the manifest's."""
+        """Further fields of a saved description."""
         return {}
 
 
 def choose_eot(
     where: str, special_tokens: Collection[str], eot_token: str | None, named: str | None
 ) -> str:
-    """The end-of-text token: the one asked for, the one that the tokenizer names, or a usual one.
+    """The end-of-text token: the user's, the one that the tokenizer names, or a usual one.
 
     Raises:
         TokenizerError: none of these is among the special tokens.
@@ -109,7 +109,7 @@ def read_file(path: Path) -> bytes:
     """The content of a tokenizer's file.
 
     Raises:
-        TokenizerError: it cannot be read, or no tokenizer is as small or as large.
+        TokenizerError: it cannot be read, or its size is that of no tokenizer.
     """
     try:
         size = path.stat().st_size
@@ -125,7 +125,7 @@ def read_file(path: Path) -> bytes:
 
 
 def canonical_json(value: Any) -> bytes:
-    """JSON that depends on the value alone."""
+    """The JSON of a value, always the same bytes."""
     return json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":")).encode()
 
 
