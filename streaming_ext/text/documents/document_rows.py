@@ -16,6 +16,7 @@ from streaming_ext.base.errors import SourceError
 from streaming_ext.format.filters import FilterName
 from streaming_ext.format.provenance import MAX_VALUE_BYTES
 from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents.files import SourceBytes, Span
 from streaming_ext.text.documents.kept_values import stored, too_long
 from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
 
@@ -78,30 +79,25 @@ class DocumentRows:
     """Makes batches of the rows of one file, or of a span of it, as they are read.
 
     Attributes:
+        file: its bytes, at least those that are needed.
+        options: which text to read.
+        span: read only what begins in these bytes, by default all.
+        batch_bytes: text in a batch, in bytes; a longer document is a batch of its own.
         row: the next one, counted from where reading began.
         rows_before: rows before the span, if known.
     """
 
     def __init__(
         self,
+        file: SourceBytes,
         options: ReadOptions,
         *,
-        where: str,
-        size: int,
+        span: Span | None = None,
         batch_bytes: int = BATCH_BYTES,
-        begin: int = 0,
     ) -> None:
-        """Prepare for a file's first row.
-
-        Args:
-            options: which text to read.
-            where: the file's name in messages.
-            size: of the file, in bytes.
-            batch_bytes: text in a batch, in bytes; a longer document is a batch of its own.
-            begin: of the span in the file, in bytes.
-        """
-        self.options, self.where, self.batch_bytes = options, where, batch_bytes
-        self._begin, self._left = begin, _LARGEST_GROWTH * size + _ALWAYS_ALLOWED_BYTES
+        """Prepare for the first row; see the attributes."""
+        self.file, self.options, self.span, self.batch_bytes = file, options, span, batch_bytes
+        self._left = _LARGEST_GROWTH * file.size + _ALWAYS_ALLOWED_BYTES
         self._fraction = 0.0
         self.row = 0
         self.rows_before: int | None = None
@@ -187,8 +183,8 @@ class DocumentRows:
         """
         if self.options.on_bad_document == "fail":
             raise SourceError(
-                f"{self.where}: {bad.location}: {bad.reason}. Correct it, leave the file out, or "
-                "pass --on-bad-document skip."
+                f"{self.file.name}: {bad.location}: {bad.reason}. Correct it, leave the file out, "
+                "or pass --on-bad-document skip."
             )
 
     def _note(self, by_row: dict[int, BadDocument], row: int, reason: str) -> None:
@@ -226,8 +222,8 @@ class DocumentRows:
                 by_name[name].validate(full=True)
             except pa.ArrowInvalid as error:
                 raise SourceError(
-                    f"{self.where}: column {name!r} holds no valid UTF-8 from {self._location(0)} "
-                    "on. Leave it out of --keep-columns, or correct the file."
+                    f"{self.file.name}: column {name!r} holds no valid UTF-8 from "
+                    f"{self._location(0)} on. Leave it out of --keep-columns, or correct the file."
                 ) from error
             values.append(stored(by_name[name]))
             reason = f"{name!r} is longer than the {MAX_VALUE_BYTES} bytes that are kept of it"
@@ -262,16 +258,17 @@ class DocumentRows:
     def _location(self, row: int) -> str:
         """A row of those in hand, for people."""
         number = f"row {(self.rows_before or 0) + self.row + row}"
-        known = not self._begin or self.rows_before is not None
-        return number if known else f"{number} from byte {self._begin} on"
+        begin = self.span[0] if self.span and self.rows_before is None else 0
+        return f"{number} from byte {begin} on" if begin else number
 
     def _count(self, texts: pa.LargeStringArray) -> None:
         offsets = text_buffers(texts)[1]
         self._left -= int(offsets[-1] - offsets[0])
         if self._left < 0:
             raise SourceError(
-                f"{self.where}: its texts take more than {_LARGEST_GROWTH} times the bytes of the "
-                f"file, by {self._location(0)} already: it is made to fill a disk. Leave it out."
+                f"{self.file.name}: its texts take more than {_LARGEST_GROWTH} times the bytes of "
+                f"the file, by {self._location(0)} already: it is made to fill a disk. Leave it "
+                "out."
             )
 
 

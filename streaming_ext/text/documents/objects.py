@@ -228,9 +228,7 @@ def batches_of_values(
         yield from batch()
 
 
-def records_of_values(
-    values: Iterable[Value], options: ReadOptions, *, name: str
-) -> Iterator[list[Record]]:
+def records_of_values(values: Iterable[Value], rows: DocumentRows) -> Iterator[list[Record]]:
     """The values that are objects, some at a time.
 
     Raises:
@@ -240,10 +238,11 @@ def records_of_values(
     for location, value, *_ in values:
         if isinstance(value, dict):
             records.append(value)
-        elif options.on_bad_document != "skip":
+        elif rows.options.on_bad_document != "skip":
             problem = value if isinstance(value, BadValueError) else "no object"
             raise SourceError(
-                f"{name}: {location}: {problem}. Correct it, or pass on_bad_document='skip'."
+                f"{rows.file.name}: {location}: {problem}. Correct it, or pass "
+                "on_bad_document='skip'."
             )
         if len(records) == MAX_RECORDS:
             yield records

@@ -87,16 +87,12 @@ class SourceFormat(ABC):
     has_records: ClassVar[bool] = True  # a document has fields besides its text: `records`
 
     @abstractmethod
-    def documents(
-        self, file: SourceBytes, rows: DocumentRows, span: Span | None
-    ) -> Iterator[DocumentBatch]:
-        """The documents of a file in order.
+    def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
+        """The documents of a file or span in order.
 
         Args:
-            file: its bytes, at least those that `look` says are needed.
-            rows: makes batches of them, and holds the options.
-            span: read only what begins in these bytes, in rows numbered from the first of them.
-                Spans end to end hold all documents of the file.
+            rows: holds the file, the span and the options, and makes the batches. Rows are numbered
+                from the first of the span. Spans end to end hold all documents of a file.
 
         Raises:
             SourceError: the file is damaged, or made to fill memory or disk; names the first row
@@ -104,15 +100,15 @@ class SourceFormat(ABC):
             UsageError: the file holds no such text.
         """
 
-    def records(
-        self, file: SourceBytes, options: ReadOptions, span: Span | None
-    ) -> Iterator[list[Record]]:
-        """The documents of a file in order, with all their fields, at most `MAX_RECORDS` at once.
+    def records(self, rows: DocumentRows) -> Iterator[list[Record]]:
+        """The documents in order, with all their fields, at most `MAX_RECORDS` at once.
 
         Raises:
             SourceError: the file is damaged; names the location.
         """
-        raise UsageError(f"{file.name}: a document of the format {self.name} is its text alone.")
+        raise UsageError(
+            f"{rows.file.name}: a document of the format {self.name} is its text alone."
+        )
 
     def is_in_folder(self, name: str) -> bool:
         """Whether a file of this name, below a folder that is a source, is one of its sources."""
@@ -164,25 +160,12 @@ class SourceFormat(ABC):
         span: Span | None = None,
         batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[DocumentBatch]:
-        """See `documents`; the file may be remote, and only its span is read.
-
-        Args:
-            file: its bytes.
-            options: which text to read.
-            span: see `documents`.
-            batch_bytes: text in a batch, in bytes; a longer document is a batch of its own.
-        """
+        """See `documents` and `DocumentRows`; the file may be remote, and only its span is read."""
         if span is not None and not self.can_be_cut(file):
             raise SourceError(f"{file.name}: the file cannot be entered in the middle.")
-        rows = DocumentRows(
-            options,
-            where=file.name,
-            size=file.size,
-            batch_bytes=batch_bytes,
-            begin=span[0] if span else 0,
-        )
+        rows = DocumentRows(file, options, span=span, batch_bytes=batch_bytes)
         try:
-            yield from self.documents(file, rows, span)
+            yield from self.documents(rows)
         except MemoryError as error:
             raise SourceError(
                 f"{file.name}: from row {rows.row} on, reading takes more memory than the "
@@ -208,7 +191,7 @@ class SourceFormat(ABC):
     ) -> Iterator[list[Record]]:
         """See `records`; of a local file."""
         with local_bytes(path, name=name) as file:
-            yield from self.records(file, options, span)
+            yield from self.records(DocumentRows(file, options, span=span))
 
 
 class ObjectFormat(SourceFormat):
@@ -228,19 +211,15 @@ class ObjectFormat(SourceFormat):
         """The unpacked bytes of a file, or of a span of it; see `FileStream`."""
         return FileStream(file, head=head)
 
-    def documents(
-        self, file: SourceBytes, rows: DocumentRows, span: Span | None
-    ) -> Iterator[DocumentBatch]:
+    def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
         """See `SourceFormat.documents`."""
-        with self.stream(file, span) as stream:
+        with self.stream(rows.file, rows.span) as stream:
             yield from batches_of_values(self.values(stream, rows.options), rows, stream)
 
-    def records(
-        self, file: SourceBytes, options: ReadOptions, span: Span | None
-    ) -> Iterator[list[Record]]:
+    def records(self, rows: DocumentRows) -> Iterator[list[Record]]:
         """See `SourceFormat.records`."""
-        with self.stream(file, span) as stream:
-            yield from records_of_values(self.values(stream, options), options, name=file.name)
+        with self.stream(rows.file, rows.span) as stream:
+            yield from records_of_values(self.values(stream, rows.options), rows)
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
         """See `SourceFormat.look`: the first documents name the fields."""
@@ -276,27 +255,16 @@ class TableFormat(SourceFormat):
         """The columns of a file."""
 
     @abstractmethod
-    def tables(
-        self, file: SourceBytes, rows: DocumentRows, names: Names, span: Span | None
-    ) -> Iterator[Table]:
-        """The rows of a file, or of a span of it, in order.
+    def tables(self, rows: DocumentRows, names: Names) -> Iterator[Table]:
+        """The rows of a file or span in order, with the columns of these names."""
 
-        Args:
-            file: its bytes.
-            rows: holds the options, the size of a batch and the next row.
-            names: of the columns that are read; all of them for None.
-            span: in bytes.
-        """
-
-    def documents(
-        self, file: SourceBytes, rows: DocumentRows, span: Span | None
-    ) -> Iterator[DocumentBatch]:
+    def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
         """See `SourceFormat.documents`."""
-        with faults(file, self.name):
-            schema = self.schema(file, rows.options)
-        columns = ChosenColumns.of(schema, rows.options, where=file.name)
-        with faults(file, self.name, rows):
-            for batch, fraction, positions, bad in self.tables(file, rows, columns.names, span):
+        with faults(rows.file, self.name):
+            schema = self.schema(rows.file, rows.options)
+        columns = ChosenColumns.of(schema, rows.options, where=rows.file.name)
+        with faults(rows.file, self.name, rows):
+            for batch, fraction, positions, bad in self.tables(rows, columns.names):
                 if isinstance(batch, int):
                     yield rows.passed_over(batch, fraction)
                     continue
@@ -304,13 +272,10 @@ class TableFormat(SourceFormat):
                 yield from rows.batches(texts, fraction, bad, compared, positions)
                 del batch, texts, compared  # before the next is read: one may be large
 
-    def records(
-        self, file: SourceBytes, options: ReadOptions, span: Span | None
-    ) -> Iterator[list[Record]]:
+    def records(self, rows: DocumentRows) -> Iterator[list[Record]]:
         """See `SourceFormat.records`."""
-        rows = DocumentRows(options, where=file.name, size=file.size)
-        with faults(file, self.name, rows):
-            for batch, *_ in self.tables(file, rows, None, span):
+        with faults(rows.file, self.name, rows):
+            for batch, *_ in self.tables(rows, None):
                 for first in range(0, len(batch), MAX_RECORDS):
                     yield batch.slice(first, MAX_RECORDS).to_pylist()
                 rows.row += len(batch)

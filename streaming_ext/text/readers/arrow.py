@@ -39,16 +39,14 @@ class ArrowFormat(TableFormat):
         with open_for_arrow(file, _REQUEST_BYTES) as raw:
             return _open(raw).schema
 
-    def tables(
-        self, file: SourceBytes, rows: DocumentRows, names: Names, span: Span | None
-    ) -> Iterator[Table]:
+    def tables(self, rows: DocumentRows, names: Names) -> Iterator[Table]:
         """See `TableFormat.tables`.
 
         The position of a row is the byte at which its record batch begins, plus its row there.
         """
         roots = {root for name in names or () for root in (name, name.partition(".")[0])}
-        with open_for_arrow(file, _REQUEST_BYTES) as raw:
-            for batch, begin, fraction in _batches(raw, file, span):
+        with open_for_arrow(rows.file, _REQUEST_BYTES) as raw:
+            for batch, begin, fraction in _batches(raw, rows.file, rows.span):
                 for name, column in zip(batch.schema.names, batch.columns, strict=True):
                     if names is None or name in roots:
                         _require_sound(column)

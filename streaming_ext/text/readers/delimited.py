@@ -16,7 +16,7 @@ import pyarrow.csv as pa_csv
 
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.document_rows import BadDocument, DocumentRows
-from streaming_ext.text.documents.files import SourceBytes, Span
+from streaming_ext.text.documents.files import SourceBytes
 from streaming_ext.text.documents.source_format import LOOK_BYTES, Names, Table, TableFormat
 from streaming_ext.text.documents.streams import FileStream, Stream, head_of, packed_suffixes
 
@@ -43,14 +43,12 @@ class CsvFormat(TableFormat):
         kinds = [_TYPES.get(options.compared.get(name, ""), pa.large_string()) for name in names]
         return pa.schema(zip(names, kinds, strict=True))
 
-    def tables(
-        self, file: SourceBytes, rows: DocumentRows, names: Names, span: Span | None
-    ) -> Iterator[Table]:
+    def tables(self, rows: DocumentRows, names: Names) -> Iterator[Table]:
         """See `TableFormat.tables`; if a row is larger than a block, all is read again."""
-        schema = self.schema(file, rows.options)
+        schema = self.schema(rows.file, rows.options)
         for size in _BLOCKS:
             try:
-                with FileStream(file) as stream:
+                with FileStream(rows.file) as stream:
                     yield from self._tables(stream, rows, schema, names, size)
             except pa.ArrowInvalid as error:
                 if "block size" not in str(error) or size == _BLOCKS[-1]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.document_rows import DocumentBatch, DocumentRows
-from streaming_ext.text.documents.files import SourceBytes, Span
+from streaming_ext.text.documents.files import SourceBytes
 from streaming_ext.text.documents.objects import (
     DECODER,
     MAX_ITEM_BYTES,
@@ -41,12 +41,10 @@ class JsonFormat(JsonLinesFormat):
             return _Array(stream).values()
         return super().values(stream, options)
 
-    def documents(
-        self, file: SourceBytes, rows: DocumentRows, span: Span | None
-    ) -> Iterator[DocumentBatch]:
+    def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
         """See `SourceFormat.documents`; a span is of lines."""
-        reads = ObjectFormat if span is None and _is_array(file) else JsonLinesFormat
-        return reads.documents(self, file, rows, span)
+        is_array = rows.span is None and _is_array(rows.file)
+        return (ObjectFormat if is_array else JsonLinesFormat).documents(self, rows)
 
     def can_be_cut(self, file: SourceBytes) -> bool:
         """See `SourceFormat.can_be_cut`: an array cannot."""

@@ -55,11 +55,9 @@ class JsonLinesFormat(ObjectFormat):
         for block in line_blocks(stream, _READ_BYTES):
             yield from (one for one in _values(block, stream) if one.value is not _BLANK)
 
-    def documents(
-        self, file: SourceBytes, rows: DocumentRows, span: Span | None
-    ) -> Iterator[DocumentBatch]:
+    def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
         """See `SourceFormat.documents`; messages name line and byte."""
-        with self.stream(file, span) as stream:
+        with self.stream(rows.file, rows.span) as stream:
             for block in line_blocks(stream, rows.batch_bytes):
                 columns = _at_once(block, rows.options) if len(block.data) > _SMALL else None
                 if columns is None:

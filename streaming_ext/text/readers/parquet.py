@@ -47,12 +47,10 @@ class ParquetFormat(TableFormat):
         """See `TableFormat.schema`."""
         return Footer.of(file).schema
 
-    def tables(
-        self, file: SourceBytes, rows: DocumentRows, names: Names, span: Span | None
-    ) -> Iterator[Table]:
+    def tables(self, rows: DocumentRows, names: Names) -> Iterator[Table]:
         """See `TableFormat.tables`; a span is whole row groups."""
-        footer = Footer.of(file)
-        groups, rows.rows_before, end_row = footer.groups_of(span)
+        file, footer = rows.file, Footer.of(rows.file)
+        groups, rows.rows_before, end_row = footer.groups_of(rows.span)
         total = end_row - rows.rows_before
         chosen = groups if names is None else footer.groups_that_may_stay(rows.options, file.name)
         # pre-buffered, an open file would keep every column chunk that it has read

@@ -172,16 +172,14 @@ class TokenSetFormat(SourceFormat):
         begin, end = head + max(first - 1, 0) * size, head + min(last, opened.count) * size
         return ((0, head), (begin, end)) if 0 < head < begin else ((0 if head else begin, end),)
 
-    def documents(
-        self, file: SourceBytes, rows: DocumentRows, span: Span | None
-    ) -> Iterator[DocumentBatch]:
+    def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
         """See `SourceFormat.documents`: documents of ids instead of texts, as binaries."""
-        where, ids, of_set = file.name, _ids(rows.options), _set_file(file)
-        opened = self.open(of_set, ids)
-        first, last = opened.within(span)
+        where, ids, file = rows.file.name, _ids(rows.options), _set_file(rows.file)
+        opened = self.open(file, ids)
+        first, last = opened.within(rows.span)
         step = max(rows.batch_bytes // ID_BYTES, 1)
         begin = first
-        if not self._is_fresh(opened, of_set, first, ids):
+        if not self._is_fresh(opened, file, first, ids):
             # the document that began before is not the span's own
             rest, _ = _rest(_stretches(opened, where, ids, first), where, ids)
             begin = min(first + len(rest), last)
@@ -205,11 +203,11 @@ class TokenSetFormat(SourceFormat):
             return
         with_end = opened.begins(last)
         if not with_end:
-            following = self._following(opened, of_set, ids, last)
+            following = self._following(opened, file, ids, last)
             rest, with_end = _rest(following, where, ids, len(held))
             held = np.concatenate([held, rest])
         if not with_end and opened.starts is None:
-            began_before = first > 0 or self.neighbour(of_set, -1, ids) is not None
+            began_before = first > 0 or self.neighbour(file, -1, ids) is not None
             self._require_end(opened, where, ids, ended=ended or began_before)
         yield batch_of(held, np.array([len(held)]), np.array([held_at]), row, 1.0)
 

@@ -11,7 +11,7 @@ import pytest
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.store import LocalStorage
 from streaming_ext.text import formats
-from streaming_ext.text.documents.document_rows import DocumentBatch
+from streaming_ext.text.documents.document_rows import DocumentBatch, DocumentRows
 from streaming_ext.text.documents.files import SourceBytes
 from streaming_ext.text.documents.source_format import FileLook, SourceFormat
 from tasks.core.check.verify import verify
@@ -35,7 +35,8 @@ class ToyFormat(SourceFormat):
             raise UsageError(f"{file.name}: no column {column!r}.")
         return None
 
-    def documents(self, file: SourceBytes, rows: Any, span: Any) -> Iterator[DocumentBatch]:
+    def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
+        file = rows.file
         _, *lines = file.read(0, file.size).decode().splitlines()
         for row, line in enumerate(lines):
             if line.endswith("\\"):
