@@ -106,7 +106,7 @@ def arrange(
             continue
         fits = together and together[0].source.remote == source.remote
         if not fits or held + source.size > part_size:
-            together = []
+            together, held = [], 0
             found.append(together)
         together.append(SourceSpan(source))
         if held + source.size >= min_part_size:
