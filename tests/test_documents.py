@@ -1,5 +1,6 @@
 """Every block of bash and Python on the pages of docs/ is run, in the order of its page."""
 
+import ast
 import json
 import re
 import shlex
@@ -189,6 +190,30 @@ def test_links_outside_the_site(page: str) -> None:
     path = ROOT / page
     links = re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text())
     assert not [link for link in links if not (path.parent / link).exists()]
+
+
+def _messages() -> Iterator[str]:
+    """Texts of the source, with a mark for each value in them."""
+    for folder in ("flows", "tasks", "streaming_ext"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.JoinedStr):
+                    parts = (v.value if isinstance(v, ast.Constant) else "…" for v in node.values)
+                    yield "".join(map(str, parts))
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield node.value
+
+
+def test_messages_of_troubleshooting_exist() -> None:
+    page = (DOCS / "operate/troubleshooting.md").read_text()
+    shown = re.findall(r"^### (.*)$", page, re.MULTILINE)
+    assert len(shown) >= 20
+    known = list(_messages())
+    for message in shown:
+        if message == "Could not connect to the endpoint URL":
+            continue  # botocore's
+        pieces = [piece for piece in message.split("…") if piece.strip()]
+        assert any(all(piece in text for piece in pieces) for text in known), message
 
 
 def test_how_to_pages_are_short() -> None:
