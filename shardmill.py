@@ -1,7 +1,7 @@
-"""The program `shardmill`, and what starts its child processes, with packages of its own.
+"""The program `shardmill`, and the launcher of its child processes, with this project's packages.
 
-`tasks` and `flows` are common names: with `PYTHONPATH=.` a user's come first. So both import the
-packages that lie beside this file, before anything else looks for these names.
+`tasks` and `flows` are common names: with `PYTHONPATH=.` a user's own would come first. So both
+import the packages beside this file before anything else looks for these names.
 """
 
 import runpy

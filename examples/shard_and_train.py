@@ -6,7 +6,7 @@ python examples/shard_and_train.py SOURCES OUTPUT TOKENIZER
 import sys
 import tempfile
 
-from flows.commands.shard import run_shard
+from flows.commands.outputs import shard
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from tasks.core.config import ShardConfig
 
@@ -25,7 +25,7 @@ def main() -> None:
     config = ShardConfig(
         sources=(sources,), output=output, tokenizer=tokenizer, pattern="gpt2", workers=2
     )
-    if code := run_shard(config):  # with the configured server, or one of its own
+    if code := shard(config):  # with the configured server, or one of its own
         sys.exit(code)
     with tempfile.TemporaryDirectory() as cache:
         first = loader(output, cache)

@@ -1,4 +1,4 @@
-"""The command `shardmill`: loads as little as it can before Ctrl+C is taken care of."""
+"""The command `shardmill`: loads as little as possible before it handles Ctrl+C."""
 
 import os
 import signal
@@ -12,9 +12,9 @@ def _stop_at_once(*_: object) -> NoReturn:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
-    # An exception amid imports would show as a traceback, or be swallowed by one of them.
+    # An exception during imports would print a traceback, or be swallowed by a library.
     before = signal.signal(signal.SIGINT, _stop_at_once)
-    # Nothing here multiplies matrices, nor does a worker: no threads that wait for it.
+    # No process multiplies matrices, so none needs the threads for it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from flows.commands.app import run
 

@@ -1,17 +1,21 @@
-"""Running a flow in the process of a command, with its progress in the terminal."""
+"""A flow in the process of a command: Prefect's API, the progress, the result, the exit code."""
 
 import os
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from importlib.util import cache_from_source
-from pathlib import Path
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+from flows.commands.options import OutputOptions
 from flows.prefect_api.own_server import OwnServer
-from flows.stops import stops_held
-from flows.terminal.consoles import err, tell
+from flows.stops import EXIT_FAILED, EXIT_TERMINATED, Stopped, stops_held
+from flows.terminal.consoles import attach_handlers, err, out, print_problem
+from flows.terminal.visible import counted, say
 from streaming_ext.base.errors import UsageError, one_line
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.store import Storage, open_storage
+from tasks.core.derive.export_records import is_export, read_export
+from tasks.core.linux import require_linux
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State
@@ -19,71 +23,137 @@ if TYPE_CHECKING:
     from tasks.core.reporting.progress import RunProgress
 
 
-def run_flow(
-    load: "Callable[[], Callable[[], State]]",
-    progress: "RunProgress",
-    listen: Callable[[], None],
-    is_whole: Callable[[], bool],
-) -> "State | None":
-    """Run a flow to its end; None where Prefect's server is gone and nothing is left to do.
+def run_build(
+    config: Any, flow: str, is_published: Callable[[], bool], printing: OutputOptions
+) -> int:
+    """Run a flow that makes an output; returns the exit code.
 
     Args:
-        load: imports the flow, while Prefect's API gets ready; returns what runs it.
-        progress: of the run.
-        listen: called once Prefect is loaded.
-        is_whole: tells whether nothing is left to do.
+        config: of the flow.
+        flow: its name in `flows.datasets`.
+        is_published: whether the output is complete already.
+        printing: what to print.
 
     Raises:
-        UnreachableError: the configured server does not answer, and something is left to do.
+        UnreachableError: the configured server does not answer, and there is work to do.
         UsageError: a setting of Prefect is wrong.
     """
-    quiet_prefect()
-    # An own server starts while Prefect is imported here: both take seconds.
+    from flows.terminal.run_progress import show_failures, show_report
+    from tasks.core.reporting.progress import watch
+
+    require_linux()
+    with watch() as progress:
+        state = _run_flow(config, flow, is_published, progress)
+    if cancelled := state.is_cancelled() or state.is_cancelling():
+        if progress.stopped_by is not None:
+            raise Stopped(progress.stopped_by)
+        progress.report = None
+    storage, report = open_storage(config.output), progress.report
+    facts: dict[str, Any] = {
+        "output": str(storage),
+        "published": False,
+        "cancelled": cancelled,
+        "report": None if report is None else report.model_dump(mode="json"),
+    }
+    if report is not None:
+        show_report(report, out, page=progress.page)
+    elif state.is_completed():
+        say(out, state.message or "")
+    failed = () if report is None else report.failed
+    if not cancelled and not failed:
+        if not state.is_completed():
+            state.result()  # raises its error
+        facts |= {"published": True, **_show_output(storage)}
+    printing.result(facts)
+    err.quiet = False  # errors follow
+    if cancelled:
+        say(err, "shardmill: cancelled in Prefect. Run the same command again to resume.")
+        return EXIT_TERMINATED
+    if report is not None and failed:
+        if printing.quiet:
+            show_failures(report, err)
+        say(
+            err,
+            f"{len(failed)} of {counted(report.files, 'part')} failed; the others are kept. Run "
+            "the same command again to make the missing ones.",
+        )
+        return EXIT_FAILED
+    return 0
+
+
+def _run_flow(
+    config: Any, flow: str, is_published: Callable[[], bool], progress: "RunProgress"
+) -> "State":
+    """Run a flow to its end, with the configured server or with its own."""
+    set_environment()
+    # The server starts while Prefect is imported here: both take seconds.
     with nullcontext() if os.environ.get("PREFECT_API_URL") else OwnServer() as own:
         load_prefect()
+        from prefect.states import Completed
+
         from flows.prefect_api.connection import UnreachableError, api_in_use, require_server
         from flows.terminal.run_progress import shown
 
         try:
             require_server()
             with stops_held():
-                run = load()
-            listen()
-            with shown(progress, err), api_in_use(own, progress):
-                return run()
+                flows = import_module("flows.datasets")
+            attach_handlers()
+            with shown(progress.snapshot, err), api_in_use(own, progress):
+                state: State = getattr(flows, flow)(config, return_state=True)
+                return state
         except UnreachableError as error:
             if progress.report is not None:
-                tell(f"the work is done, but Prefect does not show how the run ended. {error}")
-            elif is_whole():
-                tell(f"nothing is left to do. {error}")
+                done = "the work is done, but Prefect does not show how the run ended"
+            elif is_published():
+                done = "nothing is left to do"
             else:
                 raise
-            return None
+            print_problem(f"{done}. {error}")
+            return Completed()
 
 
 def load_prefect() -> None:
     """Import Prefect.
 
     Raises:
-        UsageError: a setting of Prefect is wrong, or a file of settings is none.
+        UsageError: Prefect cannot read its settings.
     """
-    quiet_prefect()
+    set_environment()
     try:
         with stops_held():
-            import prefect.context
+            import prefect.context  # noqa: F401
     except (ValueError, TypeError, RuntimeError, OSError) as error:
         raise UsageError(f"Prefect cannot read its settings: {one_line(error)}") from error
-    if sys.dont_write_bytecode and not Path(cache_from_source(prefect.__file__)).is_file():
-        tell(
-            "warning: PYTHONDONTWRITEBYTECODE is set and the packages are not compiled, so each "
-            "process takes three times as long to start. Unset it, or compile them once: "
-            f"python -m compileall {Path(prefect.__file__).parents[1]}"
-        )
 
 
-def quiet_prefect() -> None:
-    """Leave the terminal to the progress bar; Prefect's own log still goes to its dashboard."""
+def set_environment() -> None:
+    """Have Prefect leave the terminal to the progress bar; its log still goes to its dashboard."""
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-    # A server that is gone for good holds a run up for 14 s a question, not for a minute.
+    # A server that is gone delays a run by 14 s a request, not by a minute.
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "3")
+    # No proxy reaches a server on this machine.
+    for name in ("NO_PROXY", "no_proxy"):
+        hosts = dict.fromkeys([*os.environ.get(name, "").split(","), "127.0.0.1", "localhost"])
+        os.environ[name] = ",".join(filter(None, hosts))
+
+
+def _show_output(storage: Storage) -> dict[str, Any]:
+    """Print what the output holds now; returns it as facts."""
+    if is_export(storage):
+        export = read_export(storage)
+        splits = ", ".join(
+            f"{name} {counted(split.documents, 'document')} of {counted(split.tokens, 'token')}"
+            for name, split in sorted(export.splits.items())
+        )
+        say(out, f"{storage}: {export.identity.export} of {export.dataset}; {splits}")
+        return {"export": export.model_dump(mode="json")}
+    from flows.terminal.run_progress import show_published
+
+    manifest = read_manifest(storage)
+    show_published(manifest, str(storage), out)
+    samples = {name: split.samples for name, split in manifest.splits.items()}
+    return {
+        "dataset": {"parts": len(manifest.parts), "tokens": manifest.tokens, "samples": samples}
+    }

@@ -11,9 +11,8 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.executors.elsewhere import REFUSED
-from flows.executors.look_ahead import MAX_THREADS
-from flows.executors.parts import finished_parts
+from flows.executors.here import MAX_THREADS, finished_parts
+from flows.executors.on_hosts import REFUSED
 from flows.prefect_api.connection import leaving_without_a_server
 from flows.terminal.visible import visible
 from streaming_ext.base.errors import StoppedError
@@ -24,7 +23,7 @@ from tasks.core.reporting.report import FailedFile
 from tasks.guest import CannotTakePartError, Guest
 from tasks.prefect_tasks import asked_once
 
-REFUSE_SECONDS = 60.0  # that a host which cannot work takes no other partition
+REFUSE_SECONDS = 60.0  # without another partition, for a host that cannot work
 
 
 def _run_name() -> str:
@@ -42,53 +41,45 @@ def _run_name() -> str:
 def shard_partition(
     output: str, run: str, partition: int, attempt: int, workers: int | None = None
 ) -> State:
-    """Work on those parts that a `shard-dataset` run gave this run.
+    """Work on the parts of a partition of a `shard-dataset` run, which starts this run.
 
-    It is started by that run, and of no use without it: it ends when that run does.
+    It ends when that run does.
 
     Args:
         output: of the dataset.
-        run: name of the run that planned, holds the output and publishes.
+        run: name of the parent run, which plans, locks the output and publishes.
         partition: its number.
         attempt: how often it was sent.
-        workers: in place of what the configuration says.
+        workers: overrides that of the configuration.
     """
     require_no_secret(output, "output")
     require_linux()
-    failed = parts = tokens = 0
+    guest = Guest(open_storage(output), run, partition, attempt, workers)
     try:
-        with (
-            leaving_without_a_server(),
-            Guest(open_storage(output), run, partition, attempt, workers).working() as work,
-        ):
-            for result in finished_parts(work):
-                work.progress.note(result)
-                parts += 1
-                if isinstance(result, FailedFile):
-                    failed += 1
-                else:
-                    tokens += result.tokens
+        with leaving_without_a_server(), guest.working() as work:
+            results = list(finished_parts(work))
     except StoppedError as stop:
         return Cancelled(message=f"Stopped: {stop}")
     except CannotTakePartError as refusal:
         return _refuse(str(refusal))
-    if failed:
-        return Failed(message=f"{failed} of {parts} parts failed; the parent run tells why.")
-    return Completed(message=f"{parts} parts, {tokens:,} tokens")
+    tokens = [each.tokens for each in results if not isinstance(each, FailedFile)]
+    if failed := len(results) - len(tokens):
+        return Failed(message=f"{failed} of {len(results)} parts failed; see the parent run.")
+    return Completed(message=f"{len(results)} parts, {sum(tokens):,} tokens")
 
 
 def _refuse(message: str) -> State:
-    """Have the parent run send the partition again, and keep from being given another one.
+    """Have the parent run send the partition again, to another host.
 
     A host that cannot work would take one partition after the other, faster than any that can. So
-    Prefect knows this run as ended while its process stays for a while, and the worker of a host
+    Prefect records this run as ended while its process stays for a while, and the worker of a host
     with one run at a time takes no other.
     """
+    refused: State = Failed(name=REFUSED, message=message)
     if deployment.id:
         worker, deadline = os.getppid(), time.monotonic() + REFUSE_SECONDS
         with asked_once(), get_client(sync_client=True) as client:
-            refused: State = Failed(name=REFUSED, message=message)
             client.set_flow_run_state(UUID(str(flow_run.id)), refused, force=True)
         while time.monotonic() < deadline and os.getppid() == worker:
             time.sleep(1)
-    return Failed(name=REFUSED, message=message)
+    return refused

@@ -1,9 +1,8 @@
 """The signals that stop a command: each ends it in order, with an exit code of its own.
 
-Python raises where the main thread happens to be. Where that is a destructor or a callback of the
-garbage collector, the exception is printed and dropped, and the command would go on as if nobody
-had stopped it: an exception that is gone, and that nobody took, is raised again. Where it is in the
-middle of what a library does, that may wrap it in an exception of its own: `stop_within` finds it.
+Python raises the exception wherever the main thread is. In a destructor or a callback of the
+garbage collector it is printed and dropped; then the signal is sent again, until `handled`. Within
+a library it may be wrapped in another exception: `stop_within` finds it.
 """
 
 import os
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-EXIT_FAILED = 1  # files failed, or a dataset is not sound
+EXIT_FAILED = 1  # parts failed, or a dataset is damaged
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXIT_TERMINATED = 128 + signal.SIGTERM  # or cancelled in Prefect
@@ -27,34 +26,31 @@ class Stopped(BaseException):
 
     Attributes:
         number: of the signal.
+        exit_code: as a shell shows it.
     """
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.number = number
-
-    @property
-    def exit_code(self) -> int:
-        """What a shell shows for it."""
-        return 128 + self.number
+        self.exit_code = 128 + number
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl+C; unlike its parent it can be followed."""
+    """Ctrl+C; unlike its base class it can have weak references."""
 
 
 def stop_by_signals() -> None:
-    """Have SIGTERM, and SIGHUP unless it is ignored as under nohup, raise `Stopped`.
+    """Raise `Stopped` on SIGTERM, and on SIGHUP unless it is ignored as under nohup.
 
-    Ctrl+C raises `Interrupted` where it raised `KeyboardInterrupt`. All are raised until `taken`.
+    Ctrl+C raises `Interrupted`.
     """
-    terminals = [stream for stream in (1, 2) if os.isatty(stream)]  # of a closed one none is
+    terminals = [stream for stream in (1, 2) if os.isatty(stream)]
 
     def stop(number: int, _: object) -> NoReturn:
         if number == signal.SIGHUP:
-            _write_nowhere(terminals)
-        # In no variable: the frame would hold it by its own traceback.
-        raise _followed(Interrupted() if number == signal.SIGINT else Stopped(number), number)
+            _redirect_to_nothing(terminals)
+        # Not kept in a variable: its traceback would keep this frame, and the frame the exception.
+        raise _repeated(Interrupted() if number == signal.SIGINT else Stopped(number), number)
 
     signal.signal(signal.SIGTERM, stop)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -64,25 +60,25 @@ def stop_by_signals() -> None:
 
 
 def stop_within(error: BaseException) -> KeyboardInterrupt | Stopped | None:
-    """The stop that an exception is, wraps, or came of; None where none is behind it."""
-    looked_at: set[int] = set()
-    behind: list[BaseException | None] = [error]
-    while behind:
-        each = behind.pop()
-        if each is None or id(each) in looked_at:
+    """The stop that an exception is, wraps or was raised for; None if there is none."""
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        each = left.pop()
+        if each is None or id(each) in seen:
             continue
         if isinstance(each, KeyboardInterrupt | Stopped):
             return each
-        looked_at.add(id(each))
-        behind += [each.__cause__, each.__context__]
+        seen.add(id(each))
+        left += [each.__cause__, each.__context__]
         if isinstance(each, BaseExceptionGroup):
-            behind += each.exceptions
+            left += each.exceptions
     return None
 
 
 @contextmanager
 def stops_held() -> Iterator[None]:
-    """Have a stop wait for the end of the block: libraries print one amid their imports."""
+    """Delay a stop until the end of the block: libraries swallow exceptions in their imports."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
@@ -90,13 +86,13 @@ def stops_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def taken() -> None:
-    """Say that the stop arrived: from here on nothing is raised again."""
+def handled() -> None:
+    """The stop arrived: do not send the signal again."""
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _followed(stop: BaseException, number: int) -> BaseException:
-    """The exception; its signal is sent again when it is gone before `taken`."""
+def _repeated(stop: BaseException, number: int) -> BaseException:
+    """The exception; if it is dropped before `handled`, its signal is sent again."""
     raised = weakref.ref(stop)
 
     def look(*_: object) -> None:
@@ -108,8 +104,8 @@ def _followed(stop: BaseException, number: int) -> BaseException:
     return stop
 
 
-def _write_nowhere(streams: list[int]) -> None:
-    """A terminal that was closed answers each write with an error."""
+def _redirect_to_nothing(streams: list[int]) -> None:
+    """A closed terminal answers each write with an error."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
         os.dup2(nothing, stream)
@@ -117,14 +113,14 @@ def _write_nowhere(streams: list[int]) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process; where Prefect was used, without waiting for its threads.
+    """End the process; if Prefect was used, without waiting for its threads.
 
-    What they hold is drained, within bounds, before: at the interpreter's exit they would try for
-    hours to reach a server that is gone.
+    Before this they had a limited time to send what they hold. At the interpreter's exit they
+    would try for hours to reach a server that is gone.
     """
     if "prefect" not in sys.modules:
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # nobody reads it any more
+        with suppress(OSError, ValueError):  # the reader has closed the pipe
             stream.flush()
     os._exit(code)

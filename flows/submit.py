@@ -1,12 +1,12 @@
-"""Running a deployment from afar: started, followed, and on Ctrl+C cancelled and seen to its end.
+"""Running a deployment on a cluster: started, followed, and on Ctrl+C cancelled to its end.
 
-`prefect deployment run --watch` only lets go of the run on Ctrl+C; the run goes on.
+`prefect deployment run --watch` only stops watching on Ctrl+C; the run continues.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -20,24 +20,25 @@ from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Cancelling
 
 from flows.commands.options import explain_values
-from flows.dashboard.followed import FollowedRun
-from flows.prefect_api.connection import may_pass, refusal, require_answer, shown_url
+from flows.dashboard.updates import METADATA, PROGRESS, SNAPSHOT
+from flows.prefect_api.connection import may_pass, refusal, require_server, shown_url
 from streaming_ext.base.errors import ShardmillError, UsageError
 from streaming_ext.store.locations import require_no_secret
 from tasks.core.config import ShardConfig
+from tasks.core.reporting.progress import Snapshot
 
 POLL_SECONDS = 1.0
-SILENT_SECONDS = 300.0  # of a server; then nothing is waited for any more
+SILENT_SECONDS = 300.0  # without an answer; then the run is followed no longer
 END_SECONDS = 90.0  # after Ctrl+C: hosts end within seconds, a dead one is given up within this
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Submitted:
-    """A run that was asked for.
+    """A run of a deployment.
 
     Attributes:
-        deployment: with the name of its flow before it.
-        pool: work pool whose workers take it.
+        deployment: FLOW/DEPLOYMENT.
+        pool: work pool whose workers run it.
     """
 
     run: UUID
@@ -45,63 +46,55 @@ class Submitted:
     pool: str
 
 
-def start(client: SyncPrefectClient, deployment: str, settings: Iterable[str]) -> Submitted:
-    """Ask for a run of a deployment of `shard-dataset`.
-
-    Args:
-        client: of the server.
-        deployment: its name; that of the flow goes before it unless given.
-        settings: fields of its configuration that are to be others, as NAME=VALUE.
-
-    Raises:
-        UsageError: there is no such deployment, or such a setting.
-        ShardmillError: the server does not answer.
-    """
-    name = deployment if "/" in deployment else f"shard-dataset/{deployment}"
-    if name.count("/") != 1:
-        raise UsageError(f"{name}: expected DEPLOYMENT, such as shard-fineweb, or FLOW/DEPLOYMENT.")
-    url = server_url()
-    try:
-        found = client.read_deployment_by_name(name)
-        parameters = {"config": changed(found.parameters.get("config", {}), settings)}
-        run = client.create_flow_run_from_deployment(found.id, parameters=parameters)
-    except ObjectNotFound as error:
-        raise UsageError(
-            f"{name}: the server at {shown_url(url)} has no such deployment."
-        ) from error
-    except httpx.HTTPError as error:
-        raise _no_answer(error, url) from error
-    return Submitted(run=run.id, deployment=name, pool=found.work_pool_name or "?")
-
-
-def server_url() -> str:
-    """Where the server is.
-
-    Raises:
-        UsageError: none is configured.
-    """
-    url = get_current_settings().api.url
-    if not url:
-        raise UsageError("No Prefect server is configured. Set PREFECT_API_URL.")
-    return url
+class LostSightError(ShardmillError):
+    """The run can be followed no longer; it may continue."""
 
 
 def open_client() -> SyncPrefectClient:
     """A client of the configured server.
 
     Raises:
-        UsageError: none is configured, or what answers is none of Prefect's.
+        UsageError: none is configured, or it is not Prefect's API.
         ShardmillError: it does not answer.
     """
-    require_answer(server_url())
+    if not get_current_settings().api.url:
+        raise UsageError("No Prefect server is configured. Set PREFECT_API_URL.")
+    require_server()
     return get_client(sync_client=True)
 
 
-def changed(config: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """A configuration with some fields changed; what nobody gave stays out of it.
+def start(client: SyncPrefectClient, deployment: str, settings: Iterable[str]) -> Submitted:
+    """Start a run of a deployment of `shard-dataset`.
+
+    Args:
+        client: of the server.
+        deployment: its name, or FLOW/DEPLOYMENT.
+        settings: fields that override its configuration, as NAME=VALUE.
 
     Raises:
-        UsageError: a setting is no NAME=VALUE, or not one of a configuration.
+        UsageError: there is no such deployment, or no such setting.
+        ShardmillError: the server does not answer.
+    """
+    name = deployment if "/" in deployment else f"shard-dataset/{deployment}"
+    if name.count("/") != 1:
+        raise UsageError(f"{name}: expected DEPLOYMENT, such as shard-fineweb, or FLOW/DEPLOYMENT.")
+    try:
+        found = client.read_deployment_by_name(name)
+        parameters = {"config": changed(found.parameters.get("config", {}), settings)}
+        run = client.create_flow_run_from_deployment(found.id, parameters=parameters)
+    except ObjectNotFound as error:
+        url = shown_url(str(client.api_url))
+        raise UsageError(f"{name}: the server at {url} has no such deployment.") from error
+    except httpx.HTTPError as error:
+        raise ShardmillError(refusal(error, str(client.api_url))) from error
+    return Submitted(run=run.id, deployment=name, pool=found.work_pool_name or "?")
+
+
+def changed(config: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """A configuration with some fields changed; fields that are not given stay out of it.
+
+    Raises:
+        UsageError: a setting is not NAME=VALUE, or not a field of the configuration.
     """
     given = dict(config)
     for setting in settings:
@@ -113,8 +106,8 @@ def changed(config: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
         require_no_secret(text, name)
         try:
             value = yaml.safe_load(text)
-        except yaml.YAMLError as error:  # which repeats it, secrets and all
-            raise UsageError(f"{name}: the value behind '=' is no YAML.") from error
+        except yaml.YAMLError as error:  # its words repeat the value, which may be a secret
+            raise UsageError(f"{name}: the value after '=' is not YAML.") from error
         given[name] = [value] if name == "sources" and isinstance(value, str) else value
     try:
         return ShardConfig.model_validate(given).model_dump(mode="json", exclude_unset=True)
@@ -124,100 +117,97 @@ def changed(config: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
         ) from error
 
 
-class LostSightError(ShardmillError):
-    """Nothing can be asked about a run any more, which goes on or not."""
+class Follower:
+    """Follows a run; its counters are those of the run's progress artifact on the server."""
 
+    def __init__(self, client: SyncPrefectClient, submitted: Submitted) -> None:
+        self._client, self._run, self._pool = client, submitted.run, submitted.pool
+        self._now = Snapshot(phase="starting")
+        self._heard = time.monotonic()
 
-def follow(client: SyncPrefectClient, submitted: Submitted, followed: FollowedRun) -> State:
-    """Wait for the end of a run; `followed` is told how far it is.
+    def snapshot(self) -> Snapshot:
+        """The latest counters."""
+        return self._now
 
-    Raises:
-        LostSightError: the server is gone for good, or refuses to tell.
-    """
-    heard = time.monotonic()
-    while True:
-        try:
-            with _asking(submitted.run):
-                state = client.read_flow_run(submitted.run).state
-                if state is not None and state.is_final():
+    def follow(self) -> State:
+        """Wait for the end of the run.
+
+        Raises:
+            LostSightError: the server is gone for good, or refuses.
+        """
+        while True:
+            if (state := self._state()) is not None:
+                if state.is_final():
                     return state
-                if state is not None:
-                    followed.update(client, state, pool=submitted.pool)
-            heard = time.monotonic()
-        except _NoAnswerError as error:
-            silent = time.monotonic() - heard
-            followed.lose_sight(silent)
-            if silent > SILENT_SECONDS:
-                raise LostSightError(
-                    f"{_no_answer(error.cause, server_url())} It has not for {silent:.0f} s. The "
-                    f"run {submitted.run} may go on without it: its hosts ask it for little."
-                ) from error
-        time.sleep(POLL_SECONDS)
+                self._now = self._snapshot(state)
+            time.sleep(POLL_SECONDS)
 
+    def cancel(self, say: Callable[[str], None]) -> None:
+        """Cancel the run and wait until nothing of it is left.
 
-def cancel(client: SyncPrefectClient, run: UUID, tell: Callable[[str], None]) -> None:
-    """Cancel a run and wait until nothing of it is left.
+        Raises:
+            LostSightError: the server refuses.
+        """
+        deadline = time.monotonic() + END_SECONDS
+        requested = False
+        while time.monotonic() < deadline:
+            if (state := self._state()) is not None:
+                if state.is_final():
+                    say(f"The run ended as {state.name}.")
+                    return
+                wanted: State = Cancelled() if state.is_scheduled() else Cancelling()
+                with suppress(httpx.HTTPError):
+                    if not requested:
+                        self._client.set_flow_run_state(self._run, wanted, force=True)
+                        requested = True
+            time.sleep(POLL_SECONDS)
+        inspect = f"`prefect flow-run inspect {self._run}`"
+        say(f"The run has not ended within {END_SECONDS:.0f} s: {inspect}.")
 
-    Raises:
-        LostSightError: the server refuses.
-    """
-    deadline = time.monotonic() + END_SECONDS
-    asked = False
-    while time.monotonic() < deadline:
-        with suppress(_NoAnswerError), _asking(run):
-            state = client.read_flow_run(run).state
-            if state is not None and state.is_final():
-                tell(f"The run ended as {state.name}.")
-                return
-            if not asked:
-                waits = state is not None and state.is_scheduled()
-                client.set_flow_run_state(run, Cancelled() if waits else Cancelling(), force=True)
-                asked = True
-        time.sleep(POLL_SECONDS)
-    tell(f"The run has not ended within {END_SECONDS:.0f} s: `prefect flow-run inspect {run}`.")
+    def _state(self) -> State | None:
+        """The state of the run; None if a server that may return does not answer.
 
+        Raises:
+            LostSightError: the server has not answered for too long, or refuses.
+        """
+        try:
+            state = self._client.read_flow_run(self._run).state
+        except ObjectNotFound as error:
+            raise LostSightError(f"The run {self._run} was deleted on the server.") from error
+        except httpx.HTTPError as error:
+            silent = time.monotonic() - self._heard
+            phase = f"the Prefect server has not answered for {silent:.0f} s"
+            self._now = replace(self._now, phase=phase, stopped=True)
+            refused = isinstance(error, httpx.HTTPStatusError) and not may_pass(error.response)
+            if refused or silent > SILENT_SECONDS:
+                words = refusal(error, str(self._client.api_url))
+                raise LostSightError(f"{words} The run {self._run} may continue.") from error
+            return None
+        self._heard = time.monotonic()
+        return state
 
-class _NoAnswerError(Exception):
-    """A server did not answer, which may pass."""
-
-    def __init__(self, cause: httpx.HTTPError) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
-
-
-@contextmanager
-def _asking(run: UUID) -> Iterator[None]:
-    """Tell what may pass from what will not.
-
-    Raises:
-        LostSightError: the server refuses, or knows no such run any more.
-        _NoAnswerError: it is away, or has too much to do: a server that is restarted comes back.
-    """
-    try:
-        yield
-    except ObjectNotFound as error:
-        raise LostSightError(f"The run {run} was deleted at the Prefect server.") from error
-    except httpx.HTTPStatusError as error:
-        if may_pass(error.response):
-            raise _NoAnswerError(error) from error
-        raise LostSightError(str(_no_answer(error, server_url()))) from error
-    except httpx.HTTPError as error:
-        raise _NoAnswerError(error) from error
-
-
-def _no_answer(error: httpx.HTTPError, url: str) -> ShardmillError:
-    return ShardmillError(f"The Prefect server at {shown_url(url)} {refusal(error)}")
+    def _snapshot(self, state: State) -> Snapshot:
+        """The counters of a run in this state."""
+        if state.is_scheduled() or state.is_pending():
+            return replace(self._now, phase=f"waiting for a worker of the work pool {self._pool}")
+        if not state.is_running():
+            return replace(self._now, phase=(state.name or "").lower())
+        wanted = {"flow_run_id": {"any_": [str(self._run)]}, "key": {"any_": [PROGRESS]}}
+        try:
+            found = self._client.request("POST", "/artifacts/filter", json={"artifacts": wanted})
+            return SNAPSHOT.validate_json(found.json()[0]["metadata_"][METADATA])
+        except httpx.HTTPError:
+            return self._now
+        except (IndexError, KeyError, TypeError, pydantic.ValidationError):  # none yet
+            waiting = Snapshot(phase="a worker has the run; looking at the sources")
+            return self._now if self._now.parts_total else waiting
 
 
 def ended_for_wrong_usage(state: State) -> bool:
-    """Whether a run failed for what `shardmill shard` calls wrong usage."""
-    names = {kind.__name__ for kind in _kinds_of(UsageError)}
+    """Whether a run failed for wrong usage, as `shardmill shard` calls it."""
     words = (state.message or "").removeprefix("Flow run encountered an exception: ")
-    return state.is_failed() and words.partition(":")[0] in names
+    return state.is_failed() and words.partition(":")[0] in _names_of(UsageError)
 
 
-def _kinds_of(error: type[Exception]) -> set[type[Exception]]:
-    kinds = {error}
-    for kind in error.__subclasses__():
-        kinds |= _kinds_of(kind)
-    return kinds
+def _names_of(error: type[Exception]) -> set[str]:
+    return {error.__name__}.union(*map(_names_of, error.__subclasses__()))

@@ -39,15 +39,15 @@ from tasks.core.workers.tokenize_part import PrepareJob
 
 
 class CannotTakePartError(ShardmillError):
-    """This host cannot work for a run, and says why; another one may."""
+    """This host cannot work for a run; another one may."""
 
 
-UNFIT = (StorageError, NotADatasetError, ConfigMismatchError)  # what cannot begin meets these
+UNFIT = (StorageError, NotADatasetError, ConfigMismatchError)  # errors before any work
 
 
 @contextmanager
 def refusing(*kinds: type[ShardmillError]) -> Iterator[None]:
-    """Take errors of these kinds in the block for a fault of this host, not of the run.
+    """Treat errors of these kinds in the block as those of this host, not of the run.
 
     Raises:
         CannotTakePartError: in place of such an error; it names the host.
@@ -66,7 +66,7 @@ class Guest:
         run: name of the parent run.
         partition: number of the partition.
         attempt: how often the partition was sent.
-        workers: in place of what the configuration says.
+        workers: overrides that of the configuration.
     """
 
     def __init__(
@@ -78,20 +78,20 @@ class Guest:
         self._parent = os.getppid()
         self._pulse = Pulse()  # of the parent run
         self._heartbeat = Heartbeat(storage, partition_path(run, partition, attempt), self._sign)
-        self._stopped: str | None = None  # why, where it was
+        self._stopped: str | None = None  # why
         self._ended = self._given_up = False
         self._fault: Failure | None = None
 
     @contextmanager
     def working(self) -> Iterator[Run]:
-        """All that the work takes, until the block ends; meanwhile the guest gives signs of life.
+        """Workers, plan and storage until the block ends; the guest gives signs of life meanwhile.
 
         Parts that are recorded already are left out.
 
         Raises:
-            StoppedError: the parent run is over, or counts on this guest no more.
-            CannotTakePartError: this host does not reach the output, has no room or other packages.
-            TokenizerError: the output does not hold what it should.
+            StoppedError: the parent run is over, or has replaced this guest.
+            CannotTakePartError: it does not reach the output, has no room or other packages.
+            TokenizerError: the output holds another tokenizer.
         """
         with refusing(*UNFIT):
             shared = read_plan(self._storage, self._run)
@@ -103,7 +103,7 @@ class Guest:
                 with self._means(shared) as run:
                     yield run
                 self._ended = True
-            except CannotTakePartError:  # this one is reported through the flow run alone
+            except CannotTakePartError:  # the flow run alone reports it
                 raise
             except BaseException as error:
                 if isinstance(error, ShardmillError) and self._stopped is not None:
@@ -140,7 +140,7 @@ class Guest:
 
     @contextmanager
     def _watching_parent(self, run: Run) -> Iterator[None]:
-        """Stop the work when the parent run is over or counts on this guest no more."""
+        """Stop the work when the parent run is over or has replaced this guest."""
         ended = threading.Event()
 
         def watch() -> None:
@@ -148,7 +148,7 @@ class Guest:
                 while self._stopped is None and not ended.wait(BEAT_SECONDS):
                     self._stopped = self._reason_to_stop()
             finally:
-                if not ended.is_set():  # nobody works unwatched
+                if not ended.is_set():  # no work without a watch
                     self._stopped = self._stopped or "the watch over the parent run failed"
                     run.pool.stop()
                     run.movers.stop()
@@ -171,15 +171,15 @@ class Guest:
             return "the parent run is over"
         except StorageError:
             self._pulse.listen_anew()
-            return None  # nothing is known; the work itself meets what is wrong with the storage
+            return None  # the work itself will report what is wrong with the storage
         if time.monotonic() - began > BEAT_SECONDS:
-            self._pulse.listen_anew()  # what kept this waiting keeps the parent from giving signs
+            self._pulse.listen_anew()  # the same delay keeps the parent from giving signs
         sign = from_json(ParentSign, content, where=f"{self._storage}/{path}")
         silent = self._pulse.hear(sign.beat)
         if sign.stopped:
             return "the parent run was stopped"
         if (attempt := sign.attempts[self._partition]) != self._attempt:
-            return f"the parent run counts on attempt {attempt}"
+            return f"the parent run waits for attempt {attempt}"
         gone = f"the parent run is gone: no sign of life for {silent:.0f} s"
         return gone if silent > self._pulse.limit else None
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import psutil
 
@@ -102,6 +103,26 @@ class CommandLine:
     def shard(self, output: Path | str, **options: object) -> "subprocess.CompletedProcess[str]":
         """Shard the session's small files, or what the options say, to the end."""
         return self.run(*self.shard_arguments(output, **options))
+
+
+class HasEnded(Protocol):
+    """A command that ran in this process or in one of its own."""
+
+    @property
+    def returncode(self) -> int: ...
+    @property
+    def stdout(self) -> str: ...
+    @property
+    def stderr(self) -> str: ...
+
+
+E = TypeVar("E", bound=HasEnded)
+
+
+def succeeded(ended: E) -> E:
+    """A command that ended with exit code 0."""
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended
 
 
 def output_of(process: "subprocess.Popen[str]", *, seconds: float) -> tuple[str, str]:

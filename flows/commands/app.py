@@ -1,4 +1,4 @@
-"""The command line `shardmill`: what its commands are, and how each ends."""
+"""The command line `shardmill`: its commands, and how each of them ends."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -13,12 +13,12 @@ from flows.stops import (
     EXIT_INTERRUPTED,
     EXIT_USAGE,
     Stopped,
+    handled,
     leave,
     stop_by_signals,
     stop_within,
-    taken,
 )
-from flows.terminal.consoles import err, out, tell
+from flows.terminal.consoles import err, out, print_problem
 from streaming_ext.base.errors import ShardmillError, UsageError, one_line
 
 
@@ -34,127 +34,106 @@ def _config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollect
     config_file(app, commands, arguments)
 
 
-_ALL = Group("Options")  # one list, which `GroupedHelp` cuts up
+_ALL = Group("Options")  # one list, which `GroupedHelp` divides
 app = App(
     name="shardmill",
-    help="Raw text datasets to tokenized MDS shards.",
+    help="Turn text datasets into tokenized MDS shards for training.",
     version=_version,
     console=out,
     config=_config_file,
+    help_format="plaintext",
     group_arguments=_ALL,
     group_parameters=_ALL,
     default_parameter=Parameter(negative=(), show_default=default_text),
     help_on_error=False,
     suppress_keyboard_interrupt=False,
-    result_action="return_value",  # else it exits by itself, and waits for Prefect's threads
+    result_action="return_value",  # otherwise it exits by itself, and waits for Prefect's threads
 )
+app.help_formatter = GroupedHelp(app)
 
-
-# What each command does, how it is called, and two examples. Help is shown without loading any.
+_RESUME = "\n\nAfter any stop, run the same command again: it resumes, with the same result."
+# By module and function: what the command does, its usage, and two examples. Help is printed
+# without loading any of them.
 _COMMANDS = {
-    "shard:shard": (
-        (
-            "Tokenize files of text, on disk, behind URLs or of the Hub, into MDS shards with a "
-            "holdout.\n\n"
-            "Run the same command again after any stop: it goes on where it was, to the same "
-            "bytes."
-        ),
+    "outputs:shard": (
+        f"Tokenize text files into MDS shards with a holdout split.{_RESUME}",
         "SOURCES --output PATH --tokenizer NAME [OPTIONS]",
         "'text/*.parquet' --output data --tokenizer gpt2",
         "ORG/TEXTS --output s3://bucket/data --tokenizer gpt2 --shuffle documents --min-tokens 32",
     ),
-    "shard:extend": (
+    "outputs:extend": (
         (
-            "Add source files to a published dataset, with the configuration that it was made "
-            "with.\n\n"
-            "What is there stays as it is; readers see the new parts once all are done. Run the "
-            "same command again after any stop: it goes on where it was."
+            "Add source files to a published dataset.\n\n"
+            "The configuration is that of the dataset. Readers see the new parts once all of them "
+            "are done. After any stop, run the same command again: it resumes."
         ),
         "DATASET SOURCES [OPTIONS]",
         "data 'more/*.parquet'",
         "s3://bucket/data 's3://bucket/2026/*.jsonl.zst' --dry-run",
     ),
-    "plan:plan": (
-        (
-            "Tell what a run would make and take: tokens, disk, time, and what decides "
-            "the time.\n\n"
-            "Nothing is made: some rows of some files are read, tokenized and written to the "
-            "temporary folder, on all workers at once, and the rest is reckoned."
-        ),
-        "SOURCES --tokenizer NAME [OPTIONS]",
-        "'text/*.parquet' --tokenizer gpt2",
-        "one.parquet --total-size 2TB --tokenizer gpt2 --hosts 16 --link 10Gbit",
+    "outputs:import_": (
+        f"Make a dataset of the token files of another trainer.{_RESUME}",
+        "FORMAT SOURCES --output PATH --tokenizer NAME [OPTIONS]",
+        "megatron corpus.bin --output data --tokenizer gpt2",
+        "nanogpt 'ids/*.bin' --output data --tokenizer gpt2 --dtype uint16",
     ),
-    "whole_datasets:export": (
-        (
-            "Write a published dataset as another trainer reads it.\n\n"
-            "Run the same command again after any stop: it goes on where it was, to the same "
-            "bytes."
-        ),
+    "outputs:export": (
+        f"Write a dataset in the format of another trainer.{_RESUME}",
         "FORMAT DATASET --output PATH [OPTIONS]",
         "megatron data --output data-megatron",
         "webdataset data --output s3://bucket/tars --rows documents --verify",
     ),
-    "whole_datasets:copy": (
+    "outputs:copy": (
         (
-            "Copy a dataset or an export from any storage to any other, every byte against its "
-            "hash.\n\n"
-            "Run the same command again after any stop: it goes on where it was."
+            "Copy a dataset or an export to any storage.\n\n"
+            "Every byte is compared with its hash. After any stop, run the same command again: it "
+            "resumes."
         ),
         "DATASET OUTPUT [OPTIONS]",
         "data s3://bucket/data",
         "data s3://bucket/data --verify-only",
     ),
-    "whole_datasets:merge": (
+    "outputs:merge": (
         (
-            "Make one dataset of several: nothing is tokenized or compressed again.\n\n"
-            "Their files become hard links on one disk, and copies that the store makes in one S3 "
-            "store."
+            "Make one dataset of several, without tokenizing again.\n\n"
+            "Files become hard links on one disk, and server-side copies within one S3 store."
         ),
         "DATASETS --output PATH [OPTIONS]",
         "english french --output both",
         "s3://bucket/a s3://bucket/b s3://bucket/c --output s3://bucket/all --workers 8",
     ),
-    "shard:import_": (
+    "outputs:subset": (
         (
-            "Make a dataset of files of ids that another trainer reads, without tokenizing.\n\n"
-            "Run the same command again after any stop: it goes on where it was, to the same "
-            "bytes."
+            "Make a dataset of some documents of another.\n\n"
+            "It holds exactly this number of documents or tokens, with their ids and origins."
         ),
-        "FORMAT SOURCES --output PATH --tokenizer NAME [OPTIONS]",
-        "megatron corpus.bin --output data --tokenizer gpt2",
-        "nanogpt 'ids/*.bin' --output data --tokenizer gpt2 --dtype uint16",
-    ),
-    "whole_datasets:subset": (
-        "Make a dataset of some documents of another: exactly so many, with their ids and origins.",
         "DATASET --output PATH (--documents NUMBER | --tokens NUMBER) [OPTIONS]",
         "data --output small --documents 10000",
         "data --output first --tokens 10M --first",
     ),
-    "submit:submit": (
+    "check:plan": (
         (
-            "Run a deployment on a cluster's workers and follow it; Ctrl+C stops all of it, "
-            "everywhere."
+            "Estimate tokens, disk and time of a run before it runs.\n\n"
+            "A sample of the sources is read, tokenized and written to the temporary folder, on "
+            "all workers at once; the rest is extrapolated. No dataset is made."
         ),
-        "DEPLOYMENT [NAME=VALUE...] [OPTIONS]",
-        "shard-fineweb",
-        "shard-fineweb output=s3://bucket/text shuffle=documents",
+        "SOURCES --tokenizer NAME [OPTIONS]",
+        "'text/*.parquet' --tokenizer gpt2",
+        "one.parquet --total-size 2TB --tokenizer gpt2 --hosts 16 --link 10Gbit",
     ),
-    "verify:verify": (
+    "check:verify": (
         (
-            "Check every byte of a dataset against what it says of itself.\n\n"
-            "Of an export, also against the dataset that it was made from: document for document "
-            "the same ids."
+            "Check every byte of a dataset or an export.\n\n"
+            "An export is also compared with its dataset, document by document."
         ),
         "PATH [OPTIONS]",
         "data",
         "s3://bucket/data --deep --documents 1000",
     ),
-    "inspect:inspect": (
+    "check:inspect": (
         (
-            "Show what a dataset is; with --sample, what stands in chosen samples and where it "
-            "came from.\n\n"
-            "Of an export: its format, and which dataset it was made from."
+            "Show what a dataset or an export holds.\n\n"
+            "With --sample: the text of single samples, and the source of each document."
         ),
         "PATH [OPTIONS]",
         "data",
@@ -162,8 +141,7 @@ _COMMANDS = {
     ),
     "trace:trace": (
         (
-            "Tell which documents, of which source file and row, a training step held, or its "
-            "plan.\n\n"
+            "Show which documents a training step held.\n\n"
             "The options that decide the order are those of `StreamingTokenDataset`; give the "
             "values that training ran with."
         ),
@@ -171,18 +149,25 @@ _COMMANDS = {
         "data --step 1000 --batch-size 8 --ranks 16",
         "data --grep 'needle in a haystack' --batch-size 8",
     ),
+    "submit:submit": (
+        "Run a deployment on a cluster and follow it.\n\nCtrl+C stops all of it, on every host.",
+        "DEPLOYMENT [NAME=VALUE...] [OPTIONS]",
+        "shard-fineweb",
+        "shard-fineweb output=s3://bucket/text shuffle=documents",
+    ),
     "demo:demo": (
-        "Run the main job on text and a vocabulary that are made here, and read a batch back.",
+        "Make text, shard it, and read a batch back, offline.",
         "[OUTPUT]",
         "",
         "tried/demo",
     ),
 }
-for path, (words, usage, *examples) in _COMMANDS.items():
+for number, (path, (words, usage, *examples)) in enumerate(_COMMANDS.items()):
     name = path.partition(":")[2].rstrip("_")
     app.command(
         f"flows.commands.{path}",
         name=name,
+        sort_key=number,
         help=words,
         usage=f"Usage: shardmill {name} {usage}",
         help_formatter=GroupedHelp(app, name),
@@ -207,13 +192,13 @@ def run(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _require_no_secrets(arguments: Sequence[str]) -> None:
-    """Refuse URLs that hold a secret, whatever command and option they are for.
+    """Refuse a URL that holds a secret, in any argument: an error about it would print it.
 
     Raises:
-        UsageError: one does; errors of options that there are not would repeat it.
+        UsageError: an argument holds one.
     """
     if not any(":" in argument for argument in arguments):
-        return  # no URL; what looks into them takes a while to load
+        return  # no URL: do not load what parses them
     from streaming_ext.store.locations import require_no_secret
 
     option = "an argument"
@@ -229,29 +214,26 @@ def _guarded(command: Callable[[], Any]) -> int:
     try:
         return int(command() or 0)
     except BaseException as error:
-        code = _told(error)
+        code = _exit_code(error)
         if code is None:
             raise
         return code
     finally:
-        taken()
+        handled()
 
 
-def _told(error: BaseException) -> int | None:
-    """Tell what ended a command; returns the exit code, None for what nobody foresaw."""
+def _exit_code(error: BaseException) -> int | None:
+    """Print what ended a command; returns the exit code, None for an unexpected error."""
     if (stop := stop_within(error)) is not None:
-        taken()
-        err.print("shardmill: stopped. Run the same command again to go on.")
+        handled()
+        err.print("shardmill: stopped. Run the same command again to resume.")
         return stop.exit_code if isinstance(stop, Stopped) else EXIT_INTERRUPTED
     if isinstance(error, CycloptsError):
         from flows.commands.options import explain
 
-        tell(explain(error))
+        print_problem(explain(error))
         return EXIT_USAGE
-    if isinstance(error, ShardmillError):
-        tell(str(error))
+    if isinstance(error, ShardmillError | OSError):
+        print_problem(str(error) if isinstance(error, ShardmillError) else f"{one_line(error)}.")
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
-    if isinstance(error, OSError):
-        tell(f"{one_line(error)}.")
-        return EXIT_FAILED
     return None

@@ -1,25 +1,85 @@
-"""`shardmill demo`: the main job on text and a vocabulary that are made on the spot."""
+"""`shardmill demo`: text and a vocabulary made on the spot, sharded, and a batch read back."""
 
+import tempfile
 from pathlib import Path
 
-from flows.commands.shard import run_shard
+from flows.commands.outputs import shard
 from flows.terminal.consoles import out
-from streaming_ext.base.errors import UsageError
+from flows.terminal.visible import counted, say
+from streaming_ext.base.errors import StorageError, UsageError, reason_of
 from streaming_ext.store.locations import local_path, require_writable_name
+from tasks.core.config import ShardConfig
+
+_FILES = 6
+_DOCUMENTS = 500  # a file
+_VOCABULARY = 4096  # ids
 
 
 def demo(output: Path = Path("demo-output")) -> int:
-    """Run the main job on text and a vocabulary that are made here, and read a batch back.
+    """Make text, shard it, and read a batch back; returns the exit code.
 
     Parameters
     ----------
     output
         Folder for all of it.
     """
-    from flows.demo import make_demo, read_back
-
     if output.parts and output.parts[0].endswith(":"):
-        raise UsageError(f"{output}: the demo is made in a folder of this machine.")
+        raise UsageError(f"{output}: the demo needs a folder of this machine.")
     require_writable_name(str(output))
-    config = make_demo(local_path(output), out)
-    return run_shard(config) or read_back(config, out)
+    config = make_sources(local_path(output))
+    say(out, f"Made {_FILES * _DOCUMENTS:,} documents of text in {config.sources[0]}")
+    if code := shard(config):
+        return code
+    data = config.output
+    say(out, f"\nTraining reads {_read_batch(data)}.", keep="\n")
+    for title, *commands in (
+        ("Look at it:", f"inspect {data}", f"inspect {data} --sample 0"),
+        (
+            "Then try:",
+            f"verify {data}",
+            f"export megatron {data} --output {output}/megatron",
+            "shard 'text/*.parquet' --output data --tokenizer gpt2",
+        ),
+    ):
+        say(out, f"\n{title}", keep="\n")
+        for command in commands:
+            say(out, f"  shardmill {command}")
+    return 0
+
+
+def make_sources(folder: Path) -> ShardConfig:
+    """Make source files and a vocabulary; returns what to shard.
+
+    Raises:
+        StorageError: the folder cannot be written to.
+    """
+    from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
+
+    sources, vocabulary = folder / "sources", folder / "demo.tiktoken"
+    try:
+        sources.mkdir(parents=True, exist_ok=True)
+        write_parquet_files(sources, _FILES, _DOCUMENTS, seed=0)
+        train_vocabulary(make_documents(_DOCUMENTS, seed=0), _VOCABULARY, vocabulary)
+    except OSError as error:
+        raise StorageError(f"Cannot write to {folder}: {reason_of(error)}.") from error
+    return ShardConfig(
+        sources=(str(sources),),
+        output=str(folder / "dataset"),
+        tokenizer=str(vocabulary),
+        pattern="gpt2",
+        sequence_length=512,
+        holdout_fraction=0.01,
+    )
+
+
+def _read_batch(dataset: str) -> str:
+    """What training reads of a dataset, in words."""
+    from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+
+    with tempfile.TemporaryDirectory() as cache:
+        tokens = StreamingTokenDataset(
+            remote=dataset, local=cache, batch_size=4, shuffle=True, dp_rank=0, dp_world_size=1
+        )
+        rows, length = next(iter(StreamingTokenLoader(tokens)))["tokens"].shape
+        tokens.close()
+    return f"{counted(tokens.size, 'sequence')} of {length} tokens, in batches of {rows}"

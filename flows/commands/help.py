@@ -1,4 +1,4 @@
-"""Help texts: a box for each group of options, each option once, with a name for its value."""
+"""Help texts: a heading for each group of options, and below it each option of the group."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -7,13 +7,16 @@ from typing import Any, TypeVar, get_type_hints
 
 from cyclopts import App
 from cyclopts.help import DefaultFormatter, HelpEntry, HelpPanel
+from cyclopts.help.specs import DescriptionRenderer
 from rich.console import Console, ConsoleOptions
+from rich.table import Table
+from rich.text import Text
 
 from streaming_ext.base.units import size_text
 
 T = TypeVar("T")
 
-# What stands for a value: by the option's name, else by what cyclopts calls its type.
+# The name of a value: by the name of the option, or by what cyclopts calls its type.
 _VALUES = {
     "--config": "FILE",
     "--exclude": "FILE",
@@ -39,13 +42,13 @@ _ORDER = (
     "Mixture",
     "Order",
     "Execution",
-    "Printing",
+    "Global options",
 )
 _NO_DEFAULT = (None, False, (), inspect.Parameter.empty)
 
 
 def default_text(value: Any) -> str | None:
-    """A default as help shows it; None where there is nothing to show."""
+    """A default as help shows it; None if there is nothing to show."""
     if any(value is nothing for nothing in _NO_DEFAULT):
         return None
     from pydantic import ByteSize
@@ -60,11 +63,12 @@ def grouped(
 ) -> Iterator[tuple[str, Iterator[T]]]:
     """Options of a command below the headings of the classes that declare them."""
     classes = [hint for hint in get_type_hints(command).values() if hasattr(hint, "heading")]
+
     others = "Execution" if len(classes) > 1 else "Options"  # what the command itself declares
 
     def heading(option: T) -> str:
         field = name(option).removeprefix("--").replace("-", "_").lower()
-        # The first class that declares it: a later one only says it in other words.
+        # The first class that declares it: a later one only describes it again.
         owners: Iterator[Any] = (
             base
             for each in classes
@@ -77,36 +81,43 @@ def grouped(
 
 
 class GroupedHelp(DefaultFormatter):
-    """Shows the options of a command in a box for each group.
+    """Shows the options of a command, or the commands themselves.
 
     Args:
-        app: of which it is a command.
-        name: of the command.
+        app: whose command it is.
+        name: of the command; None for the list of commands.
     """
 
-    def __init__(self, app: App, name: str) -> None:
+    def __init__(self, app: App, name: str | None = None) -> None:
         super().__init__()
         self._app, self._name = app, name
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
-        """Print the boxes, as cyclopts calls it."""
-        command = self._app[self._name].default_command
-        assert command is not None  # noqa: S101  (a command is a function)
-        for title, entries in grouped(command, panel.entries, _name):
-            shown = [_shown(entry) for entry in entries]
-            super().__call__(console, options, panel.copy(title=title, entries=shown))
+        """Print the groups, as cyclopts calls it."""
+        command = self._app[self._name].default_command if self._name else None
+        groups: Iterable[tuple[Any, Iterable[HelpEntry]]] = [(panel.title, panel.entries)]
+        if command is not None:
+            groups = grouped(command, panel.entries, _name)
+        describe = DescriptionRenderer()
+        for title, entries in groups:
+            table = Table.grid(padding=(0, 2))
+            table.add_column(no_wrap=True, style="cyan")
+            for entry in entries:
+                table.add_row(Text(f"  {_label(entry)}"), describe(entry))
+            console.print(Text(f"{title}:", style="bold"), table, "", sep="\n")
 
 
 def _name(entry: HelpEntry) -> str:
     return (*entry.positive_names, *entry.display_labels)[0]
 
 
-def _shown(entry: HelpEntry) -> HelpEntry:
-    """An argument by its label alone, an option with the name of its value."""
+def _label(entry: HelpEntry) -> str:
+    """The name of an argument, a command or a flag; of an option with that of its value."""
     if entry.positional_label:
-        return entry.copy(positive_names=(), positive_shorts=())
+        return entry.positional_label
+    names = ", ".join((*entry.names, *entry.shorts))
     if entry.metavar is None:
-        return entry
+        return names
     kind = entry.metavar.removesuffix("...")
-    name = _VALUES.get(entry.positive_names[0], _VALUES.get(kind, kind))
-    return entry.copy(metavar=name + entry.metavar[len(kind) :])
+    value = _VALUES.get(entry.positive_names[0], _VALUES.get(kind, kind))
+    return f"{names} {value}{entry.metavar[len(kind) :]}"

@@ -1,8 +1,8 @@
-"""What all commands share: options of printing, `--config FILE`, and wrong options in words."""
+"""What all commands share: options of printing, `--config FILE`, errors about options in words."""
 
 import json as to_json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,32 +14,32 @@ from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, Unused
 from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict
 
-from flows.terminal.consoles import err, log, out, tell
+from flows.terminal.consoles import (
+    attach_handlers,
+    detach_handlers,
+    err,
+    handlers,
+    log,
+    out,
+    print_problem,
+)
 from flows.terminal.visible import option_name
 from streaming_ext.base.errors import UsageError, one_line, reason_of
 from streaming_ext.base.plain_faults import in_words
 from streaming_ext.store.locations import local_path
 
-_FORM = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-# Loggers that pass nothing on to the root once Prefect is loaded.
-_OF_PREFECT = ("prefect", "prefect.flow_runs", "prefect.task_runs")
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _OURS = [Path(__file__).parents[2] / name for name in ("flows", "tasks", "streaming_ext")]
 
 
 class _Warnings(logging.Handler):
-    """Tells what the project itself warns of, whoever's logger it went to; errors end a command."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it is such a warning: a library's are for the log."""
-        ours = any(Path(record.pathname).is_relative_to(room) for room in _OURS)
-        return ours and record.levelno == logging.WARNING
+    """Prints the warnings of this project; an error ends the command, which prints it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print it; the progress bar moves below it."""
-        tell(f"warning: {record.getMessage()}")
+        """Print a warning, but not that of a library."""
+        ours = any(Path(record.pathname).is_relative_to(folder) for folder in _OURS)
+        if ours and record.levelno == logging.WARNING:
+            print_problem(f"warning: {record.getMessage()}")
 
 
 @Parameter(name="*")
@@ -50,16 +50,16 @@ class OutputOptions:
     Parameters
     ----------
     quiet
-        Print nothing but errors.
+        Print only errors.
     verbose
-        Print what the libraries log too, and tracebacks of errors.
+        Print the log of the libraries too, and the tracebacks of errors.
     log_file
-        Add all of that to a file, with times.
+        Append that log to a file, with times.
     json
         Print the result as one JSON document; all else goes to standard error.
     """
 
-    heading: ClassVar[str] = "Printing"
+    heading: ClassVar[str] = "Global options"
 
     quiet: bool = False
     verbose: bool = False
@@ -67,79 +67,66 @@ class OutputOptions:
     json: bool = False
 
     @contextmanager
-    def applied(self) -> Iterator[Callable[[], None]]:
-        """Print as asked within the block.
-
-        What is yielded is to be called once Prefect is loaded, which sets up logging anew.
+    def applied(self) -> Iterator[None]:
+        """Print as these options say within the block.
 
         Raises:
             UsageError: the log file cannot be written.
         """
-        root, handlers = logging.getLogger(), self._opened()
-        loggers = [root, log, *map(logging.getLogger, _OF_PREFECT)]
-        was = out.quiet, err.quiet, root.level
+        root = logging.getLogger()
+        before = out.quiet, err.quiet, root.level
+        handlers.extend([*self._opened()])
         out.quiet, err.quiet = self.quiet or self.json, self.quiet
         log.setLevel(logging.INFO)
         if self.verbose:
             root.setLevel(logging.INFO)
-
-        def listen() -> None:
-            for logger in loggers:
-                if logger is root or not logger.propagate:  # else its parent has it
-                    logger.handlers.extend(set(handlers) - set(logger.handlers))
-
-        listen()
+        attach_handlers()
         try:
-            yield listen
+            yield
         except Exception as error:
             log.error("%s", error, exc_info=self.verbose)
             raise
         finally:
-            for handler in handlers:
-                for logger in loggers:
-                    logger.removeHandler(handler)
-                handler.close()
-            out.quiet, err.quiet = was[:2]
-            root.setLevel(was[2])
+            detach_handlers()
+            out.quiet, err.quiet, level = before
+            root.setLevel(level)
 
     def result(self, found: Any) -> None:
-        """Print the result as JSON, where that is asked for."""
+        """Print the result if JSON is wanted."""
         if self.json:
             print(to_json.dumps(found, indent=1, default=str))
 
-    def _opened(self) -> list[logging.Handler]:
-        handlers: list[logging.Handler] = []
+    def _opened(self) -> Iterator[logging.Handler]:
+        if not self.quiet and not self.verbose:
+            yield _Warnings()
+        logs: list[logging.Handler] = []
         if self.log_file is not None:
             try:
                 file = local_path(self.log_file)
                 file.parent.mkdir(parents=True, exist_ok=True)
-                handlers.append(logging.FileHandler(file, encoding="utf-8"))
+                logs.append(logging.FileHandler(file, encoding="utf-8"))
             except OSError as error:
                 raise UsageError(
                     f"--log-file {self.log_file}: cannot be written: {reason_of(error)}."
                 ) from error
         if self.verbose:
-            handlers.append(logging.StreamHandler())
-        for handler in handlers:
+            logs.append(logging.StreamHandler())
+        for handler in logs:
             handler.setLevel(logging.INFO)
-            handler.setFormatter(logging.Formatter(_FORM))
-        if not self.quiet and not self.verbose:
-            handlers.append(_Warnings())
-        return handlers
+            handler.setFormatter(logging.Formatter(_FORMAT))
+        yield from logs
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ConfigOptions(OutputOptions):
-    """The same for commands whose options may stand in a file.
+    """The same for commands that read their options from a file too.
 
     Parameters
     ----------
     config
-        YAML file with any of these options; what the command line says goes first.
+        YAML file with any of these options; the command line overrides it.
     """
-
-    heading: ClassVar[str] = "Execution"
 
     config: Path | None = None
 
@@ -148,12 +135,12 @@ DEFAULT_OUTPUT = ConfigOptions()
 
 
 def config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Take what the command line does not give from the file that it names, as cyclopts calls it.
+    """Fill in from the file of `--config` what the command line leaves out, as cyclopts calls it.
 
-    Options stand at the top, or below the name of the command; what stands there goes first.
+    Options stand at the top or below the name of the command; the latter override the former.
 
     Raises:
-        UsageError: the file cannot be read, or is something else.
+        UsageError: the file cannot be read, or does not hold options.
     """
     named = [
         argument.tokens[-1].value
@@ -165,8 +152,8 @@ def config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollecti
     source = f"--config {named[0]}"
     try:
         options = yaml.safe_load(local_path(named[0]).read_text("utf-8")) or {}
-        below = options.get(commands[-1]) if isinstance(options, dict) else None
-        for given in (below or {}, options):
+        of_command = options.get(commands[-1]) if isinstance(options, dict) else None
+        for given in (of_command or {}, options):
             if not isinstance(given, dict):
                 raise UsageError(f"{source}: expected options, such as `tokenizer: gpt2`.")
             values = {str(name): value for name, value in given.items() if value is not None}
@@ -178,7 +165,7 @@ def config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollecti
 
 
 def explain(error: CycloptsError) -> str:
-    """One line a wrong option."""
+    """One line for each wrong option."""
     if isinstance(error.__cause__, pydantic.ValidationError):
         return explain_values(error.__cause__)
     words = one_line(error)
@@ -189,11 +176,11 @@ def explain(error: CycloptsError) -> str:
         name = needed.name.removeprefix("--").upper() if positional else needed.name
         words = f"{name} needs a value"
     command = "".join(f" {name}" for name in error.command_chain or ())
-    return f"{words}. `shardmill{command} --help` tells all options."
+    return f"{words}. See `shardmill{command} --help`."
 
 
 def explain_values(error: pydantic.ValidationError) -> str:
-    """One line a value of a configuration that is not allowed."""
+    """One line for each wrong value of a configuration."""
     return "\n".join(
         in_words(fault, name=option_name(str(fault["loc"][0])) if fault["loc"] else None)
         for fault in error.errors(include_url=False)

@@ -13,7 +13,7 @@ In files of `--config`, names may be written with `_`. Exit codes: 0 all is well
 a dataset is not sound; 2 wrong usage; 129 the terminal closed; 130 stopped by Ctrl+C; 143 stopped
 by SIGTERM, or cancelled in Prefect.
 """
-_OF_THE_HOST = "--workers"  # as many as it has cores
+_OF_THE_HOST = "--workers"  # the number of its cores
 
 
 def reference() -> str:

@@ -1,4 +1,4 @@
-"""`shardmill submit`: a deployment, run on a cluster's workers and followed."""
+"""`shardmill submit`: a deployment that runs on a cluster."""
 
 from functools import partial
 
@@ -10,41 +10,32 @@ from flows.terminal.visible import say
 
 
 def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OUTPUT) -> int:
-    """Run a deployment on a cluster's workers and follow it; Ctrl+C stops all of it, everywhere.
+    """Run a deployment on a cluster and follow it; returns the exit code.
 
     Parameters
     ----------
     deployment
         Name of a deployment of the flow shard-dataset, such as shard-fineweb.
     settings
-        Options that are to differ from the deployment's, as NAME=VALUE: output=s3://bucket/text.
+        Options that override the deployment's, as NAME=VALUE: output=s3://bucket/text.
     """
     load_prefect()
-    from flows.dashboard.followed import FollowedRun
-    from flows.submit import (
-        LostSightError,
-        cancel,
-        ended_for_wrong_usage,
-        follow,
-        open_client,
-        start,
-    )
+    from flows.submit import Follower, LostSightError, ended_for_wrong_usage, open_client, start
     from flows.terminal.run_progress import shown
 
-    with printing.applied() as listen, open_client() as client:
-        listen()
+    with printing.applied(), open_client() as client:
         submitted = start(client, deployment, settings)
-        of = f"of the work pool {submitted.pool}"
-        say(err, f"{submitted.deployment}: flow run {submitted.run}, {of}")
-        followed = FollowedRun(submitted.run)
+        pool = f"of the work pool {submitted.pool}"
+        say(err, f"{submitted.deployment}: flow run {submitted.run}, {pool}")
+        follower = Follower(client, submitted)
         try:
-            with shown(followed, err):
-                ended = follow(client, submitted, followed)
+            with shown(follower.snapshot, err):
+                ended = follower.follow()
         except LostSightError:
-            raise  # nobody there to ask for its end
+            raise  # the server cannot cancel it
         except BaseException:
             err.print("Stopping all of it ...")
-            cancel(client, submitted.run, partial(say, err))
+            follower.cancel(partial(say, err))
             raise
         printing.result(
             {
@@ -54,8 +45,8 @@ def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OU
                 "message": ended.message,
             }
         )
-        where = out if ended.is_completed() else err
-        say(where, f"{ended.name}: {ended.message or 'it says no more'}")
+        console = out if ended.is_completed() else err
+        say(console, f"{ended.name}: {ended.message or 'no message'}")
     if ended.is_completed():
         return 0
     if ended.is_cancelled():

@@ -1,8 +1,8 @@
-"""Where the source files of a run are worked on: on this host, or on others."""
+"""Where the parts of a run are worked on: on this host, or on others."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.store import Storage
@@ -11,34 +11,30 @@ from tasks.core.options import ExecutionOnHosts
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 
-B_contra = TypeVar("B_contra", bound=Build, contravariant=True)
 
-
-class Executor(Protocol[B_contra]):
+class Executor(Protocol):
     """Hosts that are ready for work."""
 
-    def prepare(self, build: B_contra, output: Storage) -> None:
+    def prepare(self, build: Any, output: Storage) -> None:
         """Have the hosts ready for a phase."""
         ...
 
     def finished(
-        self, build: B_contra, output: Storage, progress: RunProgress
+        self, build: Any, output: Storage, progress: RunProgress
     ) -> Iterator[PartTimes | FailedFile]:
-        """Do all parts that are to be done; yields what became of each, in any order.
+        """Do all parts that are left; yields the result of each, in any order.
 
         Raises:
-            ShardmillError: a fault that every other part would meet too.
+            ShardmillError: an error that every other part would meet too.
         """
         ...
 
 
-def open_executor(
-    build: Build, *, inherited: Sequence[int]
-) -> AbstractContextManager[Executor[Any]]:
-    """The executor that is configured; when the block ends, all work that it began has ended.
+def open_executor(build: Build, *, inherited: Sequence[int]) -> AbstractContextManager[Executor]:
+    """The executor of a build; when the block ends, all work that it started has ended.
 
     Args:
-        build: names it.
+        build: whose configuration names it.
         inherited: file descriptors that worker processes on this host keep open.
     """
     if build.executor == "here":
@@ -49,7 +45,7 @@ def open_executor(
     if scheme == "prefect":
         from flows.executors.work_pool import on_work_pool
 
-        assert isinstance(build.config, ExecutionOnHosts)  # noqa: S101  (which names executors)
+        assert isinstance(build.config, ExecutionOnHosts)  # noqa: S101  (only it names executors)
         return on_work_pool(name, partitions=build.config.partitions)
     try:
         from flows.executors.dask import on_dask

@@ -1,4 +1,4 @@
-"""The executor `dask://HOST:PORT`: guests are tasks of a Dask cluster that stands already.
+"""The executor `dask://HOST:PORT`: guests are tasks of a running Dask cluster.
 
 A Dask worker with N threads runs N guests at a time, each with one process of its own.
 """
@@ -12,14 +12,14 @@ from prefect.client.schemas.objects import State
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 from prefect.states import Cancelled, Crashed
 
-from flows.executors.elsewhere import REFUSED, Elsewhere, elsewhere
+from flows.executors.on_hosts import REFUSED, OnHosts
 from streaming_ext.base.errors import UsageError, one_line
 
 START_SECONDS = 15.0
-PARTITIONS_A_THREAD = 4  # so that who joins late finds one, and who dies costs little
+PARTITIONS_A_THREAD = 4  # a worker that joins late finds one, and one that dies loses little
 
 
-class DaskCluster:
+class DaskCluster(OnHosts):
     """Starts guests as tasks of a cluster.
 
     Args:
@@ -27,13 +27,14 @@ class DaskCluster:
     """
 
     def __init__(self, client: "Client") -> None:
-        self.place = "the Dask cluster"
+        threads = sum(client.nthreads().values())  # type: ignore[no-untyped-call]
+        super().__init__("the Dask cluster", PARTITIONS_A_THREAD * threads)
         self._client = client
         self._futures: dict[str, Future[Any]] = {}
         self._refused: set[str] = set()  # addresses of workers
 
     def start(self, output: str, run: str, partition: int, attempt: int) -> str | None:
-        """Have a Dask worker take an attempt at a partition, one that refused none if there is."""
+        """Submit an attempt, if possible to workers that have refused none."""
         workers = set(self._client.nthreads()) - self._refused  # type: ignore[no-untyped-call]
         guest = f"shardmill-{run}-{partition}-{attempt}"
         self._futures[guest] = self._client.submit(
@@ -47,13 +48,12 @@ class DaskCluster:
         return guest
 
     def states(self, guests: Sequence[str]) -> dict[str, State]:
-        """The states of guests that have ended; of others Dask knows nothing that signs do not."""
+        """The states of guests that have ended; of others their signs say more than Dask."""
         states: dict[str, State] = {}
         for guest in guests:
             if (future := self._futures.get(guest)) is None:
                 states[guest] = Cancelled()
-                continue
-            if future.status == "finished":
+            elif future.status == "finished":
                 states[guest], worker = future.result()
                 if states[guest].name == REFUSED:
                     self._refused.add(worker)
@@ -65,13 +65,13 @@ class DaskCluster:
         return states
 
     def end(self, guests: Sequence[str], state: State) -> None:
-        """Have guests that wait not begin any more; those at work end when they see that."""
+        """Cancel guests that wait; those at work end when they see the parent's sign."""
         futures = [self._futures.pop(guest) for guest in guests if guest in self._futures]
         self._client.cancel(futures, force=True)  # type: ignore[no-untyped-call]
 
 
 def work_as_guest(api: str | None, parameters: dict[str, Any]) -> tuple[State, str]:
-    """Run `shard-partition` in a thread of a Dask worker; returns how it ended, and where."""
+    """Run `shard-partition` in a thread of a Dask worker; returns its state and the worker."""
     from flows.shard_partition import shard_partition
 
     with temporary_settings({PREFECT_API_URL: api}):
@@ -80,14 +80,14 @@ def work_as_guest(api: str | None, parameters: dict[str, Any]) -> tuple[State, s
 
 
 @contextmanager
-def on_dask(address: str) -> Iterator[Elsewhere]:
+def on_dask(address: str) -> Iterator[DaskCluster]:
     """Reach a cluster; nothing of the run is left there when the block ends.
 
     Args:
         address: of its scheduler, `tcp://HOST:PORT` or `tls://HOST:PORT`.
 
     Raises:
-        UsageError: nobody answers there.
+        UsageError: no scheduler with a worker answers there.
     """
     try:
         client = Client(address, timeout=START_SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
@@ -97,7 +97,5 @@ def on_dask(address: str) -> Iterator[Elsewhere]:
             f"No Dask cluster with a worker answers at {address} within {START_SECONDS:.0f} s: "
             f"{error}."
         ) from error
-    with client:
-        threads = sum(client.nthreads().values())  # type: ignore[no-untyped-call]
-        with elsewhere(DaskCluster(client), partitions=PARTITIONS_A_THREAD * threads) as executor:
-            yield executor
+    with client, DaskCluster(client) as executor:
+        yield executor

@@ -1,23 +1,42 @@
-"""The executor `here`: worker processes of this host."""
+"""The executor `here`: worker processes of this host.
 
+Each part is a chain of tasks. Thousands of task runs submitted at once would swamp a thread pool
+and the server behind it, so a bounded number of parts is worked on, and a step is submitted when
+the one before it is done.
+"""
+
+import platform
+import queue
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
+from typing import Any
 
-from flows.executors.parts import finished_parts
+from prefect import get_run_logger
+from prefect.client.schemas.objects import State
+from prefect.futures import PrefectFuture
+from prefect.utilities.annotations import opaque
+
+from flows.prefect_api.cancellation import end_if_suspended
+from streaming_ext.base.errors import ShardmillError, TransientStorageError
 from streaming_ext.store import Storage
-from tasks.core.build.build import Build
-from tasks.core.build.run import Run, worker_pools
+from streaming_ext.text.parts.part import Part
+from tasks.core.build.build import Build, Step
+from tasks.core.build.run import LOOK_AHEAD_FILES, Run, worker_pools
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.workers.pool import WorkerPool
+from tasks.steps import task_of
+
+_LOOK_SECONDS = 1.0
+MAX_THREADS = 4096  # of a task runner; it starts them as they are needed
 
 
 class Here:
-    """Worker processes."""
+    """The worker processes; see `Executor`."""
 
     def __init__(self, pool: WorkerPool, movers: WorkerPool) -> None:
-        self._pool = pool
-        self._movers = movers
+        self._pool, self._movers = pool, movers
 
     def prepare(self, build: Build, output: Storage) -> None:
         """Have every process load what the phase needs."""
@@ -27,12 +46,85 @@ class Here:
     def finished(
         self, build: Build, output: Storage, progress: RunProgress
     ) -> Iterator[PartTimes | FailedFile]:
-        """Do all parts on this host; see `Executor`."""
+        """Do all parts on this host."""
         yield from finished_parts(Run(build, output, self._pool, progress, self._movers))
 
 
 @contextmanager
 def here(build: Build, *, inherited: Sequence[int]) -> Iterator[Here]:
     """Start the worker processes; they end with the block."""
-    with worker_pools(build, inherited=inherited) as (pool, movers):
-        yield Here(pool, movers)
+    with worker_pools(build, inherited=inherited) as pools:
+        yield Here(*pools)
+
+
+def finished_parts(run: Run) -> Iterator[PartTimes | FailedFile]:
+    """Do all parts that are left; yields the result of each, in the order in which they end.
+
+    Raises:
+        StoppedError: the workers were stopped.
+        ShardmillError: an error that every other part would meet too, or storage that failed all
+            parts in hand.
+    """
+    logger, build, progress = get_run_logger(), run.build, run.progress
+    parts = [build.part(number) for number in build.todo]
+    progress.begin(parts=len(parts), source_bytes=sum(part.size for part in parts))
+    progress.enter(build.words.doing)
+    # A part that is being uploaded leaves its worker free for the next one.
+    uploading = build.config.workers if run.output.remote else 0
+    at_once = build.config.workers + LOOK_AHEAD_FILES + uploading
+    waiting, in_hand, outage = iter(parts), 0, 0
+    ended: queue.SimpleQueue[tuple[Part, tuple[Step, ...], PrefectFuture[Any]]] = (
+        queue.SimpleQueue()
+    )
+
+    def submit(part: Part, steps: tuple[Step, ...]) -> None:
+        progress.step(part.number, part.source, steps[0].name, platform.node())
+        # Not opaque, Prefect would look for futures in each span of the part, perhaps thousands.
+        future = task_of(steps[0].name).submit(run, opaque(part), steps[0])
+        future.add_done_callback(lambda _: ended.put((part, steps, future)))
+
+    def begin(count: int) -> int:
+        following = list(islice(waiting, count))
+        for part in following:
+            submit(part, run.steps_of(part))
+        return len(following)
+
+    in_hand += begin(at_once)
+    while in_hand:
+        end_if_suspended()
+        try:
+            part, steps, future = ended.get(timeout=_LOOK_SECONDS)
+        except queue.Empty:
+            continue
+        future.wait()  # before this, its state may still be pending
+        error = _error(future.state)
+        if error is None and len(steps) > 1:
+            submit(part, steps[1:])
+            continue
+        in_hand += begin(1) - 1
+        run.require_going()
+        run.forget(part)
+        outage = outage + 1 if isinstance(error, TransientStorageError) else 0  # parts in a row
+        if error is not None and (error.fatal or outage == at_once):
+            raise error
+        if error is None:
+            result = future.state.result()
+        else:
+            result = FailedFile(
+                part=part.number,
+                source=part.source,
+                step=steps[0].name,
+                reason=str(error),
+                host=platform.node(),
+            )
+            logger.error("Failed: %s", result)
+        progress.finish(result, source_bytes=part.size)
+        yield result
+
+
+def _error(state: State) -> ShardmillError | None:
+    """Why a step failed, if it did."""
+    try:
+        return None if state.is_completed() else state.result()
+    except ShardmillError as error:
+        return error

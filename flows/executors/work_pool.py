@@ -16,47 +16,48 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Crashed
 
-from flows.executors.elsewhere import Elsewhere, elsewhere
+from flows.executors.on_hosts import OnHosts
 from flows.prefect_api.connection import may_pass
 from streaming_ext.base.errors import UsageError, one_line
 from tasks.prefect_tasks import asked_once
 
 PARAMETERS = {"output", "run", "partition", "attempt"}  # of the flow `shard-partition`
-_PAGE = 100  # runs a question
+_PAGE = 100  # runs a request
 
 
-class WorkPool:
+class WorkPool(OnHosts):
     """Starts guests as runs of a deployment.
 
     Args:
         client: of the server.
         deployment: FLOW/DEPLOYMENT.
+        partitions: send at most this many.
 
     Raises:
-        UsageError: there is no such deployment, or it is of a flow that takes no partitions.
+        UsageError: there is no such deployment, or its flow takes no partitions.
     """
 
-    def __init__(self, client: SyncPrefectClient, deployment: str) -> None:
+    def __init__(self, client: SyncPrefectClient, deployment: str, partitions: int) -> None:
         self._client, self._deployment = client, deployment
+        self._option = f"--executor prefect://{deployment}"
         try:
             found = client.read_deployment_by_name(deployment)
         except ObjectNotFound as error:
             raise UsageError(
-                f"--executor prefect://{deployment}: the Prefect server at {client.api_url} has no "
-                "such deployment. Start a server, set PREFECT_API_URL, and make it with `prefect "
-                "deploy` (docs/operate/clusters.md)."
+                f"{self._option}: the Prefect server at {client.api_url} has no such deployment. "
+                "Set PREFECT_API_URL, and make it with `prefect deploy` (docs/operate/clusters.md)."
             ) from error
+        super().__init__(f"the work pool {found.work_pool_name or '?'}", partitions)
         schema = found.parameter_openapi_schema or {}
         if missing := PARAMETERS - set(schema.get("properties", {})):
             raise UsageError(
-                f"--executor prefect://{deployment}: this deployment works on no partitions: it "
-                f"has no parameter {', '.join(sorted(missing))}. Name a deployment of the flow "
-                "shard-partition, such as prefect://shard-partition/hosts."
+                f"{self._option}: this deployment works on no partitions: it has no parameter "
+                f"{', '.join(sorted(missing))}. Name a deployment of the flow shard-partition, "
+                "such as prefect://shard-partition/hosts."
             )
-        self.place = f"the work pool {found.work_pool_name or '?'}"
 
     def start(self, output: str, run: str, partition: int, attempt: int) -> str | None:
-        """Have a worker take an attempt at a partition; see `Launcher`. Again, it is the same run.
+        """Start a run for an attempt; called again, it is the same run.
 
         Raises:
             UsageError: the deployment is gone, or cannot take a partition.
@@ -71,24 +72,23 @@ class WorkPool:
             )
         except ObjectNotFound as error:
             raise UsageError(
-                f"--executor prefect://{self._deployment}: the deployment was deleted. Make it "
-                "with `prefect deploy` (docs/operate/clusters.md) and run the same command "
-                "again to go on."
+                f"{self._option}: the deployment was deleted. Make it with `prefect deploy` "
+                "(docs/operate/clusters.md) and run the same command again to resume."
             ) from error
         except httpx.HTTPStatusError as error:
             if may_pass(error.response):
                 return None
             raise UsageError(
-                f"--executor prefect://{self._deployment}: the Prefect server starts no run of it "
-                f"for a partition: {one_line(error)} {error.response.text[:300]}"
+                f"{self._option}: the Prefect server starts no run of it for a partition: "
+                f"{one_line(error)} {error.response.text[:300]}"
             ) from error
         except httpx.HTTPError:
             return None
-        assert isinstance(created, FlowRun)  # noqa: S101  (outside of a coroutine it is)
+        assert isinstance(created, FlowRun)  # noqa: S101  (it is no coroutine here)
         return str(created.id)
 
     def states(self, guests: Sequence[str]) -> dict[str, State]:
-        """The states of runs; none where the server does not answer."""
+        """The states of runs; none if the server does not answer."""
         states: dict[str, State] = {}
         with asked_once():
             for start in range(0, len(guests), _PAGE):
@@ -101,7 +101,7 @@ class WorkPool:
         return states
 
     def end(self, guests: Sequence[str], state: State) -> None:
-        """Have runs count as ended that have not."""
+        """Set the state of runs that have not ended."""
         for guest, now in self.states(guests).items():
             if not now.is_final():
                 with asked_once():
@@ -109,14 +109,14 @@ class WorkPool:
 
 
 @contextmanager
-def on_work_pool(deployment: str, *, partitions: int) -> Iterator[Elsewhere]:
-    """Make sure that there is such a deployment; all runs of it have ended when the block ends.
+def on_work_pool(deployment: str, *, partitions: int) -> Iterator[WorkPool]:
+    """Find a deployment; all runs of it have ended when the block ends.
 
     Raises:
-        UsageError: there is no such deployment, or it takes no partitions.
+        UsageError: there is no such deployment, or its flow takes no partitions.
     """
     with (
         get_client(sync_client=True) as client,
-        elsewhere(WorkPool(client, deployment), partitions=partitions) as executor,
+        WorkPool(client, deployment, partitions) as executor,
     ):
         yield executor

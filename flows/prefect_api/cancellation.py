@@ -1,7 +1,9 @@
-"""Ending a run that is over for Prefect, where no worker is there to end it.
+"""Ending a run that was cancelled, suspended or orphaned, as soon as that happens.
 
 A worker ends the runs that it started, as long as it lives. Of a run that a person started,
-`prefect flow-run cancel` and the dashboard's button only record the wish: the run must look for it.
+`prefect flow-run cancel` and the dashboard's button only record a request: the run must look for
+it. Suspend ends a deployed run, and Resume has a worker run the flow again; Prefect itself looks
+for it at the next task run, which may be minutes away.
 """
 
 import os
@@ -13,11 +15,11 @@ from contextvars import copy_context
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
+from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound, TerminationSignal
 from prefect.runtime import deployment, flow_run
 
-from flows.prefect_api.suspension import end_if_suspended, is_suspended
-from flows.stops import Stopped, taken
+from flows.stops import Stopped, handled
 from streaming_ext.base.errors import StoppedError
 from tasks.core.reporting.progress import RunProgress
 from tasks.prefect_tasks import asked_once
@@ -25,97 +27,91 @@ from tasks.prefect_tasks import asked_once
 POLL_SECONDS = 3.0
 
 
-@contextmanager
-def ending_without_a_worker() -> Iterator[None]:
-    """End the block as SIGTERM does when its run is cancelled or suspended, or its worker dies.
+def is_suspended() -> bool:
+    """Whether the current flow run is suspended."""
+    context = FlowRunContext.get()
+    return context is not None and context.flow_run_suspension_request.is_requested()
+
+
+def end_if_suspended() -> None:
+    """End the current flow run if it is suspended.
 
     Raises:
-        Pause: it was suspended.
-        StoppedError: for what the block raised then; or at its end, where a cancel came so late
-            that all was done: for Prefect, a run that is to be cancelled can end in no other way.
+        Pause: it is; to Prefect this ends the process, not the run.
     """
-    if threading.current_thread() is not threading.main_thread():  # only that one gets signals
+    context = FlowRunContext.get()
+    if context is not None:
+        context.flow_run_suspension_request.raise_if_requested()
+
+
+@contextmanager
+def ending_without_a_worker() -> Iterator[None]:
+    """End the block with SIGTERM if its run is cancelled or suspended, or its worker dies.
+
+    Raises:
+        Pause: the run was suspended.
+        StoppedError: in place of the error of the block; also at the end of the block, if the run
+            was cancelled too late: to Prefect, it can then end in no other way.
+    """
+    if threading.current_thread() is not threading.main_thread():  # only it receives signals
         yield
         return
     by_a_worker = bool(deployment.id)
-    watch = _Watch(_suspended_or_orphaned() if by_a_worker else _cancelled())
-    # The thread talks to the API that this run talks to, which a context may have set.
+    why_over = _suspended_or_orphaned() if by_a_worker else _cancelled()
+    reasons: list[str] = []
+    lock, over = threading.Lock(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(POLL_SECONDS):
+            if (reason := why_over()) is None:
+                continue
+            with lock:
+                if not over.is_set():
+                    reasons.append(reason)
+                    # To the thread, so that it wakes up whatever it waits for.
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+            return
+
+    # The thread uses the API of this run, which the context may set.
     context = copy_context()
-    threading.Thread(target=lambda: context.run(watch.keep), daemon=True).start()
+    threading.Thread(target=lambda: context.run(watch), daemon=True).start()
     try:
         yield
     except (Exception, TerminationSignal) as error:
-        if watch.reason is not None:
+        if reasons:
             end_if_suspended()
-            raise StoppedError(watch.reason) from error
+            raise StoppedError(reasons[0]) from error
         raise
     finally:
-        watch.end()
-    if not by_a_worker and (reason := watch.why_over()) is not None:
+        with lock:
+            over.set()
+    if not by_a_worker and (reason := why_over()) is not None:
         raise StoppedError(reason)
 
 
 @contextmanager
 def stopped_by_signals(progress: RunProgress) -> Iterator[None]:
-    """Have a run that a person started end as cancelled when that person stops it.
+    """Have a signal end a run that a person started as cancelled.
 
     Of a run that a worker started, the worker decides what a signal means.
 
     Raises:
-        StoppedError: in place of what a signal raised; the progress tells which signal.
+        StoppedError: in place of the exception of a signal; `progress` holds its number.
     """
-    if deployment.id:
-        yield
-        return
     try:
         yield
-    except KeyboardInterrupt as stop:
-        taken()
-        progress.stopped_by = signal.SIGINT
-        raise StoppedError("Ctrl+C") from stop
-    except TerminationSignal as stop:
-        progress.stopped_by = signal.SIGTERM
-        raise StoppedError("SIGTERM") from stop
-    except Stopped as stop:
-        taken()
-        progress.stopped_by = stop.number
-        raise StoppedError(str(stop)) from stop
-
-
-class _Watch:
-    """The thread that looks whether the run is over.
-
-    Attributes:
-        reason: why the block was ended, once it was.
-        why_over: why the run is over, if it is.
-    """
-
-    def __init__(self, why_over: Callable[[], str | None]) -> None:
-        self.reason: str | None = None
-        self.why_over = why_over
-        self._lock = threading.Lock()
-        self._ended = threading.Event()
-
-    def keep(self) -> None:
-        """Look every few seconds; send this process SIGTERM, once, when the run is over."""
-        while not self._ended.wait(POLL_SECONDS):
-            if (reason := self.why_over()) is None:
-                continue
-            with self._lock:
-                if not self._ended.is_set():
-                    self.reason = reason
-                    # To the thread, so that it wakes up from whatever it waits for.
-                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
-            return
-
-    def end(self) -> None:
-        """Send no signal from now on."""
-        with self._lock:
-            self._ended.set()
+    except (KeyboardInterrupt, TerminationSignal, Stopped) as stop:
+        if deployment.id:
+            raise
+        handled()
+        number = signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM
+        progress.stopped_by = stop.number if isinstance(stop, Stopped) else number
+        words = "Ctrl+C" if number == signal.SIGINT else signal.Signals(progress.stopped_by).name
+        raise StoppedError(words) from stop
 
 
 def _suspended_or_orphaned() -> Callable[[], str | None]:
-    """Asks whether the run was suspended, or the process that started this one is gone."""
+    """Says whether the run was suspended, or the process that started this one is gone."""
     worker = os.getppid()
 
     def why() -> str | None:
@@ -127,14 +123,14 @@ def _suspended_or_orphaned() -> Callable[[], str | None]:
 
 
 def _cancelled() -> Callable[[], str | None]:
-    """Asks Prefect whether the current flow run is cancelled."""
+    """Says whether the current flow run is cancelled."""
     run = UUID(str(flow_run.id))
 
     def why() -> str | None:
         with asked_once(), get_client(sync_client=True) as client:
             try:
                 state = client.read_flow_run(run).state
-            except ObjectNotFound:  # only the record is gone
+            except ObjectNotFound:  # somebody deleted the record; the run continues
                 return None
             if state is not None and (state.is_cancelling() or state.is_cancelled()):
                 return "the run was cancelled in Prefect"

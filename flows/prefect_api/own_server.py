@@ -1,8 +1,8 @@
-"""Prefect's API for a run without a server: Prefect's own server, in a process beside the command.
+"""Prefect's API for a run without a server: Prefect's own server, in a process of the command.
 
 Prefect's temporary server shares the command's process group, so Ctrl+C ends it before the run has
-reported how it ended, and it goes on when the command is killed. This one ends with its standard
-input, which the system closes when the command dies.
+reported how it ended, and it keeps running when the command is killed. This one ends with its
+standard input, which the system closes when the command dies.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ import threading
 from streaming_ext.base.errors import StorageError
 from streaming_ext.own_module import start_module
 
-END_SECONDS = 10  # to write down what it holds
+END_SECONDS = 10  # to write what it holds
 FLUSH_SECONDS = 0.2  # between two writes of records
-# It lives as long as one run: nobody looks at it, automates it or asks for its blocks meanwhile.
+# It lives as long as one run: nobody looks at it, automates it or reads its blocks.
 _SETTINGS = {
     "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
     "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
@@ -33,20 +33,20 @@ class OwnServer:
     """The process, which takes some seconds to answer; it ends with the block."""
 
     def __init__(self) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed in __exit__)
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  (closed in __exit__)
         self._process = start_module(
             "flows.prefect_api.own_server",
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
-            start_new_session=True,  # Ctrl+C is not for it
+            stderr=self._output,
+            start_new_session=True,  # Ctrl+C must not reach it
         )
 
     def __enter__(self) -> "OwnServer":
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._process, self._said:
+        with self._process, self._output:
             assert self._process.stdin is not None  # noqa: S101  (it is a pipe)
             self._process.stdin.close()
             try:
@@ -55,10 +55,10 @@ class OwnServer:
                 self._process.kill()
 
     def url(self) -> str:
-        """Of the API, which answers from here on.
+        """URL of the API, once it answers.
 
         Raises:
-            StorageError: the process ended, as where its database cannot be written.
+            StorageError: the process ended, for example because it cannot write its database.
         """
         from prefect.settings import get_current_settings
 
@@ -66,21 +66,19 @@ class OwnServer:
         if url := self._process.stdout.readline().decode().strip():
             return url
         self._process.wait()
-        self._said.seek(0)
-        said = self._said.read().decode(errors="replace")
-        words = (
-            re.findall(r"^[\w.]+Error: .+", said, re.MULTILINE) or said.splitlines() or ["killed"]
-        )
+        self._output.seek(0)
+        text = self._output.read().decode(errors="replace")
+        errors = re.findall(r"^[\w.]+Error: .+", text, re.MULTILINE) or text.splitlines()
         raise StorageError(
-            f"Prefect's own server did not start: {words[-1]}. It keeps its database in "
-            f"{get_current_settings().home}: mend that, or set PREFECT_HOME to another folder."
+            f"Prefect's own server did not start: {(errors or ['killed'])[-1]}. Its database is in "
+            f"{get_current_settings().home}: repair that, or set PREFECT_HOME to another folder."
         )
 
 
 def _end_with_parent() -> None:
     while os.read(0, 1):
         pass
-    signal.alarm(END_SECONDS)  # which ends the process if its server does not
+    signal.alarm(END_SECONDS)  # ends the process if its server does not end
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -91,8 +89,8 @@ async def _serve() -> None:
     from prefect.settings import get_current_settings
 
     if get_current_settings().api.url:
-        return  # there is a server; the command finds that too
-    get_current_settings().home.mkdir(parents=True, exist_ok=True)  # Prefect makes none above it
+        return  # a profile names a server, and the command uses that
+    get_current_settings().home.mkdir(parents=True, exist_ok=True)
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         create_app(ephemeral=True), log_level="error", lifespan="on", timeout_graceful_shutdown=2
@@ -106,12 +104,7 @@ async def _serve() -> None:
     await serving
 
 
-def main() -> None:
-    """Serve until the command closes its end of the standard input, or dies."""
+if __name__ == "__main__":  # serve until the command closes its end of the standard input, or dies
     os.environ.update(_SETTINGS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     asyncio.run(_serve())
-
-
-if __name__ == "__main__":
-    main()

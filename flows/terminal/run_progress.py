@@ -1,67 +1,58 @@
-"""What a person sees in the terminal while a run goes on, and when it has ended."""
+"""The progress of a run on the terminal, and its summary in the end."""
 
 import logging
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from flows.terminal.columns import show_facts
+from flows.terminal.tables import show_facts
 from flows.terminal.visible import bytes_text, count_text, counted, duration_text, say
 from streaming_ext.format.layout import DUPLICATES_FOLDER
 from streaming_ext.format.manifest import Manifest
 from tasks.core.reporting.progress import Snapshot
 from tasks.core.reporting.report import RunReport
 
-_LINE_SECONDS = 10.0  # between two lines where the output is no terminal
-LINE_SECONDS = "SHARDMILL_LINE_SECONDS"  # variable that sets others, for tests
-
-
+_LINE_SECONDS = 10.0  # between two lines, if the output is no terminal
+LINE_SECONDS = "SHARDMILL_LINE_SECONDS"  # environment variable that overrides it, for tests
 _log = logging.getLogger("shardmill")
 
 
-class HasSnapshot(Protocol):
-    """A run here or elsewhere that tells how far it is."""
-
-    def snapshot(self) -> Snapshot:
-        """The counters as they are now."""
-        ...
-
-
 @contextmanager
-def shown(progress: HasSnapshot, console: Console) -> Iterator[None]:
-    """Show how far a run is: a bar that moves, or now and then a line where nobody watches.
+def shown(snapshot: Callable[[], Snapshot], console: Console) -> Iterator[None]:
+    """Show the progress: a bar in a terminal, otherwise a line every few seconds.
 
-    The lines are logged too, for who keeps a log file.
+    The lines go to the log file too.
+
+    Args:
+        snapshot: gives the counters as they are now.
+        console: to print to.
     """
     ended = threading.Event()
 
-    def lines() -> None:
+    def print_lines() -> None:
         seconds = float(os.environ.get(LINE_SECONDS) or _LINE_SECONDS)
         while not ended.wait(seconds):
-            line = describe(progress.snapshot())
+            line = describe(snapshot())
             _log.info("%s", line)
             if not console.is_terminal:
                 console.print(line, markup=False, soft_wrap=True)
 
-    thread = threading.Thread(target=lines, daemon=True)
+    thread = threading.Thread(target=print_lines, daemon=True)
     thread.start()
+    bar = Live(
+        get_renderable=lambda: _bar(snapshot(), console.width),
+        console=console,
+        refresh_per_second=4,
+        transient=True,
+    )
     try:
-        if console.is_terminal:
-            with Live(
-                get_renderable=lambda: _bar(progress.snapshot(), console.width),
-                console=console,
-                refresh_per_second=4,
-                transient=True,
-            ):
-                yield
-        else:
+        with bar if console.is_terminal else nullcontext():
             yield
     finally:
         ended.set()
@@ -72,8 +63,8 @@ def describe(now: Snapshot, *, width: int | None = None) -> str:
     """One line: phase, parts, tokens, rate, time left.
 
     Args:
-        now: what to tell.
-        width: columns that there are; the rate is left out first where they are too few, then the
+        now: the counters.
+        width: of the terminal, in columns; a line that is too long loses the rate first, then the
             tokens, then the time.
     """
     if not now.parts_total:
@@ -83,11 +74,11 @@ def describe(now: Snapshot, *, width: int | None = None) -> str:
     tokens = f"{count_text(now.tokens)} tokens"
     rate = f"{now.bytes_per_second / 1e6:.1f} MB/s"
     seconds = now.seconds_left
-    ended = now.stopped or now.parts_done + now.parts_failed == now.parts_total
-    left = "time left unknown" if seconds is None else f"{duration_text(seconds)} left"
-    last = [] if ended else [left]
-    choices = ([parts, tokens, rate, *last], [parts, tokens, *last], [parts, *last], [parts])
-    lines = [", ".join(choice) for choice in choices]
+    left = ["time left unknown" if seconds is None else f"{duration_text(seconds)} left"]
+    if now.stopped or now.parts_done + now.parts_failed == now.parts_total:
+        left = []
+    choices = ([parts, tokens, rate, *left], [parts, tokens, *left], [parts, *left])
+    lines = (", ".join(choice) for choice in choices)
     return next((line for line in lines if width is None or len(line) <= width), parts)
 
 
@@ -100,24 +91,24 @@ def _bar(now: Snapshot, width: int) -> RenderableType:
 
 
 def show_report(report: RunReport, console: Console, *, page: str | None = None) -> None:
-    """The summary of a run that has ended: what was done, what failed and why.
+    """The summary of a run: what was done, what failed and why.
 
     Args:
         report: of the run.
         console: to print to.
-        page: where the report with pictures lies.
+        page: path of the report with pictures.
     """
     facts = [("parts", f"{report.files_done} done, {report.files_skipped} done before")]
-    if is_text := report.engine is not None:  # else ids are written as they were
+    if is_text := report.engine is not None:  # otherwise nothing was tokenized
         facts.append(("text", bytes_text(report.text_bytes)))
     facts.append(("tokens", f"{report.tokens:,}"))
     if report.tokens and is_text:
         facts.append(("bytes a token", f"{report.bytes_per_token:.3f}"))
     if report.merged:
-        tokens = sum(times.tokens for times in report.merged)
-        took = duration_text(report.merge_seconds)
+        tokens = counted(sum(times.tokens for times in report.merged), "token")
         parts = counted(len(report.merged), "part")
-        facts.append(("second phase", f"{parts} put together, {counted(tokens, 'token')}, {took}"))
+        took = duration_text(report.merge_seconds)
+        facts.append(("second phase", f"{parts} merged, {tokens}, {took}"))
     facts.append(("written", bytes_text(report.shard_bytes)))
     done = report.text_bytes if is_text else report.shard_bytes
     rate = done / 1e6 / report.work_seconds if report.work_seconds else 0.0
@@ -134,31 +125,25 @@ def show_failures(report: RunReport, console: Console) -> None:
         say(console, f"FAILED {failed}", style="red")
 
 
-def show_published(manifest: Manifest, where: str, console: Console) -> None:
-    """What the dataset is that there is now, and what is not in it."""
+def show_published(manifest: Manifest, path: str, console: Console) -> None:
+    """What a dataset holds, and what it left out."""
     spec, splits = manifest.spec, sorted(manifest.splits.items())
     samples = ", ".join(f"{name} {counted(split.samples, 'sample')}" for name, split in splits)
     parts, tokens = counted(len(manifest.parts), "part"), counted(manifest.tokens, "token")
-    say(console, f"{where}: {parts}, {tokens}; {samples}")
+    lines = [f"{path}: {parts}, {tokens}; {samples}"]
     if manifest.not_checked:
-        say(
-            console,
-            f"{counted(manifest.not_checked, 'source file')} not checked on the way: where they "
-            "lie no hash of the bytes that were read is offered (docs/operate/storage.md).",
+        files = counted(manifest.not_checked, "source file")
+        lines.append(
+            f"{files} not checked: the store has no hash of them (docs/operate/storage.md)."
         )
     if manifest.bad_documents:
-        say(
-            console,
-            f"{counted(manifest.bad_documents, 'document')} left out, for they cannot be read; "
-            "`shardmill inspect` says where they stand.",
-        )
+        bad = counted(manifest.bad_documents, "unreadable document")
+        lines.append(f"{bad} left out; `shardmill inspect` lists them.")
     if spec.deduplicate is not None:
-        say(
-            console,
-            f"{counted(manifest.duplicate_documents, 'document')} of "
-            f"{counted(manifest.duplicate_tokens, 'token')} left out as copies; "
-            f"{DUPLICATES_FOLDER}/ lists them.",
-        )
-    for split in set(spec.splits) - set(manifest.splits):
-        held = f"{spec.holdout_fraction:.4%} held out"
-        say(console, f"The split {split} is empty ({held}), so there is none.")
+        copies = counted(manifest.duplicate_documents, "document")
+        tokens = counted(manifest.duplicate_tokens, "token")
+        lines.append(f"{copies} of {tokens} left out as copies; {DUPLICATES_FOLDER}/ lists them.")
+    held = f"{spec.holdout_fraction:.4%} held out"
+    empty = set(spec.splits) - set(manifest.splits)
+    for line in [*lines, *(f"The split {split} is empty: {held}." for split in empty)]:
+        say(console, line)

@@ -1,17 +1,11 @@
-"""What `shardmill plan` tells, on the terminal."""
+"""The result of `shardmill plan` on the terminal."""
 
 from rich.console import Console
 
-from flows.terminal.columns import show_facts
+from flows.terminal.tables import show_facts
 from flows.terminal.visible import bytes_text, counted, duration_text, say
 from tasks.core.estimate.cost import Quantity, Resource
 from tasks.core.estimate.estimate import Estimate
-
-_RESOURCES: dict[Resource, str] = {
-    "network": "network",
-    "workers": "workers (CPU)",
-    "disk": "disk",
-}
 
 
 def show_estimate(found: Estimate, console: Console) -> None:
@@ -19,63 +13,55 @@ def show_estimate(found: Estimate, console: Console) -> None:
     cost, per_token = found.cost, found.bytes_per_token
     origin = "as given, like the sample's" if found.scaled else "listed"
     tokens_a_byte = f"{1 / per_token.value:.4f} tokens a byte"
-    show_facts(
-        [
-            ("source files", f"{found.files:,}", f"{bytes_text(found.source_bytes)}, {origin}"),
-            ("documents", _count(found.documents.value), _sure(found.documents)),
-            ("text", bytes_text(found.text_bytes.value), _sure(found.text_bytes)),
-            ("tokens", _count(found.tokens.value), _sure(found.tokens)),
-            ("bytes a token", f"{per_token.value:.3f}", f"{_sure(per_token)}; {tokens_a_byte}"),
-            ("samples", _count(found.samples.value), ""),
-            ("shards", bytes_text(found.shard_bytes.value), f"{found.shards:,} files"),
-        ],
-        console,
-    )
-    moved = f"fetched, {bytes_text(cost.uploaded)} uploaded"
-    a_host = f", {bytes_text(cost.output / found.hosts)} a host" if found.hosts > 1 else ""
-    rows = [
-        ("on", f"{counted(found.hosts, 'host')} of {counted(found.workers, 'worker')}", ""),
-        ("a worker does", f"{found.worker_rate / 1e6:.0f} MB/s", "of text, timed here"),
-        ("time", _duration(cost.seconds), f"{cost.text_rate / 1e6:,.0f} MB/s of text"),
-        ("decided by", _RESOURCES[cost.bottleneck], ""),
-        *(
-            ("", _duration(seconds), _reason(name, found))
-            for name, seconds in sorted(cost.busy.items(), key=lambda item: -item[1])
-            if seconds
-        ),
-        ("network", bytes_text(cost.fetched), moved),
-        ("disk: output", bytes_text(cost.output), f"in all{a_host}"),
-        ("disk: runs", bytes_text(cost.runs), "on the output, until it is published"),
-        ("disk: scratch", bytes_text(cost.scratch), "on each host, at most"),
+    made = [
+        ("source files", f"{found.files:,}", f"{bytes_text(found.source_bytes)}, {origin}"),
+        ("documents", _count(found.documents.value), _error(found.documents)),
+        ("text", bytes_text(found.text_bytes.value), _error(found.text_bytes)),
+        ("tokens", _count(found.tokens.value), _error(found.tokens)),
+        ("bytes a token", f"{per_token.value:.3f}", f"{_error(per_token)}; {tokens_a_byte}"),
+        ("samples", _count(found.samples.value), ""),
+        ("shards", bytes_text(found.shard_bytes.value), f"{found.shards:,} files"),
     ]
-    left_out = {
-        "network": not cost.fetched and not cost.uploaded,
-        "disk: runs": not cost.runs,
-    }
-    show_facts((row for row in rows if not left_out.get(row[0])), console)
-    say(
-        console,
-        f"From {bytes_text(found.sample_bytes)} of text of {counted(found.sample_files, 'file')}. "
-        "± is the 95% interval of the sampling; it knows nothing of other machines.",
-    )
+    a_host = f", {bytes_text(cost.output / found.hosts)} a host" if found.hosts > 1 else ""
+    busy = sorted(cost.busy.items(), key=lambda item: -item[1])
+    taken = [
+        ("on", f"{counted(found.hosts, 'host')} of {counted(found.workers, 'worker')}", ""),
+        ("a worker does", f"{found.worker_rate / 1e6:.0f} MB/s", "of text, measured here"),
+        ("time", _duration(cost.seconds), f"{cost.text_rate / 1e6:,.0f} MB/s of text"),
+        ("decided by", _resource(cost.bottleneck), ""),
+        *(("", _duration(seconds), _limit(name, found)) for name, seconds in busy if seconds),
+    ]
+    if cost.fetched or cost.uploaded:
+        moved = f"fetched, {bytes_text(cost.uploaded)} uploaded"
+        taken.append(("network", bytes_text(cost.fetched), moved))
+    taken.append(("disk: output", bytes_text(cost.output), f"in all{a_host}"))
+    if cost.spills:
+        taken.append(("disk: spills", bytes_text(cost.spills), "on the output, until the end"))
+    taken.append(("disk: scratch", bytes_text(cost.scratch), "on each host, at most"))
+    show_facts(made, console)
+    show_facts(taken, console)
+    sample = f"{bytes_text(found.sample_bytes)} of text of {counted(found.sample_files, 'file')}"
+    say(console, f"From {sample}. ± is the 95% interval of the sampling alone.")
     if found.unreadable:
         say(console, f"{counted(found.unreadable, 'file')} could not be read.", style="red")
 
 
-def _reason(name: Resource, found: Estimate) -> str:
+def _resource(name: Resource) -> str:
+    return "workers (CPU)" if name == "workers" else name
+
+
+def _limit(name: Resource, found: Estimate) -> str:
     if name == "network" and found.link:
-        return f"{_RESOURCES[name]}, {found.link * 8 / 1e9:g} Gbit/s a host"
+        return f"network, {found.link * 8 / 1e9:g} Gbit/s a host"
     if name == "disk" and found.disk:
-        return f"{_RESOURCES[name]}, {found.disk / 1e6:g} MB/s a host"
-    return _RESOURCES[name]
+        return f"disk, {found.disk / 1e6:g} MB/s a host"
+    return _resource(name)
 
 
-def _sure(quantity: Quantity) -> str:
+def _error(quantity: Quantity) -> str:
     if quantity.error is None:
         return "no interval: too small a sample"
-    if quantity.error == 0:
-        return "counted"
-    return f"±{quantity.error:.2%}"
+    return f"±{quantity.error:.2%}" if quantity.error else "counted"
 
 
 def _count(number: float) -> str:

@@ -1,86 +1,104 @@
-"""The outcome of `shardmill verify` on the terminal."""
+"""The results of `shardmill verify`, and of `copy --verify-only`, on the terminal."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from rich.console import Console
 
 from flows.terminal.visible import bytes_text, counted, say
+from tasks.core.check.export import CopyReport, ExportReport
 from tasks.core.check.findings import DatasetReport, Finding
 
 
 def show_findings(findings: Iterable[Finding], console: Console) -> None:
-    """Each file that something is wrong with, and what."""
+    """Each damaged file, and its problems."""
     for file, of_file in groupby(sorted(findings), key=lambda finding: finding.file):
         say(console, file, style="bold red")
         for finding in of_file:
             say(console, f"  {finding.problem}")
 
 
-def show_check(
-    place: str,
+def show_verified(report: DatasetReport, console: Console) -> None:
+    """The result for a dataset."""
+    _show(report.dataset, report.findings, _dataset_lines(report), console)
+
+
+def show_verified_export(report: ExportReport, console: Console) -> None:
+    """The result for an export."""
+    compared = (
+        f"not compared: {report.not_compared}"
+        if report.not_compared
+        else f"compared with {report.dataset}, {counted(report.documents, 'document')} of "
+        f"{counted(report.tokens, 'token')}"
+    )
+    read = _read(report.files, report.bytes, report.seconds)
+    _show(report.export, report.findings, [f"{read}; {compared}"], console)
+
+
+def show_compared(compared: CopyReport, console: Console) -> None:
+    """The result for a copy."""
+    read = _read(compared.files, compared.bytes, compared.seconds)
+    lines = [f"{read}, compared with the hashes of {compared.original}"]
+    _show(compared.copy, compared.findings, lines, console, sound="the same")
+
+
+def _show(
+    name: str,
     findings: Sequence[Finding],
-    looked_at: Iterable[str],
+    lines: Iterable[str],
     console: Console,
     sound: str = "sound",
 ) -> None:
-    """The findings, the verdict, and what was looked at."""
+    """The findings, the verdict, and what was read."""
     show_findings(findings, console)
     files = len({finding.file for finding in findings})
     wrong = f"{counted(len(findings), 'finding')} in {counted(files, 'file')}"
-    say(console, f"{place}: {wrong if findings else sound}", style="red" if findings else "green")
-    for line in looked_at:
+    say(console, f"{name}: {wrong if findings else sound}", style="red" if findings else "green")
+    for line in lines:
         say(console, f"  {line}")
 
 
-def read_text(num_bytes: int, seconds: float) -> str:
-    """How much was read, in which time, and how fast."""
+def _read(files: int, num_bytes: int, seconds: float, parts: str = "") -> str:
     rate = num_bytes / 1e6 / seconds if seconds else 0.0
-    return f"{bytes_text(num_bytes)} in {seconds:.1f} s ({rate:,.0f} MB/s)"
+    read = f"{bytes_text(num_bytes)} in {seconds:.1f} s ({rate:,.0f} MB/s)"
+    return f"read {counted(files, 'file')}{parts}, {read}"
 
 
-def show_report(report: DatasetReport, console: Console) -> None:
-    """The findings, and one paragraph on what was looked at."""
+def _dataset_lines(report: DatasetReport) -> Iterator[str]:
     checked = report.checked
-    files = f"{counted(checked.files, 'file')} of {counted(report.parts, 'part')}"
+    parts = f" of {counted(report.parts, 'part')}"
     counts = ", ".join(
         counted(getattr(checked, f"{noun}s"), noun)
         for noun in ("shard", "sample", "document", "token")
     )
-    lines = [f"read {files}, {read_text(checked.bytes, report.seconds)}: {counts}"]
+    yield f"{_read(checked.files, checked.bytes, report.seconds, parts)}: {counts}"
     if checked.bad_documents:
-        bad = counted(checked.bad_documents, "document")
-        lines.append(f"{bad} left out when it was made, for they cannot be read")
+        yield f"{counted(checked.bad_documents, 'unreadable document')} left out when it was made"
     if checked.duplicates:
-        lines.append(f"{counted(checked.duplicates, 'document')} left out as copies")
+        yield f"{counted(checked.duplicates, 'document')} left out as copies"
     if report.deep:
-        lines.append(_compared(report))
-    show_check(report.dataset, report.findings, lines, console)
+        yield "; ".join(_comparisons(report))
 
 
-def _compared(report: DatasetReport) -> str:
-    """What was compared with the sources, and what was not."""
+def _comparisons(report: DatasetReport) -> Iterator[str]:
+    """What `--deep` compared with the sources, and what it did not."""
     checked = report.checked
-    chosen_by, done = "hash of the text", "tokenized again by the reference"
-    if report.imported:
-        chosen_by, done = "hash of its ids", "read again"
-    told = (
-        f"compared with {counted(checked.sources, 'source file')}: the holdout side of "
-        f"{counted(checked.source_rows, 'row')} by the {chosen_by}; "
-        f"{counted(checked.retokenized, 'document')} "
-        f"({counted(checked.retokenized_tokens, 'token')}) {done}"
+    yield (
+        f"compared with {counted(checked.sources, 'source file')}: the split of "
+        f"{counted(checked.source_rows, 'row')} by the hash of the "
+        f"{'ids' if report.imported else 'text'}"
     )
+    again = "read" if report.imported else "tokenized"
+    documents = counted(checked.retokenized, "document")
+    some = ""
     if checked.retokenized == checked.documents:
-        told += ", all there are"
+        some = ", all there are"
     elif checked.retokenized < report.asked:
-        told += f", of {report.asked:,} asked for: the others are in damaged files"
+        some = f", of {report.asked:,} wanted: the others are in damaged files"
+    tokens = counted(checked.retokenized_tokens, "token")
+    by = "" if report.imported else " by the reference"
+    yield f"{documents} ({tokens}) {again} again{by}{some}"
     if checked.compared:
-        told += (
-            f"; the texts of {counted(checked.compared, 'document')} with each other, for copies"
-        )
+        yield f"the texts of {counted(checked.compared, 'document')} compared to find copies"
     if checked.unchecked:
-        told += (
-            f"; {counted(checked.unchecked, 'source file')} not checked on the way: the store "
-            "offers no hash of the content"
-        )
-    return told
+        yield f"{counted(checked.unchecked, 'source file')} not checked: the store has no hash"

@@ -1,7 +1,7 @@
 """Texts and figures for people.
 
-What would steer a terminal, or is markup to one of Prefect's user interfaces, is spelled out in
-texts of unknown origin.
+In texts of unknown origin, what would control a terminal, or is markup to one of Prefect's user
+interfaces, is escaped.
 """
 
 import re
@@ -11,10 +11,10 @@ from datetime import timedelta
 from rich.console import Console
 from rich.text import Text
 
-_JOINERS = "\u200c\u200d"  # within words and emoji; they steer nothing
-_STEERING = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
-# Of Markdown and HTML, and what a reader of Markdown makes a link of without being asked to; but a
-# whole URL may stay one.
+_JOINERS = "\u200c\u200d"  # within words and emoji
+_CONTROL = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+# Markup of Markdown and HTML, and what readers of Markdown turn into a link; but a text that is a
+# URL may stay one.
 _MARKUP = re.compile(
     r"[<>\[\]*`|~&]|((?<=http)(?<!\Ahttp)|(?<=https)(?<!\Ahttps)|(?<=ftp)(?<!\Aftp)):(?=//)"
     r"|(?<=\bwww)\.",
@@ -23,21 +23,21 @@ _MARKUP = re.compile(
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    """`text` with control, format and private characters as escapes, but for those in `keep`."""
+    """`text` with control, format and private characters escaped, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(
         character
         if character in keep
         or character in _JOINERS
-        or unicodedata.category(character) not in _STEERING
+        or unicodedata.category(character) not in _CONTROL
         else character.encode("unicode_escape", "surrogatepass").decode("ascii")
         for character in text
     )
 
 
 def say(console: Console, text: str, *, style: str = "", keep: str = "") -> None:
-    """Print a line as it is: a long one is not wrapped, and nothing in it is markup."""
+    """Print a line unchanged: it is not wrapped, and nothing in it is markup."""
     console.print(Text(visible(text, keep=keep), style=style), soft_wrap=True)
 
 
@@ -50,8 +50,13 @@ def plain(text: str) -> str:
     return _MARKUP.sub(lambda found: f"\\u{ord(found[0]):04x}", visible(text))
 
 
+def shortened(name: str, most: int) -> str:
+    """At most this many letters of a name: its end, which tells paths apart."""
+    return name if len(name) <= most else f"…{name[1 - most :]}"
+
+
 def counted(number: int, noun: str) -> str:
-    """A number and what it is of: `1 file`, `2,400 files`."""
+    """A number and its noun: `1 file`, `2,400 files`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.making import require_absolute
+from flows.build_flow import require_absolute
 from streaming_ext.base.errors import UsageError
 from tasks.core.config import ShardConfig
 from tests.servers.prefect.worker import HOSTS, PARENTS, ROOT

@@ -11,8 +11,9 @@ import pytest
 
 from flows.cli import main
 from tasks.core.synthetic import write_parquet_files
-from tests.command_line import CommandLine
+from tests.command_line import CommandLine, succeeded
 from tests.servers import shared
+from tests.tasks.core.exports.exporting import content
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,11 @@ class Ended:
 
 
 Command = Callable[..., Ended]
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    """Every file that two runs must have alike: path -> content."""
+    return {path: data for path, data in content(root).items() if not path.startswith("runs/")}
 
 
 @pytest.fixture
@@ -61,8 +67,7 @@ def undisturbed(slow: CommandLine) -> Path:
     """What the slow sources become when nothing happens."""
 
     def make(folder: Path) -> None:
-        ended = slow.shard(folder / "out")
-        assert ended.returncode == 0, ended.stderr
+        succeeded(slow.shard(folder / "out"))
 
     return shared.folder("undisturbed", make) / "out"
 
@@ -86,8 +91,7 @@ def deduplicated(with_copies: CommandLine) -> Path:
     """What these become, but for copies, in an undisturbed run with one worker."""
 
     def make(folder: Path) -> None:
-        ended = with_copies.shard(folder / "out", workers=1, deduplicate="exact")
-        assert ended.returncode == 0, ended.stderr
+        ended = succeeded(with_copies.shard(folder / "out", workers=1, deduplicate="exact"))
         assert "left out as copies" in ended.stdout
 
     return shared.folder("deduplicated", make) / "out"
@@ -101,8 +105,7 @@ def shuffled(served: CommandLine) -> Path:
     """The session's small files, shuffled by an undisturbed run with one worker."""
 
     def make(folder: Path) -> None:
-        ended = served.shard(folder / "out", workers=1, **SHUFFLE)
-        assert ended.returncode == 0, ended.stderr
+        succeeded(served.shard(folder / "out", workers=1, **SHUFFLE))
         assert not (folder / "out" / "shuffle").exists()
 
     return shared.folder("shuffled", make) / "out"

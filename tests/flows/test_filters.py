@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks.core.synthetic import make_documents
-from tests.command_line import CommandLine
+from tests.command_line import CommandLine, succeeded
 from tests.flows.conftest import Command
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/filter.md"
@@ -38,8 +38,9 @@ def test_the_documented_command(
     output = tmp_path / "filtered"
     options[options.index("--output") + 1] = str(output)
     options[options.index("--tokenizer") + 1] = str(vocabulary)
-    ended = served.run("shard", languages, *options, "--pattern", "gpt2", "--sequence-length", 64)
-    assert ended.returncode == 0, ended.stderr
+    succeeded(
+        served.run("shard", languages, *options, "--pattern", "gpt2", "--sequence-length", 64)
+    )
     (report,) = output.glob("runs/*.html")
     assert "dropped by --where language" in report.read_text()
     shown = shardmill("inspect", output)
@@ -47,8 +48,7 @@ def test_the_documented_command(
     # of each 30, those of odd row from 20 on stay
     assert "50 documents by --where language == 'en' and language_score >= 0.65" in words
     assert "0 documents by --min-tokens 16" in words
-    sound = shardmill("verify", output, "--deep")
-    assert sound.returncode == 0, sound.stdout
+    succeeded(shardmill("verify", output, "--deep"))
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from flows.commands.app import app
+from flows.commands.check import inspect, verify
 from flows.commands.demo import demo
-from flows.commands.inspect import inspect
 from flows.commands.options import OutputOptions
-from flows.commands.verify import verify
 from streaming_ext.base.errors import UsageError
 from streaming_ext.store.locations import local_path, require_writable_name
 from streaming_ext.text.listing import list_sources

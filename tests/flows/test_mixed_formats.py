@@ -1,4 +1,4 @@
-"""A run over a file of each format: killed, gone on with, in shares, checked, read in training."""
+"""A run over a file of each format: killed, resumed, divided among nodes, checked, read."""
 
 import json
 from dataclasses import replace
@@ -10,7 +10,7 @@ import pytest
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.format.manifest import Manifest
 from tasks.core.synthetic import make_documents
-from tests.command_line import CommandLine, assert_same_text, kill_group, wait_for
+from tests.command_line import CommandLine, assert_same_text, kill_group, succeeded, wait_for
 from tests.flows.conftest import Command
 from tests.streaming_ext.text.packed import write_documents, write_rows
 
@@ -35,18 +35,15 @@ def test_every_format(
 ) -> None:
     mixed, parquet = folders
     undisturbed, output = tmp_path / "undisturbed", tmp_path / "out"
-    ended = served.shard(undisturbed, shard_size="64KiB", sources=parquet)
-    assert ended.returncode == 0, ended.stderr
+    succeeded(served.shard(undisturbed, shard_size="64KiB", sources=parquet))
     chosen = {**OPTIONS, "sources": mixed / "*.*"}
     run = served.start(*served.shard_arguments(output, **chosen))
     wait_for(lambda: run.poll() is not None or len(list(output.glob("parts/*"))) >= 4)
     kill_group(run)
     assert list(output.glob("parts/*"))
-    ended = served.shard(output, **chosen)
-    assert ended.returncode == 0, ended.stderr
+    succeeded(served.shard(output, **chosen))
     assert_same_text(undisturbed, output)
-    verified = shardmill("verify", output, "--deep", "--json")
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+    verified = succeeded(shardmill("verify", output, "--deep", "--json"))
     assert not json.loads(verified.stdout)["findings"]
     shown = shardmill("inspect", output, "--sample", 0)
     assert "0.jsonl" in shown.stdout, shown.stdout + shown.stderr
@@ -55,8 +52,7 @@ def test_every_format(
     shares = replace(served, sources=mixed / "*.*")
     for rank in (0, 1):
         share = tmp_path / f"share{rank}"
-        ended = shares.shard(share, shard_size="64KiB", nodes=2, node_rank=rank)
-        assert ended.returncode == 0, ended.stderr
+        succeeded(shares.shard(share, shard_size="64KiB", nodes=2, node_rank=rank))
         manifest = Manifest.model_validate_json((share / "manifest.json").read_bytes())
         urls += [part.source.url for part in manifest.parts]
         tokens += manifest.tokens
@@ -80,8 +76,7 @@ def test_columns_of_avro_csv_and_tsv(served: CommandLine, tmp_path: Path) -> Non
         folder = tmp_path / name.replace(".", "-")
         folder.mkdir()
         write_rows(folder / name, rows)
-        ended = served.shard(output := folder / "out", sources=folder / name, **options)
-        assert ended.returncode == 0, ended.stderr
+        succeeded(served.shard(output := folder / "out", sources=folder / name, **options))
         manifest = Manifest.model_validate_json((output / "manifest.json").read_bytes())
         assert (len(manifest.parts) > 1) == (name in {"x.jsonl", "x.avro"})
         tables = [pq.read_table(file) for file in sorted(output.glob("documents/*.parquet"))]

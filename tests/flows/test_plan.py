@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine
+from tests.command_line import CommandLine, succeeded
 from tests.flows.conftest import Command
 from tests.test_readme import blocks
 
@@ -28,8 +28,7 @@ def test_tells_what_would_be_made_and_what_decides(embedded: CommandLine) -> Non
 
 
 def test_as_json(embedded: CommandLine, tmp_path: Path) -> None:
-    ended = embedded.run(*arguments(embedded, "--json", "--scratch", tmp_path))
-    assert ended.returncode == 0, ended.stderr
+    ended = succeeded(embedded.run(*arguments(embedded, "--json", "--scratch", tmp_path)))
     found = json.loads(ended.stdout)
     assert found["documents"] == {"value": pytest.approx(300), "error": 0.0}
     assert found["cost"]["bottleneck"] == "workers"
@@ -65,8 +64,7 @@ def test_the_commands_of_the_document(embedded: CommandLine, tmp_path: Path) -> 
         replaced = {"fineweb-edu": sources, "fineweb-edu/000_00000.parquet": sources,
                     "gpt2": tokenizer, "4TB": "4GB"}  # fmt: skip
         words = [replaced.get(word, word) for word in words]
-        ended = embedded.run(*words, "--pattern", "gpt2", "--sequence-length", 128)
-        assert ended.returncode == 0, ended.stderr
+        succeeded(embedded.run(*words, "--pattern", "gpt2", "--sequence-length", 128))
 
 
 def _lines(block: str) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 import sentencepiece
 
 from streaming_ext import StreamingTextDataset, StreamingTokenDataset
-from tests.command_line import CommandLine
+from tests.command_line import CommandLine, succeeded
 from tests.flows.conftest import Command
 from tests.tokenizers import train_model
 
@@ -37,8 +37,7 @@ def test_from_text_to_training(
     )
     assert ended.returncode == 0, ended.stderr
     assert (output / "tokenizer/tokenizer.model").read_bytes() == model.read_bytes()
-    verified = shardmill("verify", output, "--deep", "--json")
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+    verified = succeeded(shardmill("verify", output, "--deep", "--json"))
     assert not json.loads(verified.stdout)["findings"]
     shown = shardmill("inspect", output, "--sample", 0)
     assert "Row 0: a quick </s> fox jumps over 漢字 and 0 dogs." in shown.stdout

@@ -69,7 +69,7 @@ def parent(
     ("says", "reason"),
     [
         ({"stopped": True}, "the parent run was stopped"),
-        ({"attempts": (2,)}, "counts on attempt 2"),
+        ({"attempts": (2,)}, "waits for attempt 2"),
         ({}, "no sign of life for"),
     ],
     ids=["stopped", "superseded", "silent"],

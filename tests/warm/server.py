@@ -27,7 +27,7 @@ from typing import Any
 
 from botocore.session import Session
 
-from flows.running import quiet_prefect
+from flows.running import set_environment
 from streaming_ext.store.s3_threads import with_shared_data
 from tests.warm.flow_runs import fork_flow_runs
 from tests.warm.worker import fork_children
@@ -98,7 +98,7 @@ def main() -> None:
     The second is the descriptor of one at which programs ask, each on a connection of its own.
     """
     control, listener = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
-    quiet_prefect()
+    set_environment()
     for module in (*_modules_of("flows"), *IMPORTED):
         importlib.import_module(module)
     # What botocore knows of S3 is read now, and not by each command.

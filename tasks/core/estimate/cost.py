@@ -1,8 +1,8 @@
-"""Totals from a sample, and time and disk of a run: arithmetic only.
+"""Totals from a sample, and the time and disk of a run: arithmetic only.
 
-Totals are ratio estimates (Cochran, Sampling Techniques). Files are drawn, not documents: what was
-counted in a file is taken as a ratio to the file's size, which is known of all files. The interval
-comes from how much these ratios differ.
+Totals are ratio estimates (Cochran, Sampling Techniques). Files are drawn, not documents: the
+counts of a file are taken as a ratio to its size, which is known of all files. The interval follows
+from how much these ratios differ.
 
 Network, workers and disk are busy at the same time, so the slowest of them decides; and a part goes
 through them one after another, which counts once, at both ends of the run.
@@ -22,17 +22,16 @@ from tasks.core.estimate.config import EstimateConfig
 
 Resource = Literal["network", "workers", "disk"]
 
-START_SECONDS = 4.0  # until workers work, and to publish: a run over one small file takes as long
-# What Prefect takes for a part's tasks, of one process a host: benchmarks/sharding/many_files.py.
+START_SECONDS = 4.0  # until workers work, and to publish: what a run over one small file takes
+# Time of Prefect for a part's tasks, in one process a host: benchmarks/sharding/many_files.py.
 SECONDS_A_PART = 0.017
-PARTS_AHEAD = 2  # that a host has on scratch beside one a worker
-MERGE_RATE = 120e6  # of runs, in bytes a second of a worker: benchmarks/shuffle/
-READ_RATE = 500e6  # of runs that are read as they were written
+PARTS_AHEAD = 2  # on the scratch of a host, beside one a worker
+MERGE_RATE = 120e6  # of spills, in bytes a second of a worker: benchmarks/shuffle/
+READ_RATE = 500e6  # of spills that are read in their order
 COMPARE_RATE = 60e6  # of hashes, in bytes a second of one process
 SPILL_BYTES = 46  # of a document in a spill, beside its ids
-_HASH_BYTES, _KEPT_BYTES = 36, 28  # of a document's hash, while compared and in the dataset
-_MANY = 100  # parts a worker: which one comes last does not matter then
-
+_HASH_BYTES, _KEPT_BYTES = 36, 28  # of a document's hash: during the run, and in the dataset
+_MANY = 100  # parts a worker: the last one decides nothing then
 
 # Student's t for an interval of 95%, by degrees of freedom from 1; the last for all above.
 _T = (12.71, 4.31, 3.19, 2.78, 2.58, 2.45, 2.37, 2.31, 2.27, 2.23, 2.21, 2.18, 2.17, 2.15, 2.14)
@@ -44,8 +43,8 @@ class Quantity(BaseModel):
 
     Attributes:
         value: the estimate.
-        error: half the width of the interval, relative to the value; None where the sample is too
-            small to tell.
+        error: half the width of the interval, relative to the value; None if the sample is too
+            small for one.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -54,17 +53,17 @@ class Quantity(BaseModel):
     error: float | None
 
     def times(self, factor: float) -> "Quantity":
-        """The same of so much more."""
+        """The same, scaled."""
         return Quantity(value=self.value * factor, error=self.error)
 
 
 def ratio(counts: npt.ArrayLike, sizes: npt.ArrayLike, *, read: float) -> Quantity:
-    """Counts per unit of size, over all that a sample was drawn from.
+    """Counts per byte, over all that a sample was drawn from.
 
     Args:
         counts: of each that was drawn.
-        sizes: of each that was drawn.
-        read: how much of the whole was read, in [0, 1].
+        sizes: of each that was drawn, in bytes.
+        read: fraction of the whole that was read, in [0, 1].
     """
     count, size = np.asarray(counts, float), np.asarray(sizes, float)
     value = float(count.sum() / size.sum())
@@ -81,14 +80,14 @@ def ratio(counts: npt.ArrayLike, sizes: npt.ArrayLike, *, read: float) -> Quanti
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What is to be done, in bytes.
+    """The work of a run, in bytes.
 
     Attributes:
         parts: source bytes of each.
         text: of all documents.
         fetched: of the sources, over the network.
-        output: of the dataset, but for hashes that stay in it.
-        documents, tokens: how many.
+        output: of the dataset, without the hashes that stay in it.
+        documents, tokens: numbers of them.
         uploads: the output is remote.
     """
 
@@ -102,17 +101,17 @@ class Work:
 
 
 class Cost(BaseModel):
-    """What a run takes.
+    """The time and disk of a run.
 
     Attributes:
         seconds: from the command to the published manifest.
-        bottleneck: what decides that.
+        bottleneck: the resource that decides it.
         busy: what each resource alone takes, in seconds.
         text_rate: over all hosts, in bytes a second.
         fetched, uploaded: bytes over the network, of all hosts.
         output: bytes of the dataset.
-        scratch: bytes that work in progress takes on each host, at most.
-        runs: bytes of runs that lie on the output until it is published.
+        scratch: bytes of work in progress on each host, at most.
+        spills: bytes of spills on the output until it is published.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -125,7 +124,7 @@ class Cost(BaseModel):
     uploaded: float
     output: float
     scratch: float
-    runs: float
+    spills: float
 
 
 def cost(
@@ -134,41 +133,42 @@ def cost(
     """Time and disk of `work` on the configured machines.
 
     Args:
-        work: what is to be done.
+        work: to be done.
         config: hosts, workers and disk.
-        spec: of the dataset: a shuffle and the search for copies write spills and read them again.
-        rate: text that a worker does, in bytes a second.
+        spec: of the dataset: shuffle and deduplication write spills and read them again.
+        rate: text a worker tokenizes and writes, in bytes a second.
         link: of a host, in bytes a second each way.
     """
-    source, workers = sum(work.parts), config.hosts * config.workers
+    source, hosts = max(sum(work.parts), 1), config.hosts
+    workers, parts_a_host = hosts * config.workers, len(work.parts) / hosts
     hashes = work.documents * _HASH_BYTES if spec.deduplicate else 0.0
     ids = 0.0
     if spec.two_phases:
         ids = work.tokens * np.dtype(spec.dtype).itemsize + work.documents * SPILL_BYTES
-    runs = ids + hashes
+    spills = ids + hashes
     output = work.output + (work.documents * _KEPT_BYTES if spec.deduplicate else 0.0)
-    fetched = work.fetched + (runs if work.uploads else 0.0)
-    uploaded = output + runs if work.uploads else 0.0
-    text_seconds = work.text / max(source, 1) / rate  # of a source byte
+    fetched = work.fetched + (spills if work.uploads else 0.0)
+    uploaded = output + spills if work.uploads else 0.0
+    text_seconds = work.text / source / rate  # a source byte
     busy: dict[Resource, float] = {
-        "network": max(fetched, uploaded) / config.hosts / link,
+        "network": max(fetched, uploaded) / hosts / link,
         "workers": makespan(work.parts, workers) * text_seconds
         + ids / (MERGE_RATE if spec.shuffle else READ_RATE) / workers
         + hashes / COMPARE_RATE
-        + SECONDS_A_PART * len(work.parts) * (2 if runs else 1) / config.hosts,
-        "disk": (fetched + output + runs) / config.hosts / config.disk if config.disk else 0.0,
+        + SECONDS_A_PART * parts_a_host * (2 if spills else 1),
+        "disk": (fetched + output + spills) / hosts / config.disk if config.disk else 0.0,
     }
     bottleneck = max(busy, key=lambda name: busy[name])
-    # The first parts have to come before anyone works, the last are worked on when all have come.
-    part, at_once = source / len(work.parts), min(len(work.parts) / config.hosts, config.workers)
+    # The first parts arrive before any worker works; the last are worked on when all have arrived.
+    part = source / len(work.parts)
     ends: dict[Resource, float] = {
-        "network": part * at_once * work.fetched / max(source, 1) / link,
+        "network": part * min(parts_a_host, config.workers) * work.fetched / source / link,
         "workers": part * text_seconds,
     }
     seconds = START_SECONDS + busy[bottleneck]
     seconds += sum(each for name, each in ends.items() if name != bottleneck)
     on_scratch = config.workers * (2 if work.uploads else 1) + PARTS_AHEAD
-    on_scratch = min(on_scratch, -(-len(work.parts) // config.hosts))
+    on_scratch = min(on_scratch, -(-len(work.parts) // hosts))
     return Cost(
         seconds=seconds,
         bottleneck=bottleneck,
@@ -177,13 +177,13 @@ def cost(
         fetched=fetched,
         uploaded=uploaded,
         output=output,
-        scratch=on_scratch * max(work.parts) * (work.fetched + max(output, runs)) / max(source, 1),
-        runs=runs,
+        scratch=on_scratch * max(work.parts) * (work.fetched + max(output, spills)) / source,
+        spills=spills,
     )
 
 
 def makespan(jobs: Sequence[float], workers: int) -> float:
-    """When the last of some jobs ends, each taken in turn by the worker that is free first."""
+    """When the last job ends, if the worker that is free first takes the next one."""
     if len(jobs) > _MANY * workers:
         return max(sum(jobs) / workers, *jobs)
     free = [0.0] * workers

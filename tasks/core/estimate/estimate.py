@@ -1,4 +1,4 @@
-"""From a sample of the sources to documents, tokens, disk, time, and how sure each is."""
+"""The estimate of a run from a sample of its sources: documents, tokens, disk, time."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -21,25 +21,26 @@ from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.estimate.config import MOST_PARTS, EstimateConfig
 from tasks.core.estimate.cost import Cost, Quantity, Work, cost, ratio
-from tasks.core.estimate.sample import LookedInto, Texts, look_into, read_texts, work_on
+from tasks.core.estimate.sample import SampledFile, Texts, read_texts, sample_files, work_on
 from tasks.core.shard.sources import check_sources, parts_of
 
 _ONE_GBIT = 125e6
-_RECORD_BYTES = 1500  # of a part: its record, its line in the manifest
+_RECORD_BYTES = 1500  # of a part: its record, and its line in the manifest
 _ENTRY_BYTES = 1000  # of a shard: in the record and in the index
 
 
 class Estimate(BaseModel):
-    """What a run would make and take; sizes in bytes, rates in bytes a second.
+    """The output and the cost of a run; sizes in bytes, rates in bytes a second.
 
     Attributes:
-        files, parts, source_bytes: of the sources; `scaled` where they were given, not listed.
-        sample_files, sample_bytes: files that were looked into, and text of them that was read.
-        unreadable: files that were to be among them.
-        tokens: with one end-of-text id a document, padding left out.
-        bytes_per_token: of text, for a token of it.
-        worker_rate: text that a worker does while all others work, timed here.
-        link, disk: of a host; None where it does not count, or is in `worker_rate`.
+        files, parts, source_bytes: of the sources.
+        scaled: the sources are those of `--total-size`, not the listed ones.
+        sample_files, sample_bytes: files of the sample, and text that was read of them.
+        unreadable: files of the sample that cannot be read.
+        tokens: with one end-of-text id a document, without padding.
+        bytes_per_token: of text.
+        worker_rate: text a worker does while all others work, measured here.
+        link, disk: of a host; None if it does not count, or is part of `worker_rate`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -69,11 +70,11 @@ class Estimate(BaseModel):
 def estimate(
     config: EstimateConfig, report: Callable[[str], None] = lambda phase: None
 ) -> Estimate:
-    """Look at the sources, work on a sample of them, and scale.
+    """List the sources, work on a sample of them, and scale.
 
     Args:
         config: the run, and the machines.
-        report: called with what is going on.
+        report: called with the current phase.
 
     Raises:
         UsageError, SourceError, ScratchError: as a run would; no text is found.
@@ -83,16 +84,14 @@ def estimate(
     if config.scratch is not None:
         require_writable_name(config.scratch)
         scratch = local_path(config.scratch)
-    report("looking at the sources")
+    report("listing the sources")
     listed = check_sources(config)
     sizes, parts = _planned_for(config, listed)
-    looked, unreadable = look_into(
-        listed, config.read_options, files=config.sample_files, seed=config.sample_seed
-    )
+    files, unreadable = sample_files(listed, config)
     report("reading a sample")
-    texts = read_texts(looked, config)
+    texts = read_texts(files, config)
     if not any(pc.max(pc.binary_length(each.texts)).as_py() for each in texts):
-        raise SourceError(f"{looked[0].source.url}: no text in the rows that were looked at.")
+        raise SourceError(f"{files[0].source.url}: no text in the rows of the sample.")
     tokenizer = load_tokenizer(config.tokenizer, eot_token=config.eot_token, pattern=config.pattern)
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
     report("tokenizing the sample")
@@ -103,31 +102,31 @@ def estimate(
     with folder as name:
         sample = work_on(texts, config=config, tokenizer=tokenizer, spec=spec, folder=Path(name))
 
-    source, source_looked = sum(sizes), sum(file.source.size for file in looked)
-    read = sample.counts["source_bytes"].sum() / source
-    drawn = sample.counts if len(sizes) == 1 else _by_file(looked, texts, sample.counts)
+    source, sampled = sum(sizes), sum(file.source.size for file in files)
+    counts = sample.counts
+    read = counts["source_bytes"].sum() / source
+    drawn = counts if len(sizes) == 1 else _by_file(files, texts, counts)
     documents, text, tokens = (
         ratio(drawn[name], drawn["source_bytes"], read=read).times(source)
         for name in ("documents", "text_bytes", "tokens")
     )
-    rows = [file.rows for file in looked if file.rows is not None]
-    if len(rows) == len(looked):  # counted in each of these files, but for rows without a token
-        kept = source * sample.counts["documents"].sum() / sum(each.rows for each in texts)
-        file_sizes = [file.source.size for file in looked]
-        documents = ratio(rows, file_sizes, read=source_looked / source).times(kept)
-    counted = max(1, sample.counts["tokens"].sum())
-    shard_bytes = tokens.times(sample.counts["shard_bytes"].sum() / counted)
+    rows = [file.rows for file in files if file.rows is not None]
+    if len(rows) == len(files):  # the files say how many rows they have
+        kept = source * counts["documents"].sum() / sum(each.rows for each in texts)
+        file_sizes = [file.source.size for file in files]
+        documents = ratio(rows, file_sizes, read=sampled / source).times(kept)
+    shard_bytes = tokens.times(counts["shard_bytes"].sum() / max(1, counts["tokens"].sum()))
     shards = _shards(parts, tokens.value, spec)
-    fetched = source_looked if config.remote_sources else 0
-    if config.remote_sources is None:
-        fetched = sum(file.fetched for file in looked)
+    fetched = sum(file.fetched for file in files)
+    if config.remote_sources is not None:
+        fetched = sampled if config.remote_sources else 0
     link = config.link or (_ONE_GBIT if uploads or fetched else None)
-    tables = sample.table_bytes * tokens.value
+    records = _RECORD_BYTES * len(parts) + _ENTRY_BYTES * shards
     work = Work(
         parts=parts,
         text=text.value,
-        fetched=source * fetched / source_looked,
-        output=shard_bytes.value + tables + _RECORD_BYTES * len(parts) + _ENTRY_BYTES * shards,
+        fetched=source * fetched / sampled,
+        output=shard_bytes.value + sample.table_bytes * tokens.value + records,
         documents=documents.value,
         tokens=tokens.value,
         uploads=uploads,
@@ -137,8 +136,8 @@ def estimate(
         parts=len(parts),
         source_bytes=source,
         scaled=config.total_size is not None,
-        sample_files=len(looked),
-        sample_bytes=sample.counts["text_bytes"].sum(),
+        sample_files=len(files),
+        sample_bytes=counts["text_bytes"].sum(),
         unreadable=unreadable,
         documents=documents,
         text_bytes=text,
@@ -157,7 +156,7 @@ def estimate(
 
 
 def _is_remote(output: str) -> bool:
-    """Whether an output is object storage, which is asked nothing: plans need no credentials.
+    """Whether an output is remote; object storage is not asked: plans need no credentials.
 
     Raises:
         UsageError: no run could write there.
@@ -173,7 +172,7 @@ def _is_remote(output: str) -> bool:
 def _planned_for(
     config: EstimateConfig, listed: Sequence[SourceFile]
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Sizes of the source files to plan for, and of the parts that they become."""
+    """Sizes of the planned source files, and of their parts."""
     sizes = [source.size for source in listed]
     if config.total_size is None:
         return sizes, sizes_of(parts_of(listed, config))
@@ -195,21 +194,21 @@ def _planned_for(
 
 
 def _by_file(
-    looked: Sequence[LookedInto], texts: Sequence[Texts], counts: npt.NDArray[np.void]
+    files: Sequence[SampledFile], texts: Sequence[Texts], counts: npt.NDArray[np.void]
 ) -> npt.NDArray[np.void]:
-    """The counts of each file, as far as its sample shows: (files,)."""
-    found = np.zeros(len(looked), counts.dtype)
-    for number, file in enumerate(looked):
+    """The counts of each file, scaled from its sample: (files,)."""
+    found = np.zeros(len(files), counts.dtype)
+    for number, file in enumerate(files):
         own = counts[[each.file is file for each in texts]]
-        read = own["source_bytes"].sum()
-        for name in counts.dtype.names or ():
-            found[name][number] = own[name].sum() * file.source.size / read if read else 0
+        if read := own["source_bytes"].sum():
+            for name in counts.dtype.names or ():
+                found[name][number] = own[name].sum() * file.source.size / read
         found["source_bytes"][number] = file.source.size
     return found
 
 
 def _shards(parts: Sequence[int], tokens: float, spec: DatasetSpec) -> int:
-    """Files of shards: full ones, and a last one of each part and split."""
+    """Number of shards: full ones, and a last one of each part and split."""
     a_shard = spec.shard_format.samples_per_shard * spec.sequence_length
     held_out = tokens * spec.holdout_fraction
     sizes = np.asarray(parts, float)

@@ -1,6 +1,6 @@
-"""What a report shows: the figures behind its pictures, from counts that are at hand anyway."""
+"""The figures of a report: the numbers behind its pictures and lists."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from urllib.parse import urlsplit
@@ -15,7 +15,6 @@ from tasks.core.reporting.report import PartCounts, PartTimes, RunReport
 
 _MOST_BAD = 5  # documents that are named
 _MOST_BINS = 60
-_MOST_HOSTS = 6  # that a picture tells apart
 _MOST_GROUPS = 16
 _MOST_SLOWEST = 10
 
@@ -25,7 +24,7 @@ class Group:
     """Parts that a picture shows as one.
 
     Attributes:
-        tokens: their end-of-text ids included.
+        tokens: with end-of-text ids.
     """
 
     name: str
@@ -36,7 +35,7 @@ class Group:
 
     @property
     def bytes_per_token(self) -> float:
-        """Bytes of text a token, end-of-text ids left out."""
+        """Bytes of text a token, without end-of-text ids."""
         tokens = self.tokens - self.documents
         return self.text_bytes / tokens if tokens else 0.0
 
@@ -46,12 +45,12 @@ class Throughput:
     """Text a second over the time of a run.
 
     Attributes:
-        edges: of the bins, in seconds since the first part was begun, (bins + 1,).
-        rates: host -> bytes a second in each bin, (bins,); the busiest host first.
+        edges: of the bins, in seconds since the first part began, (bins + 1,).
+        rates: bytes a second, (bins,).
     """
 
     edges: npt.NDArray[np.float64]
-    rates: dict[str, npt.NDArray[np.float64]]
+    rates: npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,12 +63,12 @@ class Skipped:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
-    """All that a report shows.
+    """The figures of a report.
 
     Attributes:
-        total: the parts that are done, whichever run did them.
-        groups: the same, split up; in the order of their names.
-        lengths: tokens a document, of some parts where there are many.
+        total: all parts that are done, by whichever run.
+        groups: the same in groups, by name.
+        lengths: tokens a document; of a sample of the parts if there are many.
         throughput, slowest: of this run.
     """
 
@@ -83,18 +82,15 @@ class Figures:
 
 
 def make_figures(
-    report: RunReport,
-    earlier: Sequence[PartCounts],
-    spec: DatasetSpec,
-    lengths: Lengths,
+    report: RunReport, earlier: Sequence[PartCounts], spec: DatasetSpec, lengths: Lengths
 ) -> Figures:
-    """Put together what a report shows.
+    """Collect the figures of a report.
 
     Args:
         report: of the run.
-        earlier: the parts that were done before it.
+        earlier: the parts that earlier runs did.
         spec: of the dataset.
-        lengths: of documents, of some parts where there are many.
+        lengths: of documents.
     """
     parts = sorted([*earlier, *report.parts], key=lambda part: part.part)
     return Figures(
@@ -109,9 +105,9 @@ def make_figures(
 
 
 def group_by_source(parts: Sequence[PartCounts]) -> list[Group]:
-    """Split parts by the first folder in which their sources differ, else by file.
+    """Group parts by the first folder in which their sources differ, otherwise by file.
 
-    More groups than a picture can show become runs of neighbours.
+    If there are more groups than a picture can show, neighbours are joined.
     """
     if not parts:
         return []
@@ -120,43 +116,33 @@ def group_by_source(parts: Sequence[PartCounts]) -> list[Group]:
     levels = zip(*folders, strict=False)
     depth = sum(1 for _ in takewhile(lambda names: len(set(names)) == 1, levels))
     named: dict[str, list[PartCounts]] = {}
-    several = len({tuple(folder) for folder in folders}) > 1
     for part, path, folder in zip(parts, paths, folders, strict=True):
-        name = "/".join(folder[depth : depth + 1]) if several else path.rsplit("/", 1)[-1]
-        named.setdefault(name or path.rsplit("/", 1)[-1], []).append(part)
-    if len(named) <= _MOST_GROUPS:
-        return [_sum(name, members) for name, members in sorted(named.items())]
+        name = "/".join(folder[depth : depth + 1]) or path.rsplit("/", 1)[-1]
+        named.setdefault(name, []).append(part)
+    names = sorted(named)
+    bounds = np.linspace(0, len(names), min(len(names), _MOST_GROUPS) + 1).astype(int)
     groups = []
-    for start, end in pairwise(np.linspace(0, len(named), _MOST_GROUPS + 1).astype(int)):
-        names = sorted(named)[start:end]
-        name = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
-        groups.append(_sum(name, [part for each in names for part in named[each]]))
+    for start, end in pairwise(bounds):
+        first, last = names[start], names[end - 1]
+        members = [part for name in names[start:end] for part in named[name]]
+        groups.append(_sum(first if first == last else f"{first} … {last}", members))
     return groups
 
 
 def throughput(report: RunReport) -> Throughput | None:
-    """Spread the text of each part over the time that tokenizing it took; None without any."""
+    """Spread the text of each part over the time of its tokenizing; None without any."""
     parts = [part for part in report.parts if part.tokenized_at and part.text_bytes]
     if not parts or report.seconds <= 0:
         return None
-    began = report.began.timestamp()
-    bins = int(min(_MOST_BINS, max(8, report.seconds)))
-    edges = np.linspace(0.0, report.seconds, bins + 1)
-    totals: dict[str, int] = {}
+    edges = np.linspace(0.0, report.seconds, int(min(_MOST_BINS, max(8, report.seconds))) + 1)
+    done = np.zeros(len(edges))
     for part in parts:
-        totals[part.host] = totals.get(part.host, 0) + part.text_bytes
-    busiest = sorted(totals, key=lambda host: (-totals[host], host))
-    named = busiest if len(busiest) <= _MOST_HOSTS + 1 else busiest[:_MOST_HOSTS]
-    others = f"{len(busiest) - len(named)} others"
-    rates: dict[str, npt.NDArray[np.float64]] = {}
-    for part in sorted(parts, key=lambda part: busiest.index(part.host)):
-        name = part.host if part.host in named else others
         took = max(part.tokenize_seconds, 1e-3)
         # Clocks of hosts may differ: what seems to lie outside the run counts at its edge.
-        end = float(np.clip(part.tokenized_at - began, took, max(report.seconds, took)))
-        done = np.interp(edges, [end - took, end], [0.0, float(part.text_bytes)])
-        rates[name] = rates.get(name, np.zeros(bins)) + np.diff(done) / np.diff(edges)
-    return Throughput(edges=edges, rates=rates)
+        end = part.tokenized_at - report.began.timestamp()
+        end = float(np.clip(end, took, max(report.seconds, took)))
+        done += np.interp(edges, [end - took, end], [0.0, float(part.text_bytes)])
+    return Throughput(edges=edges, rates=np.diff(done) / np.diff(edges))
 
 
 def _sum(name: str, parts: Sequence[PartCounts]) -> Group:
@@ -171,34 +157,31 @@ def _sum(name: str, parts: Sequence[PartCounts]) -> Group:
 
 def _skipped(
     report: RunReport, earlier: Sequence[PartCounts], parts: Sequence[PartCounts], spec: DatasetSpec
-) -> Iterable[Skipped]:
+) -> Iterator[Skipped]:
     bad = sum(part.bad_documents for part in parts)
     listed = [str(one) for part in parts for one in part.bad_listed][:_MOST_BAD]
     more = f"; and {bad - len(listed):,} more" if bad > len(listed) else ""
     columns = spec.read_options.columns
     null = f"null in the column{'s' * (len(columns) > 1)} {', '.join(columns)}"
     copies = f"copies of earlier ones ({spec.deduplicate}), {report.duplicate_tokens:,} tokens"
-    dropped = (
-        (
-            sum(part.dropped_documents.get(name, 0) for part in parts),
-            "row",
-            f"dropped by {option(name)} {wanted}",
-        )
-        for name, wanted in spec.filters.given().items()
-    )
-    counted = (
+    counts = [
         (len(earlier), "part", "done by an earlier run"),
         (len(report.failed), "part", "failed; the next run tries again"),
         (sum(part.null_documents for part in parts), "row", null),
-        (bad, "row", f"cannot be read: {'; '.join(listed)}{more}"),
-        *dropped,
+        (bad, "row", f"unreadable: {'; '.join(listed)}{more}"),
+        *(
+            (
+                sum(part.dropped_documents.get(name, 0) for part in parts),
+                "row",
+                f"dropped by {option(name)} {value}",
+            )
+            for name, value in spec.filters.given().items()
+        ),
         (sum(part.empty_documents for part in parts), "row", "their text gives no token"),
         (report.duplicate_documents, "document", copies),
-    )
-    for number, what, why in counted:
+    ]
+    for number, what, why in counts:
         if number or why.startswith("dropped"):
             yield Skipped(what=f"{number:,} {what}{'' if number == 1 else 's'}", why=why)
     if not report.published:
-        yield Skipped(
-            what="the manifest", why="not written: the dataset is published when no part is missing"
-        )
+        yield Skipped(what="the manifest", why="not written: parts are missing")

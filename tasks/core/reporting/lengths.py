@@ -1,4 +1,4 @@
-"""How long documents are: counted into a table of bounded size, whatever their number."""
+"""The lengths of documents, counted into a table of bounded size."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,17 +16,17 @@ from tasks.core.reporting.report import PartCounts
 Ints = npt.NDArray[np.int64]
 
 _EXACT_BITS: Final = 16  # lengths below 65,536 are counted one by one
-_BITS: Final = 10  # of longer ones, so many are kept: within 0.2 %
+_BITS: Final = 10  # of longer ones the first bits count: within 0.2 %
 _MOST_DOCUMENTS: Final = 4_000_000  # of a sample, about a second's reading
 _MOST_FILES: Final = 48
 _IO_THREADS: Final = 8
 
 
 class Lengths:
-    """Tokens a document, end-of-text ids left out.
+    """Tokens a document, without end-of-text ids.
 
     Attributes:
-        documents, tokens, longest: of all that were added; exact.
+        documents, tokens, longest: of all documents; exact.
     """
 
     def __init__(self) -> None:
@@ -34,28 +34,25 @@ class Lengths:
         self.documents = self.tokens = self.longest = 0
 
     def add(self, tokens: Ints) -> None:
-        """Count documents; `tokens` is of shape (documents,)."""
-        if not len(tokens):
-            return
+        """Count documents by their tokens, (documents,)."""
         bits = np.frexp(tokens)[1].astype(np.int64)
         dropped = np.where(bits > _EXACT_BITS, bits - _BITS, 0)
-        self._merge(*np.unique(tokens >> dropped << dropped, return_counts=True))
+        self._add(*np.unique(tokens >> dropped << dropped, return_counts=True))
         self.documents += len(tokens)
         self.tokens += int(tokens.sum())
-        self.longest = max(self.longest, int(tokens.max()))
+        self.longest = max(self.longest, int(tokens.max(initial=0)))
 
     def include(self, others: "Lengths") -> None:
-        """Add what was counted elsewhere."""
-        self._merge(others._lengths, others._counts)
+        """Add other counts."""
+        self._add(others._lengths, others._counts)
         self.documents += others.documents
         self.tokens += others.tokens
         self.longest = max(self.longest, others.longest)
 
-    def _merge(self, lengths: Ints, counts: Ints) -> None:
+    def _add(self, lengths: Ints, counts: Ints) -> None:
         self._lengths, index = np.unique(np.append(self._lengths, lengths), return_inverse=True)
         counts = np.append(self._counts, counts)
-        self._counts = np.zeros(len(self._lengths), np.int64)
-        np.add.at(self._counts, index, counts)
+        self._counts = np.bincount(index, counts, len(self._lengths)).astype(np.int64)
 
     @property
     def mean(self) -> float:
@@ -75,8 +72,7 @@ class Lengths:
         Classes without a document are listed if they lie between others.
 
         Args:
-            steps: classes to each doubling; among the shortest lengths there are fewer, since
-                lengths are whole.
+            steps: classes to each doubling; fewer among the shortest lengths, as lengths are whole.
         """
         bounds = sorted({round(2 ** (step / steps)) for step in range(60 * steps)})
         counts = np.histogram(self._lengths, bounds, weights=self._counts)[0].astype(int).tolist()
@@ -86,10 +82,10 @@ class Lengths:
 
 
 def sample_lengths(storage: Storage, parts: Sequence[PartCounts]) -> Lengths:
-    """Read the lengths of the documents of parts that stand evenly over all.
+    """Read the lengths of the documents of some parts, evenly spread over all.
 
     Raises:
-        StorageError, FileNotFoundError, ArrowException: the provenance of a part cannot be read.
+        StorageError, FileNotFoundError, ArrowException: the documents of a part cannot be read.
     """
     lengths = Lengths()
 
@@ -104,7 +100,7 @@ def sample_lengths(storage: Storage, parts: Sequence[PartCounts]) -> Lengths:
 
 
 def evenly(documents: Sequence[int]) -> list[int]:
-    """As many indexes, evenly spread, as hold together no more documents than are read."""
+    """The most evenly spread indexes that hold no more documents than a sample may have."""
     for count in range(min(len(documents), _MOST_FILES), 1, -1):
         chosen = [index * len(documents) // count for index in range(count)]
         if sum(documents[index] for index in chosen) <= _MOST_DOCUMENTS:

@@ -1,8 +1,8 @@
-"""How far a run is: counted by many threads, looked at by one."""
+"""The progress of a run: counted by many threads, read by one."""
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -12,12 +12,14 @@ from tasks.core.reporting.report import FailedFile, PartTimes, RunReport
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
-    """One look at a run; bytes are those of texts unless the name says otherwise.
+    """The counters of a run at one moment.
 
     Attributes:
+        phase: what the run is doing, in a few words.
         stopped: the run ended early; the phase says how.
+        text_bytes, tokens: of documents.
         source_bytes, source_bytes_total: of the source files of this run.
-        seconds_left: None while it is not known.
+        seconds: since the phase began.
     """
 
     phase: str
@@ -38,7 +40,7 @@ class Snapshot:
 
     @property
     def seconds_left(self) -> float | None:
-        """What is left of the sources at the rate so far."""
+        """Time for the rest of the sources at the rate so far; None while that is not known."""
         if not self.source_bytes:
             return None
         return (self.source_bytes_total / self.source_bytes - 1) * self.seconds
@@ -49,11 +51,11 @@ class WorkingFile:
     """A part in hand.
 
     Attributes:
-        step: download, tokenize or write; while it waits for a worker, the step that it waits for.
+        step: download, tokenize or write; it may still wait for a worker.
         host: that works on it.
-        since: moment of its step's beginning, or of its first text, on the monotonic clock.
+        since: when the step began, or its first text was done, on the monotonic clock.
         source_bytes: of its source, done.
-        first_bytes: text that was done at the moment `since`.
+        first_bytes: text that was done at `since`.
     """
 
     part: int
@@ -73,27 +75,34 @@ class WorkingFile:
 
 
 class RunProgress:
-    """The counters of one run."""
+    """The counters of one run.
+
+    Attributes:
+        page: path of the report for people, once it is written.
+        report: of the run, once it has ended.
+        run: id of the flow run, once there is one.
+        stopped_by: the signal that ended the run early.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._finished = Snapshot(phase="starting")  # of the parts that have ended
+        self._finished = Snapshot(phase="starting")  # counts the parts that have ended
         self._began: float | None = None
         self._ended: float | None = None
         self._working: dict[int, WorkingFile] = {}
         self._results: list[PartTimes | FailedFile] = []
-        self.page: str | None = None  # where the report for people lies, once there is one
-        self.report: RunReport | None = None  # what came of it, once it has ended
-        self.run: str | None = None  # id of the flow run, once there is one
-        self.stopped_by: int | None = None  # the signal that ended it early
+        self.page: str | None = None
+        self.report: RunReport | None = None
+        self.run: str | None = None
+        self.stopped_by: int | None = None
 
     def enter(self, phase: str) -> None:
-        """Say in a few words what the run is doing now."""
+        """Set what the run is doing now, in a few words."""
         with self._lock:
             self._finished = replace(self._finished, phase=phase)
 
     def begin(self, *, parts: int, source_bytes: int) -> None:
-        """The first part of a phase is about to be worked on; the clock starts."""
+        """Start the clock of a phase."""
         with self._lock:
             self._finished = Snapshot(
                 phase=self._finished.phase, parts_total=parts, source_bytes_total=source_bytes
@@ -102,69 +111,66 @@ class RunProgress:
             self._began = time.monotonic()
 
     def end(self, done: str = "sharded") -> None:
-        """All parts are done; the clock stands still."""
+        """Stop the clock: all parts are done."""
         self.enter(f"{done}; Prefect records the run")
-        with self._lock:
-            self._ended = time.monotonic()
+        self._ended = time.monotonic()
 
     @property
     def ended(self) -> bool:
         """Whether all parts are done, or the run was stopped."""
-        with self._lock:
-            return self._ended is not None
+        return self._ended is not None
 
     def stop(self, phase: str) -> None:
-        """The run ends early: nothing is in hand any more, and nothing is left to do."""
+        """End the run early: nothing is in hand any more."""
         with self._lock:
             self._finished = replace(self._finished, phase=phase, stopped=True)
             self._ended = time.monotonic()
             self._working.clear()
 
+    def step(self, part: int, source: str, step: str, host: str) -> None:
+        """A part enters a step on a host; nothing changes if it is there already."""
+        with self._lock:
+            file = self._working.setdefault(part, WorkingFile(part=part))
+            if (file.step, file.host) != (step, host):
+                file.source, file.step, file.host = source, step, host
+                file.since, file.first_bytes = time.monotonic(), 0
+
     def update(self, part: int, *, source_bytes: float, text_bytes: int, tokens: int) -> None:
-        """What is done of a part so far, from its beginning."""
+        """Set what is done of a part, counted from its beginning."""
         with self._lock:
             file = self._working.setdefault(part, WorkingFile(part=part))
             if not file.text_bytes:
                 file.since, file.first_bytes = time.monotonic(), text_bytes
             file.source_bytes, file.text_bytes, file.tokens = source_bytes, text_bytes, tokens
 
-    def step(self, part: int, source: str, step: str, host: str) -> None:
-        """A part is handed to its next step, on a host."""
-        with self._lock:
-            file = self._working.setdefault(part, WorkingFile(part=part))
-            file.source, file.step, file.host = source, step, host
-            file.since, file.first_bytes = time.monotonic(), 0
-
-    def note(self, result: PartTimes | FailedFile) -> None:
-        """What came of a part, on whichever host."""
+    def finish(self, result: PartTimes | FailedFile, *, source_bytes: int) -> None:
+        """Count a part that has ended; of a failed one, nothing counts."""
         with self._lock:
             self._working.pop(result.part, None)
             self._results.append(result)
+            done = self._finished
+            if isinstance(result, FailedFile):
+                total = done.source_bytes_total - source_bytes
+                done = replace(done, parts_failed=done.parts_failed + 1, source_bytes_total=total)
+            else:
+                done = replace(
+                    done,
+                    parts_done=done.parts_done + 1,
+                    source_bytes=done.source_bytes + source_bytes,
+                    text_bytes=done.text_bytes + result.text_bytes,
+                    tokens=done.tokens + result.tokens,
+                )
+            self._finished = done
+
+    def give_up(self, part: int) -> None:
+        """Drop what is done of a part: its host is gone."""
+        with self._lock:
+            self._working.pop(part, None)
 
     def files(self) -> tuple[list[WorkingFile], list[PartTimes | FailedFile]]:
         """The parts in hand and those that have ended, both in the order in which they came."""
         with self._lock:
             return [replace(file) for file in self._working.values()], list(self._results)
-
-    def finish(self, part: int, *, source_bytes: int, failed: bool) -> None:
-        """A part is done, all of its source; what a failed one did counts no more."""
-        with self._lock:
-            file, done = self._working.pop(part, WorkingFile(part=part)), self._finished
-            if failed:
-                self._finished = replace(
-                    done,
-                    parts_failed=done.parts_failed + 1,
-                    source_bytes_total=done.source_bytes_total - source_bytes,
-                )
-            else:
-                file.source_bytes = source_bytes
-                done = replace(done, parts_done=done.parts_done + 1)
-                self._finished = _with_counts(done, [file])
-
-    def give_up(self, part: int) -> None:
-        """Whoever had a part in hand is gone; what it did counts no more."""
-        with self._lock:
-            self._working.pop(part, None)
 
     def snapshot(self) -> Snapshot:
         """The counters as they are now."""
@@ -172,15 +178,14 @@ class RunProgress:
             seconds = 0.0
             if self._began is not None:
                 seconds = (self._ended or time.monotonic()) - self._began
-            return replace(_with_counts(self._finished, self._working.values()), seconds=seconds)
-
-
-def _with_counts(done: Snapshot, files: Iterable[WorkingFile]) -> Snapshot:
-    names = ("source_bytes", "text_bytes", "tokens")
-    counts = {
-        name: sum((getattr(file, name) for file in files), getattr(done, name)) for name in names
-    }
-    return replace(done, **counts)
+            done, files = self._finished, self._working.values()
+            return replace(
+                done,
+                source_bytes=done.source_bytes + sum(file.source_bytes for file in files),
+                text_bytes=done.text_bytes + sum(file.text_bytes for file in files),
+                tokens=done.tokens + sum(file.tokens for file in files),
+                seconds=seconds,
+            )
 
 
 _WATCHED: ContextVar[RunProgress | None] = ContextVar("watched_run", default=None)
@@ -188,7 +193,7 @@ _WATCHED: ContextVar[RunProgress | None] = ContextVar("watched_run", default=Non
 
 @contextmanager
 def watch() -> Iterator[RunProgress]:
-    """Follow the run that is started in this block; yields its counters."""
+    """Watch the run that starts in this block; yields its counters."""
     progress = RunProgress()
     token = _WATCHED.set(progress)
     try:
@@ -198,5 +203,5 @@ def watch() -> Iterator[RunProgress]:
 
 
 def watched() -> RunProgress:
-    """The counters that somebody follows, or fresh ones."""
+    """The counters that `watch` follows, or new ones."""
     return _WATCHED.get() or RunProgress()

@@ -1,4 +1,4 @@
-"""What a run did, for people: everything that may differ between two runs of the same work."""
+"""The report of a run: everything that may differ between two runs of the same work."""
 
 import importlib.metadata
 import platform
@@ -12,7 +12,7 @@ from streaming_ext.format.schema import to_json
 from streaming_ext.store import Storage
 from tasks.core.shuffle.records import SpillRecord
 
-MOST_BAD_SHOWN = 5  # of a part; its record lists more
+MOST_BAD_SHOWN = 5  # documents of a part; its record lists more
 _PACKAGES = (
     "shardmill",
     "prefect",
@@ -26,7 +26,7 @@ _PACKAGES = (
 
 
 class FailedFile(BaseModel):
-    """A part that could not be done, and why."""
+    """A part that failed, and why."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -38,7 +38,7 @@ class FailedFile(BaseModel):
 
     @property
     def reason_alone(self) -> str:
-        """The reason without the source that it may begin with."""
+        """The reason, without the name of the source at its start."""
         return self.reason.removeprefix(f"{self.source}: ")
 
     def __str__(self) -> str:
@@ -46,10 +46,10 @@ class FailedFile(BaseModel):
 
 
 class PartCounts(BaseModel):
-    """What a part holds, whichever run did it; sizes in bytes.
+    """The counts of a part, whichever run did it; sizes in bytes.
 
     Attributes:
-        documents: rows that became documents; the others are null, bad, dropped, or empty.
+        documents: rows that became documents; the others are null, bad, dropped or empty.
         bad_listed: the first of the bad ones.
         dropped_documents: rows that each filter dropped, by its name.
     """
@@ -70,7 +70,7 @@ class PartCounts(BaseModel):
 
     @classmethod
     def of(cls, record: PartRecord | SpillRecord) -> "PartCounts":
-        """The counts of a part that is recorded."""
+        """The counts in a record."""
         splits = record.splits.values()
         return cls(
             part=record.part,
@@ -94,7 +94,6 @@ class PartTimes(PartCounts):
         tokenized_at: when its tokenizing ended, in seconds since 1970.
     """
 
-    host: str = ""
     tokenized_at: float = 0.0
     shard_bytes: int
     fetched_bytes: int = 0
@@ -104,12 +103,12 @@ class PartTimes(PartCounts):
 
     @property
     def seconds(self) -> float:
-        """What all its steps took, waiting for a worker left out."""
+        """Of all its steps, without waiting for a worker."""
         return self.fetch_seconds + self.tokenize_seconds + self.write_seconds
 
     @property
     def began_at(self) -> float:
-        """When its work began, in seconds since 1970, had it not waited amid it."""
+        """When its work began, without waiting between steps, in seconds since 1970."""
         return self.tokenized_at - self.tokenize_seconds - self.fetch_seconds
 
     @property
@@ -122,14 +121,14 @@ class RunReport(BaseModel):
     """One run. `seconds` counts from the first part to the published manifest.
 
     Attributes:
-        files: parts of the dataset (named when each was a file); `files_skipped` were done before.
+        files: parts of the dataset; `files_skipped` of them were done before.
         text_bytes, tokens, shard_bytes: of the parts done in this run.
-        published: the dataset is whole.
-        sources_not_checked: source files of it whose bytes nothing was there to check by.
+        published: the dataset is complete.
+        sources_not_checked: source files of it without a hash to check their bytes.
         merged: of two phases, the parts that the second one made in this run.
-        merge_seconds: what that phase took.
+        merge_seconds: time of that phase.
         duplicate_documents, duplicate_tokens: left out of the dataset as copies, once it is
-            published; the counts of `parts` are from before.
+            published; the counts of `parts` include them.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -160,9 +159,9 @@ class RunReport(BaseModel):
 
     @property
     def work_seconds(self) -> float:
-        """Seconds in which parts were worked on: starting and publishing do not count.
+        """Seconds with a part in work, without starting and publishing.
 
-        All of the run where no part says when it was worked on.
+        All of the run if no part has times.
         """
         busy = latest = 0.0
         for part in sorted((*self.parts, *self.merged), key=lambda part: part.began_at):
@@ -177,7 +176,7 @@ class RunReport(BaseModel):
 
     @property
     def bytes_per_token(self) -> float:
-        """Bytes of text a token of this run, end-of-text ids left out."""
+        """Bytes of text a token of this run, without end-of-text ids."""
         tokens = self.tokens - sum(part.documents for part in self.parts)
         return self.text_bytes / tokens if tokens else 0.0
 
@@ -194,12 +193,12 @@ def installed_versions() -> dict[str, str]:
 
 
 def report_path(report: RunReport, suffix: str) -> str:
-    """Where a report goes, below the dataset's root: among what may differ between two runs."""
+    """Path of a report on the output."""
     return f"{RUNS_FOLDER}/{report.began:%Y%m%dT%H%M%SZ}-{report.run[:8]}{suffix}"
 
 
 def save_report(report: RunReport, storage: Storage) -> str:
-    """Put a report beside the dataset; returns its path below the dataset's root."""
+    """Put a report on the output; returns its path there."""
     path = report_path(report, ".json")
     storage.put(path, to_json(report))
     return path

@@ -9,7 +9,7 @@ import pytest
 
 from streaming_ext.base.errors import UsageError
 from tasks.core.linux import require_linux
-from tests.command_line import CommandLine, assert_same_dataset
+from tests.command_line import CommandLine, assert_same_dataset, succeeded
 from tests.conftest import NUM_FILES
 from tests.flows.conftest import Command
 
@@ -22,8 +22,7 @@ class TestDryRun:
     def test_nothing_is_done(
         self, shardmill: Command, embedded: CommandLine, tmp_path: Path
     ) -> None:
-        ended = shardmill(*embedded.shard_arguments(tmp_path / "out"), "--dry-run")
-        assert ended.returncode == 0, ended.stderr
+        ended = succeeded(shardmill(*embedded.shard_arguments(tmp_path / "out"), "--dry-run"))
         assert f"{tmp_path}/out would be made" in ended.stdout
         assert f"{NUM_FILES} parts" in ended.stdout
         assert files_of(tmp_path) == set()
@@ -65,16 +64,17 @@ class TestDryRun:
 
 def test_shard_as_json_with_a_log_file(served: CommandLine, dataset: Path, tmp_path: Path) -> None:
     log = tmp_path / "logs/run.log"
-    ended = served.run(*served.shard_arguments(tmp_path / "out"), "--json", "--log-file", log)
-    assert ended.returncode == 0, ended.stderr
+    ended = succeeded(
+        served.run(*served.shard_arguments(tmp_path / "out"), "--json", "--log-file", log)
+    )
     found = json.loads(ended.stdout)
     assert found["published"]
     assert found["report"]["files_done"] == NUM_FILES
     assert found["dataset"]["parts"] == NUM_FILES
     assert_same_dataset(dataset, tmp_path / "out")
-    begun = [line for line in log.read_text().splitlines() if "Beginning flow run" in line]
-    assert len(begun) == 1
-    assert "INFO prefect.flow_runs" in begun[0]
+    started = [line for line in log.read_text().splitlines() if "Beginning flow run" in line]
+    assert len(started) == 1
+    assert "INFO prefect.flow_runs" in started[0]
 
     ended = served.run(*served.shard_arguments(tmp_path / "out", holdout_seed=1), "--quiet",
                        "--log-file", log)  # fmt: skip
@@ -114,22 +114,21 @@ def test_quiet_tells_errors_nevertheless(shardmill: Command, dataset: Path, tmp_
     assert shardmill("inspect", tmp_path / "nope", "--quiet").stderr.startswith("shardmill: ")
 
 
-@pytest.mark.parametrize(("options", "told"), [((), 1), (("--quiet",), 0), (("--verbose",), 1)])
+@pytest.mark.parametrize(("options", "printed"), [((), 1), (("--quiet",), 0), (("--verbose",), 1)])
 def test_a_warning_is_told_once(
     shardmill: Command,
     embedded: CommandLine,
     dataset: Path,
     tmp_path: Path,
     options: tuple[str, ...],
-    told: int,
+    printed: int,
 ) -> None:
     """Of what lies beside the shards of a whole dataset and was lost."""
     output = tmp_path / "out"
     shutil.copytree(dataset, output)
     (output / "train/index.json").unlink()
-    ended = shardmill(*embedded.shard_arguments(output), *options, "--dry-run")
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stderr.count("lost train/index.json; it is published again.") == told
+    ended = succeeded(shardmill(*embedded.shard_arguments(output), *options, "--dry-run"))
+    assert ended.stderr.count("lost train/index.json; it is published again.") == printed
 
 
 def test_verbose_has_the_traceback(shardmill: Command, tmp_path: Path) -> None:

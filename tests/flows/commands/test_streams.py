@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.demo import make_demo
+from flows.commands.demo import make_sources
 from streaming_ext.base.errors import StorageError
 from tests.full_disk import full_disk
 
@@ -22,11 +22,6 @@ def test_a_result_that_cannot_be_written_is_one_line(dataset: Path, words: list[
     assert ended.stderr == "shardmill: [Errno 28] No space left on device.\n"
 
 
-def test_a_demo_that_finds_no_room_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from flows.terminal.consoles import out
-
+def test_a_demo_without_room_is_one_line(tmp_path: Path) -> None:
     with full_disk(), pytest.raises(StorageError, match=r"^Cannot write to .*: file too large\.$"):
-        make_demo(tmp_path / "demo", out)
-    assert "Making" in capsys.readouterr().out
+        make_sources(tmp_path / "demo")

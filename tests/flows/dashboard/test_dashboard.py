@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tasks.core.synthetic import write_parquet_files
-from tests.command_line import PATIENCE_SECONDS, CommandLine, wait_for, workers_of
+from tests.command_line import PATIENCE_SECONDS, CommandLine, succeeded, wait_for, workers_of
 from tests.flows.conftest import Command
 from tests.servers.browser import Page, browser_page, find_browser, why_none
 
@@ -145,8 +145,8 @@ class TestWhileItRuns:
     def test_progress_with_the_time_left(self, watched: Watched) -> None:
         progress = watched.live["shard-progress"]
         assert 0 < progress["data"] < 100
-        told = rf"/{GOOD_FILES + 1} parts, .* tokens, .* MB/s, \S+ left, at \d\d:\d\d UTC$"
-        assert re.search(told, progress["description"])  # true where it is killed now
+        printed = rf"/{GOOD_FILES + 1} parts, .* tokens, .* MB/s, \S+ left, at \d\d:\d\d UTC$"
+        assert re.search(printed, progress["description"])  # true where it is killed now
 
     def test_files_and_hosts(self, watched: Watched) -> None:
         rows = json.loads(watched.live["shard-parts"]["data"])
@@ -228,10 +228,8 @@ class TestAfterwards:
         arguments = served.shard_arguments(
             watched.output, sources=config["sources"][0], engine="reference", workers=1
         )
-        ended = served.run(*arguments)
-        assert ended.returncode == 0, ended.stderr
-        verified = shardmill("verify", watched.output)
-        assert verified.returncode == 0, verified.stdout
+        succeeded(served.run(*arguments))
+        succeeded(shardmill("verify", watched.output))
         latest = max(watched.output.glob("runs/*.html"))
         text = page.open(latest.as_uri(), "published", "done by an earlier run")
         assert f"{GOOD_FILES + 1} of {GOOD_FILES + 1}" in text

@@ -11,7 +11,7 @@ import pytest
 
 from flows.dashboard.charts import draw_charts
 from flows.dashboard.report_page import ReportPage
-from flows.terminal.drawing import MUTED
+from flows.terminal.pictures import MUTED
 from tasks.core.reporting.figures import make_figures
 from tasks.core.reporting.lengths import Lengths
 from tasks.core.reporting.report import FailedFile, PartTimes
@@ -65,13 +65,13 @@ def many(count: int, **changes: Any) -> list[PartTimes]:
 
 class TestCharts:
     def test_letters_can_be_read_on_a_narrow_page(self) -> None:
-        """Of 500 pixels, of which 50 are the page's; 10 pixels are as small as letters may be."""
+        """Of 400 pixels, of which 32 are the page's margins."""
         for chart in draw_charts(
             make_figures(report(*many(12)), (), make_spec(), Lengths())
         ).values():
             width = float(re.search(r'viewBox="0 0 (\S+) ', chart)[1])  # type: ignore[index]
             sizes = [float(size) for size in re.findall(r"font-size: ([\d.]+)px", chart)]
-            assert min(sizes) * 450 / width >= 10
+            assert min(sizes) * 368 / width >= 11
 
     @pytest.mark.parametrize("count", [1, 2, 12, 40, 2400])
     def test_well_formed_and_neutral(self, count: int) -> None:
@@ -140,6 +140,7 @@ class TestHostileNames:
 class TestPage:
     def test_asks_for_nothing_and_runs_nothing(self) -> None:
         html = page(*many(12)).html()
+        assert "prefers-color-scheme: dark" in html
         assert "default-src 'none'" in html
         assert not re.search(r"""(?:src|href)=["'](?:https?:)?//""", html)
         assert "<script" not in html
@@ -159,7 +160,7 @@ class TestPage:
         )
         html = page(failed=failed, lengths=False, published=False).html()
         assert "2,400 of 0 parts failed" in html
-        assert "and 2350 more" in html
+        assert "and 2,350 more" in html
         assert len(html) < 60_000
 
     def test_of_what_the_sample_is(self) -> None:

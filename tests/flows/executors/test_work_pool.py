@@ -45,7 +45,7 @@ def test_an_attempt_is_one_run_however_often_it_is_sent(
     api_url: str, client: SyncPrefectClient
 ) -> None:
     name, _ = deploy(api_url, *PARAMETERS)
-    found = WorkPool(client, name)
+    found = WorkPool(client, name, 1)
     first = found.start("/out", "run", 3, 1)
     assert first is not None
     assert found.start("/out", "run", 3, 1) == first
@@ -55,30 +55,30 @@ def test_an_attempt_is_one_run_however_often_it_is_sent(
 def test_one_of_another_flow(api_url: str, client: SyncPrefectClient) -> None:
     name, _ = deploy(api_url, "config", "output")
     with pytest.raises(UsageError, match="no parameter attempt, partition, run"):
-        WorkPool(client, name)
+        WorkPool(client, name, 1)
 
 
 def test_one_that_is_not_there(client: SyncPrefectClient) -> None:
     with pytest.raises(UsageError, match="no such deployment"):
-        WorkPool(client, "no/such")
+        WorkPool(client, "no/such", 1)
 
 
 def test_one_that_wants_more(api_url: str, client: SyncPrefectClient) -> None:
     name, _ = deploy(api_url, *PARAMETERS, "region", required=("region",))
     with pytest.raises(UsageError, match=r"(?s)starts no run of it.*409.*region"):
-        WorkPool(client, name).start("/out", "run", 0, 1)
+        WorkPool(client, name, 1).start("/out", "run", 0, 1)
 
 
 def test_one_that_is_deleted_meanwhile(api_url: str, client: SyncPrefectClient) -> None:
     name, url = deploy(api_url, *PARAMETERS)
-    found = WorkPool(client, name)
+    found = WorkPool(client, name, 1)
     ask("DELETE", url)
     with pytest.raises(UsageError, match="was deleted"):
         found.start("/out", "run", 0, 1)
 
 
 def test_a_server_that_is_away_is_asked_again(api_url: str, client: SyncPrefectClient) -> None:
-    found = WorkPool(client, deploy(api_url, *PARAMETERS)[0])
+    found = WorkPool(client, deploy(api_url, *PARAMETERS)[0], 1)
     with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}):
         assert found.start("/out", "run", 0, 1) is None
 

@@ -19,6 +19,7 @@ from tests.command_line import (
     CommandLine,
     assert_same_dataset,
     is_alive,
+    succeeded,
     wait_for,
     workers_of,
 )
@@ -186,8 +187,7 @@ def test_extended(
     write_source(new / "later.parquet", [f"A text that came later, {n}." * 20 for n in range(99)])
     for name, executor in (("here", "here"), ("away", f"dask://{dask.address}")):
         shutil.copytree(deduplicated, tmp_path / name)
-        ended = with_copies.run("extend", tmp_path / name, new, "--executor", executor)
-        assert ended.returncode == 0, ended.stderr
+        succeeded(with_copies.run("extend", tmp_path / name, new, "--executor", executor))
     assert_same_dataset(tmp_path / "here", tmp_path / "away")
     added = read_manifest(open_storage(str(tmp_path / "away"))).digests[-1]
     assert 0 < added.documents <= 99

@@ -1,6 +1,6 @@
 """A user's whole way: lines with copies, shuffled and deduplicated on two hosts through S3.
 
-One of them dies in the gather; what is made is verified, extended by a file, killed in that too,
+One of them dies in the merge; the result is verified, extended by a file, killed in that too,
 and training goes on over it.
 """
 
@@ -19,7 +19,7 @@ from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import open_storage
 from tasks.core.check.verify import verify
 from tasks.core.synthetic import make_documents
-from tests.command_line import CommandLine, assert_same_dataset, output_of, wait_for
+from tests.command_line import CommandLine, assert_same_dataset, output_of, succeeded, wait_for
 from tests.servers.namespaces import Network
 from tests.servers.prefect.networked import networked_cluster
 from tests.servers.prefect.worker import ON_HOSTS, Cluster
@@ -58,7 +58,7 @@ def hosts(
         yield made
 
 
-def in_the_gather(hosts: Cluster, run: "subprocess.Popen[str]", url: str, parts: int) -> str:
+def in_the_merge(hosts: Cluster, run: "subprocess.Popen[str]", url: str, parts: int) -> str:
     """Have the work of a run stand still when it has recorded further parts; one of its hosts."""
     storage = open_storage(url)
     wait_for(lambda: len(storage.list("parts")) > parts or run.poll() is not None)
@@ -80,11 +80,10 @@ def test_from_lines_to_training(
     options = {"shuffle": "documents", "shuffle_seed": 7, "deduplicate": "exact"}
     url = f"s3://{bucket}/out"
     twin = tmp_path / "twin"
-    made = command.shard(twin, **options)
-    assert made.returncode == 0, made.stderr
+    succeeded(command.shard(twin, **options))
 
     run = away.start(*away.shard_arguments(url, engine="reference", **options), *HOSTS[:4])
-    hosts.kill(in_the_gather(hosts, run, url, 0))
+    hosts.kill(in_the_merge(hosts, run, url, 0))
     assert "manifest.json" not in open_storage(url).list()
     hosts.start("late", prefix=wire.add("late"))
     hosts.thaw()
@@ -101,22 +100,19 @@ def test_from_lines_to_training(
     # extended by a file; whoever does that dies in its gather
     words = ("extend", url, lines / "later", "--engine", "reference", *HOSTS)
     run = away.start(*words)
-    in_the_gather(hosts, run, url, len(manifest.parts))
+    in_the_merge(hosts, run, url, len(manifest.parts))
     os.killpg(run.pid, signal.SIGKILL)
     run.communicate()
     hosts.thaw()
     assert read_manifest(open_storage(url)) == manifest
     assert verify(open_storage(url)).findings == ()
-    ended = away.run(*words)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    grown = command.run("extend", twin, lines / "later", "--workers", 2)
-    assert grown.returncode == 0, grown.stderr
+    succeeded(away.run(*words))
+    succeeded(command.run("extend", twin, lines / "later", "--workers", 2))
     after = download_all(s3.url, bucket, "out", tmp_path / "after")
     assert_same_dataset(twin, after)
     assert verify(open_storage(url), deep=True).findings == ()
     for words in (("inspect", url), ("inspect", url, "--generation", _parent(url)[:12])):
-        shown = away.run(*words)
-        assert shown.returncode == 0, shown.stderr
+        succeeded(away.run(*words))
 
     loader = opened(after)
     loader.load_state_dict(state, extend_state=True)

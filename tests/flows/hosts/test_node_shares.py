@@ -4,7 +4,7 @@ from pathlib import Path
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.format.manifest import Manifest
-from tests.command_line import CommandLine
+from tests.command_line import CommandLine, succeeded
 from tests.conftest import NUM_FILES
 from tests.flows.conftest import Command
 
@@ -16,10 +16,8 @@ def read(output: Path) -> Manifest:
 def test_two_nodes(served: CommandLine, shardmill: Command, dataset: Path, tmp_path: Path) -> None:
     outputs = [tmp_path / f"node{rank}" for rank in (0, 1)]
     for rank, output in enumerate(outputs):
-        ended = served.shard(output, nodes=2, node_rank=rank)
-        assert ended.returncode == 0, ended.stderr
-        verified = shardmill("verify", output)
-        assert verified.returncode == 0, verified.stdout
+        ended = succeeded(served.shard(output, nodes=2, node_rank=rank))
+        succeeded(shardmill("verify", output))
     whole, shares = read(dataset), [read(output) for output in outputs]
     assert whole.share is None
     urls = [part.source.url for share in shares for part in share.parts]

@@ -1,25 +1,17 @@
 """`shardmill submit` follows its run: the test plays the worker, on a real server."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Completed, Failed
 
 from flows import submit
-from flows.dashboard.followed import PROGRESS, FollowedRun, to_metadata
-from flows.submit import (
-    LostSightError,
-    Submitted,
-    cancel,
-    ended_for_wrong_usage,
-    follow,
-    start,
-)
+from flows.dashboard.updates import METADATA, PROGRESS, SNAPSHOT
+from flows.submit import Follower, LostSightError, Submitted, ended_for_wrong_usage, start
 from flows.terminal.run_progress import describe
 from streaming_ext.base.errors import ShardmillError
 from tests.command_line import PATIENCE_SECONDS, CommandLine, output_of, wait_for
@@ -75,7 +67,7 @@ def test_submit_follows_the_run_and_ends_as_shard_does(
     worker.state(run, "RUNNING")
     worker.post(
         "artifacts/", key=PROGRESS, type="progress", data=25.0, flow_run_id=run,
-        metadata_=to_metadata(snapshot()),
+        metadata_={METADATA: SNAPSHOT.dump_json(snapshot()).decode()},
     )  # fmt: skip
     assert submitted.stderr is not None
     lines = []
@@ -92,7 +84,7 @@ def test_submit_follows_the_run_and_ends_as_shard_does(
     assert (found["flow_run"], found["message"] or "") == (run, message)
 
 
-def test_failures_of_usage_are_told_from_others() -> None:
+def test_which_failures_are_wrong_usage() -> None:
     said = "Flow run encountered an exception: TokenizerError: no such encoding"
     assert ended_for_wrong_usage(Failed(message=said))
     assert not ended_for_wrong_usage(Failed(message="1 of 2 parts failed: UsageError: x"))
@@ -100,32 +92,23 @@ def test_failures_of_usage_are_told_from_others() -> None:
     assert not ended_for_wrong_usage(Cancelled(message=said))
 
 
-@pytest.fixture
-def followed_run(api_url: str) -> Iterator[tuple[SyncPrefectClient, Submitted]]:
+def test_a_run_that_is_deleted_is_not_followed(api_url: str) -> None:
     worker = Worker(api_url, f"of-{uuid4()}")
     body = {"flow_id": worker.flow, "deployment_id": worker.deployment}
     run = UUID(worker.post("flow_runs/", **body)["id"])
+    ask("DELETE", f"{api_url}/flow_runs/{run}")
     with (
         temporary_settings({PREFECT_API_URL: api_url, PREFECT_CLIENT_MAX_RETRIES: 0}),
         get_client(sync_client=True) as client,
+        pytest.raises(LostSightError, match="was deleted"),
     ):
-        yield client, Submitted(run=run, deployment="x", pool="y")
-
-
-def test_a_run_that_is_deleted_is_not_followed(
-    followed_run: tuple[SyncPrefectClient, Submitted], api_url: str
-) -> None:
-    client, submitted = followed_run
-    ask("DELETE", f"{api_url}/flow_runs/{submitted.run}")
-    with pytest.raises(LostSightError, match="was deleted"):
-        follow(client, submitted, FollowedRun(submitted.run))
+        Follower(client, Submitted(run=run, deployment="x", pool="y")).follow()
 
 
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        (401, "refuses: 401 Unauthorized. Set PREFECT_API_AUTH_STRING"),
-        (403, "refuses: 403"),
+        (401, "refuses: 401 Unauthorized"),
         (400, "refuses: 400"),
     ],
 )
@@ -137,10 +120,11 @@ def test_a_server_that_refuses_is_not_asked_for_ever(status: int, words: str) ->
         temporary_settings({PREFECT_API_URL: f"{server.url}/api"}),
         get_client(sync_client=True) as client,
     ):
+        follower = Follower(client, submitted)
         with pytest.raises(LostSightError, match=words):
-            follow(client, submitted, FollowedRun(submitted.run))
+            follower.follow()
         with pytest.raises(LostSightError, match=words):
-            cancel(client, submitted.run, lambda _: None)
+            follower.cancel(lambda _: None)
         with pytest.raises(ShardmillError, match=words):
             start(client, "fineweb", ())
 
@@ -148,14 +132,14 @@ def test_a_server_that_refuses_is_not_asked_for_ever(status: int, words: str) ->
 def test_a_server_that_is_gone_is_told_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submit, "SILENT_SECONDS", 0.5)
     submitted = Submitted(run=uuid4(), deployment="x", pool="y")
-    followed = FollowedRun(submitted.run)
     url = f"http://127.0.0.1:{free_port()}/api"
     with (
         temporary_settings({PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0}),
         get_client(sync_client=True) as client,
-        pytest.raises(LostSightError) as raised,
     ):
-        follow(client, submitted, followed)
+        follower = Follower(client, submitted)
+        with pytest.raises(LostSightError) as raised:
+            follower.follow()
     assert f"at {url} does not answer" in str(raised.value)
-    assert f"The run {submitted.run} may go on" in str(raised.value)
-    assert "has not answered for" in describe(followed.snapshot())
+    assert f"The run {submitted.run} may continue" in str(raised.value)
+    assert "has not answered for" in describe(follower.snapshot())

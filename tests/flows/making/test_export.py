@@ -12,15 +12,10 @@ import pytest
 
 from streaming_ext.store import open_storage
 from tasks.core.check.export import verify_export
-from tests.command_line import CommandLine, wait_for
-from tests.flows.conftest import Command
+from tests.command_line import CommandLine, succeeded, wait_for
+from tests.flows.conftest import Command, files_of
 from tests.servers.storage.swift import SwiftServer, download_all, s3_client
-from tests.tasks.core.exports.exporting import content, exported, make_dataset
-
-
-def files_of(root: Path) -> dict[str, bytes]:
-    """Every file of an export that two runs must have alike."""
-    return {path: data for path, data in content(root).items() if not path.startswith("runs/")}
+from tests.tasks.core.exports.exporting import exported, make_dataset
 
 
 def test_the_command_makes_checks_and_describes(
@@ -29,19 +24,17 @@ def test_the_command_makes_checks_and_describes(
     """Two processes make the bytes that one makes, whatever the order of the parts."""
     output = tmp_path / "out"
     words = ("export", "megatron", dataset, "--output", output, "--workers", 2)
-    ended = served.run(*words, "--verify")
-    assert ended.returncode == 0, ended.stderr
+    ended = succeeded(served.run(*words, "--verify"))
     assert f"{output}: megatron of {dataset}; holdout " in ended.stdout
     assert f"{output}: sound" in ended.stdout
     assert files_of(output) == files_of(exported(dataset, tmp_path / "one", "megatron"))
-    again = served.run(*words, "--verify", "--json")
-    assert again.returncode == 0, again.stderr
+    again = succeeded(served.run(*words, "--verify", "--json"))
     assert "done" not in again.stdout
     assert json.loads(again.stdout)["sound"]
-    told = json.loads(shardmill("inspect", output, "--json").stdout)
-    assert told["dataset"] == str(dataset)
-    assert told["identity"]["export"] == "megatron"
-    assert sorted(told["splits"]) == ["holdout", "train"]
+    printed = json.loads(shardmill("inspect", output, "--json").stdout)
+    assert printed["dataset"] == str(dataset)
+    assert printed["identity"]["export"] == "megatron"
+    assert sorted(printed["splits"]) == ["holdout", "train"]
 
 
 def test_a_killed_export_goes_on(served: CommandLine, dataset: Path, tmp_path: Path) -> None:
@@ -71,8 +64,7 @@ def test_a_killed_export_goes_on(served: CommandLine, dataset: Path, tmp_path: P
     assert sorted(file.name for file in output.iterdir()) == [".incoming", "runs"]
     shard.unlink()
     shard.write_bytes(data)
-    ended = served.run(*words)
-    assert ended.returncode == 0, ended.stderr
+    ended = succeeded(served.run(*words))
     assert f"{5 - done} done, {done} done before" in ended.stdout
     assert files_of(output) == files_of(exported(source, tmp_path / "undisturbed", "nanogpt"))
 
@@ -95,11 +87,11 @@ def test_from_and_to_object_storage(
     assert report.sound
     assert not report.not_compared
     found = files_of(download_all(s3.url, bucket, "out", tmp_path / "copy"))
-    told = json.loads(found.pop("export.json"))
-    assert told.pop("dataset") == f"s3://{bucket}/in"
+    printed = json.loads(found.pop("export.json"))
+    assert printed.pop("dataset") == f"s3://{bucket}/in"
     expected = json.loads(here.pop("export.json"))
     assert expected.pop("dataset") == str(dataset)
-    assert (found, told) == (here, expected)
+    assert (found, printed) == (here, expected)
 
 
 def test_a_large_file_goes_up_without_being_in_memory(

@@ -14,10 +14,9 @@ from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.schema import content_hash
 from streaming_ext.store import open_storage
 from tasks.core.check.verify import verify
-from tests.command_line import CommandLine, wait_for, workers_of
-from tests.flows.conftest import Command
+from tests.command_line import CommandLine, succeeded, wait_for, workers_of
+from tests.flows.conftest import Command, files_of
 from tests.servers.storage.swift import SwiftServer, aws_environment
-from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.extending.extended import write_source
 
 TEXTS = [f"A document that came later, number {number}." * 5 for number in range(300)]
@@ -35,10 +34,6 @@ def new(tmp_path: Path) -> Path:
     return tmp_path / "new"
 
 
-def same_files(root: Path) -> dict[str, bytes]:
-    return {path: data for path, data in content(root).items() if not path.startswith("runs/")}
-
-
 def test_extended_by_a_folder(
     served: CommandLine,
     old: Path,
@@ -47,14 +42,12 @@ def test_extended_by_a_folder(
 ) -> None:
     parts = len(read_manifest(open_storage(str(old))).parts)
     parent = content_hash((old / "manifest.json").read_bytes())
-    asked = shardmill("extend", old, new, "--dry-run", "--json")
-    assert asked.returncode == 0, asked.stderr
-    told = json.loads(asked.stdout)
-    assert (told["parts"], told["done"]) == (parts + 4, parts)
-    assert told["todo"] == [str(file) for file in sorted(new.iterdir())]
+    requested = succeeded(shardmill("extend", old, new, "--dry-run", "--json"))
+    printed = json.loads(requested.stdout)
+    assert (printed["parts"], printed["done"]) == (parts + 4, parts)
+    assert printed["todo"] == [str(file) for file in sorted(new.iterdir())]
     assert not (old / "runs/.build.json").exists()
-    ended = served.run("extend", old, new, "--workers", 1)
-    assert ended.returncode == 0, ended.stderr
+    succeeded(served.run("extend", old, new, "--workers", 1))
     assert verify(open_storage(str(old)), deep=True).findings == ()
     assert verify(open_storage(str(old)), generation=parent[:12]).findings == ()
     shown = shardmill("inspect", old, "--generation", parent[:12], "--json")
@@ -84,12 +77,10 @@ def test_killed_and_refused_beside_another(
     run.communicate()
     assert (old / "manifest.json").read_bytes() == before
     assert verify(open_storage(str(old))).findings == ()
-    ended = served.run(*words)
-    assert ended.returncode == 0, ended.stderr
-    assert served.run("extend", twin, new, "--workers", 2).returncode == 0
-    assert same_files(old) == same_files(twin)
-    again = served.run(*words)
-    assert again.returncode == 0
+    succeeded(served.run(*words))
+    succeeded(served.run("extend", twin, new, "--workers", 2))
+    assert files_of(old) == files_of(twin)
+    succeeded(served.run(*words))
     assert len(read_manifest(open_storage(str(old))).generations) == 1
 
 
@@ -100,13 +91,10 @@ def test_in_object_storage(
     """The same files as on disk; a file is put in one step, the manifest too."""
     runs = embedded.where(**aws_environment(s3.url))
     url = f"s3://{bucket}/grown"
-    assert runs.run("copy", old, url).returncode == 0
+    succeeded(runs.run("copy", old, url))
     parent = content_hash((old / "manifest.json").read_bytes())
-    ended = runs.run("extend", url, new, "--workers", 2)
-    assert ended.returncode == 0, ended.stderr
-    assert runs.run("extend", old, new, "--workers", 1).returncode == 0
-    compared = runs.run("copy", old, url, "--verify-only")
-    assert compared.returncode == 0, compared.stdout
+    succeeded(runs.run("extend", url, new, "--workers", 2))
+    succeeded(runs.run("extend", old, new, "--workers", 1))
+    succeeded(runs.run("copy", old, url, "--verify-only"))
     for words in ((), ("--generation", parent[:12])):
-        checked = runs.run("verify", url, *words)
-        assert checked.returncode == 0, checked.stdout
+        succeeded(runs.run("verify", url, *words))

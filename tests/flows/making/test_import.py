@@ -4,7 +4,8 @@ import json
 from itertools import chain
 from pathlib import Path
 
-from tests.command_line import CommandLine
+from tests.command_line import CommandLine, succeeded
+from tests.flows.conftest import files_of
 from tests.tasks.core.exports.exporting import exported
 from tests.tasks.core.imports.importing import documents_in, imported
 
@@ -19,8 +20,7 @@ def test_the_command_makes_what_it_is_asked_for(
     named = [(f"--{name.replace('_', '-')}", value) for name, value in options.items()]
     words = [word for pair in named for word in pair]
     command = ("import", "megatron", source, "--output", output, *words, "--workers", 2)
-    ended = served.run(*command, "--sequence-length", 16, "--shard-size", 1024)
-    assert ended.returncode == 0, ended.stderr
+    ended = succeeded(served.run(*command, "--sequence-length", 16, "--shard-size", 1024))
     assert " MB/s)" in ended.stdout
     expected = imported("megatron", source, tmp_path / "one", **options)
     assert files_of(output) == files_of(expected)
@@ -29,9 +29,3 @@ def test_the_command_makes_what_it_is_asked_for(
     assert manifest["spec"]["imported"]["holdout_by"] == "ids"
     before, after = documents_in(dataset), documents_in(output)
     assert sorted(chain(*after.values())) == sorted(chain(*before.values()))
-
-
-def files_of(root: Path) -> dict[str, bytes]:
-    files = [file for file in root.rglob("*") if file.is_file()]
-    found = {file.relative_to(root).as_posix(): file.read_bytes() for file in files}
-    return {path: data for path, data in found.items() if not path.startswith("runs/")}

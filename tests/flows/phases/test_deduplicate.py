@@ -6,7 +6,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.command_line import CommandLine, assert_same_dataset, kill_group, wait_for, workers_of
+from tests.command_line import (
+    CommandLine,
+    assert_same_dataset,
+    kill_group,
+    succeeded,
+    wait_for,
+    workers_of,
+)
 from tests.tasks.core.build_dataset import build_from
 
 
@@ -18,8 +25,7 @@ def test_killed(with_copies: CommandLine, tmp_path: Path) -> None:
     kill_group(run)
     wait_for(lambda: not workers_of(run.pid))
     assert list(output.glob("parts/*.json"))
-    ended = with_copies.shard(output, workers=2, deduplicate="exact")
-    assert ended.returncode == 0, ended.stderr
+    ended = succeeded(with_copies.shard(output, workers=2, deduplicate="exact"))
     assert "left out as copies" in ended.stdout
     undisturbed = build_from(
         with_copies.sources, tmp_path / "undisturbed", tokenizer=str(with_copies.tokenizer),
@@ -35,14 +41,13 @@ def test_told(with_copies: CommandLine, deduplicated: Path) -> None:
     documents = sum(map(len, listed))
     tokens = sum(sum(table["tokens"].to_pylist()) + len(table) for table in listed)
     assert documents > 10
-    told = json.loads(with_copies.run("inspect", deduplicated, "--json").stdout)
-    assert (told["duplicate_documents"], told["duplicate_tokens"]) == (documents, tokens)
-    (run,) = told["runs"]
+    printed = json.loads(with_copies.run("inspect", deduplicated, "--json").stdout)
+    assert (printed["duplicate_documents"], printed["duplicate_tokens"]) == (documents, tokens)
+    (run,) = printed["runs"]
     assert (run["duplicate_documents"], run["duplicate_tokens"]) == (documents, tokens)
     shown = with_copies.run("inspect", deduplicated).stdout
     assert "tokens, left out (exact)" in " ".join(shown.split())
     (page,) = deduplicated.glob("runs/*.html")
     assert f"{documents:,} documents of {tokens:,} tokens" in page.read_text()
-    verified = with_copies.run("verify", deduplicated, "--deep")
-    assert verified.returncode == 0, verified.stdout
+    verified = succeeded(with_copies.run("verify", deduplicated, "--deep"))
     assert f"{documents} documents left out as copies" in verified.stdout

@@ -18,6 +18,7 @@ from tests.command_line import (
     assert_same_dataset,
     kill_group,
     output_of,
+    succeeded,
     wait_for,
     workers_of,
 )
@@ -27,16 +28,15 @@ TRIES = 10
 
 
 def test_sound_and_explained(shardmill: Command, shuffled: Path) -> None:
-    verified = shardmill("verify", shuffled, "--deep")
-    assert verified.returncode == 0, verified.stdout
-    told = json.loads(shardmill("inspect", shuffled, "--json").stdout)
-    assert told["shuffled"]["files"] == 5
-    assert told["spec"]["shuffle_seed"] == 3
-    assert len(told["parts"]) > 5
+    succeeded(shardmill("verify", shuffled, "--deep"))
+    printed = json.loads(shardmill("inspect", shuffled, "--json").stdout)
+    assert printed["shuffled"]["files"] == 5
+    assert printed["spec"]["shuffle_seed"] == 3
+    assert len(printed["parts"]) > 5
     shown = shardmill("inspect", shuffled).stdout
     assert "documents shuffled over all parts, seed 3" in shown
-    (run,) = told["runs"]
-    assert len(run["merged"]) == len(told["parts"])
+    (run,) = printed["runs"]
+    assert len(run["merged"]) == len(printed["parts"])
     assert len(run["parts"]) == 5
     sample = shardmill("inspect", shuffled, "--split", "train", "--sample", "3").stdout
     assert ".parquet" in sample
@@ -45,11 +45,9 @@ def test_sound_and_explained(shardmill: Command, shuffled: Path) -> None:
 
 
 def test_other_workers_and_parts(served: CommandLine, shuffled: Path, tmp_path: Path) -> None:
-    ended = served.shard(tmp_path / "out", workers=2, part_size="16KiB", **SHUFFLE)
-    assert ended.returncode == 0, ended.stderr
+    succeeded(served.shard(tmp_path / "out", workers=2, part_size="16KiB", **SHUFFLE))
     assert_same_dataset(shuffled, tmp_path / "out")
-    again = served.shard(tmp_path / "out", workers=2, **SHUFFLE)
-    assert again.returncode == 0, again.stderr
+    succeeded(served.shard(tmp_path / "out", workers=2, **SHUFFLE))
     assert not (tmp_path / "out" / "shuffle").exists()
 
 
@@ -89,8 +87,7 @@ def test_killed(served: CommandLine, shuffled: Path, tmp_path: Path, phase: str)
     struck(served, output, folder, kill)
     done = {file: file.stat().st_mtime_ns for file in output.glob(folder)}
     assert len(done) > 1
-    ended = served.shard(output, workers=2, **SHUFFLE)
-    assert ended.returncode == 0, ended.stderr
+    succeeded(served.shard(output, workers=2, **SHUFFLE))
     assert_same_dataset(shuffled, output)
     if phase == "merge":
         assert all(file.stat().st_mtime_ns == changed for file, changed in done.items())
@@ -112,7 +109,7 @@ def test_workers_killed(served: CommandLine, shuffled: Path, tmp_path: Path) -> 
 
     struck(served, output, "parts/*.json", kill_workers)
     if codes[-1]:  # whatever was in hand failed: the same command does the rest
-        assert served.shard(output, workers=2, **SHUFFLE).returncode == 0
+        succeeded(served.shard(output, workers=2, **SHUFFLE))
     assert_same_dataset(shuffled, output)
 
 
@@ -128,15 +125,14 @@ def test_stopped(served: CommandLine, shuffled: Path, tmp_path: Path) -> None:
         return run.returncode == 130
 
     struck(served, output, "parts/*.json", stop)
-    assert served.shard(output, workers=1, **SHUFFLE).returncode == 0
+    succeeded(served.shard(output, workers=1, **SHUFFLE))
     assert_same_dataset(shuffled, output)
 
 
 def test_object_storage(served: CommandLine, shuffled: Path, bucket: str, tmp_path: Path) -> None:
     output = f"s3://{bucket}/shuffled"
     command = served.where(**{name: os.environ[name] for name in os.environ if "AWS" in name})
-    ended = command.shard(output, workers=2, **SHUFFLE)
-    assert ended.returncode == 0, ended.stderr
+    succeeded(command.shard(output, workers=2, **SHUFFLE))
     from streaming_ext.store import open_storage
 
     storage = open_storage(output)

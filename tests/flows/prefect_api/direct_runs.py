@@ -22,31 +22,31 @@ from flows.prefect_api.connection import drain
 from flows.shard_partition import shard_partition
 
 
-def main(asked: list[tuple[str, dict[str, Any]]]) -> None:
+def main(requested: list[tuple[str, dict[str, Any]]]) -> None:
     """Run each flow with its parameters, and tell what became of it."""
     flows: dict[str, Flow[Any, Any]] = {
         "shard-dataset": shard_dataset, "shard-partition": shard_partition
     }  # fmt: skip
     with get_client(sync_client=True) as client:
-        begun = []
-        for name, parameters in asked:
+        started = []
+        for name, parameters in requested:
             run = client.create_flow_run(flows[name], parameters=parameters)
             run_flow(flows[name], flow_run=run, return_type="state")
-            begun.append(run.id)
+            started.append(run.id)
         drain(20)
-        for number in begun:
+        for number in started:
             run = client.read_flow_run(number)
             assert run.state is not None
             logs = client.read_logs(LogFilter(flow_run_id=LogFilterFlowRunId(any_=[number])))
             artifacts = client.read_artifacts(
                 artifact_filter=ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[number]))
             )
-            told = {
+            printed = {
                 "name": run.name, "state": run.state.name, "message": run.state.message,
                 "logs": [log.message for log in logs],
                 "artifacts": [str(artifact) for artifact in artifacts],
             }  # fmt: skip
-            print(json.dumps(told))
+            print(json.dumps(printed))
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def test_it_records_all_asks_no_proxy_and_listens_on_loopback_alone(
 ) -> None:
     monkeypatch.setenv("PREFECT_SERVER_API_HOST", "0.0.0.0")  # noqa: S104  (of another server)
     for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "")  # put back in the end
+        monkeypatch.setenv(name, "127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         for name in ("HTTP_PROXY", "http_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")

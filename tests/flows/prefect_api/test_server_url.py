@@ -7,12 +7,7 @@ from prefect import flow
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from flows.prefect_api import connection
-from flows.prefect_api.connection import (
-    UnreachableError,
-    api_in_use,
-    require_answer,
-    require_server,
-)
+from flows.prefect_api.connection import UnreachableError, api_in_use, require_server
 from flows.submit import open_client
 from streaming_ext.base.errors import UsageError
 from tasks.core.reporting.progress import RunProgress
@@ -24,36 +19,49 @@ MISSING = Answer(404, b'{"detail":"Not Found"}', {"Content-Type": "application/j
 
 @pytest.mark.parametrize(
     "url",
-    ["127.0.0.1:4200/api", "http://[::1", "ftp://me:secret@host/api"],
+    ["127.0.0.1:4200/api", "ftp://me:secret@host/api"],
 )
-def test_what_is_no_url_is_told_at_once_and_without_credentials(url: str) -> None:
-    with pytest.raises(UsageError, match="PREFECT_API_URL") as raised:
-        require_answer(url)
+def test_what_is_no_url_is_refused_without_credentials(url: str) -> None:
+    with (
+        temporary_settings({PREFECT_API_URL: url}),
+        pytest.raises(UsageError, match="PREFECT_API_URL") as raised,
+    ):
+        require_server()
     assert "\n" not in str(raised.value)
     assert "secret" not in str(raised.value)
 
 
-@pytest.mark.parametrize("answer", [MISSING, PAGE], ids=["missing", "page"])
-def test_another_server(answer: Answer) -> None:
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        (MISSING, UnreachableError, "refuses: 404"),
+        (PAGE, UsageError, r"PREFECT_API_URL .* cannot be used"),
+    ],
+)
+def test_another_server(answer: Answer, error: type[Exception], words: str) -> None:
     with (
         scripted(lambda *_: answer) as server,
         temporary_settings({PREFECT_API_URL: server.url}),
     ):
         for ask in (require_server, open_client):
-            with pytest.raises(UsageError, match=r"is no API of Prefect .* PREFECT_API_URL"):
+            with pytest.raises(error, match=words):
                 ask()
 
 
 def test_a_server_that_fails_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([Answer(503), Answer(200, b"true")])
-    with scripted(lambda *_: next(answers)) as server:
-        require_answer(f"{server.url}/api")
+    with (
+        scripted(lambda *_: next(answers)) as server,
+        temporary_settings({PREFECT_API_URL: f"{server.url}/api"}),
+    ):
+        require_server()
     monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.0)
     with (
         scripted(lambda *_: Answer(503)) as server,
+        temporary_settings({PREFECT_API_URL: f"{server.url}/api"}),
         pytest.raises(UnreachableError, match="refuses: 503"),
     ):
-        require_answer(f"{server.url}/api")
+        require_server()
 
 
 def _run_on(url: str) -> None:
@@ -68,7 +76,7 @@ def _run_on(url: str) -> None:
 def test_a_server_that_wants_other_credentials() -> None:
     with (
         scripted(lambda *_: Answer(401, headers=LAST)) as server,
-        pytest.raises(UnreachableError, match=r"refuses: 401 .* PREFECT_API_AUTH_STRING"),
+        pytest.raises(UnreachableError, match="refuses: 401 Unauthorized"),
     ):
         _run_on(f"{server.url}/api")
 
@@ -87,11 +95,13 @@ def test_a_server_that_is_well_and_refuses_to_record_a_run(created: bool) -> Non
 
     with scripted(busy) as server, pytest.raises(UnreachableError) as raised:
         _run_on(server.url.replace("//", "//me:secret@") + "/api")
-    told = str(raised.value)
-    assert told.startswith(f"The Prefect server at {server.url}/api refuses: 503 Service Unavail")
-    assert "prefect config unset PREFECT_API_URL" in told
-    assert "\n" not in told
-    assert "secret" not in told
+    printed = str(raised.value)
+    assert printed.startswith(
+        f"The Prefect server at {server.url}/api refuses: 503 Service Unavail"
+    )
+    assert "prefect config unset PREFECT_API_URL" in printed
+    assert "\n" not in printed
+    assert "secret" not in printed
     assert created == (("POST", "/api/flows/") in server.asked)
 
 
@@ -112,8 +122,11 @@ def test_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, proxy: str
         monkeypatch.setenv(name, "")
     for name in ("ALL_PROXY", "http_proxy"):
         monkeypatch.setenv(name, proxy)
-    with pytest.raises(UsageError, match=r"proxy .* cannot be used") as raised:
-        require_answer("http://prefect.corp.example/api")
+    with (
+        temporary_settings({PREFECT_API_URL: "http://prefect.corp.example/api"}),
+        pytest.raises(UsageError, match=r"proxy .* cannot be used") as raised,
+    ):
+        require_server()
     assert "\n" not in str(raised.value)
 
 

@@ -17,7 +17,7 @@ from flows.stops import STOPS, Interrupted, Stopped, stops_held
 # The signal arrives in a destructor: Python prints what is raised there, and goes on.
 SWALLOWED = """
 import signal, time
-from flows.stops import Stopped, stop_by_signals, taken
+from flows.stops import Stopped, stop_by_signals, handled
 
 class Destroyed:
     def __del__(self):
@@ -30,10 +30,10 @@ try:
     print("swallowed", flush=True)
     time.sleep(600)
 except (KeyboardInterrupt, Stopped) as stop:
-    time.sleep({handled})  # while it is handled, nothing is raised
-    taken()
+    time.sleep({seconds})  # while it is handled, nothing is raised
+    handled()
     print(type(stop).__name__, flush=True)
-time.sleep({handled})
+time.sleep({seconds})
 print("once", flush=True)
 """
 
@@ -47,7 +47,7 @@ print("once", flush=True)
     ],
 )
 def test_one_that_was_swallowed_comes_again(number: signal.Signals, name: str) -> None:
-    code = SWALLOWED.format(number=int(number), handled=0.6)
+    code = SWALLOWED.format(number=int(number), seconds=0.6)
     ended = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False
     )

@@ -24,6 +24,7 @@ from tests.command_line import (
     is_alive,
     kill_group,
     output_of,
+    succeeded,
     wait_for,
     workers_of,
 )
@@ -68,8 +69,7 @@ def whole(long: CommandLine, kind: Kind) -> Path:
     """What an undisturbed run makes of them."""
 
     def make(folder: Path) -> None:
-        ended = long.shard(folder / "out", **kind)
-        assert ended.returncode == 0, ended.stderr
+        succeeded(long.shard(folder / "out", **kind))
 
     return shared.folder("two phases " + " ".join(map(str, kind.values())), make) / "out"
 
@@ -94,8 +94,7 @@ def stand_still_in(
 
 def goes_on(command: CommandLine, output: Path, kind: Kind, whole: Path) -> None:
     """The same command, to the same bytes."""
-    ended = command.shard(output, **kind)
-    assert ended.returncode == 0, ended.stderr
+    succeeded(command.shard(output, **kind))
     assert_same_dataset(whole, output)
     assert not (output / "shuffle").exists()
 
@@ -210,10 +209,10 @@ def test_a_full_disk(long: CommandLine, whole: Path, kind: Kind, tmp_path: Path)
     arguments = long.shard_arguments(disk / "out", scratch=tmp_path / "scratch", **kind)
     run = long.start(*arguments, prefix=prefix)
     stdout, stderr = output_of(run, seconds=3 * PATIENCE_SECONDS)
-    _, *told = stdout.split("ended: ")
-    assert [words[:1] for words in told] == ["1", "1", "0"], stdout + stderr
-    assert "manifest.json" not in told[0] + told[1]
-    assert "shuffle" in told[1]
+    _, *printed = stdout.split("ended: ")
+    assert [words[:1] for words in printed] == ["1", "1", "0"], stdout + stderr
+    assert "manifest.json" not in printed[0] + printed[1]
+    assert "shuffle" in printed[1]
     assert "no space left on device" in stderr
     assert "Traceback" not in stderr
     assert_same_dataset(whole, copy)

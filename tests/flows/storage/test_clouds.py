@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.format.manifest import Manifest
-from tests.command_line import PATIENCE_SECONDS, CommandLine, assert_same_text, wait_for
+from tests.command_line import PATIENCE_SECONDS, CommandLine, assert_same_text, succeeded, wait_for
 from tests.servers.storage.azurite import container_client, download_container, make_container
 
 READ_BOTH = """
@@ -83,10 +83,8 @@ def test_killed_resumed_verified(
     before = cloud.download("some/out", tmp_path / "before")
     assert not (before / "manifest.json").exists()
 
-    ended = command.run(*arguments)
-    assert ended.returncode == 0, ended.stderr
-    verified = command.run("verify", output, "--deep")
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+    succeeded(command.run(*arguments))
+    verified = succeeded(command.run("verify", output, "--deep"))
     assert f"{output}: sound" in verified.stdout
     copy = cloud.download("some/out", tmp_path / "copy")
     manifest = Manifest.model_validate_json((copy / "manifest.json").read_bytes())
@@ -94,8 +92,7 @@ def test_killed_resumed_verified(
     assert_same_text(copy, undisturbed)
     assert not list(tmp_path.glob("shardmill-*/.*"))  # no scratch is left
 
-    shown = command.run("inspect", output, "--sample", "0")
-    assert shown.returncode == 0, shown.stderr
+    shown = succeeded(command.run("inspect", output, "--sample", "0"))
     assert shown.stdout == command.run("inspect", copy, "--sample", "0").stdout
     reader = [sys.executable, "-c", READ_BOTH, output, tmp_path / "cache", copy]
     read = subprocess.run(

@@ -18,6 +18,7 @@ from tests.command_line import (
     assert_same_dataset,
     assert_same_text,
     output_of,
+    succeeded,
     wait_for,
 )
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
@@ -53,7 +54,7 @@ def behind(proxy: FaultProxy, command: CommandLine, seconds: float = 5) -> Comma
 def expected(slow: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the slow sources become in small shards when nothing happens."""
     output = tmp_path_factory.mktemp("expected") / "out"
-    assert slow.shard(output, shard_size="64KiB").returncode == 0
+    succeeded(slow.shard(output, shard_size="64KiB"))
     return output
 
 
@@ -181,8 +182,7 @@ def test_sources_that_hang_for_ever(
     assert "Traceback" not in stderr
     assert not (output / "manifest.json").exists()
     proxy.inflict(Faults())
-    ended = command.shard(output, **options)
-    assert ended.returncode == 0, ended.stderr
+    succeeded(command.shard(output, **options))
 
 
 def test_a_source_that_changes_between_listing_and_reading(
@@ -214,7 +214,7 @@ def test_a_source_that_changes_between_listing_and_reading(
         shutil.copy(
             remote.sources / (names[0] if name == names[-1] else name), tmp_path / "now" / name
         )
-    assert remote.shard(local, sources=tmp_path / "now", shard_size="64KiB").returncode == 0
+    succeeded(remote.shard(local, sources=tmp_path / "now", shard_size="64KiB"))
     assert (output / "train/index.json").read_bytes() == (local / "train/index.json").read_bytes()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.format.manifest import Manifest
-from tests.command_line import CommandLine, assert_same_text, kill_group, wait_for
+from tests.command_line import CommandLine, assert_same_text, kill_group, succeeded, wait_for
 from tests.servers.hub import Dataset, Hub, hub_server
 from tests.servers.prefect.database import give_database
 from tests.servers.storage.swift import OWNER, SwiftServer, aws_environment, download_all, is_held
@@ -66,8 +66,7 @@ def test_the_whole_story(
     hub.reset()
     hub.cuts = [1000, 5000]
     hub.busy, hub.retry_after = 1, "1"
-    ended = online.shard(url, **OPTIONS)
-    assert ended.returncode == 0, ended.stderr
+    succeeded(online.shard(url, **OPTIONS))
     assert hub.requests["revision"] == 2  # one was told to come again
     copy = download_all(s3.url, bucket, "out", tmp_path / "copy")
     manifest = Manifest.model_validate_json((copy / "manifest.json").read_bytes())
@@ -80,11 +79,9 @@ def test_the_whole_story(
     assert_same_text(copy, dataset)
 
     hub.reset()
-    again = online.shard(url, **OPTIONS)
-    assert again.returncode == 0, again.stderr
+    succeeded(online.shard(url, **OPTIONS))
     assert hub.requests["resolve"] <= 1  # the first file's footer: nothing is fetched again
-    verified = online.run("verify", url, "--deep")
-    assert verified.returncode == 0, verified.stdout
+    succeeded(online.run("verify", url, "--deep"))
     assert not list(tmp_path.glob("shardmill-*/.*"))  # no scratch is left
 
     monkeypatch.setenv("S3_ENDPOINT_URL", s3.url)
@@ -126,7 +123,7 @@ def test_the_commands_of_the_documents(online: CommandLine, bucket: str, tmp_pat
 
 def test_a_dataset_that_moved_on(online: CommandLine, hub: Hub, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    assert online.shard(output, max_files=1, **OPTIONS).returncode == 0
+    succeeded(online.shard(output, max_files=1, **OPTIONS))
     before = hub.datasets["org/text"].at("main")
     assert before is not None
     hub.datasets["org/text"].commit({**before[1], "README.md": b"new"})
@@ -135,7 +132,7 @@ def test_a_dataset_that_moved_on(online: CommandLine, hub: Hub, tmp_path: Path) 
         assert moved.returncode == 2
         assert f"hf://datasets/org/text@{before[0]}/" in moved.stderr
         pinned = f"hf://datasets/org/text@{before[0]}/sample/10BT/*.parquet"
-        assert online.shard(output, max_files=1, sources=pinned).returncode == 0
+        succeeded(online.shard(output, max_files=1, sources=pinned))
     finally:
         del hub.datasets["org/text"].commits[list(hub.datasets["org/text"].commits)[-1]]
 
@@ -163,8 +160,7 @@ def test_no_secret_is_told(
         PREFECT_LOGGING_LEVEL="DEBUG",
     )  # fmt: skip
     url = f"s3://{bucket}/out"
-    good = command.shard(url, **OPTIONS)
-    assert good.returncode == 0, good.stderr
+    good = succeeded(command.shard(url, **OPTIONS))
     wrong = {"AWS_SECRET_ACCESS_KEY": "planted-wrong-key", "HF_TOKEN": "hf_planted_wrong"}
     said = good.stdout + good.stderr
     for changed in (wrong, {**wrong, "HF_TOKEN": hub.token}):
@@ -197,6 +193,5 @@ def test_sources_that_cannot_be_checked(online: CommandLine, hub: Hub, tmp_path:
     refused = online.run(*command, "--check-sources")
     assert refused.returncode == 1, refused.stdout
     assert "cannot be checked: its server offers no hash" in " ".join(refused.stdout.split())
-    taken = online.run(*command)
-    assert taken.returncode == 0, taken.stderr
+    taken = succeeded(online.run(*command))
     assert "1 source file not checked on the way" in taken.stdout

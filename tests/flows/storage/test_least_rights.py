@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.command_line import PATIENCE_SECONDS, CommandLine, assert_same_dataset
+from tests.command_line import PATIENCE_SECONDS, CommandLine, assert_same_dataset, succeeded
 from tests.flows.conftest import Command
 from tests.servers.storage.swift import (
     NOBODY,
@@ -30,8 +30,8 @@ def grant(server: SwiftServer, bucket: str, *rights: str) -> None:
     digest = hashlib.md5(f"p/{account}/{bucket}s".encode(), usedforsecurity=False).digest()
     partition = digest[0] >> 4  # the rings have 2^4 of them
     place = f"http://127.0.0.1:{server._ports['container']}/d1/{partition}/{account}/{bucket}"
-    told = {"X-Timestamp": f"{time.time():.5f}"} | dict.fromkeys(rights, NOBODY[0])
-    changed = httpx.post(place, headers=told, timeout=PATIENCE_SECONDS)
+    printed = {"X-Timestamp": f"{time.time():.5f}"} | dict.fromkeys(rights, NOBODY[0])
+    changed = httpx.post(place, headers=printed, timeout=PATIENCE_SECONDS)
     assert changed.is_success, changed.text
 
 
@@ -52,12 +52,10 @@ def test_reading_here_and_writing_there_is_enough(
     client.close()
     grant(s3, sources, READ)
     grant(s3, bucket, READ, WRITE)
-    ended = limited.shard(f"s3://{bucket}/out", sources=f"s3://{sources}/raw")
-    assert ended.returncode == 0, ended.stderr
+    ended = succeeded(limited.shard(f"s3://{bucket}/out", sources=f"s3://{sources}/raw"))
     for name, value in aws_environment(s3.url, NOBODY).items():
         monkeypatch.setenv(name, value)
-    verified = shardmill("verify", f"s3://{bucket}/out", "--deep")
-    assert verified.returncode == 0, verified.stdout
+    succeeded(shardmill("verify", f"s3://{bucket}/out", "--deep"))
     copy = download_all(s3.url, bucket, "out", tmp_path / "copy")
     assert (copy / "train/index.json").read_bytes() == (dataset / "train/index.json").read_bytes()
     # and the credentials really are that weak
@@ -75,12 +73,11 @@ def test_training_and_checking_only_read(
     from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 
     owner = served.where(**aws_environment(s3.url))
-    assert owner.shard(f"s3://{bucket}/out").returncode == 0
+    succeeded(owner.shard(f"s3://{bucket}/out"))
     assert_same_dataset(dataset, download_all(s3.url, bucket, "out", tmp_path / "copy"))
     grant(s3, bucket, READ)
     for command in (["verify"], ["inspect"], ["trace", "--step", 0, "--batch-size", 2]):
-        ended = limited.run(command[0], f"s3://{bucket}/out", *command[1:])
-        assert ended.returncode == 0, ended.stderr
+        ended = succeeded(limited.run(command[0], f"s3://{bucket}/out", *command[1:]))
     ended = limited.shard(f"s3://{bucket}/another")
     assert ended.returncode == 1
     assert "no right" in ended.stderr

@@ -20,6 +20,7 @@ from tests.command_line import (
     assert_same_dataset,
     kill_group,
     output_of,
+    succeeded,
     wait_for,
     workers_of,
 )
@@ -84,17 +85,13 @@ def test_the_same_bytes_as_on_disk_and_the_same_commands(
     tmp_path: Path,
 ) -> None:
     url = f"s3://{bucket}/out"
-    ended = remote.shard(url)
-    assert ended.returncode == 0, ended.stderr
+    succeeded(remote.shard(url))
     assert_same_dataset(dataset, copied(s3, bucket, tmp_path / "copy"))
 
-    again = remote.shard(url)
-    assert again.returncode == 0, again.stderr
-    verified = shardmill("verify", url, "--deep")
-    assert verified.returncode == 0, verified.stdout + verified.stderr
-    shown = shardmill("inspect", url, "--sample", 0)
-    assert shown.returncode == 0, shown.stderr
-    assert shardmill("inspect", url).returncode == 0
+    succeeded(remote.shard(url))
+    verified = succeeded(shardmill("verify", url, "--deep"))
+    succeeded(shardmill("inspect", url, "--sample", 0))
+    succeeded(shardmill("inspect", url))
 
     client = s3_client(s3.url)
     client.put_object(Bucket=bucket, Key="out/train/00000/shard.00000.mds.zstd", Body=b"damaged")
@@ -120,8 +117,7 @@ def test_sources_in_s3(
     upload(s3, bucket, "raw/text", sources)
     output = tmp_path / "out"
     options = {"sources": f"s3://{bucket}/raw/text/*.parquet"}
-    ended = remote.shard(output, **options)
-    assert ended.returncode == 0, ended.stderr
+    succeeded(remote.shard(output, **options))
     manifest = Manifest.model_validate_json((output / "manifest.json").read_bytes())
     names = sorted(file.name for file in sources.glob("*.parquet"))
     assert [part.source.url for part in manifest.parts] == [
@@ -130,8 +126,7 @@ def test_sources_in_s3(
     assert all(part.source.version.startswith("etag:") for part in manifest.parts)
     assert not (tmp_path / ".out.scratch").exists()
 
-    verified = shardmill("verify", output, "--deep")
-    assert verified.returncode == 0, verified.stdout
+    succeeded(shardmill("verify", output, "--deep"))
     client = s3_client(s3.url)  # another content under the same name
     body = (sources / names[1]).read_bytes()
     client.put_object(Bucket=bucket, Key=f"raw/text/{names[1]}", Body=body[:-1] + b"\0")
@@ -160,8 +155,7 @@ def test_killed_again_and_again(
         kept = now
         if run.returncode == 0:  # it came to its end before the kill
             break
-    ended = slow_remote.run(*arguments)
-    assert ended.returncode == 0, ended.stderr
+    ended = succeeded(slow_remote.run(*arguments))
     assert f"{len(kept)} done before" in ended.stdout or len(kept) in {0, 4}  # 4: it was whole
     assert_same_dataset(undisturbed, copied(s3, bucket, tmp_path / "copy"))
 
@@ -190,14 +184,12 @@ def test_killed_in_the_middle_of_an_upload(
     assert left["Key"].startswith("out/train/00000/shard.")
     assert "Contents" not in client.list_objects_v2(Bucket=bucket, Prefix="out/train/")
 
-    ended = large.run(*arguments)
-    assert ended.returncode == 0, ended.stderr
+    succeeded(large.run(*arguments))
     assert client.list_multipart_uploads(Bucket=bucket)["Uploads"] == [left]  # a lifecycle rule's
     found = client.list_objects_v2(Bucket=bucket, Prefix=left["Key"])["Contents"]
     assert [each["Size"] > 2 * PIECE_BYTES for each in found] == [True]
     client.close()
-    verified = shardmill("verify", f"s3://{bucket}/out")
-    assert verified.returncode == 0, verified.stdout
+    succeeded(shardmill("verify", f"s3://{bucket}/out"))
 
 
 def write_large_source(path: Path) -> None:

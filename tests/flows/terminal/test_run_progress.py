@@ -77,7 +77,7 @@ class TestShown:
         progress = RunProgress()
         progress.enter("looking at the sources")
         screen, out = console()
-        with shown(progress, screen):
+        with shown(progress.snapshot, screen):
             wait_for(lambda: out.getvalue().count("\n") >= 2, seconds=60)
         said = out.getvalue()
         assert set(said.splitlines()) == {"looking at the sources"}
@@ -88,7 +88,7 @@ class TestShown:
     def test_nothing_of_a_short_run(self) -> None:
         screen, out = console()
         began = time.monotonic()
-        with shown(RunProgress(), screen):
+        with shown(RunProgress().snapshot, screen):
             pass
         assert time.monotonic() - began < 20
         assert out.getvalue() == ""
@@ -97,14 +97,14 @@ class TestShown:
     def test_ends_with_an_error_too(self, is_terminal: bool) -> None:
         screen, _ = console(is_terminal=is_terminal)
         before = threading.active_count()
-        with pytest.raises(RuntimeError), shown(RunProgress(), screen):
+        with pytest.raises(RuntimeError), shown(RunProgress().snapshot, screen):
             raise RuntimeError
         wait_for(lambda: threading.active_count() == before, seconds=60)
 
     def test_a_bar_that_goes_away(self) -> None:
         progress = RunProgress()
         screen, out = console(is_terminal=True)
-        with shown(progress, screen):
+        with shown(progress.snapshot, screen):
             progress.enter("sharding")
             progress.begin(parts=4, source_bytes=400)
             progress.update(0, source_bytes=100.0, text_bytes=1000, tokens=1)
@@ -130,15 +130,15 @@ class TestReport:
     def test_the_second_stage_alone(self) -> None:
         """Of a run that was killed in the second phase, and goes on there."""
         done = make_report()
-        gone_on = done.model_copy(
+        resumed = done.model_copy(
             update={"parts": (), "files_done": 0, "tokens": 0, "text_bytes": 0,
                     "merged": done.parts, "merge_seconds": 61.0}
         )  # fmt: skip
-        for report, is_told in ((gone_on, True), (done, False)):
+        for report, is_printed in ((resumed, True), (done, False)):
             screen, out = console()
             show_report(report, screen)
-            told = "second phase  1 part put together, 700 tokens, 0:01:01"
-            assert (told in out.getvalue()) == is_told
+            printed = "second phase  1 part merged, 700 tokens, 0:01:01"
+            assert (printed in out.getvalue()) == is_printed
 
     def test_nothing_done(self) -> None:
         screen, out = console()

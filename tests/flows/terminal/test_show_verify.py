@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from flows.terminal.show_verify import show_report
+from flows.terminal.show_verify import show_verified
 from streaming_ext.store import open_storage
 from tasks.core.check.verify import verify
 from tests.tasks.core.build_dataset import build_dataset
@@ -25,30 +25,30 @@ def test_how_long_it_took(dataset: Path) -> None:
     console = Console(file=io.StringIO(), width=1000)
     report = verify(open_storage(str(dataset)))
     assert 0 < report.seconds < 60
-    show_report(replace(report, seconds=2.5), console)
+    show_verified(replace(report, seconds=2.5), console)
     assert isinstance(console.file, io.StringIO)
-    told, rate = console.file.getvalue(), report.checked.bytes / 1e6 / 2.5
-    assert f"kB in 2.5 s ({rate:,.0f} MB/s): " in told
+    printed, rate = console.file.getvalue(), report.checked.bytes / 1e6 / 2.5
+    assert f"kB in 2.5 s ({rate:,.0f} MB/s): " in printed
 
 
 def told_of(dataset: Path) -> str:
     console = Console(file=io.StringIO(), width=1000)
-    show_report(verify(open_storage(str(dataset)), deep=True, deep_documents=5), console)
+    show_verified(verify(open_storage(str(dataset)), deep=True, deep_documents=5), console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 def test_of_text(dataset: Path) -> None:
-    told = told_of(dataset)
-    assert "the holdout side of 20 rows by the hash of the text; 20 documents" in told
-    assert "tokenized again by the reference" in told
+    printed = told_of(dataset)
+    assert "the split of 20 rows by the hash of the text; 20 documents" in printed
+    assert "tokenized again by the reference" in printed
 
 
 def test_of_ids(dataset: Path, tmp_path: Path, rank_path: Path) -> None:
     """Nothing is tokenized of what was imported."""
     export = exported(dataset, tmp_path / "export", "megatron")
-    told = told_of(
+    printed = told_of(
         imported("megatron", export, tmp_path / "again", tokenizer=str(rank_path), pattern="gpt2")
     )
-    assert "rows by the hash of its ids; " in told
-    assert told.rstrip().endswith(("tokens) read again", "read again, all there are"))
+    assert "rows by the hash of the ids; " in printed
+    assert printed.rstrip().endswith(("tokens) read again", "read again, all there are"))

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from flows.terminal.show_inspect import show_dataset
-from flows.terminal.show_verify import show_report
+from flows.terminal.show_verify import show_verified
 from streaming_ext.base.errors import ConfigMismatchError, SourceError
 from streaming_ext.format.layout import record_path
 from streaming_ext.format.reading import record_of
@@ -57,9 +57,10 @@ def test_skipped_ones_are_counted_listed_and_shown(tmp_path: Path, vocabulary: P
     report = verify(LocalStorage(root), deep=True)
     assert report.findings == ()
     assert report.checked.bad_documents == 3
-    assert "3 documents left out when it was made" in told(lambda c: show_report(report, c))
+    shown = told(lambda c: show_verified(report, c))
+    assert "3 unreadable documents left out when it was made" in shown
     shown = told(lambda c: show_dataset(describe(LocalStorage(root)), c))
-    assert "left out, for they cannot be read" in shown
+    assert "unreadable documents, left out" in shown
     assert "a.jsonl: line 10, byte" in shown
 
     # the good ones are those of a file without the bad ones

@@ -121,8 +121,7 @@ PROVENANCE = {
     "tasks.core.reporting.lengths",
     "tasks.core.synthetic",
     "flows.commands.app",
-    "flows.commands.trace",
-    "flows.demo",
+    "flows.commands.demo",
 }
 
 

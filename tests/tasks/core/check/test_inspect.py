@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from flows.terminal.show_inspect import show_dataset, show_samples
-from flows.terminal.show_verify import show_report
+from flows.terminal.show_verify import show_verified
 from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, UsageError
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.tokenizer.load import load_tokenizer
@@ -245,7 +245,7 @@ def test_it_can_be_shown(
         console = Console(record=True, width=200, file=nowhere)
         show_dataset(description, console)
         show_samples(all_samples(dataset, description), console)
-        show_report(verify(dataset, deep=True), console)
+        show_verified(verify(dataset, deep=True), console)
         text = console.export_text()
     assert f"{description.manifest.tokens:,}" in text
     assert "001.parquet" in text

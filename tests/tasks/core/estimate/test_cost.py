@@ -38,21 +38,21 @@ def taken(
     return cost(work, config, spec, rate=100 * MB, link=link)
 
 
-def test_jobs_are_taken_in_turn() -> None:
+def test_each_job_goes_to_the_worker_that_is_free_first() -> None:
     assert makespan([3, 1, 1, 1], 2) == 3
     assert makespan([1, 1, 1, 3], 2) == 4
     assert makespan([5], 8) == 5
     assert makespan([1] * 1001, 2) == pytest.approx(501, abs=1)
 
 
-def test_workers_decide_where_all_is_local() -> None:
+def test_workers_decide_if_everything_is_local() -> None:
     found = taken()
     # A part takes 2 s of a worker; 40 on 4 are 20 s, and 40 are recorded.
     assert found.bottleneck == "workers"
     assert found.busy == {"network": 0, "workers": 20 + 40 * SECONDS_A_PART, "disk": 0}
     assert found.seconds == START_SECONDS + found.busy["workers"]
     assert found.text_rate == pytest.approx(8000 * MB / found.seconds)
-    assert (found.fetched, found.uploaded, found.output, found.runs) == (0, 0, 3100 * MB, 0)
+    assert (found.fetched, found.uploaded, found.output, found.spills) == (0, 0, 3100 * MB, 0)
     # 6 parts on scratch, packed; the sources stay where they are
     assert found.scratch == pytest.approx(6 * 77.5 * MB)
 
@@ -66,7 +66,7 @@ def test_few_parts_leave_workers_idle() -> None:
     assert taken(few).busy["workers"] == pytest.approx(4 + 5 * SECONDS_A_PART)
 
 
-def test_the_network_decides_where_it_is_slow() -> None:
+def test_a_slow_network_decides() -> None:
     found = taken(replace(WORK, fetched=4000 * MB, uploads=True), link=12.5 * MB)
     assert found.bottleneck == "network"
     assert found.busy["network"] == 320  # 4 GB come, 3.1 GB go the other way
@@ -76,34 +76,34 @@ def test_the_network_decides_where_it_is_slow() -> None:
     assert taken(replace(WORK, uploads=True), link=12.5 * MB).busy["network"] == 248
 
 
-def test_the_disk_takes_what_is_written_on_the_way() -> None:
+def test_a_slow_disk_decides() -> None:
     found = taken(replace(WORK, fetched=2000 * MB), disk=50 * MB)
     assert found.bottleneck == "disk"
     assert found.busy["disk"] == pytest.approx((2000 + 3100) / 50)
 
 
-def test_runs_of_a_shuffle_are_written_and_read_again() -> None:
+def test_spills_of_a_shuffle_are_written_and_read_again() -> None:
     found = taken(shuffle="documents")
-    assert found.runs == 2 * 2000 * MB + 46 * 10 * MB  # ids of two bytes
+    assert found.spills == 2 * 2000 * MB + 46 * 10 * MB  # ids of two bytes
     more = found.busy["workers"] - taken().busy["workers"]
-    assert more == pytest.approx(found.runs / MERGE_RATE / 4 + 40 * SECONDS_A_PART)
+    assert more == pytest.approx(found.spills / MERGE_RATE / 4 + 40 * SECONDS_A_PART)
     assert found.fetched == found.uploaded == 0
     stored = taken(replace(WORK, uploads=True), shuffle="documents")
-    assert stored.uploaded == stored.output + found.runs
-    assert stored.fetched == found.runs
+    assert stored.uploaded == stored.output + found.spills
+    assert stored.fetched == found.spills
 
 
 def test_hashes_are_compared_by_one_process_and_some_stay() -> None:
     found = taken(deduplicate="exact")
-    assert found.runs == 4000 * MB + (46 + 36) * 10 * MB
+    assert found.spills == 4000 * MB + (46 + 36) * 10 * MB
     assert found.output == WORK.output + 28 * 10 * MB
     more = found.busy["workers"] - taken().busy["workers"]
-    read = (found.runs - 360 * MB) / READ_RATE / 4
+    read = (found.spills - 360 * MB) / READ_RATE / 4
     assert more == pytest.approx(read + 360 * MB / COMPARE_RATE + 40 * SECONDS_A_PART)
 
 
 def test_the_published_ten_hours() -> None:
-    """FineWeb-Edu, 1.5T tokens, 4 machines on gigabit: see docs/how-to/plan.md for where from."""
+    """FineWeb-Edu, 1.5T tokens, 4 machines on gigabit, as published by its authors."""
     tokens, size = 1.5e12, 4.3e12
     work = Work(
         parts=[round(size / 2410)] * 2410, text=4.7 * tokens, fetched=size, output=1.21 * tokens,
@@ -123,11 +123,11 @@ def test_the_published_ten_hours() -> None:
 # --- from a sample to a total
 
 
-def test_what_was_read_whole_is_exact() -> None:
+def test_a_full_sample_is_exact() -> None:
     assert ratio([10, 10], [40, 60], read=1.0) == Quantity(value=0.2, error=0.0)
 
 
-def test_one_of_many_tells_no_interval() -> None:
+def test_one_of_many_has_no_interval() -> None:
     assert ratio([2], [10], read=0.1) == Quantity(value=0.2, error=None)
 
 
@@ -140,9 +140,9 @@ def test_the_interval_by_hand() -> None:
     assert (found.times(50).value, found.times(50).error) == (pytest.approx(10), found.error)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.3])
+@pytest.mark.parametrize("fraction", [1.0, 0.3])
 @pytest.mark.parametrize("drawn", [5, 12, 40])
-def test_intervals_hold_the_truth_as_often_as_they_say(drawn: int, share: float) -> None:
+def test_95_of_100_intervals_hold_the_truth(drawn: int, fraction: float) -> None:
     """40 files that differ in size and in tokens a byte, of documents that differ too."""
     rng = np.random.default_rng(drawn)
     inside, trials = 0, 400
@@ -155,16 +155,14 @@ def test_intervals_hold_the_truth_as_often_as_they_say(drawn: int, share: float)
         truth = sum(map(np.sum, counts)) / sum(map(np.sum, sizes))
         found_counts, found_sizes, read = [], [], 0.0
         for file in rng.choice(40, drawn, replace=False):
-            some = max(2, int(len(sizes[file]) * share))
+            some = max(2, int(len(sizes[file]) * fraction))
             mine, size = sizes[file][:some].sum(), sizes[file].sum()
             found_sizes.append(size)
             found_counts.append(counts[file][:some].sum() * size / mine)
             read += mine
         found = ratio(found_counts, found_sizes, read=read / sum(map(np.sum, sizes)))
         inside += abs(found.value - truth) <= (found.error or 0) * found.value + 1e-12
-    if (
-        drawn == 40
-    ):  # nothing is drawn, and what is read of each file is taken to differ as files do
+    if drawn == 40:  # every file; the interval is that of files, and so too wide
         assert inside >= 0.99 * trials
     else:
         assert 0.89 <= inside / trials <= 0.985

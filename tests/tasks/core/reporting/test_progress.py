@@ -8,7 +8,7 @@ import pytest
 
 from tasks.core.reporting import progress as progress_module
 from tasks.core.reporting.progress import RunProgress, Snapshot, watch, watched
-from tasks.core.reporting.report import FailedFile
+from tasks.core.reporting.report import FailedFile, PartTimes
 
 
 class Clock:
@@ -34,6 +34,15 @@ def snapshot(**changes: object) -> Snapshot:
     return Snapshot(**(values | changes))  # type: ignore[arg-type]
 
 
+def done(part: int, *, text_bytes: int = 0, tokens: int = 0) -> PartTimes:
+    return PartTimes(part=part, source="/a", text_bytes=text_bytes, tokens=tokens, shard_bytes=1,
+                     tokenize_seconds=1.0, write_seconds=1.0)  # fmt: skip
+
+
+def failed(part: int) -> FailedFile:
+    return FailedFile(part=part, source="/a", step="write", reason="full")
+
+
 def test_before_it_begins(clock: Clock) -> None:
     progress = RunProgress()
     clock.now += 50
@@ -46,7 +55,7 @@ def test_before_it_begins(clock: Clock) -> None:
 def test_a_run_from_begin_to_end(clock: Clock) -> None:
     progress = RunProgress()
     progress.enter("sharding")
-    clock.now += 5  # looking at the sources does not count
+    clock.now += 5  # the time before the first part does not count
     progress.begin(parts=4, source_bytes=400)
     clock.now += 10
     progress.update(0, source_bytes=50.0, text_bytes=100, tokens=25)
@@ -54,54 +63,19 @@ def test_a_run_from_begin_to_end(clock: Clock) -> None:
     assert progress.snapshot() == snapshot(
         source_bytes=80.0, text_bytes=160, tokens=40, seconds=10.0
     )
-    progress.update(0, source_bytes=100.0, text_bytes=200, tokens=50)  # from its beginning
-    progress.finish(0, source_bytes=100, failed=False)
+    progress.update(0, source_bytes=10.0, text_bytes=20, tokens=5)  # tried again
+    progress.finish(done(0, text_bytes=200, tokens=50), source_bytes=100)
     assert progress.snapshot() == snapshot(
         parts_done=1, source_bytes=130.0, text_bytes=260, tokens=65, seconds=10.0
     )
-    progress.finish(1, source_bytes=100, failed=True)
-    assert progress.snapshot() == snapshot(
-        parts_done=1,
-        parts_failed=1,
-        source_bytes=100.0,
-        source_bytes_total=300,  # nobody waits for the failed one any more
-        text_bytes=200,
-        tokens=50,
-        seconds=10.0,
-    )
+    progress.finish(failed(1), source_bytes=100)
+    expected = snapshot(parts_done=1, parts_failed=1, source_bytes=100.0, source_bytes_total=300,
+                        text_bytes=200, tokens=50, seconds=10.0)  # fmt: skip
+    assert progress.snapshot() == expected  # nothing of the failed part is left to do
     clock.now += 10
     progress.end()
-    clock.now += 100  # it stands still
+    clock.now += 100  # the clock stands still
     assert progress.snapshot().seconds == 20.0
-
-
-def test_a_part_that_is_tried_again_counts_once(clock: Clock) -> None:
-    progress = RunProgress()
-    progress.begin(parts=1, source_bytes=100)
-    progress.update(0, source_bytes=90.0, text_bytes=90, tokens=9)
-    progress.update(0, source_bytes=10.0, text_bytes=10, tokens=1)
-    assert progress.snapshot().tokens == 1
-    progress.finish(0, source_bytes=100, failed=False)
-    assert progress.snapshot().tokens == 1
-
-
-def test_a_part_that_fails_before_any_update(clock: Clock) -> None:
-    progress = RunProgress()
-    progress.begin(parts=1, source_bytes=100)
-    progress.finish(0, source_bytes=100, failed=True)
-    assert progress.snapshot() == snapshot(
-        phase="starting", parts_failed=1, parts_total=1, source_bytes_total=0
-    )
-
-
-def test_nothing_is_left_when_all_are_done(clock: Clock) -> None:
-    progress = RunProgress()
-    progress.begin(parts=2, source_bytes=200)
-    clock.now += 10
-    progress.update(0, source_bytes=75.0, text_bytes=9, tokens=9)  # tokenized, not yet written
-    progress.finish(0, source_bytes=100, failed=False)
-    progress.finish(1, source_bytes=100, failed=True)
-    assert progress.snapshot().seconds_left == 0
 
 
 @pytest.mark.parametrize(
@@ -123,7 +97,8 @@ def test_many_threads_count_together() -> None:
     def work(part: int) -> None:
         for step in range(1, 501):
             progress.update(part, source_bytes=step * 2.0, text_bytes=step, tokens=step)
-        progress.finish(part, source_bytes=1000, failed=part % 4 == 3)
+        result = failed(part) if part % 4 == 3 else done(part, text_bytes=500, tokens=500)
+        progress.finish(result, source_bytes=1000)
 
     threads = [threading.Thread(target=work, args=(part,)) for part in range(8)]
     for thread in threads:
@@ -135,69 +110,54 @@ def test_many_threads_count_together() -> None:
     assert (now.source_bytes, now.text_bytes, now.tokens) == (6000.0, 3000, 3000)
 
 
-class TestFiles:
-    def test_from_step_to_step(self, clock: Clock) -> None:
-        progress = RunProgress()
-        progress.begin(parts=2, source_bytes=200)
-        progress.step(0, "/a", "download", "here")
-        progress.step(1, "/b", "download", "here")
-        clock.now += 5
-        progress.step(0, "/a", "tokenize", "here")
-        clock.now += 5  # it waits for a worker
-        progress.update(0, source_bytes=10.0, text_bytes=1000, tokens=250)
-        clock.now += 4
-        progress.update(0, source_bytes=30.0, text_bytes=3000, tokens=750)
-        (other, file), ended = progress.files()[0][::-1], progress.files()[1]
-        assert (other.source, other.step, other.text_bytes) == ("/b", "download", 0)
-        assert (file.part, file.step, file.host, file.tokens) == (0, "tokenize", "here", 750)
-        assert file.bytes_per_second(clock.now) == 500.0  # since its first text
-        assert ended == []
+def test_the_steps_of_a_part(clock: Clock) -> None:
+    progress = RunProgress()
+    progress.step(0, "/a", "download", "here")
+    progress.step(1, "/b", "download", "here")
+    clock.now += 5
+    progress.step(0, "/a", "tokenize", "here")
+    clock.now += 5  # it waits for a worker
+    progress.update(0, source_bytes=10.0, text_bytes=1000, tokens=250)
+    began = clock.now
+    clock.now += 4
+    progress.update(0, source_bytes=30.0, text_bytes=3000, tokens=750)
+    progress.step(0, "/a", "tokenize", "here")  # nothing new
+    (file, other), ended = progress.files()
+    assert (other.source, other.step, other.text_bytes) == ("/b", "download", 0)
+    assert (file.part, file.step, file.host, file.tokens) == (0, "tokenize", "here", 750)
+    assert (file.since, file.first_bytes) == (began, 1000)
+    assert ended == []
+    progress.step(0, "/a", "write", "here")
+    (now, _), _ = progress.files()
+    assert (now.step, now.tokens, now.since) == ("write", 750, clock.now)
+    assert file.step == "tokenize"  # what `files` returned does not change
 
-    def test_the_write_keeps_the_counts_and_begins_anew(self, clock: Clock) -> None:
-        progress = RunProgress()
-        progress.step(0, "/a", "tokenize", "here")
-        progress.update(0, source_bytes=10.0, text_bytes=1000, tokens=250)
-        clock.now += 5
-        progress.step(0, "/a", "write", "here")
-        ((file,), _) = progress.files()
-        assert (file.step, file.tokens, file.since) == ("write", 250, clock.now)
 
-    def test_what_came_of_them(self) -> None:
-        progress = RunProgress()
-        progress.step(0, "/a", "write", "here")
-        failed = FailedFile(part=0, source="/a", step="write", reason="full")
-        progress.note(failed)
-        progress.note(failed.model_copy(update={"part": 7}))  # of another host
-        working, ended = progress.files()
-        assert working == []
-        assert [result.part for result in ended] == [0, 7]
-
-    def test_what_is_looked_at_does_not_change(self) -> None:
-        progress = RunProgress()
-        progress.step(0, "/a", "tokenize", "here")
-        ((file,), ended) = progress.files()
-        progress.update(0, source_bytes=1.0, text_bytes=1, tokens=1)
-        progress.note(FailedFile(part=0, source="/a", step="write", reason="full"))
-        assert (file.tokens, ended) == (0, [])
+def test_parts_that_ended_or_were_given_up() -> None:
+    progress = RunProgress()
+    for part in range(3):
+        progress.step(part, "/a", "write", "here")
+    progress.finish(failed(0), source_bytes=1)
+    progress.finish(failed(7), source_bytes=1)  # of another host
+    progress.give_up(1)
+    working, ended = progress.files()
+    assert [file.part for file in working] == [2]
+    assert [result.part for result in ended] == [0, 7]
+    progress.stop("stopped")
+    assert progress.files()[0] == []
+    assert progress.ended
 
 
 class TestWatch:
-    def test_the_run_in_the_block_is_followed(self) -> None:
-        with watch() as progress:
-            assert watched() is progress
-        assert watched() is not progress
-
-    def test_nobody_watches(self) -> None:
-        assert watched() is not watched()
-
     def test_blocks_nest_and_end_on_errors(self) -> None:
         with watch() as outer:
             with pytest.raises(RuntimeError), watch() as inner:
                 assert watched() is inner
                 raise RuntimeError
             assert watched() is outer
+        assert watched() is not watched() is not outer
 
-    def test_a_thread_with_a_copied_context_is_followed(self) -> None:
+    def test_a_thread_with_a_copied_context_is_watched(self) -> None:
         found: list[RunProgress] = []
         with watch() as progress:
             context = contextvars.copy_context()

@@ -1,4 +1,4 @@
-"""Whole runs over pieces of large files and over small ones taken together: killed, and from S3."""
+"""Runs over spans of large files and over small ones joined: killed, and from S3."""
 
 import json
 import time
@@ -9,7 +9,14 @@ import pytest
 
 from streaming_ext.format.manifest import Manifest
 from tasks.core.synthetic import make_documents
-from tests.command_line import CommandLine, assert_same_dataset, kill_group, wait_for, workers_of
+from tests.command_line import (
+    CommandLine,
+    assert_same_dataset,
+    kill_group,
+    succeeded,
+    wait_for,
+    workers_of,
+)
 from tests.flows.conftest import Command
 from tests.servers.storage.swift import SwiftServer, aws_environment, s3_client
 
@@ -30,8 +37,7 @@ def mixed(served: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Comm
 @pytest.fixture(scope="module")
 def undisturbed(mixed: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("undisturbed") / "out"
-    ended = mixed.shard(output, **OPTIONS)
-    assert ended.returncode == 0, ended.stderr
+    succeeded(mixed.shard(output, **OPTIONS))
     return output
 
 
@@ -39,14 +45,14 @@ def manifest_of(output: Path) -> Manifest:
     return Manifest.model_validate_json((output / "manifest.json").read_bytes())
 
 
-def test_killed_in_a_piece_and_in_a_joined_part(
+def test_killed_in_a_span_and_in_a_joined_part(
     mixed: CommandLine, shardmill: Command, undisturbed: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
     parts = manifest_of(undisturbed).parts
     assert sum(part.span is not None for part in parts) >= 3
     assert sum(part.files > 1 for part in parts) >= 1
-    for awaited in (1, len(parts) - 1):  # among the pieces, which come first; among joined files
+    for awaited in (1, len(parts) - 1):  # among the spans, which come first; among joined files
         run = mixed.start(*mixed.shard_arguments(output, **OPTIONS))
         wait_for(
             lambda run=run, awaited=awaited: (
@@ -58,16 +64,14 @@ def test_killed_in_a_piece_and_in_a_joined_part(
         kill_group(run)
     recorded = {file.name: file.stat().st_mtime_ns for file in output.glob("parts/*")}
     assert recorded
-    ended = mixed.shard(output, **OPTIONS)
-    assert ended.returncode == 0, ended.stderr
+    succeeded(mixed.shard(output, **OPTIONS))
     assert_same_dataset(undisturbed, output)
     now = {file.name: file.stat().st_mtime_ns for file in output.glob("parts/*")}
     assert recorded.items() <= now.items()
-    verified = shardmill("verify", output, "--deep")
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+    succeeded(shardmill("verify", output, "--deep"))
 
 
-def test_pieces_and_small_files_from_s3(
+def test_spans_and_small_files_from_s3(
     mixed: CommandLine,
     shardmill: Command,
     undisturbed: Path,
@@ -82,8 +86,7 @@ def test_pieces_and_small_files_from_s3(
     remote = mixed.where(**aws_environment(s3.url))
     output = tmp_path / "out"
     options = {**OPTIONS, "engine": "auto", "workers": 1, "sources": f"s3://{bucket}/raw"}
-    ended = remote.shard(output, **options)
-    assert ended.returncode == 0, ended.stderr
+    succeeded(remote.shard(output, **options))
     shards = [
         {str(f.relative_to(root)): f.read_bytes() for f in root.rglob("*.mds*")}
         for root in (undisturbed, output)
@@ -91,9 +94,8 @@ def test_pieces_and_small_files_from_s3(
     assert shards[0] == shards[1] != {}
     report = json.loads(next((output / "runs").glob("*.json")).read_text())
     size = sum(file.stat().st_size for file in mixed.sources.iterdir())
-    pieces = sum(part.span is not None for part in manifest_of(output).parts)
+    spans = sum(part.span is not None for part in manifest_of(output).parts)
     fetched = sum(part["fetched_bytes"] for part in report["parts"])
-    assert size <= fetched <= size + pieces * 2 * 2**16  # and what stands behind each piece
+    assert size <= fetched <= size + spans * 2 * 2**16  # and what follows each span
     assert not (tmp_path / ".out.scratch").exists()
-    verified = shardmill("verify", output, "--deep")
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+    succeeded(shardmill("verify", output, "--deep"))

@@ -1,13 +1,12 @@
-"""What every flow that makes an output does: plan, hold the output, make its parts, publish."""
+"""What every flow that makes an output does: plan, lock the output, make its parts, publish."""
 
 import os
 import platform
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, NamedTuple
 
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
@@ -19,7 +18,7 @@ from flows.dashboard.updates import dashboard, leave_report
 from flows.executors import Executor, open_executor
 from flows.prefect_api.cancellation import ending_without_a_worker, stopped_by_signals
 from flows.prefect_api.connection import leaving_without_a_server
-from flows.terminal.drawing import load_drawing
+from flows.terminal.pictures import load_drawing
 from flows.terminal.visible import visible
 from streaming_ext.base.errors import StoppedError, StorageError, UsageError
 from streaming_ext.store import Storage, open_storage
@@ -38,17 +37,10 @@ from tasks.core.reporting.report import (
 from tasks.core.shard.run_plan import RunPlan
 from tasks.steps import finish_task
 
-
-class HasOutput(Protocol):
-    """A configuration, as far as all flows take of it."""
-
-    @property
-    def output(self) -> str: ...
-    def model_copy(self, *, update: dict[str, Any]) -> Self: ...
+_MOST_REASONS = 3  # in the message of a failed run
 
 
-Config = TypeVar("Config", bound=HasOutput)
-Plan = Callable[[Config, Storage, Tell], Build]
+Plan = Callable[[Any, Storage, Tell], Build]  # of a configuration, for an output
 
 
 def run_name(words: str) -> str:
@@ -58,35 +50,32 @@ def run_name(words: str) -> str:
     return f"{words}: refused" if holds_secret(output) else visible(f"{words} {output}")
 
 
-def make_output(config: Config, output: str | None, plan: "Plan[Config]") -> State:
+def build_output(config: Any, output: str | None, plan: Plan) -> State:
     """Make an output within a flow run; returns how the run ended.
 
     Args:
         config: of the run.
-        output: in place of the one in `config`, for a deployment that is run on several.
-        plan: says what has to be done; nothing is written.
+        output: overrides that of `config`, for a deployment with several outputs.
+        plan: decides what to do, and writes nothing.
     """
     if output is not None:
         require_no_secret(output, "output")
         config = config.model_copy(update={"output": output})
     require_linux()
     require_absolute(config)
+    progress = watched()
     try:
-        with (
-            leaving_without_a_server(),
-            stopped_by_signals(watched()),
-            ending_without_a_worker(),
-        ):
-            return _make(config, plan)
+        with leaving_without_a_server(), stopped_by_signals(progress), ending_without_a_worker():
+            return _build(config, plan, progress)
     except StoppedError as stop:
         return Cancelled(message=f"Stopped: {stop}.")
 
 
-def require_absolute(config: HasOutput) -> None:
-    """A worker runs each flow in a folder of its own, and removes that in the end.
+def require_absolute(config: Any) -> None:
+    """Refuse a relative output of a deployed run.
 
     Raises:
-        UsageError: a deployed run would lose its output there.
+        UsageError: the worker removes the folder of the run in the end, and the output with it.
     """
     output = config.output
     if deployment.id and "://" not in output and not local_path(output).is_absolute():
@@ -96,92 +85,84 @@ def require_absolute(config: HasOutput) -> None:
         )
 
 
-def _make(config: Config, plan: "Plan[Config]") -> State:
-    """Plan, hold the output, make what is missing, and report."""
-    progress = watched()
+def _build(config: Any, plan: Plan, progress: RunProgress) -> State:
+    """Plan, lock the output, make what is missing, and report."""
     progress.run = str(flow_run.id)
     threading.Thread(target=load_drawing, daemon=True).start()  # for the report
     output = open_storage(config.output)
-    with dashboard(progress):  # first, so that workers end before its last update
-        seen = engine.state_of(output)
+    complete: State = Completed(message=f"{output} is complete; nothing to do.")
+    with dashboard(progress):  # outermost: workers end before its last update
+        before = engine.state_of(output)
         build = plan(config, output, progress.enter)
-        whole: State = Completed(message=f"{output} is whole already; nothing to do.")
         if build.published and not engine.is_begun(build, output):
             output.tidy(build.scratch)
-            return whole
+            return complete
         output.create()
         with output.exclusive(progress.enter) as lock:
-            progress.enter("looking at what is there")
-            if engine.state_of(output) != seen:  # by a run that ended meanwhile
+            progress.enter("looking at the output")
+            if engine.state_of(output) != before:  # another run has written to it
                 build = plan(config, output, progress.enter)
             if build.published:
                 engine.settle(build, output, progress.enter)
                 output.close()
-                return whole
-            inherited = [] if lock is None else [lock]
-            with open_executor(build, inherited=inherited) as executor:
+                return complete
+            with open_executor(build, inherited=[] if lock is None else [lock]) as executor:
                 build = engine.begin(build, output, progress.enter)
-                report = _work(build, output, executor, progress)
-            output.close()  # the executor has told other hosts through it that the run is over
+                report = _do_phases(build, output, executor, progress)
+            output.close()  # not earlier: through it the executor ends its guests
         engine.drop(build, resumable=bool(report.failed))
         progress.report = report
-        return _outcome(report)
+        return _final_state(report)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Phase:
-    """What became of the parts of a phase, and how long it took."""
+class _Phase(NamedTuple):
+    """The results of a phase; `began` is on the monotonic clock."""
 
     build: Build
-    done: list[PartTimes] = field(default_factory=list)
-    failed: list[FailedFile] = field(default_factory=list)
-    began: float = field(default_factory=time.monotonic)
+    began: float
+    results: list[PartTimes | FailedFile]
 
 
-def _work(
-    build: Build, output: Storage, executor: Executor[Any], progress: RunProgress
+def _do_phases(
+    build: Build, output: Storage, executor: Executor, progress: RunProgress
 ) -> RunReport:
-    """Do all parts that are missing, phase by phase; publish if none failed, and report.
+    """Do all parts that are left, phase by phase; publish if none failed, and report.
 
     Raises:
-        ShardmillError: a fault that every other part would meet too, or storage that failed all
+        ShardmillError: an error that every other part would meet too, or storage that failed all
             parts in hand.
     """
     began = datetime.now(UTC)
     phases: list[_Phase] = []
-    left: Build | None = build
-    while left is not None:
-        phases.append(phase := _Phase(build=left))
-        executor.prepare(left, output)
-        for result in executor.finished(left, output, progress):
-            progress.note(result)
-            if isinstance(result, FailedFile):
-                phase.failed.append(result)
-            else:
-                phase.done.append(result)
-        if phase.failed:
+    following: Any = build
+    while following is not None:
+        current, started = following, time.monotonic()
+        executor.prepare(current, output)
+        phases.append(_Phase(current, started, [*executor.finished(current, output, progress)]))
+        if any(isinstance(result, FailedFile) for result in phases[-1].results):
             break
-        progress.enter(left.words.finishing)
-        after: Any = finish_task(left)(opaque(left), output, progress)  # no parts to look through
-        left = after
+        progress.enter(current.words.finishing)
+        # Not opaque, Prefect would look for futures in all parts.
+        following = finish_task(current)(opaque(current), output, progress)
     report = _report(phases, output, began)
     progress.end(phases[-1].build.words.done)
-    _leave_record(report, output)
+    _save_record(report, output)
     if isinstance(build, RunPlan):
         leave_report(report, build, output, progress)
     return report
 
 
 def _report(phases: list[_Phase], output: Storage, began: datetime) -> RunReport:
-    """What became of the parts, in all phases."""
-    first, *others = phases
-    build, done, last = first.build, first.done, phases[-1]
-    merged = [times for phase in others for times in phase.done]
-    failed = [failure for phase in phases for failure in phase.failed]
+    """The results of all phases."""
+    results = [result for phase in phases for result in phase.results]
+    failed = tuple(result for result in results if isinstance(result, FailedFile))
+    (build, started, first), *others = phases
+    done = _sorted(first)
+    merged = _sorted([result for phase in others for result in phase.results])
     return RunReport(
         run=str(flow_run.id),
         began=began,
-        seconds=time.monotonic() - first.began,
+        seconds=time.monotonic() - started,
         host=platform.node(),
         cores=os.cpu_count(),
         workers=build.config.workers,
@@ -191,34 +172,37 @@ def _report(phases: list[_Phase], output: Storage, began: datetime) -> RunReport
         files=len(build.parts),
         files_skipped=len(build.parts) - len(build.todo),
         files_done=len(done),
-        failed=tuple(failed),
+        failed=failed,
         text_bytes=sum(times.text_bytes for times in done),
         tokens=sum(times.tokens for times in done),
         shard_bytes=sum(times.shard_bytes for times in merged or done),
         published=not failed,
-        parts=tuple(sorted(done, key=lambda times: times.part)),
-        merged=tuple(sorted(merged, key=lambda times: times.part)),
+        parts=done,
+        merged=merged,
         merge_seconds=time.monotonic() - others[0].began if others else 0.0,
-        **({} if failed else last.build.report_fields(output)),
+        **({} if failed else phases[-1].build.report_fields(output)),
     )
 
 
-def _leave_record(report: RunReport, output: Storage) -> None:
-    """Put a report beside the output, which is what it is without it, as on a full disk."""
+def _sorted(results: list[PartTimes | FailedFile]) -> tuple[PartTimes, ...]:
+    """The parts that are done, by number."""
+    done = [result for result in results if isinstance(result, PartTimes)]
+    return tuple(sorted(done, key=lambda times: times.part))
+
+
+def _save_record(report: RunReport, output: Storage) -> None:
     try:
         save_report(report, output)
-    except StorageError as error:
-        get_run_logger().warning("The record of this run is missing, all else is there: %s", error)
+    except StorageError as error:  # the dataset is complete without it, as on a full disk
+        get_run_logger().warning("The record of this run is missing: %s", error)
 
 
-def _outcome(report: RunReport) -> State:
-    """How the flow run ended."""
+def _final_state(report: RunReport) -> State:
     if report.failed:
-        reasons = "; ".join(str(failed) for failed in report.failed[:3])
-        return Failed(
-            message=f"{len(report.failed)} of {report.files} parts failed: {reasons}"
-            + ("; ..." if len(report.failed) > 3 else "")
-        )
+        reasons = "; ".join(map(str, report.failed[:_MOST_REASONS]))
+        more = "; ..." if len(report.failed) > _MOST_REASONS else ""
+        words = f"{len(report.failed)} of {report.files} parts failed: {reasons}{more}"
+        return Failed(message=words)
     return Completed(
         message=f"{report.files_done} of {report.files} parts, {report.tokens:,} tokens new in "
         f"{report.output}, {report.megabytes_per_second:.1f} MB/s"

@@ -3,14 +3,14 @@
 import pytest
 from prefect.states import Crashed, Failed, Pending, Running, Scheduled
 
-from flows.executors.elsewhere import (
+from flows.build_flow import require_absolute
+from flows.executors.on_hosts import (
     ATTEMPTS_WITHOUT_GAIN,
     REFUSED,
     START_SECONDS,
     Partition,
-    phase,
+    describe,
 )
-from flows.making import require_absolute
 from streaming_ext.base.errors import UsageError
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
@@ -38,14 +38,14 @@ def hear(partition: Partition, sign: PartitionSign, now: float) -> list[PartTime
     return list(partition.hear(sign, now))
 
 
-def begun() -> Partition:
+def started() -> Partition:
     partition = Partition(0, [3, 4, 5])
     partition.begin_attempt(0.0)
     return partition
 
 
 def test_each_result_is_told_once() -> None:
-    partition = begun()
+    partition = started()
     first = PartitionSign(beat=1, host="h", done=(times(3),))
     assert hear(partition, first, 1.0) == [times(3)]
     assert hear(partition, first, 2.0) == []
@@ -55,7 +55,7 @@ def test_each_result_is_told_once() -> None:
 
 
 def test_people_see_what_a_host_has_in_hand_until_it_is_lost() -> None:
-    partition, progress = begun(), RunProgress()
+    partition, progress = started(), RunProgress()
     sources = [
         Part.whole(number, SourceFile(url=f"/{name}", size=10))
         for number, name in enumerate("abcdef")
@@ -73,7 +73,7 @@ def test_people_see_what_a_host_has_in_hand_until_it_is_lost() -> None:
 
 
 def test_waiting_for_a_worker_is_no_loss() -> None:
-    partition = begun()
+    partition = started()
     for now in (0.0, 1e6):
         assert partition.why_lost(Scheduled(), now) is None
         assert partition.why_lost(None, now) is None  # the server is away
@@ -90,7 +90,7 @@ def test_silence_is_a_loss_whatever_the_server_says(
         monkeypatch.setenv(SILENCE_VARIABLE, said)
     limit = 20.0 if said is None else float(said)
     for state in (Running(), None):
-        partition = begun()
+        partition = started()
         hear(partition, PartitionSign(beat=1, host="h7"), 10.0)
         assert partition.why_lost(state, 10.0 + limit) is None
         assert "from host h7" in str(partition.why_lost(state, 11.0 + limit))
@@ -108,14 +108,14 @@ def test_how_long_silence_may_last_is_a_number_of_beats(
 
 
 def test_what_ended_or_was_stopped_is_lost_at_once() -> None:
-    partition = begun()
+    partition = started()
     assert "Crashed: no memory" in str(partition.why_lost(Crashed(message="no memory"), 1.0))
     hear(partition, PartitionSign(beat=1, host="h", stopped=True), 1.0)
     assert "stopped on host h" in str(partition.why_lost(Running(), 1.0))
 
 
 def test_attempts_are_bounded_while_nothing_gets_done() -> None:
-    partition = begun()
+    partition = started()
     for _ in range(ATTEMPTS_WITHOUT_GAIN - 1):
         assert partition.may_be_sent_again()
         partition.begin_attempt(0.0)
@@ -127,7 +127,7 @@ def test_attempts_are_bounded_while_nothing_gets_done() -> None:
 
 
 def test_a_host_that_refuses_is_named_and_costs_no_attempt() -> None:
-    partition = begun()
+    partition = started()
     for _ in range(2 * ATTEMPTS_WITHOUT_GAIN):
         refused = Failed(name=REFUSED, message="host h7: no such folder")
         assert "host h7: no such folder" in str(partition.why_lost(refused, 1.0))
@@ -149,7 +149,7 @@ def test_a_worker_s_run_needs_an_output_that_outlives_it(monkeypatch: pytest.Mon
 
 def test_a_run_waits_for_a_worker_only_until_one_has_worked() -> None:
     partitions = [Partition(number, [number]) for number in range(4)]
-    assert phase(partitions, "the work pool a", []) == "waiting for a worker of the work pool a"
-    assert phase(partitions, "Dask", ["host a: full"]).endswith("; refused by host a: full")
+    assert describe(partitions, "the work pool a", []) == "waiting for a worker of the work pool a"
+    assert describe(partitions, "Dask", ["host a: full"]).endswith("; refused by host a: full")
     partitions[0].ended = partitions[1].ended = True
-    assert phase(partitions, "Dask", []) == "sharding; 2 of 4 partitions wait for a host"
+    assert describe(partitions, "Dask", []) == "sharding; 2 of 4 partitions wait for a host"

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from flows.terminal.columns import show_facts, show_table
 from flows.terminal.run_progress import describe, shown
-from tasks.core.reporting.progress import RunProgress
+from flows.terminal.tables import show_facts, show_table
 from tests.command_line import wait_for
 from tests.flows.terminal.test_run_progress import snapshot
 
@@ -60,9 +59,7 @@ class TestProgress:
             "parts_total": 2400, "text_bytes": 10**13, "tokens": 10**12, "seconds": 10.0**5,
         }  # fmt: skip
         screen, out = console(width, is_terminal=True)
-        progress = RunProgress()
-        progress.snapshot = lambda: snapshot(**now)  # type: ignore[method-assign]
-        with shown(progress, screen):
+        with shown(lambda: snapshot(**now), screen):
             wait_for(lambda: "━" in out.getvalue(), seconds=60)
         frames = out.getvalue().removeprefix("\x1b[?25l").split("\r")
         assert max(len(line) for line in frames[0].splitlines()) <= width

@@ -1,4 +1,4 @@
-"""Rows in columns: as wide as they need to be in pipes and logs, wrapped in a terminal."""
+"""Tables: in a terminal they wrap; in pipes and logs a line is as long as it needs to be."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -7,12 +7,14 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.terminal.visible import visible
+from streaming_ext.base.units import size_text
+from streaming_ext.format.spec import DatasetSpec
 
-_UNBOUNDED = 100_000  # columns, where the output is no terminal
+_UNBOUNDED = 100_000  # columns, if the output is no terminal
 
 
 def show_facts(rows: Iterable[Sequence[str]], console: Console) -> None:
-    """Rows of a name, figures and last a remark; the names are dim."""
+    """Rows of a name, figures and perhaps a remark; the names are dim."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     _print(table, rows, console)
@@ -21,7 +23,7 @@ def show_facts(rows: Iterable[Sequence[str]], console: Console) -> None:
 def show_table(
     rows: Sequence[Mapping[str, str]], console: Console, *, left: Sequence[str] = ()
 ) -> None:
-    """Rows by the names of their columns: words in the first and in `left`, else figures."""
+    """Rows by the names of their columns: words in the first and in `left`, figures in others."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for number, name in enumerate(rows[0]):
         words = number == 0 or name in left
@@ -41,3 +43,17 @@ def _print(table: Table, rows: Iterable[Sequence[str]], console: Console) -> Non
         text = Text.assemble(*((segment.text, segment.style or "") for segment in line))
         text.rstrip()
         console.print(text, soft_wrap=True)
+
+
+def spec_facts(spec: DatasetSpec) -> list[tuple[str, str]]:
+    """The tokenizer, samples, shards and holdout of a dataset."""
+    tokenizer = spec.tokenizer
+    by = "" if spec.imported is None else ", by the hash of their ids"
+    holdout = f"{spec.holdout_fraction:.4%} of the documents{by}, seed {spec.holdout_seed}"
+    return [
+        ("tokenizer", f"{tokenizer.name} ({tokenizer.kind}), {tokenizer.vocab_size:,} ids"),
+        ("fingerprint", tokenizer.fingerprint),
+        ("samples", f"{spec.sequence_length:,} tokens of {spec.dtype}"),
+        ("shards", f"up to {size_text(spec.shard_size)}, compression {spec.compression}"),
+        ("holdout", holdout if spec.holdout_fraction else "none"),
+    ]

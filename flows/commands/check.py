@@ -1,0 +1,161 @@
+"""The commands that only read: `plan`, `verify` and `inspect`."""
+
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated, Any
+
+from cyclopts import Parameter, validators
+from rich.console import Console
+from rich.progress import Progress
+
+from flows.commands.options import DEFAULT_OUTPUT, ConfigOptions, OutputOptions
+from flows.stops import EXIT_FAILED
+from flows.terminal.consoles import err, out
+from streaming_ext.base.errors import UsageError
+from streaming_ext.format.layout import Split
+from streaming_ext.store import open_storage
+from tasks.core.derive.export_records import describe_export, is_export
+from tasks.core.estimate.config import EstimateConfig
+from tasks.core.linux import require_linux
+
+Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
+_CORES = os.cpu_count() or 1
+
+
+def plan(
+    config: Annotated[EstimateConfig, Parameter(name="*")],
+    *,
+    printing: ConfigOptions = DEFAULT_OUTPUT,
+) -> int:
+    """Estimate tokens, disk and time of a run; returns the exit code."""
+    from flows.terminal.show_estimate import show_estimate
+    from streaming_ext.text.memory import limit_memory
+    from tasks.core.estimate.estimate import estimate
+
+    require_linux()
+    limit_memory()  # this process reads files of unknown origin
+    with printing.applied():
+        with err.status("starting") if err.is_terminal else nullcontext() as status:
+            found = estimate(config, *([status.update] if status else []))
+        printing.result(found.model_dump(mode="json"))
+        show_estimate(found, out)
+    return 0
+
+
+def verify(
+    path: str,
+    *,
+    generation: str | None = None,
+    deep: bool = False,
+    documents: Count = 200,
+    seed: int = 0,
+    workers: Count = _CORES,
+    printing: OutputOptions = DEFAULT_OUTPUT,
+) -> int:
+    """Check every byte of a dataset or an export; returns the exit code.
+
+    Parameters
+    ----------
+    path
+        Folder or URL of a dataset or an export.
+    generation
+        Start of the hash of a manifest, if the dataset was extended; default: the newest.
+    deep
+        Also make some parts again from their source files, and compare.
+    documents
+        Compare parts with at least this many documents.
+    seed
+        Seed for the choice of these parts.
+    workers
+        Threads.
+    """
+    storage = open_storage(path)
+    if is_export(storage):
+        if deep:
+            raise UsageError(
+                f"{storage} is an export, which is compared with its dataset and not with texts. "
+                "Verify the dataset with --deep."
+            )
+        from flows.terminal.show_verify import show_verified_export
+        from tasks.core.check.export import verify_export
+
+        return checked(
+            partial(verify_export, storage, workers=workers), show_verified_export, printing
+        )
+    from flows.terminal.show_verify import show_verified
+    from tasks.core.check.verify import verify as check
+
+    found = partial(
+        check,
+        storage,
+        generation=generation,
+        deep=deep,
+        deep_documents=documents,
+        seed=seed,
+        workers=workers,
+    )
+    return checked(found, show_verified, printing)
+
+
+def checked(
+    check: Callable[..., Any], show: Callable[[Any, Console], None], printing: OutputOptions
+) -> int:
+    """Run a check with a progress bar, and print its findings; returns the exit code."""
+    from flows.terminal.show_verify import show_findings
+
+    with printing.applied():
+        with Progress(transient=True, console=err, disable=not err.is_terminal) as bar:
+            task = bar.add_task("verifying", total=None)
+            report = check(
+                on_progress=lambda done, total: bar.update(task, completed=done, total=total)
+            )
+        printing.result({"sound": report.sound, **asdict(report)})
+        show(report, out)
+    if not report.sound and printing.quiet:
+        show_findings(report.findings, err)
+    return 0 if report.sound else EXIT_FAILED
+
+
+def inspect(
+    path: str,
+    *,
+    sample: Annotated[tuple[int, ...], Parameter(name=("--sample", "-s"))] = (),
+    split: Split = "train",
+    generation: str | None = None,
+    printing: OutputOptions = DEFAULT_OUTPUT,
+) -> int:
+    """Show what a dataset or an export holds; returns the exit code.
+
+    Parameters
+    ----------
+    path
+        Folder or URL of a dataset or an export.
+    sample
+        Number of a sample to decode; may be given several times.
+    split
+        Split of these samples.
+    generation
+        Start of the hash of a manifest, if the dataset was extended; default: the newest.
+    """
+    from flows.terminal.show_inspect import show_dataset, show_export, show_samples
+    from tasks.core.check.decode import decode_samples
+    from tasks.core.check.inspect import describe
+
+    with printing.applied():
+        storage = open_storage(path)
+        if sample:
+            samples = decode_samples(storage, split, list(sample), generation=generation)
+            printing.result([asdict(each) for each in samples])
+            show_samples(samples, out)
+        elif is_export(storage):
+            export = describe_export(storage)
+            printing.result(export.facts())
+            show_export(export, out)
+        else:
+            dataset = describe(storage, generation=generation)
+            printing.result(dataset.facts())
+            show_dataset(dataset, out)
+    return 0

@@ -1,0 +1,185 @@
+"""The commands that make an output: `shard`, `extend`, `import`, `export`, `copy`, `merge` and
+`subset`.
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from flows.commands.options import DEFAULT_OUTPUT, ConfigOptions
+from flows.running import run_build
+from flows.terminal.consoles import err, out
+from flows.terminal.visible import counted, say
+from streaming_ext.base.errors import UsageError
+from streaming_ext.store import open_storage
+from tasks.core.config import ShardConfig
+from tasks.core.derive.config import CopyConfig, ExportConfig, MergeConfig, SubsetConfig
+from tasks.core.shard.extend_config import ExtendConfig
+from tasks.core.shard.import_config import ImportConfig
+
+
+def shard(
+    config: Annotated[ShardConfig, Parameter(name="*")],
+    *,
+    dry_run: bool = False,
+    printing: ConfigOptions = DEFAULT_OUTPUT,
+) -> int:
+    """Tokenize text files into MDS shards with a holdout split; returns the exit code.
+
+    Parameters
+    ----------
+    dry_run
+        Show what would be done, and do nothing.
+    """
+    return _make_dataset(config, config, "shard_dataset", printing, dry_run=dry_run)
+
+
+def extend(
+    config: Annotated[ExtendConfig, Parameter(name="*")],
+    *,
+    dry_run: bool = False,
+    printing: ConfigOptions = DEFAULT_OUTPUT,
+) -> int:
+    """Add source files to a published dataset; returns the exit code.
+
+    Parameters
+    ----------
+    dry_run
+        Show what would be done, and do nothing.
+    """
+    return _make_dataset(config, config.run, "extend_dataset", printing, dry_run=dry_run)
+
+
+def import_(
+    config: Annotated[ImportConfig, Parameter(name="*")],
+    *,
+    printing: ConfigOptions = DEFAULT_OUTPUT,
+) -> int:
+    """Make a dataset of the token files of another trainer; returns the exit code."""
+    return _make_dataset(config, config.run, "import_dataset", printing)
+
+
+def _make_dataset(
+    config: Any, run: ShardConfig, flow: str, printing: ConfigOptions, *, dry_run: bool = False
+) -> int:
+    """Make a dataset of sources.
+
+    Args:
+        config: of the flow.
+        run: what the flow shards.
+        flow: its name in `flows.datasets`.
+        printing: what to print.
+        dry_run: show what would be done, and do nothing.
+    """
+    from tasks.core.shard.plan import plan_shard
+    from tasks.core.shard.sources import look_into_sources, shortened
+
+    with printing.applied():
+        storage = open_storage(run.output)
+        if dry_run:
+            from flows.terminal.dry_run import dry_run_facts, show_dry_run
+
+            plan = plan_shard(run, storage)
+            printing.result(dry_run_facts(plan, storage))
+            show_dry_run(plan, storage, out, all_parts=printing.verbose)
+            return 0
+        _, doubtful = look_into_sources(run)  # before Prefect is loaded
+        if doubtful:
+            say(err, f"{counted(len(doubtful), 'file')} may hold no such text:")
+            for words in shortened(doubtful):
+                say(err, f"  {words}")
+        return run_build(config, flow, lambda: plan_shard(run, storage).published, printing)
+
+
+def export(
+    config: Annotated[ExportConfig, Parameter(name="*")],
+    *,
+    verify: bool = False,
+    printing: ConfigOptions = DEFAULT_OUTPUT,
+) -> int:
+    """Write a dataset in the format of another trainer; returns the exit code.
+
+    Parameters
+    ----------
+    verify
+        Then compare every byte with the dataset; `--json` prints the result of this.
+    """
+    from tasks.core.derive.export_plan import plan_export
+
+    code = _derive(config, plan_export, "export_dataset", printing, silent=verify)
+    if code or not verify:
+        return code
+    from flows.commands.check import verify as check
+
+    return check(config.output, workers=config.workers, printing=printing)
+
+
+def copy(
+    config: Annotated[CopyConfig, Parameter(name="*")],
+    *,
+    verify_only: bool = False,
+    printing: ConfigOptions = DEFAULT_OUTPUT,
+) -> int:
+    """Copy a dataset or an export to any storage; returns the exit code.
+
+    Parameters
+    ----------
+    verify_only
+        Copy nothing; compare every byte of the copy with the hashes of the original.
+    """
+    from tasks.core.derive.move_plan import plan_copy
+
+    if not verify_only:
+        return _derive(config, plan_copy, "copy_dataset", printing)
+    from flows.commands.check import checked
+    from flows.terminal.show_verify import show_compared
+    from tasks.core.check.export import compare_copy
+
+    original, copied = open_storage(config.dataset), open_storage(config.output)
+    if str(original) == str(copied):
+        raise UsageError(f"{copied} is the original itself: `shardmill verify` checks it.")
+    return checked(
+        partial(compare_copy, original, copied, workers=config.workers), show_compared, printing
+    )
+
+
+def merge(
+    config: Annotated[MergeConfig, Parameter(name="*")],
+    *,
+    printing: ConfigOptions = DEFAULT_OUTPUT,
+) -> int:
+    """Make one dataset of several, without tokenizing again; returns the exit code."""
+    from tasks.core.derive.move_plan import plan_merge
+
+    return _derive(config, plan_merge, "merge_datasets", printing)
+
+
+def subset(
+    config: Annotated[SubsetConfig, Parameter(name="*")],
+    *,
+    printing: ConfigOptions = DEFAULT_OUTPUT,
+) -> int:
+    """Make a dataset of some documents of another; returns the exit code."""
+    from tasks.core.derive.subset_plan import plan_subset
+
+    return _derive(config, plan_subset, "subset_dataset", printing)
+
+
+def _derive(
+    config: Any, plan: Any, flow: str, printing: ConfigOptions, *, silent: bool = False
+) -> int:
+    """Make an output of published datasets; wrong usage is refused before Prefect is loaded.
+
+    Args:
+        config: of the flow.
+        plan: plans its build.
+        flow: its name in `flows.datasets`.
+        printing: what to print.
+        silent: print no JSON, as another result follows.
+    """
+    with printing.applied():
+        build = plan(config, open_storage(config.output))
+        shown = replace(printing, json=printing.json and not silent)
+        return run_build(config, flow, lambda: build.published, shown)

@@ -1,0 +1,336 @@
+"""The executors that work on other hosts: guests take partitions of the parts, and are watched.
+
+A guest is a run of `flows.shard_partition` on any host. Its results and its signs of life pass
+through the storage of the dataset (`tasks.core.cluster`), so a server that restarts costs nothing.
+A guest that dies is replaced; the records on the output say what is left for the next one.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from typing import Self
+
+from prefect import get_run_logger
+from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
+from prefect.states import Cancelled, Crashed
+
+from streaming_ext.base.errors import StorageError, TransientStorageError
+from streaming_ext.format.schema import from_json
+from streaming_ext.store import Storage
+from streaming_ext.text.parts.part import Part
+from tasks.core.cluster.shared_plan import part_times, put_shared_plan
+from tasks.core.cluster.signs import (
+    Heartbeat,
+    ParentSign,
+    PartitionSign,
+    Pulse,
+    parent_path,
+    partition_path,
+    run_folder,
+)
+from tasks.core.reporting.progress import RunProgress
+from tasks.core.reporting.report import FailedFile, PartTimes
+from tasks.core.shard.run_plan import RunPlan
+from tasks.core.workers.pool import as_error
+
+POLL_SECONDS = 2.0
+START_SECONDS = 120.0  # from the start of a guest to its first sign of life
+END_SECONDS = 30.0  # for guests that are stopped, until they are given up
+OTHERS_SECONDS = 60.0  # for a host to begin, if every guest so far refused
+ATTEMPTS_WITHOUT_GAIN = 3
+REFUSED = "Refused"  # name of the state of a guest whose host cannot work for the run
+
+
+class Partition:
+    """A partition of a run, sent as attempt 1, 2, ... until an attempt ends.
+
+    Attributes:
+        number: of the partition.
+        parts: numbers of its parts.
+        attempt: the current one; 0 before the first.
+        guest: id of the guest of this attempt, once it is started.
+        sign: the latest of this attempt.
+        ended: nothing is left to do.
+        refused: why the host of this attempt cannot work, and its name.
+    """
+
+    def __init__(self, number: int, parts: Sequence[int]) -> None:
+        self.number = number
+        self.parts = tuple(parts)
+        self.attempt = 0
+        self.guest: str | None = None
+        self.sign: PartitionSign | None = None
+        self.ended = False
+        self.refused: str | None = None
+        self._known: set[int] = set()  # parts
+        self._shown: set[int] = set()  # parts
+        self._known_before = self._without_gain = 0
+        self._pulse = Pulse()
+
+    @property
+    def left(self) -> list[int]:
+        """Parts without a result."""
+        return [part for part in self.parts if part not in self._known]
+
+    def begin_attempt(self, now: float) -> None:
+        """Begin another attempt."""
+        self.attempt += 1
+        self.guest = self.sign = self.refused = None
+        self._known_before = len(self._known)
+        self._pulse = Pulse(now)
+
+    def hear(self, sign: PartitionSign, now: float) -> Iterator[PartTimes | FailedFile]:
+        """Take in a sign of the attempt; yields the new results."""
+        self._pulse.hear(sign.beat, now)
+        self.sign = sign
+        results: tuple[PartTimes | FailedFile, ...] = (*sign.done, *sign.failed)
+        for result in results:
+            if result.part not in self._known:
+                self._known.add(result.part)
+                yield result
+
+    def listen_anew(self, now: float) -> None:
+        """Start the time of silence again: nothing could be heard."""
+        self._pulse.listen_anew(now)
+
+    def show(self, parts: Sequence[Part], progress: RunProgress) -> None:
+        """Show the parts that the host has in hand."""
+        sign = None if self.ended else self.sign
+        files = [] if sign is None else [f for f in sign.in_hand if f.part not in self._known]
+        in_hand = {file.part for file in files}
+        for part in self._shown - in_hand - self._known:
+            progress.give_up(part)
+        self._shown = in_hand
+        for file in files:
+            host = "" if sign is None else sign.host
+            progress.step(file.part, parts[file.part].source, file.step, host)
+            progress.update(
+                file.part,
+                source_bytes=file.source_bytes,
+                text_bytes=file.text_bytes,
+                tokens=file.tokens,
+            )
+
+    def why_lost(self, state: State | None, now: float) -> str | None:
+        """Why the attempt will not end by itself; None while it may.
+
+        Args:
+            state: of its guest; None if it is not known.
+            now: seconds on a monotonic clock.
+        """
+        if state is not None and state.is_final():
+            if state.name == REFUSED:
+                self.refused = state.message
+            return f"its run ended as {state.name}: {state.message or 'no reason is known'}"
+        if self.sign is None and (state is None or state.is_scheduled()):
+            self.listen_anew(now)  # it waits for a host
+            return None
+        silent = self._pulse.hear(None if self.sign is None else self.sign.beat, now)
+        if self.sign is None:
+            late = silent > START_SECONDS
+            return f"a worker took it, but nothing began in {START_SECONDS:.0f} s" if late else None
+        if self.sign.stopped:
+            return f"it was stopped on host {self.sign.host}"
+        if silent > self._pulse.limit:
+            return f"no sign of life from host {self.sign.host} for {silent:.0f} s"
+        return None
+
+    def may_be_sent_again(self) -> bool:
+        """Whether another attempt is worth it: one of the last few made progress."""
+        if self.refused is not None:  # that attempt did not work at all
+            return True
+        gained = len(self._known) > self._known_before
+        self._without_gain = 0 if gained else self._without_gain + 1
+        return self._without_gain < ATTEMPTS_WITHOUT_GAIN
+
+
+class OnHosts(ABC):
+    """The executor of a run whose parts guests work on; see `Executor`.
+
+    Args:
+        name: of the hosts, for people.
+        partitions: send at most this many.
+    """
+
+    def __init__(self, name: str, partitions: int) -> None:
+        self._name, self._most = name, partitions
+        self._stack = ExitStack()  # what ends with a phase
+
+    def __enter__(self) -> Self:
+        self._logger = get_run_logger()
+        self._partitions: list[Partition] = []
+        self._refusals: list[str] = []
+        self._worked = time.monotonic()  # when a guest worked, or none was refused yet
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @abstractmethod
+    def start(self, output: str, run: str, partition: int, attempt: int) -> str | None:
+        """Start a guest; returns its id, or None to be called again.
+
+        Raises:
+            UsageError: no guest can be started there.
+        """
+
+    @abstractmethod
+    def states(self, guests: Sequence[str]) -> dict[str, State]:
+        """The states of guests, as far as they are known now."""
+
+    @abstractmethod
+    def end(self, guests: Sequence[str], state: State) -> None:
+        """End the guests that have not ended, with this state."""
+
+    def prepare(self, plan: RunPlan, storage: Storage) -> None:
+        """Put the plan on the storage, and begin to give signs of life."""
+        self._stack.close()  # ends every guest of the phase before
+        self._storage, self._stopped = storage, False
+        # Resume in Prefect runs the flow again, and the guests of a second phase are new ones.
+        self._run = f"{flow_run.id}-{flow_run.run_count}-{plan.phase}"
+        shared = put_shared_plan(plan, storage, self._run, self._most)
+        self._partitions = [Partition(*each) for each in enumerate(shared.partitions)]
+        self._heartbeat = Heartbeat(storage, parent_path(self._run), self._sign)
+        self._stack.callback(self._remove_signs)
+        self._stack.enter_context(self._heartbeat)
+        self._stack.callback(self._end_all)
+
+    def finished(
+        self, plan: RunPlan, storage: Storage, progress: RunProgress
+    ) -> Iterator[PartTimes | FailedFile]:
+        """Do all parts on other hosts."""
+        sizes = {part: plan.parts[part].size for part in plan.todo}
+        progress.begin(parts=len(sizes), source_bytes=sum(sizes.values()))
+        for partition in self._partitions:
+            partition.begin_attempt(time.monotonic())
+        self._heartbeat.beat_if_possible()
+        while waiting := [partition for partition in self._partitions if not partition.ended]:
+            for partition in waiting:
+                if partition.guest is None:
+                    partition.guest = self.start(
+                        str(storage), self._run, partition.number, partition.attempt
+                    )
+            progress.enter(describe(self._partitions, self._name, self._refusals[-1:]))
+            time.sleep(POLL_SECONDS)
+            storage.require_held()
+            states = self.states(_guests(waiting))
+            for partition in waiting:
+                state = states.get(partition.guest or "")
+                for result in self._look(partition, state, plan):
+                    progress.finish(result, source_bytes=sizes[result.part])
+                    yield result
+                partition.show(plan.parts, progress)
+            self._require_hosts()
+
+    def _look(
+        self, partition: Partition, state: State | None, plan: RunPlan
+    ) -> Iterator[PartTimes | FailedFile]:
+        """Yield the new results of a partition; send it again if its guest is gone."""
+        now = time.monotonic()
+        try:
+            sign = self._read_sign(partition)
+        except TransientStorageError:
+            partition.listen_anew(now)
+            return
+        if sign is not None:
+            yield from partition.hear(sign, now)
+            if sign.in_hand or sign.done:
+                self._worked = now
+            if sign.fault is not None and sign.ended:
+                raise as_error(sign.fault)
+            if sign.ended:
+                partition.ended = True
+                # Done by an attempt that was killed before it reported them.
+                yield from part_times(self._storage, plan, partition.left)
+                return
+        if (reason := partition.why_lost(state, now)) is None:
+            return
+        self._logger.warning("Partition %d: %s", partition.number, reason)
+        self.end(_guests([partition]), Crashed(message=f"Given up: {reason}."))
+        if partition.refused is not None:
+            self._refusals.append(partition.refused)
+        if partition.may_be_sent_again():
+            partition.begin_attempt(now)
+            self._heartbeat.beat_if_possible()  # tells guests which attempt counts
+            return
+        partition.ended = True
+        for part in partition.left:
+            yield FailedFile(
+                part=part,
+                source=plan.parts[part].source,
+                step="partition",
+                reason=f"{partition.attempt} attempts at partition {partition.number} were lost, "
+                f"the last {ATTEMPTS_WITHOUT_GAIN} without a part done: {reason}.",
+            )
+
+    def _require_hosts(self) -> None:
+        """Make sure that a host works, or that none has refused yet.
+
+        Raises:
+            StorageError: every host that took a partition refused it.
+        """
+        if not self._refusals:
+            self._worked = time.monotonic()
+        elif time.monotonic() - self._worked > OTHERS_SECONDS:
+            reasons = "\n  ".join(dict.fromkeys(self._refusals))
+            raise StorageError(
+                f"No host of {self._name} can work for this run:\n  {reasons}\n"
+                "The output must have the same path or URL on every host; see "
+                "docs/operate/clusters.md."
+            )
+
+    def _sign(self, beat: int) -> ParentSign:
+        attempts = tuple(partition.attempt for partition in self._partitions)
+        return ParentSign(beat=beat, attempts=attempts, stopped=self._stopped)
+
+    def _read_sign(self, partition: Partition) -> PartitionSign | None:
+        path = partition_path(self._run, partition.number, partition.attempt)
+        try:
+            return from_json(PartitionSign, self._storage.read(path), where=path)
+        except FileNotFoundError:
+            return None
+
+    def _end_all(self) -> None:
+        """End every guest before the output is released; parts in hand are given up."""
+        self._stopped = True
+        self._heartbeat.beat_if_possible()  # this alone ends them within seconds
+        started = [partition for partition in self._partitions if partition.guest is not None]
+        working, deadline = started, time.monotonic() + END_SECONDS
+        while working and time.monotonic() < deadline:
+            states = self.states(_guests(working))
+            working = [each for each in working if self._is_working(each, states)]
+            time.sleep(POLL_SECONDS if working else 0)
+        self.end(_guests(started), Cancelled(message="Stopped with the parent run."))
+
+    def _is_working(self, partition: Partition, states: dict[str, State]) -> bool:
+        """Whether a guest has begun and not ended, as far as is known."""
+        state = states.get(partition.guest or "")
+        if state is not None:
+            return not (state.is_final() or state.is_scheduled())
+        with suppress(StorageError):
+            sign = self._read_sign(partition)
+            return sign is not None and not (sign.stopped or sign.ended)
+        return False
+
+    def _remove_signs(self) -> None:
+        with suppress(StorageError):  # the next run removes them
+            for path in self._storage.list(run_folder(self._run)):
+                self._storage.remove(path)
+
+
+def _guests(partitions: Iterable[Partition]) -> list[str]:
+    return [partition.guest for partition in partitions if partition.guest is not None]
+
+
+def describe(partitions: Sequence[Partition], name: str, refusals: Sequence[str]) -> str:
+    """What a run on other hosts is doing, in words."""
+    waiting = [partition for partition in partitions if not partition.ended]
+    hosts = {partition.sign.host for partition in waiting if partition.sign is not None}
+    if hosts:
+        return f"sharding on {len(hosts)} host{'s' if len(hosts) > 1 else ''}"
+    if len(waiting) < len(partitions):
+        return f"sharding; {len(waiting)} of {len(partitions)} partitions wait for a host"
+    refused = "".join(f"; refused by {refusal}" for refusal in refusals)
+    return f"waiting for a worker of {name}{refused}"
