@@ -36,26 +36,23 @@ class Exclusions:
         """
         try:
             table = pq.read_table(path)
+            if "from_byte" not in table.column_names:
+                table = table.append_column("from_byte", pa.array(np.zeros(len(table), np.int64)))
             _require_valid(path, table)
-            sources = table["source"].cast(pa.string()).to_numpy(zero_copy_only=False)
-            rows = table["row"].cast(pa.int64()).to_numpy()
-            from_bytes = np.zeros(len(rows), np.int64)
-            if "from_byte" in table.column_names:
-                from_bytes = table["from_byte"].cast(pa.int64()).to_numpy()
+            types = {"source": pa.string(), "from_byte": pa.int64(), "row": pa.int64()}
+            table = table.select(list(types)).cast(pa.schema(list(types.items())))
         except (OSError, KeyError, pa.ArrowException) as error:
             raise UsageError(
                 f"exclude={str(path)!r} cannot be read: {one_line(error)}. Give a Parquet file "
                 "with the columns `source` (text) and `row` (whole numbers), as `shardmill trace "
                 "--output` writes it."
             ) from error
-        if not len(rows):
+        if not len(table):
             raise UsageError(f"exclude={str(path)!r} names no document. Leave exclude out.")
-        found = {}
-        for url in np.unique(sources).tolist():
-            of_file = sources == url
-            for from_byte in np.unique(from_bytes[of_file]).tolist():
-                found[url, from_byte] = np.unique(rows[of_file & (from_bytes == from_byte)])
-        return cls(found)
+        files = table.group_by(["source", "from_byte"]).aggregate([("row", "list")])
+        sources, from_bytes, rows = (column.to_pylist() for column in files.columns)
+        keys = zip(sources, from_bytes, strict=True)
+        return cls({key: np.unique(own) for key, own in zip(keys, rows, strict=True)})
 
     @cached_property
     def fingerprint(self) -> str:

@@ -1,8 +1,8 @@
-"""Where the iterations of a plain loader stand: what the dataset itself saves and goes on from.
+"""The position of a plain DataLoader: what the dataset itself saves and resumes from.
 
-A plain DataLoader starts the dataset's iterator in its workers and tells no one. So the workers
-leave notes in shared memory that has no name: nothing of it can be left over.
-`StreamingTokenLoader` keeps its own account and needs none of this.
+A plain DataLoader starts the dataset's iterator in its workers, and the main process does not see
+it. So the workers leave notes in shared memory without a name, of which nothing can be left over.
+`StreamingTokenLoader` counts by itself and needs none of this.
 """
 
 import json
@@ -55,57 +55,53 @@ class Newest:
 class EpochBoard:
     """Where the next iteration starts, and how often each worker has started one since."""
 
-    def __init__(self, place: bytes) -> None:
-        """Let the first iteration start at a place; others may take more bytes."""
+    def __init__(self, state: bytes) -> None:
+        """Let the first iteration start at a state; others may take more bytes."""
         self._words = torch.zeros(2 + MAX_WORKERS, dtype=torch.int64)  # generation, length, notes
         # Torch copies 32 KiB and more with threads, for which a forked process waits for ever.
-        self._place = torch.zeros(max(24 << 10, 2 * len(place)), dtype=torch.uint8)
-        for each in (self._words, self._place):
+        self._state = torch.zeros(max(24 << 10, 2 * len(state)), dtype=torch.uint8)
+        for each in (self._words, self._state):
             each.share_memory_()  # type: ignore[no-untyped-call]
-        self.set(place)
+        self.set(state)
 
-    @property
-    def _slots(self) -> torch.Tensor:
-        return self._words[2:]
-
-    def set(self, place: bytes) -> None:
-        """Let the next iteration start at a place; also workers that already run will."""
-        self._write(place)
+    def set(self, state: bytes) -> None:
+        """Let the next iteration start at a state; also workers that already run will."""
+        self._write(state)
         self._words[_GENERATION] = int(self._words[_GENERATION]) % (_COUNTED - 1) + 1
-        self._slots.zero_()
+        self._words[2:].zero_()
 
-    def begin_at(self, place: bytes) -> None:
-        """Start this worker's iteration at a place, that of all of its workers.
+    def begin_at(self, state: bytes) -> None:
+        """Start this worker's iteration at a state, that of all of its workers.
 
         They do so at the same time, in any order: each writes the same, and a note of its own.
         """
         worker, seed = _worker_and_seed()
-        self._write(place)
+        self._write(state)
         self._words[_GENERATION] = _COUNTED + seed % _COUNTED
         self._note(worker, seed, count=1)
 
-    def _write(self, place: bytes) -> None:
-        if len(place) > len(self._place):
+    def _write(self, state: bytes) -> None:
+        if len(state) > len(self._state):
             raise UsageError(
                 "The sizes of steps changed too often for the workers of a DataLoader. Use "
                 "StreamingTokenLoader."
             )
-        self._place.numpy()[: len(place)] = np.frombuffer(place, np.uint8)
-        self._words[_LENGTH] = len(place)
+        self._state.numpy()[: len(state)] = np.frombuffer(state, np.uint8)
+        self._words[_LENGTH] = len(state)
 
     def base(self) -> bytes:
-        """The place that was set last."""
-        return self._place.numpy()[: int(self._words[_LENGTH])].tobytes()
+        """The state that was set last."""
+        return self._state.numpy()[: int(self._words[_LENGTH])].tobytes()
 
     def iterations(self) -> int:
-        """Iterations started since the cursor was set."""
-        return max(self._counts(), default=0)
+        """Iterations that started since the state was set."""
+        return max((count for count, _ in self._notes().values()), default=0)
 
     def begin(self) -> int:
         """Note that this process starts an iteration; returns its number since `set`, from 0.
 
-        The workers of one iteration share a seed. A worker that has none of its own notes under
-        it joins those that have; one that has begins the next.
+        The workers of one iteration share a seed. A worker without a note of that seed joins those
+        that have one; a worker with one begins the next iteration.
         """
         worker, seed = _worker_and_seed()
         number = self.upcoming()
@@ -114,33 +110,27 @@ class EpochBoard:
 
     def _note(self, worker: int, seed: int, *, count: int) -> None:
         word = int(self._words[_GENERATION]) << (_COUNT_BITS + _SEED_BITS)
-        self._slots[worker] = word | count << _SEED_BITS | seed
+        self._words[2 + worker] = word | count << _SEED_BITS | seed
 
     def upcoming(self) -> int:
         """The number of the iteration that `begin` would start in this process."""
         worker, seed = _worker_and_seed()
-        own = self._own(worker)
-        if own is not None and own[1] == seed:
-            return own[0]
         notes = self._notes()  # read once: other workers of this iteration write meanwhile
-        joined = [count for count, other in notes if other == seed]
-        return max(joined) - 1 if joined else max((count for count, _ in notes), default=0)
+        count, own_seed = notes.get(worker, (0, None))
+        if own_seed == seed:
+            return count
+        joined = [count for count, other in notes.values() if other == seed]
+        return max(joined) - 1 if joined else max((count for count, _ in notes.values()), default=0)
 
-    def _counts(self) -> list[int]:
-        return [count for count, _ in self._notes()]
-
-    def _own(self, worker: int) -> tuple[int, int] | None:
-        return self._read(int(self._slots[worker]))
-
-    def _notes(self) -> list[tuple[int, int]]:
-        read = map(self._read, self._slots[self._slots != 0].tolist())
-        return [note for note in read if note is not None]
-
-    def _read(self, word: int) -> tuple[int, int] | None:
-        """Count and seed of a note, None where it is of an earlier generation."""
-        if word >> (_COUNT_BITS + _SEED_BITS) != int(self._words[_GENERATION]):
-            return None
-        return (word >> _SEED_BITS) & ((1 << _COUNT_BITS) - 1), word & ((1 << _SEED_BITS) - 1)
+    def _notes(self) -> dict[int, tuple[int, int]]:
+        """Count and seed of each worker's note of this generation."""
+        generation, _, *words = self._words.tolist()
+        masks = (1 << _COUNT_BITS) - 1, (1 << _SEED_BITS) - 1
+        return {
+            worker: (word >> _SEED_BITS & masks[0], word & masks[1])
+            for worker, word in enumerate(words)
+            if word and word >> (_COUNT_BITS + _SEED_BITS) == generation
+        }
 
 
 def _worker_and_seed() -> tuple[int, int]:
