@@ -1,1 +1,1 @@
-"""What everything else here may use: it imports nothing of this project."""
+"""What every other folder may use. It imports nothing of this project."""

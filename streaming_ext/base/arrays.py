@@ -1,4 +1,4 @@
-"""Kinds of arrays, and runs of neighbouring values as single elements, which numpy moves whole."""
+"""Types of arrays, and windows of values as single elements, which numpy moves as one."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ Tokens = npt.NDArray[np.integer[Any]]  # ids, of any type
 
 
 def windows(values: npt.NDArray[Any], width: int) -> npt.NDArray[np.void]:
-    """Every run of `width` values, in the memory of `values`: (values - width + 1,)."""
-    runs = values.size - width + 1
-    return np.ndarray((runs,), f"V{width * values.itemsize}", values, strides=(values.itemsize,))
+    """Every window of `width` values, in the memory of `values`: (values - width + 1,)."""
+    count = values.size - width + 1
+    return np.ndarray((count,), f"V{width * values.itemsize}", values, strides=(values.itemsize,))
 
 
 def ranges(firsts: Ints, counts: Ints) -> Ints:
-    """Runs of numbers end to end, each from its first on: (sum of counts,).
+    """Consecutive numbers from each first on, end to end: (sum of counts,).
 
     ranges([5, 0], [2, 3]) is [5, 6, 0, 1, 2].
     """

@@ -1,6 +1,6 @@
 """Every error that Shardmill raises on purpose, as one tree; callers catch by type.
 
-`transient` says whether the same work may succeed when it is simply done again, `fatal` whether
+`transient` says whether the same work may succeed if it is simply repeated, `fatal` whether
 every other file of the run would meet the same fault.
 """
 
@@ -20,7 +20,7 @@ class UsageError(ShardmillError):
 
 
 class ConfigMismatchError(UsageError):
-    """What is asked for contradicts what is already there; the message lists field by field."""
+    """The request contradicts what exists; the message lists the fields."""
 
 
 class TokenizerError(UsageError):
@@ -42,11 +42,11 @@ class WorkerDiedError(ShardmillError):
 
 
 class StoppedError(ShardmillError):
-    """The run is being stopped: the work in hand was given up, not failed."""
+    """The run is being stopped: work was abandoned, it did not fail."""
 
 
 class StorageError(ShardmillError):
-    """Storage does not do what is asked; `fatal`, since every other file goes to the same place."""
+    """Storage refuses; `fatal`, since every other file goes to the same storage."""
 
     fatal = True
 
@@ -70,7 +70,7 @@ class TransientStorageError(StorageError):
 
 
 class StorageDownError(ShardmillError):
-    """Storage failed so many files in a row that the others would fare no better."""
+    """Storage failed too many files in a row: the others would fail too."""
 
     fatal = True
 
@@ -80,15 +80,15 @@ class DatasetError(ShardmillError):
 
 
 class NewerVersionError(DatasetError, ConfigMismatchError):
-    """A dataset or a state was made by a newer shardmill: it is whole, but cannot be read here."""
+    """A newer shardmill made the dataset or state; this version cannot read it."""
 
 
 class NotADatasetError(DatasetError):
-    """There is no published dataset at this place."""
+    """There is no published dataset at this location."""
 
 
 class NothingThereError(NotADatasetError, UsageError):
-    """There is nothing at all at the place that was named as a dataset."""
+    """There is nothing at the location that was named as a dataset."""
 
 
 class CorruptDatasetError(DatasetError):
@@ -106,6 +106,6 @@ def reason_of(error: OSError) -> str:
 
 
 def one_line(error: BaseException, *, limit: int = 400) -> str:
-    """The message of an error without line breaks, cut where it is long."""
+    """The message of an error without line breaks, cut if it is long."""
     text = " ".join(str(error).split()).rstrip(".")
     return text if len(text) <= limit else f"{text[:limit]} ..."

@@ -1,4 +1,4 @@
-"""Kinds of arguments, checked in one place; NumPy's and torch's numbers become plain ones.
+"""Checks of arguments; NumPy's and torch's numbers become int and float.
 
 States name arguments, and must be plain values: for JSON, and for torch.load(weights_only=True).
 """
@@ -16,16 +16,16 @@ MOST = 2**63 - 1
 
 
 def plain_integer(value: Any) -> int | None:
-    """A whole number of any kind as a plain one; None where it is something else."""
+    """A whole number of any type as an int; None if it is something else."""
     valid = isinstance(value, Integral) and not isinstance(value, bool)
     return int(value) if valid else None
 
 
 def count(name: str, value: Any, *, least: int, most: int = MOST, optional: bool = False) -> Any:
-    """A whole number within its bounds as a plain one; None stays None where it is `optional`.
+    """A whole number within its bounds as an int; None stays None if it is `optional`.
 
     Raises:
-        UsageError: naming the argument, what came and what is allowed.
+        UsageError: naming the argument, the value and what is allowed.
     """
     plain = plain_integer(value)
     if (optional and value is None) or (plain is not None and least <= plain <= most):
@@ -36,10 +36,10 @@ def count(name: str, value: Any, *, least: int, most: int = MOST, optional: bool
 
 
 def flag(name: str, value: Any) -> bool:
-    """A truth value as a plain one: a word such as "no" would count as true.
+    """A truth value as a bool: a word such as "no" would count as true.
 
     Raises:
-        UsageError: naming the argument and what came.
+        UsageError: naming the argument and the value.
     """
     if not isinstance(value, bool | np.bool_):
         raise UsageError(f"`{name}` must be True or False, got {value!r}.")
@@ -47,14 +47,14 @@ def flag(name: str, value: Any) -> bool:
 
 
 def plain_real(value: Any) -> float | None:
-    """A number of any kind as a plain one, whole numbers as such; None where it is none."""
+    """A number of any type as an int or float; None if it is something else."""
     if plain_integer(value) is not None:
         return plain_integer(value)
     return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
 
 
 def positive(what: str) -> Callable[[str, Any], float]:
-    """A check of a number above 0, which becomes a plain one; `what` it is, for messages."""
+    """A check of a number above 0, which becomes an int or float; `what` it is, for messages."""
 
     def check(name: str, value: Any) -> float:
         real = plain_real(value)
@@ -66,10 +66,10 @@ def positive(what: str) -> Callable[[str, Any], float]:
 
 
 def checked(default: Any, check: Callable[[str, Any], Any]) -> Any:
-    """A field of a dataclass whose value `check_fields` replaces by what `check` makes of it.
+    """A field of a dataclass whose value `check_fields` replaces by the result of `check`.
 
     Args:
-        default: of the field; not checked where it is None.
+        default: of the field; not checked if it is None.
         check: called with the name of the field and a value that was given.
     """
     return field(default=default, metadata={"check": check})
@@ -79,7 +79,7 @@ def check_fields(settings: Any) -> None:
     """Check the fields of a frozen dataclass: its `__post_init__`.
 
     Raises:
-        UsageError: naming the first field that is wrong, what came and what is allowed.
+        UsageError: naming the first field that is wrong, its value and what is allowed.
     """
     for each in fields(settings):
         if (check := each.metadata.get("check")) is not None:

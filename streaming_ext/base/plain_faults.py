@@ -1,4 +1,4 @@
-"""What pydantic found wrong with a value, in plain words: field, what came, what is allowed."""
+"""What pydantic found wrong with a value: field, value and what is allowed."""
 
 from typing import Any
 
@@ -45,17 +45,17 @@ _MISSING = {"missing", "missing_argument", "missing_keyword_only_argument"}
 def plain_faults(error: ValidationError) -> str:
     """The first few faults, each with the field that it is in."""
     faults = error.errors(include_url=False)
-    told = "; ".join(in_words(fault) for fault in faults[:_MAX_FAULTS])
+    shown = "; ".join(in_words(fault) for fault in faults[:_MAX_FAULTS])
     more = len(faults) - _MAX_FAULTS
-    return f"{told}; and {more} more" if more > 0 else told
+    return f"{shown}; and {more} more" if more > 0 else shown
 
 
 def in_words(fault: ErrorDetails, *, name: str | None = None) -> str:
     """One fault with the field that it is in.
 
     Args:
-        fault: as pydantic tells it.
-        name: of the field, where its user calls it something else.
+        fault: from pydantic.
+        name: of the field, if its user calls it something else.
     """
     field = "" if not fault["loc"] else name or ".".join(str(step) for step in fault["loc"])
     kind, context = fault["type"], fault.get("ctx", {})

@@ -15,7 +15,7 @@ _COUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
 def size_text(num_bytes: int) -> str:
-    """A size as users write it: `64MiB`, `1500KB`; whole bytes where no unit divides it."""
+    """A size as users write it: `64MiB`, `1500KB`; bytes if no unit divides it."""
     for unit, size in _UNITS:
         if num_bytes and num_bytes % size == 0:
             return f"{num_bytes // size}{unit}"
@@ -39,7 +39,7 @@ def _parse(value: int | str | None, units: dict[str, int], name: str) -> int | N
     if match is None or match[2] not in units or (amount := float(match[1])) <= 0:
         raise UsageError(
             f"`{name}` must be a whole number above 0, with a unit of "
-            f"{', '.join(filter(None, units))} where wanted; got {value!r}."
+            f"{', '.join(filter(None, units))} if wanted; got {value!r}."
         )
     return (
         int(match[1]) * units[match[2]] if match[1].isdecimal() else int(amount * units[match[2]])

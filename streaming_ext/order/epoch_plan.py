@@ -1,4 +1,4 @@
-"""Which sequences a rank reads in which step: order, mixture and ranks put together."""
+"""Which sequences a rank reads in which step: order, mixture and ranks together."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,11 +50,11 @@ class EpochPlan:
             choose: sequences of each stream an epoch; with `mixing` only their sum counts.
             steps: their sizes, over all ranks.
             rank: the one that reads.
-            drop_last: leave out the last short step of an epoch, and of each stream what makes no
-                whole row; or fill both up with sequence -1.
+            drop_last: leave out the last short step of an epoch, and the last short row of each
+                stream; or fill both up with sequence -1.
             left_out: see `StreamOrders`, one a stream.
-            method: how several streams share a step, see `Dealing`.
-            mixing: proportions of the streams, where they change or have limits.
+            method: how a step mixes streams, see `Dealing`.
+            mixing: proportions of the streams, if they change or have limits.
             earlier: older generations of the one stream, see `GrownOrders`.
 
         Raises:

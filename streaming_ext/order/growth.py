@@ -18,11 +18,11 @@ from streaming_ext.format.shard import units_of_order
 from streaming_ext.order.order import OrderSpec, PassOrder, Recent, StreamOrders
 from streaming_ext.order.state import Growth
 
-_AT_ONCE = 2**18  # draws that are looked through
+_AT_ONCE = 2**18  # draws that are searched
 
 
 class GrownOrders:
-    """The draws of one stream, in a training that went through several of its generations."""
+    """The draws of one stream that was extended, maybe several times, during training."""
 
     def __init__(
         self, spec: OrderSpec, orders: StreamOrders, bounds: Ints, earlier: Mapping[str, Ints]
@@ -53,7 +53,7 @@ class GrownOrders:
     def draws_of(self, growth: Growth, sequences: Ints, draws: range) -> list[tuple[int, int]]:
         """Draw and sequence wherever one of some sequences is drawn within a range of draws.
 
-        All draws are looked through: nothing leads back from a sequence of a grown pass.
+        All draws are searched: a grown pass has no inverse.
         """
         found: list[tuple[int, int]] = []
         for begin in range(draws.start, draws.stop, _AT_ONCE):
@@ -64,7 +64,7 @@ class GrownOrders:
         return found
 
     def still(self, growth: Growth | None, draw: int) -> Growth | None:
-        """The growth where a draw, and so those behind it, may be of the grown pass."""
+        """The growth, if a draw or a later one may be of the grown pass."""
         if growth is None or draw >= (growth.number + 1) * self._size:
             return None
         return growth
@@ -83,7 +83,7 @@ class _GrownPass:
         Args:
             spec: the order within the stream.
             bounds: of each generation that the pass was in, the oldest first.
-            growth: see there.
+            growth: of the pass.
         """
         self._row = spec.canonical_nodes
         self._sizes = [int(each[-1]) for each in bounds]
@@ -124,13 +124,13 @@ class _GrownPass:
 def laid_in(
     positions: Ints, *, left: int, added: int, row: int
 ) -> tuple["np.ndarray[tuple[int], np.dtype[np.bool_]]", Ints]:
-    """Two lists laid into each other evenly, in rows; what makes no row comes at the end.
+    """Two lists interleaved evenly in rows; the rest that makes no row comes at the end.
 
     Args:
         positions: in [0, left + added): (positions,).
         left: length of the first list.
         added: length of the second one.
-        row: positions of a row, which is all of one list.
+        row: positions of a row, all of one list.
 
     Returns:
         whether each position is of the first list, and which element it is: (positions,) each.

@@ -151,7 +151,7 @@ class Mixture:
         return int(self._windows_of(np.array(row)))
 
     def _rows_of(self, window: int) -> range:
-        """The rows of a window, none of which is in two spans."""
+        """The rows of a window; no window is in two spans."""
         span = int(np.searchsorted(self._first_windows, window, side="right")) - 1
         inside = (window - int(self._first_windows[span])) * self._window_rows
         first = self._first_row(span) + inside
@@ -191,7 +191,7 @@ def _added(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
 
 METHODS: Final = ("random", "stratified", "per_stream", "device_per_stream")
 AT_LIMITS: Final = ("error", "renormalize")
-RAMP_SPANS: Final = 256  # a ramp is a stair of so many steps, each of a window of rows at least
+RAMP_SPANS: Final = 256  # a ramp has this many steps, each of a window of rows at least
 _ONE: Final = 1 << 64  # proportions are whole numbers of such parts, so that sums stay exact
 
 
@@ -202,7 +202,7 @@ class Mixing:
     Attributes:
         proportions: of the streams, relative to each other.
         max_repeats: passes over each stream in all of training, at most; None for no limit.
-        at_limit: what to do there: `error`, or `renormalize`: the other streams take over.
+        at_limit: what happens at the limit: `error`, or `renormalize`: the other streams take over.
     """
 
     proportions: tuple[Schedule, ...]
@@ -224,13 +224,13 @@ class Mixing:
 
     def identity(self) -> dict[str, Any]:
         """What a state names of it."""
-        told: dict[str, Any] = {"proportions": [str(proportion) for proportion in self.proportions]}
+        names: dict[str, Any] = {"proportions": [*map(str, self.proportions)]}
         if any(limit is not None for limit in self.max_repeats):
-            told["max_repeats"] = [
+            names["max_repeats"] = [
                 None if limit is None else str(limit) for limit in self.max_repeats
             ]
-            told["at_max_repeats"] = self.at_limit
-        return told
+            names["at_max_repeats"] = self.at_limit
+        return names
 
     def changes(self, tokens: int, stop: int) -> list[int]:
         """Where entries of the schedules are behind `tokens`, up to `stop`."""
@@ -332,7 +332,7 @@ class Mixing:
 def _deal(
     size: int, proportions: Sequence[int], wanted: Sequence[int], given: Sequence[int]
 ) -> tuple[int, ...]:
-    """Rows of a span for each stream: what it is behind, rounded so that the sum is `size`."""
+    """Rows of a span for each stream: its deficit, rounded so that the sum is `size`."""
     missing = [
         a + size * proportion - own * _ONE
         for a, proportion, own in zip(wanted, proportions, given, strict=True)
@@ -397,7 +397,7 @@ class Dealing:
             method: how a step mixes streams, one of `METHODS`.
             step: positions a step, over all ranks.
             ranks: number of data-parallel ranks.
-            drop_last: leave out of each stream what makes no whole row; or fill that up.
+            drop_last: leave out the last short row of each stream; or fill it up.
             mixing: proportions of the streams, if they change or have limits.
             length: tokens a position.
 

@@ -34,7 +34,7 @@ def mix(keys: Keys) -> Keys:
     """Scramble 64-bit words, one to one: the finalizer of SplitMix64."""
     with np.errstate(over="ignore"):
         keys = keys + _GOLDEN
-        # in place: the memory of large arrays costs more than what is done with it
+        # in place: for large arrays, memory costs more than arithmetic
         keys ^= keys >> _S30
         keys *= _MIX_1
         keys ^= keys >> _S27
@@ -52,8 +52,8 @@ def _mix_number(key: int) -> int:
 
 
 def key_of(*words: int) -> Keys:
-    """A key of some whole numbers: (1,)."""
-    number = 0  # Python reckons one number in a tenth of NumPy's time
+    """A key of some integers: (1,)."""
+    number = 0  # Python computes one number in a tenth of NumPy's time
     for word in words:
         number = _mix_number(number ^ _mix_number(word & _WORD))
     return np.array([number], np.uint64)
@@ -90,7 +90,7 @@ def permute(positions: Ints, sizes: Ints, keys: Keys) -> Ints:
 
 
 def unpermute(images: Ints, sizes: Ints, keys: Keys) -> Ints:
-    """The positions that `permute` sends to some images; see there for the arguments."""
+    """The positions that `permute` sends to some images; see it for the arguments."""
     return _walked(_unfeistel, images, sizes, keys)
 
 
@@ -99,7 +99,7 @@ def _walked(
 ) -> Ints:
     """Each position after as many steps, one or more, as lead back into range(size)."""
     base = np.ceil(np.sqrt(sizes.astype(np.float64))).astype(np.int64)
-    base += base * base < sizes  # where the square root was rounded down
+    base += base * base < sizes  # if the square root was rounded down
     image = step(positions, base, keys)
     outside = np.flatnonzero(image >= sizes)
     while outside.size:
@@ -162,7 +162,7 @@ class OrderSpec:
 
     Attributes:
         shuffle: permute groups and windows, or keep both as they lie on disk.
-        seed: any whole number.
+        seed: any integer.
         canonical nodes: canonical nodes: independent walks through the data.
         window: sequences of a canonical node that are shuffled among each other.
     """
@@ -222,7 +222,7 @@ class PassOrder:
     def draws_of(self, sequences: Ints) -> Ints:
         """The draws of this pass that are some sequences: `sequences` backwards."""
         own = np.searchsorted(self._bounds, sequences, side="right") - 1
-        at = np.argsort(self.groups)[own]  # where the group stands in the list
+        at = np.argsort(self.groups)[own]  # position of the group in the list
         position = self.starts[at] + sequences - self._bounds[own]
         node = np.searchsorted(self.node_start, position, side="right") - 1
         depth = position - self.node_start[node]
@@ -261,7 +261,7 @@ class StreamOrders:
         # Of all streams end to end; in between, room for what is looked up in each.
         self._room: Ints = np.concatenate([[0], np.cumsum(self.sizes + 1)])[:-1]
         # How many are kept before each that is left out: sequences 2 and 3 of five are out,
-        # so 0, 1 and 2 of those that are kept are 0, 1 and 4, since two stand behind 2 of them.
+        # so 0, 1 and 2 of those that are kept are 0, 1 and 4: two are left out before the last.
         self._kept_before = np.concatenate(
             [
                 own - np.arange(len(own)) + room
@@ -341,7 +341,7 @@ class JoinedPasses:
         return at if (self._codes[at] == codes).all() else None
 
     def sequences(self, at: Ints, draws: Ints) -> Ints:
-        """The sequences of some draws, each of the pass of a number here."""
+        """The sequences of some draws, each of the pass of a number."""
         spec = self._spec
         node = draws % spec.canonical_nodes
         first, length = self._node_first[at, node], self._node_length[at, node]

@@ -26,7 +26,7 @@ _WAYS_OUT = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataRank:
-    """The place of this process among those that read different data."""
+    """The rank of this process among those that read different data."""
 
     rank: int
     size: int
@@ -41,7 +41,7 @@ class DataRank:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankPosition:
-    """Who reads: the place of this process among the ranks.
+    """Who reads: the position of this process among the ranks.
 
     Attributes:
         replication: consecutive ranks of the environment that read the same.
@@ -51,9 +51,9 @@ class RankPosition:
         process_group: group of the data-parallel ranks.
         cp_rank: rank within a context-parallel group, with `cp_size`: it gets its part of each row.
         cp_size: ranks of that group.
-        cp_layout: `balanced` (its first and last pieces), `documents` (of each) or `contiguous`.
-        node_local: each node reads its own share of the data, by default where the manifest says
-            that it is one; or a folder with all manifests, where there is no process group.
+        cp_layout: `balanced` (a chunk from each end), `documents` (of each) or `contiguous`.
+        node_local: each node reads its own partition of the data, by default if the manifest says
+            that it is one; or a folder with all manifests, if there is no process group.
     """
 
     replication: int | None = None

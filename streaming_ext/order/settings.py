@@ -21,7 +21,7 @@ class OrderSettings:
     """What decides which sequence comes when; a state names all of it.
 
     Attributes:
-        split: `train`, `holdout`, or None where the folder is a plain MDS set itself.
+        split: `train`, `holdout`, or None if the folder is a plain MDS set itself.
         sequence_length: tokens a sequence; the dataset's own unless given. Also as a schedule in
             tokens of training, "0:512 10B:2048"; each length divides the longest.
         batch_size: sequences a rank and step: the DataLoader's batch size.
@@ -32,22 +32,22 @@ class OrderSettings:
         shuffle_block_size: sequences of a canonical node that are shuffled among each other.
         num_canonical_nodes: independent walks through the data: 8 when shuffled, else 1. A multiple
             of the number of nodes lets each node fetch only its part.
-        epoch_size: sequences an epoch (`64M` for 64 million), all by default; further epochs go on
-            from there.
+        epoch_size: sequences an epoch (`64M` for 64 million), all by default; further epochs
+            continue from there.
         drop_last: leave out the last step of an epoch that is less than a global batch. By
-            default so, except for the holdout split: there it is filled up, and `real` says
+            default so, except for the holdout split: it is filled up, and `real` says
             which rows count.
-        at_max_repeats: what to do where a stream reaches its `max_repeats`: `error`, or
+        at_max_repeats: what happens if a stream reaches its `max_repeats`: `error`, or
             `renormalize`: the others take over in their proportions.
         batching_method: `random` mixes streams in a step, `stratified` in the proportions of the
             epoch; `per_stream` fills a step from one, `device_per_stream` each rank's batch.
-        packing: `best_fit` for rows of whole documents, planned once, where only those that are
-            longer than a row are cut; None for sequences cut out of one stream.
+        packing: `best_fit` for rows of whole documents, planned once; only documents
+            longer than a row are cut. None for sequences cut out of one stream.
         document_multiple: of tokens that each document takes in a packed row, padding with it.
         exclude: a Parquet table of documents (`source` and `row`, as `shardmill trace --output`
             writes it); packed rows do not hold them, sequences with a token of one do not come.
-        max_repeated_ngram: how often some words of 1 to 13 tokens may stand in a row behind each
-            other; rows where they do more often do not count: `real` is False, `targets` -100.
+        max_repeated_ngram: how often an n-gram of 1 to 13 tokens may repeat directly; rows in
+            which it repeats more often do not count: `real` is False, `targets` -100.
     """
 
     split: str | None = "train"
@@ -83,15 +83,15 @@ class OrderSettings:
         """The sizes of the steps, over all ranks.
 
         Args:
-            own_length: tokens a sequence where the user named none.
+            own_length: tokens a sequence if the user named none.
             num_ranks: data-parallel ranks.
 
         Raises:
             UsageError: lengths, batches and ranks do not fit together, or a change of them does
-                not go with what else is asked for.
+                not go with other arguments.
         """
-        asked = own_length if self.sequence_length is None else self.sequence_length
-        length = Schedule.of_integers(asked, name="sequence_length")
+        given = own_length if self.sequence_length is None else self.sequence_length
+        length = Schedule.of_integers(given, name="sequence_length")
         if self.global_batch is None:
             batch = Schedule.of_integers((self.batch_size or 1) * num_ranks, name="batch_size")
         else:
@@ -127,15 +127,15 @@ class OrderSettings:
 
     @property
     def longest(self) -> int | None:
-        """Tokens of the longest sequences, None where the user named none."""
-        asked = self.sequence_length
+        """Tokens of the longest sequences, None if the user named none."""
+        given = self.sequence_length
         return (
-            None if asked is None else Schedule.of_integers(asked, name="sequence_length").largest
+            None if given is None else Schedule.of_integers(given, name="sequence_length").largest
         )
 
     @property
     def canonical_nodes(self) -> int:
-        """Their number, also where none was named."""
+        """Their number, also if none was named."""
         return self.num_canonical_nodes or (DEFAULT_CANONICAL_NODES if self.shuffle else 1)
 
     @property
@@ -154,9 +154,9 @@ class OrderSettings:
         )
 
     def named(self, steps: StepSizes, *, num_ranks: int, **known: Any) -> dict[str, Any]:
-        """All settings with what was left open filled in, as a state names them.
+        """All settings with defaults filled in, as a state names them.
 
-        What is not asked for is None, and is not named.
+        A setting that is None is not named.
 
         Args:
             steps: their sizes.
@@ -172,7 +172,7 @@ class OrderSettings:
             "global_batch": steps.global_batch.named,
             "num_canonical_nodes": self.canonical_nodes,
             "drop_last": self.drops_last,
-            "at_max_repeats": None,  # the mixture names it, where it has limits
+            "at_max_repeats": None,  # the mixture names it, if it has limits
             "batching_method": None if method == "random" else method,
         }
         own = {each.name: getattr(self, each.name) for each in fields(self)} | filled | known

@@ -1,4 +1,4 @@
-"""Where training stands in its data, as a small dictionary that says what it belongs to."""
+"""The state of training: its position in the data, and what decides the order of the data."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -14,13 +14,13 @@ from streaming_ext.order.steps import StepSizes
 
 VERSION: Final = 1
 CHECKSUM: Final = "checksum"
-# Settings of a mixture that changes: where they differ, an epoch has other sequences.
+# Settings of a mixture that changes: if they differ, an epoch has other sequences.
 MIXING: Final = ("proportions", "max_repeats", "at_max_repeats")
-# Where these differ, the sequences of an epoch are the same in the same order.
+# If these differ, the sequences of an epoch are the same in the same order.
 _NO_ORDER: Final = {
     "global_batch",
     "sequence_length",
-    "epoch_size",  # where it is, streams give other amounts
+    "epoch_size",  # if it changes the streams' amounts, those are compared
     "domain_by",
     "drop_last",
     "max_repeated_ngram",
@@ -39,8 +39,8 @@ class StreamState(_Saved):
     """One stream of the data.
 
     Attributes:
-        fingerprint: content hash of the stream's index: two datasets share it only if every
-            sample is the same. It leaves out where the dataset lies.
+        fingerprint: content hash of the stream's index: two datasets have the same only if
+            every sample is the same. It leaves out the location of the dataset.
         choose: sequences an epoch.
         before: sequences drawn before this epoch.
         drawn: sequences drawn by now.
@@ -55,12 +55,12 @@ class StreamState(_Saved):
 
 
 class Growth(_Saved):
-    """Of a dataset that was extended during a pass.
+    """A pass over a dataset that was extended during it.
 
     Attributes:
         number: of the pass.
-        steps: for each time, the fingerprint of the generation that it stood in, with how many
-            sequences of the pass it had seen there.
+        steps: for each extension, the fingerprint of the generation before it, and how many
+            sequences of the pass training had received.
     """
 
     number: Count = Field(alias="pass")
@@ -116,13 +116,13 @@ class LoaderState(BaseModel):
         sequences: of this epoch that training received, over all ranks.
         order: every setting that decides which sequence a step holds.
         streams: one a stream, in their order.
-        tokens_before: of training before this epoch, where the streams do not say it: they were
-            others once.
+        tokens_before: of training before this epoch, if the counts of the streams do not give it:
+            the streams were others once.
         grown: of a dataset that was extended during this pass.
         past: of an epoch in which the sizes of steps were changed.
     """
 
-    # counts of the loader stand beside these
+    # counts of the loader are among the fields too
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
     epoch: Count
@@ -134,7 +134,7 @@ class LoaderState(BaseModel):
     past: PastSizes | None = None
 
     def to_dict(self, counts: Mapping[str, Any] = {}) -> dict[str, Any]:
-        """As plain values for JSON, torch.save and the like; what is not needed is not named.
+        """As plain values for JSON, torch.save and the like; defaults are left out.
 
         Args:
             counts: what training received, beside the number of sequences.
@@ -165,8 +165,8 @@ class LoaderState(BaseModel):
         try:
             result = cls.model_validate(dict(state))
             _ = result.longest
-            whole = sealed(state)[CHECKSUM] == state.get(CHECKSUM)
-            why = None if whole else "it is not what was saved"
+            intact = sealed(state)[CHECKSUM] == state.get(CHECKSUM)
+            why = None if intact else "it is not what was saved"
         except ValidationError as error:
             why = plain_faults(error)
         except (KeyError, TypeError, ValueError, UsageError) as error:
@@ -230,10 +230,10 @@ class LoaderState(BaseModel):
                 )
 
     def require_same(self, now: "LoaderState", *, allow_changes: Collection[str]) -> None:
-        """Refuse to go on in another order.
+        """Refuse to resume in another order.
 
         Args:
-            now: the state of the loader that is to go on.
+            now: the state of the loader that resumes.
             allow_changes: names of fields that may differ.
 
         Raises:

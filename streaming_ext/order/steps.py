@@ -35,7 +35,7 @@ _ENTRY: Final = re.compile(rf"({_NUMBER})([kmbt]?):({_NUMBER})(?:->({_NUMBER}))?
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """Where a value changes.
+    """A change of a value.
 
     Attributes:
         start: tokens of training from which on it holds.
@@ -55,8 +55,8 @@ _MOST = 2**31 - 1  # of whole numbers: sequences a step, tokens a sequence
 class Schedule:
     """A value for each number of tokens: constant between its points, or a straight line.
 
-    "0:0.9 900B:0.9->0.2 1T:0.2" is 0.9 up to 900 billion tokens, goes down to 0.2 until one
-    trillion, and stays there.
+    "0:0.9 900B:0.9->0.2 1T:0.2" is 0.9 up to 900 billion tokens, falls to 0.2 until one
+    trillion, and stays at 0.2.
     """
 
     points: tuple[Point, ...]
@@ -72,18 +72,18 @@ class Schedule:
         for point in schedule.points:
             if point.value != point.end:
                 raise UsageError(f"`{name}` changes in steps, never in a ramp; got {value!r}.")
-            told = _decimal(point.value) + ("" if schedule.constant else f" in {value!r}")
+            shown = _decimal(point.value) + ("" if schedule.constant else f" in {value!r}")
             if point.value < 1:
-                raise UsageError(f"`{name}` must be at least 1, got {told}.")
+                raise UsageError(f"`{name}` must be at least 1, got {shown}.")
             if point.value > _MOST:
-                raise UsageError(f"`{name}` must be at most {_MOST:,}, got {told}.")
+                raise UsageError(f"`{name}` must be at most {_MOST:,}, got {shown}.")
             if point.value.denominator != 1:
-                raise UsageError(f"`{name}` must be a whole number, got {told}.")
+                raise UsageError(f"`{name}` must be a whole number, got {shown}.")
         return schedule
 
     @classmethod
     def of_proportions(cls, value: float | str, *, name: str) -> "Schedule":
-        """A schedule of shares of at least 0, above 0 somewhere; in steps or ramps.
+        """A schedule of proportions of at least 0, not 0 everywhere; in steps or ramps.
 
         Raises:
             UsageError: it is none; the message says what is allowed.
@@ -120,7 +120,7 @@ class Schedule:
         if not points or points[0].start:
             raise _wrong(value, name, "The first entry must start at 0")
         if points[-1].value != points[-1].end:
-            raise _wrong(value, name, "A ramp ends where the next entry starts, and there is none")
+            raise _wrong(value, name, "A ramp needs a next entry to end at")
         return cls(tuple(points))
 
     @property
@@ -139,7 +139,7 @@ class Schedule:
         return int(max(point.value for point in self.points))
 
     def then(self, tokens: int, other: "Schedule") -> "Schedule":
-        """This one before a number of tokens, and another one, without ramps, from there on."""
+        """This one before a number of tokens, then another one without ramps."""
         value = other.at(tokens)
         before = [point for point in self.points if point.start < tokens]
         behind = [point for point in other.points if point.start > tokens]
@@ -155,7 +155,7 @@ class Schedule:
         return point.value + (point.end - point.value) * Fraction(tokens - point.start, length)
 
     def in_ramp(self, tokens: int) -> bool:
-        """Whether the value is changing there."""
+        """Whether the value is changing at a number of tokens."""
         point = self.points[self._number(tokens)]
         return point.value != point.end
 
@@ -251,7 +251,7 @@ class Phase:
         return replace(self, rank=DataRank(rank=0, size=1))
 
     def together(self, ids: int) -> int:
-        """How many steps have no more than so many ids a rank, 1 to 64."""
+        """How many steps have at most `ids` ids a rank, 1 to 64."""
         return max(1, min(64, ids // (self.length * self.batch_size)))
 
     def position_of(self, step: int) -> int:
@@ -263,7 +263,7 @@ class Phase:
         return self.first + (position - self.position) // self.rows
 
     def positions(self, steps: Ints, *, shift: int) -> Ints:
-        """The positions of this rank in some steps, each as often as it has parts there.
+        """The positions of this rank in some steps, each once for each of its sequences.
 
         Args:
             steps: their numbers, shape (steps,).
@@ -385,7 +385,7 @@ class StepSizes:
                 )
 
     def require_epoch(self, positions: int) -> None:
-        """Refuse steps that no epoch holds: from there on each would be empty.
+        """Refuse steps that no epoch holds: later epochs would be empty.
 
         Args:
             positions: of an epoch, rows of the longest length.
@@ -403,7 +403,7 @@ class StepSizes:
                 )
 
     def then(self, tokens: int, other: "StepSizes") -> "StepSizes":
-        """These sizes before a number of tokens, and others from there on."""
+        """These sizes before a number of tokens, then others."""
         return StepSizes(
             self.global_batch.then(tokens, other.global_batch),
             self.length.then(tokens, other.length),
@@ -427,7 +427,7 @@ class StepSizes:
             tokens: of training at position 0.
             canonical nodes: by which ranks take the positions of a step.
             rank: this data-parallel rank.
-            drop_last: leave out what makes no whole step, or let the last one be short.
+            drop_last: leave out a short last step, or keep it.
         """
         phases: list[Phase] = []
         step = 0
@@ -438,7 +438,7 @@ class StepSizes:
             rows = batch // per_position
             steps = (end - position) // rows if drop_last else -(-(end - position) // rows)
             change = self.next_change(behind)
-            if change is not None:  # the last step of a phase may go beyond where it ends
+            if change is not None:  # the last step of a phase may go beyond its end
                 steps = min(steps, -(-(change - behind) // (rows * self.longest)))
             if not steps:
                 break
@@ -452,7 +452,7 @@ class StepSizes:
                 canonical_nodes=canonical_nodes,
                 rank=rank,
             )
-            # Only what came before may be of other ranks than these, and is told as of one.
+            # Only past steps may not fit these ranks: they count as of one rank.
             phases.append(phase.of_all_ranks if batch % rank.size else phase)
             step, position = phase.stop, phase.end
         return phases

@@ -1,7 +1,7 @@
-"""Arrays that come back: memory that training has let go of holds a later batch.
+"""Arrays in memory that is reused once training has released it.
 
 The C library returns large blocks to the system when they are freed, and the system clears every
-page of them when they are asked for again, which costs more than filling them.
+page of them when they are allocated again, which costs more than filling them.
 
 Each block begins at a page. Blocks of the C library stand 16 bytes further into a page than the one
 before, and some processors (Zen 3 and 4) take ten times as long to copy to a place that is a few
@@ -21,11 +21,12 @@ _KEPT: Final = 16  # blocks of a kind that wait for their next use
 
 
 class Buffers:
-    """Hands out arrays in memory that nobody else refers to.
+    """Gives out arrays in memory that has no other reference.
 
     The memory is a block that is no array, so every view of an array, and every tensor made of it
     with `torch.from_numpy`, keeps that very array alive. When the last of them is gone, the array
-    dies, and its block waits for the next one. How an interpreter counts references is not asked.
+    dies, and its block waits for the next one. This depends on no interpreter's way of counting
+    references.
     """
 
     def __init__(self) -> None:
@@ -52,7 +53,7 @@ class Buffers:
 
 
 class _Kind:
-    """The blocks for arrays of one shape and type: those that wait, and all there are."""
+    """The blocks for arrays of one shape and type: idle ones, and all."""
 
     __slots__ = ("blocks", "idle")
 
@@ -62,7 +63,7 @@ class _Kind:
 
 
 class _Block:
-    """Memory, and a weak reference to the array that stands in it."""
+    """Memory, and a weak reference to the array in it."""
 
     __slots__ = ("begin", "lent", "memory", "on_death")
     memory: Any  # of ctypes: no array

@@ -22,7 +22,7 @@ from streaming_ext.base.errors import CorruptDatasetError, StorageError, Transie
 from streaming_ext.format.compression import decompress
 from streaming_ext.format.index import TokenIndex
 from streaming_ext.format.schema import content_hash
-from streaming_ext.reading.made_once import alone, written_whole
+from streaming_ext.reading.made_once import alone, written_atomically
 from streaming_ext.store.remote import FileMissingError, Remote
 
 UNPACKED: Final = ".unpacked"  # below a local dataset whose shards are compressed
@@ -103,35 +103,35 @@ class ShardCache:
             raise CorruptDatasetError(
                 f"Shard {self.label(shard)} is missing. Put it back, or publish the dataset again."
             )
-        asked = time.monotonic()
+        started = time.monotonic()
         # The link first: who waits for it must not keep another process from a shard.
         link = contextlib.ExitStack()
         with link:
             link.enter_context(self._link)
-            self._share_failure(shard, asked)
+            self._share_failure(shard, started)
             with self._alone(f".{shard}.lock", what=self.label(shard)):
                 if self.path(shard).exists():
                     return
                 try:
-                    raw = self._download(shard, asked, link.close)
+                    raw = self._download(shard, started, link.close)
                 except TransientStorageError as error:
                     self._gave_up = error
                     raise
                 self._came, self._gave_up = time.monotonic(), None
                 self._write(shard, raw)
 
-    def _waited(self, asked: float) -> float:
-        """Seconds since a shard was asked for, or since the last one came."""
-        return time.monotonic() - max(asked, self._came)
+    def _waited(self, started: float) -> float:
+        """Seconds since a shard was started for, or since the last one came."""
+        return time.monotonic() - max(started, self._came)
 
-    def _share_failure(self, shard: int, asked: float) -> None:
+    def _share_failure(self, shard: int, started: float) -> None:
         """Give up with those that were waited for where nothing came in all the time that there is.
 
         Raises:
             TransientStorageError: theirs.
         """
         failure = self._gave_up
-        if failure is not None and self._waited(asked) > 0.9 * self.source.timeout:
+        if failure is not None and self._waited(started) > 0.9 * self.source.timeout:
             raise TransientStorageError(
                 f"{self.label(shard)} was waited for behind others, which did not come: {failure}"
             ) from failure
@@ -166,12 +166,12 @@ class ShardCache:
             os.utime(file.fileno())  # it was used now
         return file
 
-    def _download(self, shard: int, asked: float, release: Callable[[], None]) -> bytes:
+    def _download(self, shard: int, started: float, release: Callable[[], None]) -> bytes:
         """The raw content of a published shard.
 
         Args:
             shard: its number.
-            asked: when it was asked for, on the monotonic clock.
+            started: when it was started for, on the monotonic clock.
             release: lets another thread download, while this one unpacks.
         """
         index = self.index
@@ -179,7 +179,7 @@ class ShardCache:
         size = int(index.sizes[shard])
         cause = ""
         # The time counts that others of this machine tried in vain, this process or not.
-        waited = self._waited(asked)
+        waited = self._waited(started)
         seconds = max(self.source.timeout - waited, self.source.timeout / 4)
         for _ in range(2):  # where the first brings a damaged one
             try:
@@ -220,7 +220,7 @@ class ShardCache:
         path = self.path(shard)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with self._room_for(len(raw)), written_whole(path) as temporary:
+            with self._room_for(len(raw)), written_atomically(path) as temporary:
                 temporary.write_bytes(raw)
         except OSError as error:
             raise StorageError(
@@ -335,7 +335,7 @@ def _removed(path: Path) -> bool:
 def difference(data: bytes | memoryview, size: int, digest: str | None) -> str:
     """What tells some bytes from those that the index describes; nothing where they are these."""
     if len(data) != size:
-        # One byte beyond the size was asked for, no more.
+        # One byte beyond the size was started for, no more.
         got = "more" if len(data) > size else str(len(data))
         return f"{got} bytes, the index says {size}"
     if digest is not None and (found := content_hash(data)) != digest:

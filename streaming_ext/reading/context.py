@@ -86,7 +86,7 @@ class ContextSlice:
 def context_slice(
     position: RankPosition, *, lengths: Sequence[int], multiple: int | None
 ) -> ContextSlice:
-    """The slice that a rank's position stands for.
+    """The slice of a rank.
 
     Args:
         position: what the user says of ranks.
@@ -129,6 +129,6 @@ def context_slice(
         raise UsageError(
             "Context-parallel ranks read the same rows: say which by dp_rank= with dp_world_size=, "
             "by device_mesh= or process_group= of the data-parallel ranks, or by "
-            f"replication={size} where they are consecutive."
+            f"replication={size} if they are consecutive."
         )
     return found

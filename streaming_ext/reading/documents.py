@@ -61,7 +61,7 @@ class PartDocuments:
         lengths: tokens of each, its end-of-text id counted: (documents,).
         rows: of the part, or in a shuffled dataset of the sources: (documents,).
         sources: numbers of the sources in a shuffled dataset: (documents,).
-        labels: that `read_part` was asked to give each: (documents,).
+        labels: see `read_part`: (documents,).
     """
 
     origins: PlacesOfPart | PlacesOfSources
@@ -241,7 +241,7 @@ def parts_with(cache: ShardCache, urls: set[str]) -> Iterator[PartDocuments]:
 
 
 def find_document(cache: ShardCache, source: str, row: int) -> Iterator[tuple[int, int, Place]]:
-    """Where a document lies in the split: its first token, the one behind it, its source and row.
+    """Where a document lies in the split: first token, the token behind its last, source and row.
 
     Args:
         cache: of the split.
@@ -249,7 +249,7 @@ def find_document(cache: ShardCache, source: str, row: int) -> Iterator[tuple[in
         row: of the document in it.
 
     Raises:
-        UsageError: the end of a URL stands for several files.
+        UsageError: several files end in `source`.
     """
     urls = sorted({url for url in _sources(cache) if url == source or url.endswith(f"/{source}")})
     if source in urls:

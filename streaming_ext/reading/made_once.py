@@ -31,7 +31,7 @@ def made_once(
     opened: Callable[[Path], Opened],
     make: Callable[[BinaryIO], None],
 ) -> Opened:
-    """Open a file; where there is none, or a damaged one, one process makes it, others wait.
+    """Open a file. If it is missing or damaged, one process makes it while others wait.
 
     Args:
         path: of the file.
@@ -49,7 +49,7 @@ def made_once(
         with alone(path.with_suffix(".lock"), patience=_PATIENCE, what=str(path)):
             with contextlib.suppress(FileNotFoundError, CorruptDatasetError):  # by another process
                 return opened(path)
-            with written_whole(path) as temporary, temporary.open("wb") as file:
+            with written_atomically(path) as temporary, temporary.open("wb") as file:
                 make(file)
         return opened(path)
     except OSError as error:
@@ -66,7 +66,7 @@ def alone(lock: Path, *, patience: float, what: str) -> Iterator[None]:
     The kernel drops the lock of a process that was killed, so nothing has to be cleaned up.
 
     Args:
-        lock: the file; made where it is missing.
+        lock: the file; made if it is missing.
         patience: seconds to wait for another holder.
         what: it guards, for messages.
 
@@ -94,7 +94,7 @@ def alone(lock: Path, *, patience: float, what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def written_atomically(path: Path) -> Iterator[Path]:
     """Another name to write a file under, which is renamed at the end; held alone by the caller."""
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):  # of processes that died
         leftover.unlink(missing_ok=True)
@@ -128,7 +128,7 @@ def map_file(path: Path, **expected: object) -> tuple[npt.NDArray[np.uint8], dic
         expected: fields of the directory.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: it does not exist.
         CorruptDatasetError: it is no such file, or made for other fields.
         StorageError: it cannot be mapped.
     """

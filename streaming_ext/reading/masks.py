@@ -2,11 +2,11 @@
 
 A document ends in one end-of-text id; an end-of-text id behind another one is padding. Boundaries
 are few: they are found for the rows of many steps at once, and spread over the tokens of each step
-only where a mask asks for a value a token.
+only for masks with a value a token.
 
-What is many small steps elsewhere is a few large copies here. Positions, which are most of the
-work, are laid down in granules: copies from one row of counting numbers, each begun at the position
-that its first token has; then a granule from zero at the start of every segment.
+Masks are made by a few large copies. Positions, which are most of the work, are made of granules:
+copies out of one row of counting numbers, each from the position of its first token on; then a
+granule from zero at the start of every segment.
 """
 
 from collections.abc import Collection, Sequence
@@ -36,7 +36,7 @@ class Boundaries:
     Attributes:
         edges: first offset of every segment, then the end: (segments + 1,).
         ignored: offsets without a target, besides the last of each row: (ignored,).
-        last_targets: target of the last token of each row, where targets are wanted: (rows,).
+        last_targets: target of the last token of each row, if targets are wanted: (rows,).
     """
 
     edges: Small
@@ -48,9 +48,9 @@ class Boundaries:
         """Those of some edges.
 
         Args:
-            edges: see there, in any order, one at the beginning of each row.
+            edges: as above, in any order, one at the beginning of each row.
             padding: offsets of padding: (padding,).
-            after: the target of each row's last token, -1 for none; None where no targets are
+            after: the target of each row's last token, -1 for none; None if no targets are
                 wanted: (rows,).
             length: tokens a row.
         """
@@ -69,7 +69,7 @@ class Boundaries:
 
     @classmethod
     def taken_from(cls, arrays: dict[str, Any]) -> "Boundaries | None":
-        """Take them out of other arrays again, where they are among them."""
+        """Take them out of other arrays, if they are among them."""
         if "edges" not in arrays:
             return None
         return cls(**{field.name: arrays.pop(field.name) for field in fields(cls)})
@@ -189,7 +189,7 @@ class Spread:
         return masks
 
     def _targets(self, step: int, tokens: Ints) -> Ints:
-        """The next token at each position; -100 in padding and where the shard has none."""
+        """The next token at each position; -100 in padding and behind the shard."""
         targets = self._buffers.take(self.shape, np.int64)
         flat = targets.reshape(-1)
         flat[:-1] = tokens.reshape(-1)[1:]  # one copy, wrong at the last offset of each row
@@ -226,8 +226,8 @@ class Spread:
         step = np.repeat(np.arange(steps), np.diff(edge_steps))
         begins = self.boundaries.edges[:-1] - step * size
         # How many segments begin in front of each granule: (steps * granules,)
-        begun = np.bincount(step * granules - -begins // _GRANULE, minlength=steps * granules)
-        segments = (np.cumsum(begun) - 1).reshape(steps, granules)
+        before = np.bincount(step * granules - -begins // _GRANULE, minlength=steps * granules)
+        segments = (np.cumsum(before) - 1).reshape(steps, granules)
         positions: Ints = np.arange(granules) * _GRANULE - begins[segments]
         return positions
 

@@ -1,6 +1,6 @@
-"""Rows of whole documents, as a source of batches.
+"""Rows of complete documents, as a source of batches.
 
-Where documents begin and end is known from the packing plan: masks cost next to nothing.
+The packing plan gives the bounds of documents, so masks cost next to nothing.
 """
 
 from collections.abc import Sequence
@@ -150,7 +150,7 @@ class PackedRows(Rows):
         gaps = np.where(real[row], self._gaps[some], 0)
         padding = ranges(offsets + self._lengths[some], gaps)
         after = None
-        if targets:  # nothing follows a row in its document where that ends
+        if targets:  # nothing follows a row at the end of its document
             last = segments.firsts[1:][rows] - 1
             goes_on = ~segments.ends[last]
             ends = segments.starts[last[goes_on]] + self._lengths[last[goes_on]]

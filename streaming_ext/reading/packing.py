@@ -49,8 +49,8 @@ _FIELDS: Final = 4
 class Moves(NamedTuple):
     """What was done, in order: all arrays of shape (moves,).
 
-    Rows of one room stand in a queue: a move takes those at its front, and puts them, less roomy,
-    at the end of another one.
+    Rows of one room form a queue: a move takes rows at its front, and puts them at the end of the
+    queue of their new room.
 
     Attributes:
         lengths: of the documents that the rows take.
@@ -103,7 +103,7 @@ def best_fit(counts: Ints, length: int) -> Moves:
 
 
 def rows_of(moves: Moves, length: int) -> tuple[Ints, int]:
-    """Number the rows in the order in which they were begun.
+    """Number the rows in the order of their creation.
 
     Rows that have one room are taken in the order in which they came to have it, so the n-th that
     is taken is the n-th that came:
@@ -189,8 +189,8 @@ def pack_group(
 ) -> RowSegments:
     """Pack some documents into rows.
 
-    Which document of one length stands where, and the order of the rows, are keyed permutations.
-    Within a row documents stand as in the stream.
+    Which of the documents of one length goes where, and the order of the rows, are keyed
+    permutations. Within a row documents have the order of the stream.
 
     Args:
         starts: first token of each document in the stream: (documents,).
@@ -245,10 +245,10 @@ def _marked(lengths: Ints, begins: Flags, ends: Flags) -> Ints:
 
 
 def _packed(sizes: Ints, length: int) -> tuple[Ints, int]:
-    """The row of each of some documents that stand by falling size, and how many rows there are."""
+    """The row of each document, given by falling size, and the number of rows."""
     moves = best_fit(np.bincount(sizes, minlength=length + 1), length)
     rows, count = rows_of(moves, length)
-    # A row that takes several of one length stands there as often.
+    # A row that takes several of one length is listed as often.
     return np.repeat(rows, np.repeat(moves.times, moves.rows)), count
 
 

@@ -19,7 +19,7 @@ _AT_EXIT: Final = 2.0  # seconds for all threads to end; longer only where stora
 def sequences_ahead(
     order: OrderSpec, *, sizes: Sequence[int], shards: int, ranks: int, batch_size: int
 ) -> int:
-    """How many sequences a rank fetches ahead where nobody says: its share of what keeps all busy.
+    """How many sequences a rank fetches ahead by default: its part of what keeps all busy.
 
     Half a window of each canonical node, or three shards, and a shard for each thread; at least 64
     steps.
@@ -28,7 +28,7 @@ def sequences_ahead(
         order: within each stream.
         sizes: sequences of each stream.
         shards: of all streams.
-        ranks: that share them.
+        ranks: that read them.
         batch_size: sequences a step.
     """
     per_shard = -(-sum(sizes) // shards)
@@ -83,7 +83,7 @@ class Prefetcher:
         _running.add(self)
 
     def require_well(self) -> None:
-        """Raise what no thread expected, if there was something, once."""
+        """Raise an unexpected error of a thread, once."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -112,7 +112,7 @@ class Prefetcher:
                 self.stop()
 
     def _may_open(self, step: int, size: int) -> bool:
-        """Wait until a shard of a step may be opened; False when told to stop."""
+        """Wait until a shard of a step may be opened; False if stopped."""
         while not self._stop.is_set():
             now = self._now()
             with self._guard:

@@ -25,7 +25,7 @@ class Spans:
         rows: number of the row of each span, ascending: (spans,).
         starts: first token of each in its stream: (spans,).
         lengths: tokens of each: (spans,).
-        rooms: tokens that each takes in its row, with the padding behind it: (spans,).
+        rooms: tokens that each takes in its row, with its padding: (spans,).
     """
 
     streams: Ints
@@ -60,7 +60,7 @@ class Rows:
         return int(self.reader.raw_sizes[np.unique(self._shards(rows))].sum())
 
     def uses(self) -> tuple[Ints, Ints]:
-        """Row and shard of each use, by row; a shard may stand there more than once."""
+        """Row and shard of each use, by row; a shard may come more than once."""
         counts = np.diff(self.runs.firsts)
         return np.repeat(np.arange(len(counts)), counts), self.runs.shards
 
@@ -70,7 +70,7 @@ class Rows:
         return found
 
     def tokens(self, rows: slice) -> Tokens:
-        """Their ids, which nobody else has: (rows, length)."""
+        """Their ids, in memory of their own: (rows, length)."""
         return self.reader.copy(self.runs, rows).reshape(-1, self.length)
 
     def start_inside(self, rows: slice, eot_id: int) -> Flags:
@@ -136,8 +136,8 @@ class TokenSource:
 
     Attributes:
         dtype: type of an id.
-        fingerprints: one a stream: two streams share it only if every id is the same.
-        eot_id: the id that ends a document, None where it is unknown.
+        fingerprints: one a stream: two streams have the same only if every id is the same.
+        eot_id: the id that ends a document, None if it is unknown.
         patience: seconds after which a row that does not come is a failure.
         hold_limit: bytes that one batch in the making should hold at most, None for no limit.
         multiple: of tokens that each of `segments_of` takes in its row.
@@ -177,7 +177,7 @@ class TokenSource:
         end_all(self.reader)
 
     def locate(self, streams: Ints, sequences: Ints, length: int) -> Rows:
-        """Find rows; a sequence below zero stands for any: (rows,) each."""
+        """Find rows; for a sequence below zero, any row: (rows,) each."""
         starts = self.reader.stream_starts[streams] + np.maximum(sequences, 0) * length
         return Rows(self.reader, starts, length)
 
@@ -200,13 +200,13 @@ class TokenSource:
     ) -> Iterator[Callable[[], None]]:
         """Open the shards of coming steps in threads, in their order, until the block ends.
 
-        What it gives raises what went wrong there, where the one who reads would not meet it.
+        The result is a function that raises an unexpected error of these threads.
 
         Args:
             upcoming: steps with their streams and sequences: (steps, rows of a step) each.
             length: tokens a row.
             ahead: steps to run ahead of training.
-            now: the step that training is at.
+            now: the step that training has reached.
         """
         prefetcher = Prefetcher(
             self.reader,

@@ -27,7 +27,7 @@ from streaming_ext.reading.made_once import NO_MAPS
 _MOST: Final = 8192  # maps, of the 65,530 that Linux gives a process
 _LEAST: Final = 32
 _VANISHED: Final = "it vanishes from the cache again and again"
-_ATTEMPTS: Final = 20  # where a cache is so small that processes take each other's files away
+_ATTEMPTS: Final = 20  # if a cache is so small that processes evict each other's files
 
 
 def most_open() -> int:
@@ -75,12 +75,12 @@ class OpenShards:
             cache.start_process(_closer(self, first))
 
     def _cache_of(self, shard: int) -> tuple[ShardCache, int]:
-        """The cache of a shard, and its number there."""
+        """The cache of a shard, and its number in it."""
         stream = int(np.searchsorted(self._firsts, shard, side="right")) - 1
         return self._caches[stream], shard - int(self._firsts[stream])
 
     def views(self, shards: Iterable[int]) -> dict[int, memoryview]:
-        """The bytes of some shards, whole files; they stay while somebody keeps them.
+        """The bytes of some shards, complete files; they stay while they are referenced.
 
         Raises:
             CorruptDatasetError: one is missing or damaged, also when fetched once more.
@@ -104,9 +104,9 @@ class OpenShards:
         return found
 
     def open(self, shard: int) -> memoryview:
-        """Have one shard open now; any thread may ask, and one of those that do opens it.
+        """Open one shard now; of several threads that call this, one opens it.
 
-        Those that wait for it share its failure; who comes later tries again.
+        Threads that wait for it get its failure; a later call tries again.
         """
         while (view := self._views.get(shard)) is None:
             cache, number = self._cache_of(shard)
@@ -134,7 +134,7 @@ class OpenShards:
         return view
 
     def close(self, shard: int) -> None:
-        """Let go of a shard; its map goes with the last batch that reads it."""
+        """Close a shard; its map goes with the last batch that reads it."""
         with self._guard:
             if self._views.pop(shard, None) is not None:
                 self.ready[shard] = False

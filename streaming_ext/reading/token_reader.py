@@ -1,4 +1,4 @@
-"""Tokens by their offset in the streams, copied out of mapped shards a whole batch at a time.
+"""Tokens by their offset in the streams, copied out of mapped shards one batch at a time.
 
 The streams of all datasets are laid end to end in one space of token numbers.
 """
@@ -15,7 +15,7 @@ from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.masks import Ends
 from streaming_ext.reading.shards import OpenShards
 
-FILLING = -1  # in offset of a shard: what is behind a row's last token
+FILLING = -1  # instead of a shard: padding behind a segment
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +39,7 @@ class Runs:
 
 
 def by_value(values: Ints) -> Iterator[tuple[int, Ints]]:
-    """Each distinct value, and where it stands: (its offsets,)."""
+    """Each distinct value, and its offsets: (offsets,)."""
     order = np.argsort(values, kind="stable")
     for own in np.split(order, np.flatnonzero(np.diff(values[order])) + 1) if order.size else ():
         yield int(values[own[0]]), own
@@ -105,12 +105,12 @@ class TokenReader:
         return ends
 
     def ends(self, shard: int) -> Ends:
-        """The ends of documents in a shard, which is opened where they are not known."""
+        """The ends of documents in a shard, which is opened if they are not known."""
         known = self._ends.get(shard)
         return known or self._find_ends(shard, self.shards.views([shard])[shard])
 
     def __getstate__(self) -> dict[str, object]:
-        """What another process needs; shards are mapped anew there."""
+        """What another process needs; it maps the shards itself."""
         return {
             name: value for name, value in self.__dict__.items() if name not in ("shards", "_ends")
         }
@@ -161,7 +161,7 @@ class TokenReader:
         )
 
     def copy(self, runs: Runs, rows: slice, filling: memoryview | None = None) -> Tokens:
-        """The tokens of some rows, end to end, which nobody else has: (tokens,).
+        """The tokens of some rows, end to end, in memory of their own: (tokens,).
 
         Args:
             runs: of the rows.
@@ -196,7 +196,7 @@ class TokenReader:
         return tokens
 
     def after(self, offsets: Ints, shards: Ints) -> Ints:
-        """The tokens at some offsets, -1 where they do not lie in some shards: (offsets,) each."""
+        """The tokens at some offsets, -1 for those outside the given shards: (offsets,) each."""
         after = np.full(len(offsets), -1)
         inside = offsets < self.shard_starts[shards + 1]
         after[inside] = self.single(offsets[inside])

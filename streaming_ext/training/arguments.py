@@ -1,4 +1,4 @@
-"""The arguments of a dataset as four objects: its order, where it lies, who reads, what comes."""
+"""The arguments of a dataset as four objects: its order, location, reader and batches."""
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,9 +24,9 @@ class DataLocation:
 
     Attributes:
         streams: several datasets, in place of `remote` and `local`.
-        remote: where the dataset is published; None when it is all local.
-        local: cache for the raw shards; the dataset itself when `remote` is None.
-        token_dtype: type of an id, where a set of another tool stores them as bytes:
+        remote: where the dataset is published; None if it is all local.
+        local: cache for the raw shards; the dataset itself if `remote` is None.
+        token_dtype: type of an id, if a set of another tool stores them as bytes:
             `uint16`, `uint32`, `int32` or `int64`.
         predownload: sequences a rank fetches ahead of their use; half a shuffle window by default.
         cache_limit: bytes that the cache may hold, or `200gb`; what has no remote is never evicted.
@@ -52,7 +52,7 @@ class DataLocation:
 
     @property
     def members(self) -> list[TokenStream]:
-        """The streams of a run, of which most have one."""
+        """The streams; most often one."""
         return list(self.streams or [TokenStream(remote=self.remote, local=self.local)])
 
 
@@ -78,7 +78,7 @@ class BatchContents:
 Function = TypeVar("Function", bound=Callable[..., Any])
 Settings = tuple[OrderSettings, DataLocation, RankPosition, BatchContents]
 KINDS: Final = (OrderSettings, DataLocation, RankPosition, BatchContents)
-# Arguments of mosaicml-streaming's dataset that have no meaning here, each with what to do.
+# Arguments of mosaicml-streaming's dataset that have no meaning for this one, each with advice.
 _STOCK: Final = {
     "shuffle_algo": "there is one shuffle, of shards and of windows of `shuffle_block_size`. Leave "
     "it out.",

@@ -29,10 +29,10 @@ class Exclusions:
 
     @classmethod
     def read(cls, path: str | Path) -> "Exclusions":
-        """Read a Parquet file with the columns `source` and `row`, and `from_byte` where it is.
+        """Read a Parquet file with the columns `source` and `row`, and maybe `from_byte`.
 
         Raises:
-            UsageError: there is no such file, it has no such columns, or a document has no place.
+            UsageError: there is no such file, or it lacks a column, a source or a row.
         """
         try:
             table = pq.read_table(path)

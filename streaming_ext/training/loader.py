@@ -21,15 +21,15 @@ from streaming_ext.training.trace import DocumentVisit, SequenceTrace, trace_doc
 from streaming_ext.training.training_plan import TrainingPlan, training_plan
 from streaming_ext.training.workers import as_it_is, end_with_parent, forks, messages_of
 
-CACHED_BYTES = 1 << 19  # ids gathered at once: no more than a core's own cache holds
+CACHED_BYTES = 1 << 19  # ids copied at once: no more than a core's own cache holds
 
 
 class StreamingTokenLoader:
     """Iterate over the batches of an epoch: dictionaries with `tokens`, int64, and the extras.
 
-    An iteration that was broken off goes on where it was when the next one starts, except where
-    short batches are filled up (`drop_last=False`): that starts from the beginning. After a whole
-    epoch comes the next one; of the holdout the same again (evaluation).
+    If an iteration was broken off, the next one resumes at its position; if short batches are
+    filled up (`drop_last=False`), it starts from the beginning. After a complete epoch the next one
+    follows; of the holdout the same again (evaluation).
     """
 
     def __init__(
@@ -84,16 +84,16 @@ class StreamingTokenLoader:
         self._resume_counts(dataset.loaded_state, saved, begins=not self._cursor.position)
 
     def __len__(self) -> int:
-        """Steps of the whole epoch."""
+        """Steps of a complete epoch."""
         return self.dataset.plan.steps_left(replace(self._cursor, position=0))
 
     @property
     def batch_size(self) -> int:
         """Sequences of this rank in the next step."""
-        plan, here = self.dataset.plan, self._position()
-        if not plan.steps_left(here):
-            here = plan.next_epoch(here)
-        return plan.phase_of(here, 0).batch_size
+        plan, cursor = self.dataset.plan, self._position()
+        if not plan.steps_left(cursor):
+            cursor = plan.next_epoch(cursor)
+        return plan.phase_of(cursor, 0).batch_size
 
     @property
     def epoch(self) -> int:
@@ -114,18 +114,18 @@ class StreamingTokenLoader:
             UsageError: another iteration began meanwhile.
         """
         number, plan = self._newest.begin(), self.dataset.plan
-        here = self._position()
-        again = self._evaluates or plan.steps_left(here) > 0
+        cursor = self._position()
+        again = self._evaluates or plan.steps_left(cursor) > 0
         if not self.dataset.drop_last and self._received and again:
-            here = replace(self._cursor, position=0, past=None)
+            cursor = replace(self._cursor, position=0, past=None)
             if self._masked is not None:
                 self._masked.epoch_again()
-        elif plan.steps_left(here) == 0:
-            here = plan.next_epoch(here)
+        elif plan.steps_left(cursor) == 0:
+            cursor = plan.next_epoch(cursor)
             if self._masked is not None:
                 self._masked.next_epoch()
-        self._cursor, self._received = here, 0
-        while plan.steps_left(self._cursor) and self._cursor.epoch == here.epoch:
+        self._cursor, self._received = cursor, 0
+        while plan.steps_left(self._cursor) and self._cursor.epoch == cursor.epoch:
             begin = self._cursor
             yield from self._batches(begin, number)
             if self._cursor is begin:
@@ -154,7 +154,7 @@ class StreamingTokenLoader:
     def skip(self, steps: int) -> None:
         """Leave out the next steps, as if training had received them: after a spike of its loss.
 
-        An iteration that runs goes on behind them. What it skips beyond the end of an epoch is
+        A running iteration continues behind them. What it skips beyond the end of an epoch is
         skipped of the next one.
 
         Args:
@@ -167,17 +167,17 @@ class StreamingTokenLoader:
             raise UsageError(f"`steps` to skip must be at least 0, got {steps}.")
         if not self.dataset.drop_last:
             raise UsageError("An evaluation holds every sequence: nothing of it can be skipped.")
-        plan, here = self.dataset.plan, self._position()
-        while steps > (left := plan.steps_left(here)):
-            here, steps = plan.next_epoch(here), steps - left
-        self._cursor, self._received = plan.after(here, steps), 0
+        plan, cursor = self.dataset.plan, self._position()
+        while steps > (left := plan.steps_left(cursor)):
+            cursor, steps = plan.next_epoch(cursor), steps - left
+        self._cursor, self._received = plan.after(cursor, steps), 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Where training stands, between two steps: what it received, not what workers prepared."""
-        here, resume = self._position(), self.dataset.resume
-        counts = {} if self._counts is None else self._counts.state(here, resume.fingerprints)
+        """The state between two steps: what training received, not what workers prepared."""
+        cursor, resume = self._position(), self.dataset.resume
+        counts = {} if self._counts is None else self._counts.state(cursor, resume.fingerprints)
         counts |= {} if self._masked is None else self._masked.state()
-        return resume.state_of(here).to_dict(counts)
+        return resume.state_of(cursor).to_dict(counts)
 
     def load_state_dict(
         self,
@@ -186,7 +186,7 @@ class StreamingTokenLoader:
         allow_changes: Collection[str] = (),
         extend_state: bool = False,
     ) -> None:
-        """Let the next iteration go on from a state; see the dataset's `load_state_dict`."""
+        """Let the next iteration resume from a state; see the dataset's `load_state_dict`."""
         resume = self.dataset.resume
         saved = resume.saved_cursor(state, allow_changes=allow_changes, extend_state=extend_state)
         cursor = resume.going_on(saved)
@@ -250,8 +250,8 @@ class StreamingTokenLoader:
     def achieved(self) -> list[StreamUsage]:
         """What training received of each stream since its start; counted as `tokens_seen` is.
 
-        With `domain_by` also of each domain in it: what came since this was asked for last is
-        looked up then, a few milliseconds for a million tokens.
+        With `domain_by` also of each domain in it: what came since the
+        last call is looked up, in a few milliseconds for a million tokens.
         """
         plan = self.dataset.plan
         seen = plan.seen(self._position())
@@ -277,9 +277,9 @@ class StreamingTokenLoader:
     def masked(self, group: Any = None) -> Masked:
         """What `max_repeated_ngram` masked of that which training received, over all ranks.
 
-        Every rank calls this together, as with all that torch.distributed gathers. A state holds
-        what was told last, so call it before a state is saved; with one rank the state needs
-        no call. Skipped steps were not looked at.
+        Every rank calls this together, as with all collectives of torch.distributed. A state holds
+        the result of the last call, so call it before a state is saved; with one rank no call is
+        needed. Skipped steps are not counted.
 
         Args:
             group: torch process group with every data-parallel rank; None for the default one.

@@ -1,8 +1,8 @@
-"""How a batch leaves a worker: through slots of memory that all share, and as tensors.
+"""How a batch leaves a worker: through slots of shared memory, and as tensors.
 
 Sending tensors through torch makes a file in shared memory and a socket for each message, which
-costs more than making the batch, and a killed job leaves the socket's folder behind. The slots
-here are made once, have no name, and go with the last process that holds them.
+costs more than making the batch, and a killed job leaves the socket's folder behind. These slots
+are made once, have no name, and go with the last process that holds them.
 """
 
 import mmap
@@ -24,7 +24,7 @@ _MARKS = ("boundaries", "step")
 _ROW_EXTRAS = 64  # bytes a row for what is no token, and half as many as its tokens take
 # Of each array: its name, type, shape, and offset in the slot.
 Layout = list[tuple[str, str, tuple[int, ...], int]]
-Message = tuple[int, int, Layout, Batch]  # worker, slot, its arrays, arrays without room there
+Message = tuple[int, int, Layout, Batch]  # worker, slot, its arrays, arrays without room in it
 
 
 class Slots:
@@ -59,13 +59,13 @@ class Slots:
         slot = number % self._each
         memory = self._slot(worker, slot)
         layout: Layout = []
-        beside: Batch = {}
+        outside: Batch = {}
         offset = 0
         arrays = {name: values for name, values in batch.items() if name not in _MARKS}
         arrays |= batch["boundaries"].arrays() if "boundaries" in batch else {}
         for name, values in arrays.items():
             if offset + values.nbytes > self._bytes:  # documents of a few tokens
-                beside[name] = values
+                outside[name] = values
                 continue
             target = (
                 memory[offset : offset + values.nbytes].view(values.dtype).reshape(values.shape)
@@ -73,13 +73,13 @@ class Slots:
             target[...] = values
             layout.append((name, values.dtype.str, values.shape, offset))
             offset += -(-values.nbytes // _ALIGNMENT) * _ALIGNMENT
-        return worker, slot, layout, beside
+        return worker, slot, layout, outside
 
     def read(self, message: Message) -> Batch:
         """The arrays of a message; `tokens` until the worker's next messages fill its slots."""
-        worker, slot, layout, beside = message
+        worker, slot, layout, outside = message
         memory = self._slot(worker, slot)
-        batch = dict(beside)
+        batch = dict(outside)
         for name, dtype, shape, offset in layout:
             size = int(np.prod(shape)) * np.dtype(dtype).itemsize
             values = memory[offset : offset + size].view(dtype).reshape(shape)
@@ -90,11 +90,11 @@ class Slots:
 
     def _slot(self, worker: int, slot: int) -> npt.NDArray[np.uint8]:
         memory = self._memory
-        whole = (
+        memory_view = (
             memory.numpy() if isinstance(memory, torch.Tensor) else np.frombuffer(memory, np.uint8)
         )
         begin = (worker * self._each + slot) * self._bytes
-        return whole[begin : begin + self._bytes]
+        return memory_view[begin : begin + self._bytes]
 
 
 def to_tensors(batch: Batch, *, pin: bool) -> dict[str, Any]:

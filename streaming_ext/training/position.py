@@ -1,7 +1,7 @@
 """The position of a plain DataLoader: what the dataset itself saves and resumes from.
 
 A plain DataLoader starts the dataset's iterator in its workers, and the main process does not see
-it. So the workers leave notes in shared memory without a name, of which nothing can be left over.
+it. So the workers leave notes in shared memory without a name, which leaves nothing over.
 `StreamingTokenLoader` counts by itself and needs none of this.
 """
 
@@ -22,7 +22,7 @@ from streaming_ext.training.resume import Resume
 MAX_WORKERS: Final = 512
 _GENERATION, _LENGTH = range(2)
 _COUNT_BITS, _SEED_BITS = 20, 30  # and the rest for the generation: one word, written at once
-# Generations that are counted; as many more are of workers that were told where they begin.
+# Generations that are counted; as many more are of workers that start at a given state.
 _COUNTED: Final = 1 << 12
 _OLDER: Final = (
     "A newer iteration of this {what} began, and both count as one training: this one cannot go "
@@ -134,7 +134,7 @@ class EpochBoard:
 
 
 def _worker_and_seed() -> tuple[int, int]:
-    """Number of this worker, and what the workers of its iteration share; 0 without workers."""
+    """Number of this worker, and the seed of its iteration; 0 without workers."""
     info = get_worker_info()
     if info is None:
         return 0, 0
@@ -150,7 +150,7 @@ class Iteration:
     Attributes:
         cursor: where it starts, for all workers.
         worker: number of this worker, 0 without workers.
-        num_workers: how many share the steps, 1 without.
+        num_workers: that divide the steps among them, 1 without workers.
         number: iterations started since the board was set, this one included.
     """
 
@@ -161,7 +161,7 @@ class Iteration:
 
 
 class TrainingPosition:
-    """The account of one dataset and of its copies in workers."""
+    """The position of one dataset and of its copies in workers."""
 
     def __init__(self, resume: Resume) -> None:
         """Stand at the beginning of epoch 0."""
@@ -181,15 +181,15 @@ class TrainingPosition:
         """Let the next iteration start an epoch of a run that changed nothing on the way."""
         self._board.set(self._saved(self._plan.start(epoch)))
 
-    def ask(self) -> None:
-        """Note that an iteration was asked for here, which begins with its first row.
+    def request(self) -> None:
+        """Note that a new iteration was requested, which begins with its first row.
 
-        torchdata asks new iterations of workers where they stand before they begin.
+        torchdata requests the state of a worker's new iteration before it begins.
         """
         self._iteration = None
 
     def begin(self) -> Iteration:
-        """Note that an iteration starts here; `yielded` then holds what it gave out before."""
+        """Note that an iteration starts; `yielded` is then the rows that it gave before."""
         worker, num_workers = _worker()
         if self._worker_state is None:
             cursor, self.yielded = self._cursor(self._board.begin()), 0
@@ -206,18 +206,18 @@ class TrainingPosition:
         """See `StreamingTokenDataset.state_dict`."""
         if num_samples is None and get_worker_info() is not None:
             return self._state_of_worker()
-        begun = self._board.iterations()
-        if begun == 0:
+        started = self._board.iterations()
+        if started == 0:
             return self._resume.state_of(self._cursor(0)).to_dict()
-        cursor = self._cursor(begun - 1)
+        cursor = self._cursor(started - 1)
         if num_samples is None:
-            here = self._iteration or Iteration(cursor=cursor, worker=0, num_workers=1, number=0)
-            if here.number != begun:
+            own = self._iteration or Iteration(cursor=cursor, worker=0, num_workers=1, number=0)
+            if own.number != started:
                 raise UsageError(
                     "Workers read this dataset, and only training knows what it received of them. "
                     "Pass num_samples=, or use StreamingTokenLoader."
                 )
-            cursor = here.cursor
+            cursor = own.cursor
             num_samples = self.yielded * self._plan.rank.size
             from_beginning = False
         place = num_samples if from_beginning else cursor.position + num_samples
@@ -232,7 +232,7 @@ class TrainingPosition:
         return self._resume.state_of(replace(cursor, position=place)).to_dict()
 
     def _state_of_worker(self) -> dict[str, Any]:
-        """Where this worker of an iteration stands, which may not have begun here."""
+        """The state of this worker's iteration, which may not have started in it."""
         worker, num_workers = _worker()
         if self._iteration is not None and self._process == os.getpid():
             cursor, yielded = self._iteration.cursor, self.yielded
@@ -263,7 +263,7 @@ class TrainingPosition:
                 f"{worker} of {num_workers}. Resume a StatefulDataLoader with as many workers, or "
                 "use StreamingTokenLoader, whose state fits any number."
             )
-        # The epochs behind it count from here, also where this one is ended before it gives a row.
+        # Later epochs count from this one, even if it ends before it gives a row.
         self._board.begin_at(self._saved(cursor))
         self._iteration, self._worker_state = None, (cursor, own["yielded"])
         return place
@@ -279,6 +279,6 @@ class TrainingPosition:
 
 
 def _worker() -> tuple[int, int]:
-    """Number of this worker, and how many there are."""
+    """Number of this worker, and the number of workers."""
     info = get_worker_info()
     return (0, 1) if info is None else (info.id, info.num_workers)

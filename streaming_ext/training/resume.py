@@ -1,4 +1,4 @@
-"""From a cursor to a state that can be saved, and back, with every check between."""
+"""From a cursor to a state that can be saved, and back, with all checks."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -69,13 +69,13 @@ class Resume:
         allow_changes: Collection[str],
         extend_state: bool = False,
     ) -> Cursor:
-        """Where training goes on from a state; see `place_of`."""
+        """Where training resumes from a state; see `saved_cursor`."""
         return self.going_on(
             self.saved_cursor(state, allow_changes=allow_changes, extend_state=extend_state)
         )
 
     def going_on(self, place: Cursor) -> Cursor:
-        """The same, or the next epoch, where no step is left of the place's."""
+        """The same, or the next epoch if no step is left of the cursor's."""
         return place if self.plan.steps_left(place) else self.plan.next_epoch(place)
 
     def saved_cursor(
@@ -85,15 +85,15 @@ class Resume:
         allow_changes: Collection[str],
         extend_state: bool = False,
     ) -> Cursor:
-        """The cursor that a state stands for, when its order is this one.
+        """The cursor of a state, if its order is this one.
 
-        Where a change that was allowed has places of an epoch be other draws, a new epoch begins in
-        which each stream goes on from its own count.
+        If an allowed change gives positions of an epoch other draws, a new epoch begins, in which
+        each stream continues from its own count.
 
         Args:
             state: as it was saved.
             allow_changes: names of fields that may differ.
-            extend_state: whether a state of an older generation goes on in this one.
+            extend_state: whether a state of an older generation resumes in this one.
 
         Raises:
             ConfigMismatchError: a setting that decides the order differs and is not allowed to.
@@ -173,10 +173,10 @@ class Resume:
         *,
         allow_changes: Collection[str],
     ) -> Cursor:
-        """Where a state of an older generation stands in the newest one.
+        """The cursor in the newest generation for a state of an older one.
 
-        What the pass had seen there is the beginning of the same pass here; behind it come what the
-        pass had left and the new sequences. At the end of a pass only the new ones are left of it.
+        What training received of the pass begins the same pass in the newest generation.
+        The rest of the pass and the new sequences follow; at the end of a pass only the new ones.
 
         Args:
             old: the state.
@@ -186,7 +186,7 @@ class Resume:
 
         Raises:
             ConfigMismatchError: a setting that decides the order differs, or which sequence has
-                which number: then nothing tells which of the new ones the pass had seen.
+                which number: then it is unknown which of the new ones the pass had seen.
         """
         before, size = int(earlier[-1]), self.plan.sizes[0]
         # An epoch is all of the data unless the user says otherwise: then it grew as they did.
@@ -198,8 +198,8 @@ class Resume:
                 f"The state is of an older generation, and of sequences of {old.longest} tokens "
                 f"where these have {now.longest}, or of other rows (exclude, packing): "
                 "extend_state=True counts sequences that stay what they are. Go on in the newest "
-                "generation with the settings of the state first; a state that is saved there may "
-                "then go on with others."
+                "generation with the settings of the state first; a state that is saved then may "
+                "resume with others."
             )
         old.require_same_order(now)
         drawn = old.streams[0].drawn
@@ -222,9 +222,9 @@ class Resume:
         )
 
     def _new_epoch(self, old: LoaderState, now: LoaderState) -> Cursor:
-        """The beginning of an epoch in which each stream goes on from its own count.
+        """The beginning of an epoch in which each stream continues from its own count.
 
-        Of a stream that is there twice, the first goes on from the first one's count. Counts are
+        If a stream is listed twice, the first continues from the first one's count. Counts are
         rounded up to rows of canonical nodes, where streams are dealt out in such; and those of
         sequences of another length to as many tokens.
         """

@@ -1,9 +1,9 @@
-"""mosaicml-streaming, also where its image datasets do not load.
+"""mosaicml-streaming, even if its image datasets do not load.
 
 Use as `from streaming_ext.training.stock import streaming`.
 `import streaming` imports its image datasets, and those torchvision, whose build from the package
-index does not load beside a CPU-only torch. Nothing here reads images: where they do not load, an
-empty `streaming.vision` stands in for them.
+index does not load beside a CPU-only torch. Shardmill reads no images: if they do not load, an
+empty `streaming.vision` replaces them.
 """
 
 import importlib
@@ -24,7 +24,7 @@ def _import_streaming() -> ModuleType:
         for name in set(sys.modules) - before:
             if name.partition(".")[0] in {"streaming", "torchvision"}:
                 sys.modules.pop(name)
-    stub = ModuleType(_VISION, "Left out: the image datasets do not load here.")
+    stub = ModuleType(_VISION, "Left out: the image datasets do not load.")
     sys.modules.setdefault(_VISION, stub)
     return importlib.import_module("streaming")
 

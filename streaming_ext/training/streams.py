@@ -25,10 +25,10 @@ class TokenStream:
     """A dataset and how much of an epoch it makes; the words are mosaicml-streaming's.
 
     Attributes:
-        remote: where the dataset is published, None when it is all local.
+        remote: where the dataset is published, None if it is all local.
         local: cache, or the dataset itself.
         split: in place of the dataset's one.
-        proportion: share of the epoch, relative to the other streams; also as a schedule in tokens
+        proportion: of the epoch, relative to the other streams; also as a schedule in tokens
             of training, "0:0.9 900B:0.9->0.2 1T:0.2".
         repeat: times this stream is seen an epoch.
         choose: sequences of this stream an epoch.
@@ -80,11 +80,11 @@ class StreamUsage:
 
     Attributes:
         stream: its number.
-        domain: its own, or where it lies.
+        domain: its own, or its location.
         sequences: over all ranks.
         tokens: of these sequences, padding counted.
-        share: of all sequences.
-        passes: how often the stream was gone through.
+        fraction: of all sequences.
+        passes: passes over the stream.
         tokens_by_domain: of these tokens those of each domain by its name, padding left out; with
             `domain_by` only.
     """
@@ -106,7 +106,7 @@ def domains_of(streams: Sequence[TokenStream]) -> tuple[tuple[str, ...], tuple[i
 
 
 def mixing_of(streams: Sequence[TokenStream], order: OrderSettings) -> Mixing | None:
-    """How proportions change during training; None where they do not, and nothing is limited.
+    """How proportions change during training; None if they do not, and nothing is limited.
 
     Args:
         streams: of a run.

@@ -23,19 +23,17 @@ from streaming_ext.text.parts.part import Part
 from streaming_ext.training.streams import TokenStream
 from streaming_ext.training.token_dataset import StreamingTokenDataset
 
-WINDOW = (
-    1 << 14
-)  # sequences of a canonical node that are shuffled among each other, where nobody says
+WINDOW = 1 << 14  # sequences of a canonical node that are shuffled among each other, by default
 
 
 class StreamedText(TextOptions):
     """The options of `shardmill shard` that decide what is read, and some of its own.
 
     Attributes:
-        holdout_fraction: share of the documents that is not in split `train`, but in `holdout`.
+        holdout_fraction: fraction of the documents in split `holdout`, the others are in `train`.
         holdout_seed: decides which.
         shard_size: bytes of a shard of the dataset in the cache.
-        compression: of these shards, which training unpacks beside; `none` to read them in place.
+        compression: of these shards, which training unpacks; `none` to read them in place.
         engine: `auto`, or `reference` to tokenize with the reference alone.
         scan_threads: threads that tokenize; by default one a core, shared by torchrun's ranks.
     """
@@ -85,13 +83,13 @@ class TextStream(TokenStream):
 
     @property
     def location(self) -> str:
-        """Where the text lies, for people."""
+        """The location of the text, for messages."""
         return ", ".join(self.text.sources)
 
     def made(
         self, *, split: str | None, sequence_length: int | None, limit: int | None
     ) -> TokenStream:
-        """The dataset of the text, which is made where it is not there.
+        """The dataset of the text, made if it does not exist.
 
         Raises:
             UsageError: a setting is not allowed, or there are no such files.
@@ -153,11 +151,11 @@ class TextStream(TokenStream):
 
 
 def _identity(spec: DatasetSpec, parts: Sequence[Part]) -> str:
-    """Names what is made of what; a text of which a file changed has another name."""
+    """A hash of the specification and the sources: if a file changes, so does the hash."""
     spans = [(*astuple(each.source), each.span) for part in parts for each in part.spans]
     counts = [len(part.spans) for part in parts]
-    told = json.dumps([spec.model_dump(mode="json"), counts, spans], sort_keys=True)
-    return content_hash(told.encode())[:16]
+    described = json.dumps([spec.model_dump(mode="json"), counts, spans], sort_keys=True)
+    return content_hash(described.encode())[:16]
 
 
 class StreamingTextDataset(StreamingTokenDataset):
@@ -212,7 +210,7 @@ class StreamingTextDataset(StreamingTokenDataset):
     def materialize(self, output: str | Path) -> None:
         """Copy the dataset out of the cache; `StreamingTokenDataset` takes states of this one.
 
-        Killed in the middle, it goes on when it is called again.
+        If it is killed, the next call resumes it.
 
         Args:
             output: a folder, s3://, gs:// or az://.

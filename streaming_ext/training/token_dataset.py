@@ -32,10 +32,10 @@ from streaming_ext.training.streams import domains_of, mixing_of, sequences_an_e
 class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, name-defined, unused-ignore]
     """Sequences of tokens in an order that is a function of seed and data alone.
 
-    Arguments that mosaicml-streaming has too mean what they mean there. Its own start-up, shared
-    memory, lock files and threads are not used. All arguments are fields of one of four objects,
-    which describe them: `OrderSettings` what decides the order, `DataLocation` where the data lie,
-    `RankPosition` who reads, `BatchContents` what a batch holds.
+    Arguments of mosaicml-streaming keep their meaning. Its start-up, shared memory, lock files and
+    threads are not used. All arguments are fields of one of four objects, which describe them:
+    `OrderSettings` what decides the order, `DataLocation` where the data lie, `RankPosition` who
+    reads, `BatchContents` what a batch holds.
 
     Raises:
         UsageError: an argument is not allowed; the message says which and what is.
@@ -170,7 +170,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.loaded_cursor = None
 
     def __len__(self) -> int:
-        """Sequences of this rank in a whole epoch."""
+        """Sequences of this rank in a complete epoch."""
         self._require_one_size()
         return self.plan.steps_left(self.plan.start(0)) * self.plan.batch_size
 
@@ -182,7 +182,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         return samples_of(self.batch_reader.finish(batch))[0]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The sequences of this rank and worker, of the next epoch or from where a state was.
+        """The sequences of this rank and worker, of the next epoch or from the position of a state.
 
         Raises:
             DatasetError: before it ends early, whatever the reason.
@@ -194,7 +194,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                 "leave them out of extras."
             )
         self._require_one_size()
-        self._progress.ask()
+        self._progress.request()
         return self._samples()
 
     def _samples(self) -> Iterator[dict[str, Any]]:
@@ -217,7 +217,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
     def state_dict(
         self, num_samples: int | None = None, from_beginning: bool = False
     ) -> dict[str, Any]:
-        """Where training stands; see docs/reference/states.md for what it holds.
+        """The state of training; docs/reference/states.md describes it.
 
         Args:
             num_samples: sequences that training received in this iteration, over all ranks; None
@@ -238,12 +238,12 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         allow_changes: Collection[str] = (),
         extend_state: bool = False,
     ) -> None:
-        """Let the next iteration go on from a state; the state is left as it is.
+        """Let the next iteration resume from a state, which is not changed.
 
         Args:
             obj: from `state_dict` of this class or of its loader.
             allow_changes: fields of `order`, or `streams`, that may differ from the state's.
-            extend_state: let a state of an older generation of the dataset go on in this one: with
+            extend_state: let a state of an older generation of the dataset resume in this one: with
                 what was not yet seen of the pass, and the new sequences, each once.
 
         Raises:
@@ -255,7 +255,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.loaded_state = obj
 
     def close(self) -> None:
-        """Wait until nothing of this process reads ahead, before the cache is removed."""
+        """Wait until no thread of this process reads ahead, before the cache is removed."""
         self.batch_reader.source.close()
 
     def start_cursor(self) -> Cursor:
@@ -263,7 +263,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         return self._progress.upcoming()
 
     def require_batch_size(self) -> None:
-        """Refuse to make batches of a size that nobody named."""
+        """Refuse to make batches of a size that was not given."""
         if not self.order.names_batch:
             raise UsageError(
                 "Give batch_size=, the sequences a rank takes each step, as to the DataLoader: "

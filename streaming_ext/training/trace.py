@@ -1,4 +1,4 @@
-"""Which documents, of which source file and row, a sequence holds."""
+"""The documents of a sequence, with their source files and rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -38,8 +38,8 @@ class DocumentSpan:
     Attributes:
         source: URL of the source file.
         row: of the document in its source file, from 0.
-        from_byte: rows are counted from those that begin here on, where a node keeps some segments
-            of a file alone; 0: from the file's beginning.
+        from_byte: byte of the file that rows are counted from, if a node has only spans of it; 0:
+            from the file's beginning.
         first: token of the document that the segment begins with, from 0.
         tokens: length of the segment, the end-of-text id counted.
         position: token of the sequence that the segment begins at.
@@ -130,9 +130,9 @@ def trace_document(
     epoch: int = 0,
     cursor: Cursor | None = None,
 ) -> list[DocumentVisit]:
-    """The steps of an epoch that hold a document, in their order; none where it was left out.
+    """The steps of an epoch that hold a document, in their order; none if it was left out.
 
-    The order is inverted: nothing is searched for but the document in its part's table.
+    The order is inverted: only the document is searched, in its part's table.
 
     Args:
         dataset: any rank's.

@@ -25,7 +25,7 @@ def as_it_is(message: Any) -> Any:
 
 
 def messages_of(loader: DataLoader[Any]) -> Iterator[Any]:
-    """What workers send; they end when this is closed.
+    """The messages of workers, which end when this is closed.
 
     Raises:
         TransientStorageError: none sends anything within the timeout.
@@ -48,7 +48,7 @@ def messages_of(loader: DataLoader[Any]) -> Iterator[Any]:
             ) from error
         raise
     finally:
-        # Left to the garbage collector, workers may never be told to end, and torch waits
+        # Left to the garbage collector, workers may never end, and torch waits
         # five seconds for each of them.
         iterator._shutdown_workers()  # type: ignore[attr-defined]
 
@@ -56,8 +56,8 @@ def messages_of(loader: DataLoader[Any]) -> Iterator[Any]:
 def end_with_parent(_: int = 0) -> None:
     """End this forked process when its parent is gone.
 
-    Torch looks too, but where the parent dies before a worker first looks, it takes whoever
-    inherited the worker for its parent, and the worker stays for ever. A pool of processes does
+    Torch looks too, but if the parent dies before a worker first looks, it takes the process that
+    inherited the worker for its parent, and the worker never ends. A pool of processes does
     not look: each of its workers holds an end of the pipe that it waits at.
     """
     parent = multiprocessing.parent_process()
