@@ -37,8 +37,8 @@ def show_dry_run(plan: RunPlan, output: Storage, console: Console, *, all_parts:
     done = len(plan.parts) - len(plan.todo)
     if plan.published:
         state = "is complete; nothing would be done"
-    elif plan.parent is not None:
-        old = len(plan.parent.manifest.parts)
+    elif plan.base is not None:
+        old = len(plan.base.manifest.parts)
         state = f"has {counted(old, 'part')}, and would have {len(plan.parts) - old:,} more"
     elif done:
         state = f"would be finished: {counted(done, 'part')} of {len(plan.parts)} done before"

@@ -101,7 +101,8 @@ class Build(ABC):
         phase: what is done with each part.
         parts: all of them; the index is the part's number.
         todo: numbers of the parts that are left to do.
-        published: the output holds all of this already.
+        published: whether the output holds all of this already.
+        done: the finished parts, as they were when the build was compared with the output.
         scratch: folder for work in progress.
     """
 
@@ -110,6 +111,7 @@ class Build(ABC):
     parts: tuple[Part, ...]
     todo: tuple[int, ...] = ()
     published: bool = False
+    done: Recorded | None = None
     scratch: Path
 
     at_least: ClassVar[int] = 1  # parts at the same time, however few workers are configured

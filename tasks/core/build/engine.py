@@ -66,7 +66,7 @@ def compare(build: B, output: Storage) -> B:
         _log.warning("%s lost %s; it is published again.", output, ", ".join(lost))
         whole = False
     records = {part: record for part, record in recorded.records.items() if part in done}
-    build = replace(build.resumed(records), todo=todo, published=whole)
+    build = replace(build.resumed(records), todo=todo, published=whole, done=recorded)
     if not whole:
         build.require_room(output)
     return build
@@ -91,7 +91,7 @@ def begin(build: B, output: Storage, tell: Tell) -> B:
         ScratchError: scratch is not writable.
     """
     output.remove_incoming()
-    build = without_damaged(build, output, tell)
+    build = without_damaged(build, tell)
     is_resumed = _hash_of(output, BUILD) is not None
     take_scratch(build.scratch, keep=[build.kept] if is_resumed else [])
     build.remove_leftovers(output)
@@ -202,7 +202,7 @@ def parts_with_files(
     return done
 
 
-def without_damaged(build: B, output: Storage, tell: Tell) -> B:
+def without_damaged(build: B, tell: Tell) -> B:
     """A build that takes over what is as it was written; damaged parts are made again.
 
     What was done is read from the beginning to the end. The caller holds the output.
@@ -210,15 +210,13 @@ def without_damaged(build: B, output: Storage, tell: Tell) -> B:
     Raises:
         StorageError: a file cannot be read.
     """
-    if len(build.todo) == len(build.parts):
-        return build
-    storage, parts, _ = build.recorded(output, published=build.is_published(output))
     left = set(build.todo)
-    taken = {part: stretches for part, stretches in parts.items() if part not in left and stretches}
-    if not taken:
+    parts = build.done.parts if build.done else {}
+    taken = {part: ranges for part, ranges in parts.items() if part not in left and ranges}
+    if build.done is None or not taken:
         return build
     tell("checking what earlier runs finished")
-    damaged = damaged_parts(Recorded(storage, taken))
+    damaged = damaged_parts(Recorded(build.done.storage, taken))
     return build.with_again(damaged) if damaged else build
 
 

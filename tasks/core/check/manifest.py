@@ -34,8 +34,7 @@ from tasks.core.reading.dataset_files import (
     open_tokenizer,
     require_recorded,
 )
-from tasks.core.shard.extension_leftovers import is_of_extension, part_of
-from tasks.core.shard.publish import beside_parts, tables_of
+from tasks.core.shard.dataset_layout import beside_parts, is_of_extension, part_of, tables_of
 from tasks.core.shuffle.records import identity_of_table
 
 _IO_THREADS = 8

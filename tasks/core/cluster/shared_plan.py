@@ -1,6 +1,5 @@
 """The plan of a run on several hosts: put on the storage by the parent run, read by each host."""
 
-import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +17,7 @@ from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import from_json, to_json
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
-from streaming_ext.text.parts.part import Part, sizes_of
+from streaming_ext.text.parts.part import Part
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, open_saved
 from streaming_ext.writing.publish import put_tokenizer
 from tasks.core.build.engine import with_files
@@ -28,6 +27,7 @@ from tasks.core.reading.dataset_files import read_records
 from tasks.core.reporting.report import PartCounts, PartTimes, installed_versions
 from tasks.core.shard.run_plan import PhaseName, RunPlan
 from tasks.core.shard.shard_build import ShardBuild
+from tasks.core.shard.sources import deal
 from tasks.core.shuffle.records import (
     MergeInput,
     SpillRecord,
@@ -66,27 +66,6 @@ class SharedPlan(Message):
     merge_input: MergeInput | None = None
 
 
-def split_evenly(sizes: Sequence[int], parts: Iterable[int], count: int) -> list[tuple[int, ...]]:
-    """Deal parts out into at most `count` partitions of about the same size, none of them empty.
-
-    The largest goes first, each to the partition that has least (Graham's rule: no partition is
-    larger than 4/3 of what is best possible).
-
-    Args:
-        sizes: in bytes, of all parts.
-        parts: numbers of those that are to be dealt out.
-        count: of partitions.
-    """
-    parts = sorted(parts, key=lambda part: (-sizes[part], part))
-    partitions: list[list[int]] = [[] for _ in range(min(count, len(parts)))]
-    least = [(0, 0, number) for number in range(len(partitions))]
-    for part in parts:
-        size, length, number = heapq.heappop(least)
-        partitions[number].append(part)
-        heapq.heappush(least, (size + sizes[part], length + 1, number))
-    return [tuple(sorted(partition)) for partition in partitions]
-
-
 def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> SharedPlan:
     """Put what the partitions need on the storage; what earlier runs left of theirs goes.
 
@@ -97,13 +76,15 @@ def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> Sh
         if path.count("/") > 1:
             storage.remove(path)
     put_tokenizer(plan.tokenizer_folder, plan.spec.tokenizer.kind, storage)
+    sizes = [plan.parts[part].size for part in plan.todo]
+    groups = deal(sizes, min(count, len(sizes)))
     shared = SharedPlan(
         config=plan.config.model_dump(
             mode="json", exclude_unset=True, include=set(ShardConfig.model_fields)
         ),
         spec=plan.spec,
         parts=plan.parts,
-        partitions=tuple(split_evenly(sizes_of(plan.parts), plan.todo, count)),
+        partitions=tuple(tuple(plan.todo[number] for number in group) for group in groups),
         versions=installed_versions(),
         phase=plan.phase,
         first_part=plan.first_part,

@@ -15,7 +15,7 @@ from tasks.core.build.build import Stretch
 from tasks.core.derive.export_records import ExportRecord, FileSpan, is_export, read_export
 from tasks.core.derive.move import FileGroup, Move, Text
 from tasks.core.reading.dataset_files import DatasetFiles, read_dataset, read_listed
-from tasks.core.shard.publish import beside_parts
+from tasks.core.shard.dataset_layout import beside_parts
 
 _IO_THREADS = 8
 

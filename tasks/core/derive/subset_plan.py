@@ -28,8 +28,9 @@ from tasks.core.derive.merging import require_divisible
 from tasks.core.derive.move import FileGroup, Move, put_group
 from tasks.core.derive.subset_part import OriginalPart, SubsetJob, documents_of
 from tasks.core.reading.dataset_files import DatasetFiles, read_dataset, read_records
+from tasks.core.shard.dataset_layout import beside_parts
 from tasks.core.shard.plan import scratch_folder
-from tasks.core.shard.publish import all_recorded, beside_parts, whole
+from tasks.core.shard.publish import all_recorded, whole
 
 _IO_THREADS = 8
 _MOST_SPANS = 1000  # of a part of the subset

@@ -9,14 +9,6 @@ import numpy as np
 
 from streaming_ext.base.errors import DatasetError
 from streaming_ext.format.filters import FilterName
-from streaming_ext.format.layout import (
-    DIGESTS_FOLDER,
-    DOCUMENTS_FOLDER,
-    DUPLICATES_FOLDER,
-    PARTS_FOLDER,
-    SPLITS,
-    part_folder,
-)
 from streaming_ext.format.manifest import ShuffleSummary
 from streaming_ext.format.record import (
     MOST_BAD_LISTED,
@@ -25,8 +17,14 @@ from streaming_ext.format.record import (
     PartRecord,
     SourceIdentity,
 )
-from streaming_ext.format.schema import FileRecord
-from streaming_ext.format.shuffled import Source, num_parts
+from streaming_ext.format.schema import FileRecord, content_hash
+from streaming_ext.format.shuffled import (
+    SOURCES_PATH,
+    Source,
+    grown_sources_path,
+    num_parts,
+    table_bytes,
+)
 from streaming_ext.store import Storage
 from streaming_ext.text.identity import identify
 from streaming_ext.text.parts.part import Part, SourceSpan
@@ -34,9 +32,7 @@ from streaming_ext.text.sources import SourceFile, is_remote
 from tasks.core.build.build import Recorded, Stretch
 from tasks.core.build.engine import damaged_parts, lost_files
 from tasks.core.reading.dataset_files import read_records
-from tasks.core.shard.extension_leftovers import remove_unrecorded
-from tasks.core.shard.older_sources import joined_table, older_sources, with_older
-from tasks.core.shard.publish import files_of_part
+from tasks.core.shard.dataset_layout import remove_unrecorded, tables_of
 from tasks.core.shard.run_plan import RunPlan
 from tasks.core.shuffle.copies import OlderTexts, put_comparison
 from tasks.core.shuffle.records import (
@@ -79,8 +75,8 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
     if plan.spec.deduplicate is not None:
         digests = [record.digests for record in records]
         older = None
-        if plan.parent is not None:
-            older = OlderTexts(storage, plan.parent.manifest.digests, shuffled)
+        if plan.base is not None:
+            older = OlderTexts(storage, plan.base.manifest.digests, shuffled)
         copies, kept = put_comparison(
             storage,
             _index(laid_out, digests) if shuffled else SpillIndex.of([*chain(*digests)]),
@@ -93,10 +89,12 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
     merge_input = replace(merge_input, index=MergeIndex(documents, copies).put(storage))
     parts = plan.parts[: plan.first_part] + own
     done = _recorded(storage, plan, merge_input, parts, found)
-    if plan.parent is None:
-        _remove_others(storage, done, merge_input)
-    else:
-        remove_unrecorded(storage, plan.parent, done, beside=_beside(merge_input))
+    stay = {file.path for file in (merge_input.digests.files if merge_input.digests else ())}
+    if merge_input.summary is not None:
+        stay.add(merge_input.summary.sources.path)
+    if plan.base is not None:
+        stay |= {file.path for file in tables_of(plan.base.manifest)}
+    remove_unrecorded(storage, done, first_part=plan.first_part, kept=stay)
     return replace(
         plan,
         phase="merge",
@@ -120,9 +118,10 @@ def _shuffled(
     The table of sources is put. Sources of an extension are numbered behind the existing
     ones, and so have keys of their own.
     """
-    known = older_sources(plan.parent, storage)
-    table, path = joined_table(known, laid_out.sources)
-    storage.put(path, table)
+    known = plan.base.sources if plan.base is not None else ()
+    table = table_bytes([*known, *laid_out.sources])
+    path = grown_sources_path(content_hash(table)) if known else SOURCES_PATH
+    storage.put(path, table)  # no generation overwrites another's
     summary = ShuffleSummary(
         sources=FileRecord.of(path, table),
         files=len(laid_out.sources),
@@ -139,7 +138,8 @@ def _shuffled(
     parts = stand_ins(
         num_parts(id_bytes, plan.spec.shard_size), id_bytes, path, first=plan.first_part
     )
-    summary = with_older(summary, plan.parent)
+    if plan.base is not None:
+        summary = plan.base.added_to(summary)
     return parts, MergeInput(summary=summary)
 
 
@@ -154,13 +154,6 @@ def stand_ins(count: int, size: int, table: str, *, first: int = 0) -> tuple[Par
     """
     source = SourceFile(url=table, size=size // count)
     return tuple(Part(number, (SourceSpan(source),)) for number in range(first, first + count))
-
-
-def _beside(merge_input: MergeInput) -> set[str]:
-    """What the run has put that is of no part."""
-    summary = merge_input.summary
-    own = {summary.sources.path} if summary is not None else set()
-    return own | {file.path for file in (merge_input.digests.files if merge_input.digests else ())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,19 +256,3 @@ def _recorded(
     bytes_of = {part: [*map(Stretch.of, record.files())] for part, record in done.items()}
     damaged = damaged_parts(Recorded(storage, bytes_of))
     return {part: record for part, record in done.items() if part not in damaged}
-
-
-def _remove_others(storage: Storage, done: Iterable[int], merge_input: MergeInput) -> None:
-    """Remove what other runs left of parts that do not count."""
-    kept = {*_beside(merge_input), *(path for part in done for path in files_of_part(part))}
-    folders = {part_folder(split, part) for part in done for split in SPLITS}
-    for top in (
-        PARTS_FOLDER,
-        *SPLITS,
-        DOCUMENTS_FOLDER,
-        DUPLICATES_FOLDER,
-        DIGESTS_FOLDER,
-    ):  # records first: they make a part count
-        for path in storage.list(top):
-            if path not in kept and path.rsplit("/", 1)[0] not in folders:
-                storage.remove(path)

@@ -4,54 +4,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import ByteSize, Field
 
-from streaming_ext.base.errors import NotADatasetError, UsageError, command
-from streaming_ext.format.manifest import Manifest
-from streaming_ext.format.reading import read_manifest
-from streaming_ext.store import Storage, open_storage
+from streaming_ext.store import open_storage
 from streaming_ext.text.options import Hub, Options, Parts
 from tasks.core.config import ShardConfig
 from tasks.core.options import ExecutionOnHosts, Fetching
-from tasks.core.reading.dataset_files import DatasetFiles
-
-
-def require_extendable(storage: Storage, manifest: Manifest) -> None:
-    """Refuse what further parts would make another kind of dataset.
-
-    Raises:
-        UsageError: saying why, and what to do.
-    """
-    spec = manifest.spec
-    merge = (
-        "merge both without rewriting a shard: "
-        f"{command('merge', storage, 'NEW', '--output', 'BOTH')}"
-    )
-    draw = command("subset", "WHOLE", "--output", "OTHER")
-    alike = "with the same tokenizer, lengths, shards and holdout"
-    whys = {
-        "leaves out copies, and was made by a shardmill that kept no hashes of what stayed": (
-            spec.deduplicate is not None and not manifest.digests,
-            "Shard all sources in one run into another folder: that dataset can be extended",
-        ),
-        "is a subset of another dataset, of which it holds what was drawn": (
-            spec.subset is not None,
-            f"Extend the whole one, and draw from that: {draw}",
-        ),
-        "was imported from ids, which tell no texts to choose a holdout by": (
-            spec.imported is not None,
-            f"Import the new files of ids as a dataset of their own, NEW, and {merge}",
-        ),
-        "was merged of others, of which each may have been made in its own way": (
-            bool(manifest.merged),
-            f"Shard the new sources as a dataset of their own, NEW, {alike}, and {merge}",
-        ),
-        "is the share of one node, which does not know the sources of the others": (
-            manifest.share is not None,
-            "Shard the old and the new sources on every node in one run, into other folders",
-        ),
-    }
-    for why, (holds, instead) in whys.items():
-        if holds:
-            raise UsageError(f"{storage} {why}: it cannot be extended. {instead}.")
+from tasks.core.reading.dataset_files import open_dataset
+from tasks.core.shard.base_dataset import require_extendable
 
 
 class ExtendRunConfig(ShardConfig):
@@ -111,11 +69,7 @@ class ExtendConfig(ExecutionOnHosts, Fetching, Parts, Hub, Extension):
             UsageError: it cannot be extended.
         """
         storage = open_storage(self.dataset)
-        try:
-            manifest = read_manifest(storage)
-        except NotADatasetError:
-            DatasetFiles(storage, storage.list()).read_manifest()  # says what there is instead
-            raise
+        _, manifest = open_dataset(storage)
         require_extendable(storage, manifest)
         spec = manifest.spec
         read = spec.read_options

@@ -1,61 +1,27 @@
 """Making a dataset whole: merged indexes, the tokenizer, and last of all the manifest."""
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from streaming_ext.base.errors import DatasetError
-from streaming_ext.format.duplicates import duplicates_path
-from streaming_ext.format.layout import (
-    MANIFEST,
-    SHUFFLE_FOLDER,
-    documents_path,
-    record_path,
-)
-from streaming_ext.format.manifest import KeptDigests, Manifest, kept_indexes
+from streaming_ext.base.errors import DatasetError, command
+from streaming_ext.format.layout import MANIFEST, index_path, record_path
+from streaming_ext.format.manifest import Manifest, kept_indexes
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.store import Storage
-from streaming_ext.writing.publish import publish_splits, put_tokenizer
+from streaming_ext.writing.publish import (
+    filled_splits,
+    merged_index,
+    publish_splits,
+    put_tokenizer,
+    summarize_split,
+)
 from tasks.core.build.build import Whole
 from tasks.core.reading.dataset_files import read_records
+from tasks.core.shard.base_dataset import BaseDataset
+from tasks.core.shard.dataset_layout import beside_parts
 from tasks.core.shard.run_plan import RunPlan
-
-
-def files_of_part(part: int) -> tuple[str, ...]:
-    """Paths of the files of a part but for its shards."""
-    return record_path(part), documents_path(part), duplicates_path(part)
-
-
-def beside_parts(manifest: Manifest) -> list[FileRecord]:
-    """What a dataset holds beside its parts and their records: publishing makes all of it."""
-    indexes = [split.index for split in manifest.splits.values()]
-    return [
-        *indexes,
-        *manifest.tokenizer_files,
-        *tables_of(manifest),
-        *digests_of(manifest),
-        *of_generations(manifest),
-    ]
-
-
-def tables_of(manifest: Manifest) -> list[FileRecord]:
-    """The tables of sources of a shuffled dataset, of each of its generations."""
-    summaries = [*(each.shuffled for each in manifest.generations), manifest.shuffled]
-    return [summary.sources for summary in summaries if summary is not None]
-
-
-def digests_of(manifest: Manifest) -> list[FileRecord]:
-    """The hashes of the texts of a dataset without copies, of all generations."""
-    return [file for each in manifest.digests for file in each.files]
-
-
-def of_generations(manifest: Manifest) -> list[FileRecord]:
-    """What an extended dataset holds so that each of its generations can be read."""
-    if not manifest.generations:
-        return []
-    kept = kept_indexes(manifest.splits)
-    for each in manifest.generations:
-        kept += [each.manifest, *each.kept_indexes]
-    return list(dict.fromkeys(kept))  # an index may be that of several generations
+from tasks.core.shuffle.records import MergeInput
 
 
 def publish(
@@ -67,30 +33,124 @@ def publish(
 
     Args:
         plan: of the run.
-        storage: where it goes.
-        tell: called with what is waited for now, in a few words.
+        storage: of the dataset.
+        tell: called with what is done next.
 
     Raises:
-        DatasetError: a part has no record.
+        DatasetError: a part has no record, or the dataset is not what its manifest says.
         StorageError: the output is full, gone or not writable, or lost what was put there.
     """
     tell("reading the records")
-    parts = recorded_parts(plan, storage)
+    records = recorded_parts(plan, storage)
     tell("putting the indexes")
-    splits = publish_splits(plan.spec, parts, storage)
+    if plan.base is not None:
+        return _next_generation(plan, plan.base, records, storage)
+    splits = publish_splits(plan.spec, records, storage)
     tell("putting the tokenizer")
+    kind = plan.spec.tokenizer.kind
     manifest = Manifest(
         spec=plan.spec,
-        parts=tuple(part.summary() for part in parts),
+        parts=tuple(record.summary() for record in records),
         splits=splits,
-        tokenizer_files=tuple(
-            put_tokenizer(plan.tokenizer_folder, plan.spec.tokenizer.kind, storage)
-        ),
+        tokenizer_files=tuple(put_tokenizer(plan.tokenizer_folder, kind, storage)),
         share=plan.share,
-        shuffled=None if plan.merge_input is None else plan.merge_input.summary,
-        digests=digests_of_run(plan),
+        **_of_two_phases(plan),
     )
-    return whole(manifest, parts)
+    return whole(manifest, records)
+
+
+def _of_two_phases(plan: RunPlan) -> dict[str, Any]:
+    """What the second phase adds to a manifest."""
+    merged = plan.merge_input or MergeInput()
+    return {"shuffled": merged.summary, "digests": (merged.digests,) if merged.digests else ()}
+
+
+def _next_generation(
+    plan: RunPlan, base: BaseDataset, records: list[PartRecord], storage: Storage
+) -> Whole:
+    """Put the indexes of the next generation, and keep what it replaces.
+
+    Readers see one generation or the other: the manifest is put in one step, and names indexes
+    that nothing overwrites. The index that stock readers know follows it. If no part was added,
+    the last steps of an extension that was killed are done again.
+    """
+    old, spec = base.manifest, plan.spec
+    before = records[: len(old.parts)]
+    for split, summary in old.splits.items():
+        index = merged_index(split, before, spec)
+        if FileRecord.of(summary.index.path, index) != summary.index:
+            raise DatasetError(
+                f"{storage}: the records do not make the index of {split} that {MANIFEST} lists. "
+                f"{command('verify', storage)} names everything that is wrong."
+            )
+    indexes = {split: merged_index(split, records, spec) for split in filled_splits(spec, records)}
+    manifest = old
+    if len(records) > len(old.parts):
+        added = _of_two_phases(plan)
+        manifest = Manifest(
+            spec=spec,
+            parts=tuple(record.summary() for record in records),
+            splits={
+                split: summarize_split(split, records, FileRecord.of(index_path(split), index))
+                for split, index in indexes.items()
+            },
+            tokenizer_files=old.tokenizer_files,
+            generations=(*old.generations, base.generation),
+            shuffled=added["shuffled"],
+            digests=(*old.digests, *added["digests"]),
+        )
+        data = storage.read(MANIFEST)
+        if data != to_json(manifest):  # else storage failed, and publishing is tried again
+            if FileRecord.of(MANIFEST, data) != base.file:
+                raise DatasetError(
+                    f"{storage}/{MANIFEST} was changed during the run. Run the same command again."
+                )
+            storage.put(base.generation.manifest.path, data)
+    base.put_lost_tokenizer(plan.tokenizer_folder, storage)
+    _put_older(manifest, records, storage)
+    if manifest.generations:
+        for split, file in zip(manifest.splits, kept_indexes(manifest.splits), strict=True):
+            storage.put(file.path, indexes[split])
+    return whole(
+        manifest, records, behind={index_path(split): index for split, index in indexes.items()}
+    )
+
+
+def _put_older(manifest: Manifest, parts: list[PartRecord], storage: Storage) -> None:
+    """Put the indexes of the last generation before a manifest, and what older ones lost.
+
+    Raises:
+        DatasetError: a lost manifest cannot be made again.
+    """
+    sizes = storage.list()
+    for number, each in enumerate(manifest.generations):
+        last = each is manifest.generations[-1]
+        for split, file in zip(each.splits, each.kept_indexes, strict=True):
+            if last or sizes.get(file.path) != file.size:
+                storage.put(file.path, merged_index(split, parts[: each.parts], manifest.spec))
+        if sizes.get(each.manifest.path) != each.manifest.size:
+            storage.put(each.manifest.path, _manifest_of(manifest, number, storage))
+
+
+def _manifest_of(newest: Manifest, number: int, storage: Storage) -> bytes:
+    """The manifest of an older generation, made again of the newest one."""
+    each = newest.generations[number]
+    made = Manifest(
+        spec=newest.spec,
+        parts=newest.parts[: each.parts],
+        splits=each.splits,
+        tokenizer_files=newest.tokenizer_files,
+        shuffled=each.shuffled,
+        generations=newest.generations[:number],
+        digests=newest.digests[: number + 1],
+    )
+    data = to_json(made)
+    if FileRecord.of(each.manifest.path, data) != each.manifest:
+        raise DatasetError(
+            f"{storage} lost {each.manifest.path}, which cannot be made again. Put it back from a "
+            "copy of the dataset."
+        )
+    return data
 
 
 def whole(
@@ -109,19 +169,6 @@ def whole(
     files += [file for file in beside_parts(manifest) if file.path not in behind]
     sizes = {file.path: file.size for file in files}
     return Whole(MANIFEST, to_json(manifest), sizes, behind)
-
-
-def digests_of_run(plan: RunPlan) -> tuple[KeptDigests, ...]:
-    """The hashes of the texts that a run without copies made."""
-    made = None if plan.merge_input is None else plan.merge_input.digests
-    return () if made is None else (made,)
-
-
-def remove_runs(storage: Storage, tell: Callable[[str], None]) -> None:
-    """Remove what the first phase of a run left for the second one."""
-    tell("removing the runs of the first phase")
-    for path in storage.list(SHUFFLE_FOLDER):
-        storage.remove(path)
 
 
 def recorded_parts(plan: RunPlan, storage: Storage) -> list[PartRecord]:

@@ -4,52 +4,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
 
-from streaming_ext.base.errors import NotADatasetError, command
+from streaming_ext.base.errors import command
 from streaming_ext.format.layout import TOKENIZER_FOLDER
-from streaming_ext.format.manifest import Manifest, NodeShare
-from streaming_ext.format.reading import read_manifest
-from streaming_ext.format.schema import FileRecord
+from streaming_ext.format.manifest import NodeShare
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.build.build import Build
 from tasks.core.config import ShardConfig
 from tasks.core.reporting.report import PartCounts
+from tasks.core.shard.base_dataset import BaseDataset
 from tasks.core.shuffle.records import MergeInput
 
 
-def manifest_there(storage: Storage) -> Manifest | None:
-    """The manifest, None if the output is no finished dataset.
-
-    Raises:
-        CorruptDatasetError: it is damaged.
-    """
-    try:
-        return read_manifest(storage)
-    except NotADatasetError:
-        return None
-
-
 def to_grow(storage: Storage) -> str:
-    """What to do if a run asks for other sources than a published dataset has."""
-    return f"Sources that are new are added to it by {command('extend', storage, 'SOURCE...')}."
+    """What to do if a run has sources that a published dataset does not hold."""
+    return f"New sources are added to it by {command('extend', storage, 'SOURCE...')}."
 
 
 # What is done with each part. With a shuffle, `sort` sorts it and `merge` merges.
 PhaseName = Literal["shard", "import", "sort", "merge"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Parent:
-    """The generation of a dataset that a run extends.
-
-    Attributes:
-        manifest: of it.
-        file: the manifest as it lies on the output.
-    """
-
-    manifest: Manifest
-    file: FileRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +37,7 @@ class RunPlan(Build):
         first_part: number of the first part that is made; those before are of a published dataset.
         first_sources: number of the source of each part's first span, for a shuffle.
         merge_input: what the parts of the second phase are merged from.
-        parent: the published dataset that is extended: its parts are the first ones.
+        base: the published dataset that the run extends: its parts are the first ones.
     """
 
     config: ShardConfig
@@ -75,7 +49,7 @@ class RunPlan(Build):
     first_part: int = 0
     first_sources: tuple[int, ...] = ()
     merge_input: MergeInput | None = None
-    parent: Parent | None = None
+    base: BaseDataset | None = None
 
     @property
     def is_one_phase(self) -> bool:

@@ -1,22 +1,30 @@
-"""Whether the parts that are recorded were made from what a run would make them from now."""
+"""Whether a dataset was made from the sources that a run is given, as they are now."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from streaming_ext.base.errors import ConfigMismatchError
 from streaming_ext.format.record import PartRecord, SpanRecord
+from streaming_ext.format.shuffled import Source
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store import Storage
 from streaming_ext.text.identity import identify
 from streaming_ext.text.parts.part import Part, SourceSpan
+from streaming_ext.text.sources import SourceFile
 from tasks.core.shard.sources import shortened
-from tasks.core.shuffle.records import SpillRecord
+from tasks.core.shuffle.records import SpillRecord, source_numbers
 
 _IO_THREADS = 8
+_HUB_REVISION = re.compile(r"(hf://[^@]+)@([^/]+)/")
+# What names a pair in messages; a span that is given; what a record says of it.
+Pair = tuple[str, SourceSpan, SpanRecord]
 
 
-def require_same_sources(
+def require_same_parts(
     storage: Storage,
     records: Mapping[int, PartRecord | SpillRecord],
     parts: Sequence[Part],
@@ -24,91 +32,145 @@ def require_same_sources(
     *,
     instead: str = "the old sources, or another --output",
 ) -> None:
-    """Refuse to go on with a dataset that was begun from other sources, or cut another way.
+    """Refuse to resume a dataset that was made from other sources, or cut another way.
 
     Local files are read and hashed.
 
     Args:
-        storage: names the dataset in messages.
-        records: of the parts that are done.
-        parts: that are asked for, by number.
+        storage: of the dataset.
+        records: of the finished parts.
+        parts: of this run, by number.
         options: what is read of the sources.
-        instead: what to use where they differ.
+        instead: what to use if they differ.
 
     Raises:
         ConfigMismatchError: naming what differs.
     """
-    differences: list[str] = []
-    to_hash: list[tuple[SourceSpan, SpanRecord]] = []
+    lines: list[str] = []
+    pairs: list[Pair] = []
     cut_differs = False
     for number, record in sorted(records.items()):
         made_of = record.made_of
-        if number >= len(parts):
-            url = record.source.url
-            differences.append(f"part {number:05}: the output has {url}, this run has none")
+        label = f"part {number:05}: "
+        spans = parts[number].spans if number < len(parts) else ()
+        if [span.span for span in spans] == [made.span for made in made_of]:
+            pairs += [(label, *pair) for pair in zip(spans, made_of, strict=True)]
             continue
-        spans = parts[number].spans
-        same_first = spans[0].source.url == made_of[0].source.url
-        if same_first and _cut(made_of) != [
-            (source_span.source.url, source_span.span) for source_span in spans
-        ]:
-            cut_differs = True
-            differences.append(
-                f"part {number:05}: the output has {record.made_of_text}, this run "
-                f"{parts[number].source}"
+        cut_differs |= bool(spans) and spans[0].source.url == made_of[0].source.url
+        now = parts[number].source if spans else "has none"
+        lines.append(f"{label}the output has {record.made_of_text}, this run {now}")
+    advice = "the --part-size and --min-part-size of before, " if cut_differs else ""
+    _refuse(storage, [*lines, *_differences(pairs, options)], f"Use {advice}{instead}.")
+
+
+def require_same_table(
+    storage: Storage, table: Sequence[Source], parts: Sequence[Part], *, advice: str
+) -> None:
+    """The same for a shuffled dataset, which lists its sources in a table.
+
+    Raises:
+        ConfigMismatchError: naming what differs.
+    """
+    spans: list[SourceSpan] = []
+    for part, numbers in zip(parts, source_numbers(parts), strict=True):
+        for given, number in zip(part.spans, numbers, strict=True):
+            source, (begin, end) = given.source, given.span or (0, given.source.size)
+            if number < len(spans):  # a further span of the same file
+                begin = (spans.pop().span or (0, 0))[0]
+            spans.append(
+                SourceSpan(source, (begin, end) if (begin, end) != (0, source.size) else None)
             )
-            continue
-        for source_span, made in zip(spans, made_of, strict=False):
-            if (found := _difference(number, source_span, made)) is not None:
-                differences.append(found)
-            elif source_span.source.version is None:
-                to_hash.append((source_span, made))
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        changes = threads.map(lambda pair: _changed(pair[0], pair[1], options), to_hash)
-        differences += [words for words in changes if words is not None]
-    if differences:
-        advice = "the --part-size and --min-part-size of before, " if cut_differs else ""
+    lines = []
+    if len(spans) != len(table):
+        lines.append(f"the output has {len(table)} source files, this run {len(spans)}")
+    pairs = [("", given, made) for given, made in zip(spans, spans_of(table), strict=False)]
+    _refuse(
+        storage,
+        [*lines, *_differences(pairs, None)],  # the table holds versions of complete files
+        f"Use the old sources, or another --output. {advice}",
+    )
+
+
+def new_sources(
+    storage: Storage,
+    made_of: Iterable[SpanRecord],
+    sources: Sequence[SourceFile],
+    options: ReadOptions,
+) -> tuple[SourceFile, ...]:
+    """The sources that a dataset does not hold; those that it holds must not have changed.
+
+    Local files that it holds are read and hashed.
+
+    Args:
+        storage: of the dataset.
+        made_of: everything that the dataset was made from.
+        sources: of this run.
+        options: what is read of them.
+
+    Raises:
+        ConfigMismatchError: the dataset holds a file with other bytes; names them all.
+    """
+    known: dict[str, list[SpanRecord]] = {}
+    for made in made_of:
+        known.setdefault(_without_revision(made.source.url), []).append(made)
+    pairs = [
+        ("", SourceSpan(replace(source, url=made.source.url), made.span), made)
+        for source in sources
+        for made in known.get(_without_revision(source.url), ())
+    ]
+    if lines := _differences(pairs, options):
         raise ConfigMismatchError(
-            f"{storage} was made from other sources:\n  "
-            + "\n  ".join(shortened(differences))
-            + f"\nUse {advice}{instead}."
+            f"{storage} holds other bytes of these sources, so some of their texts would be in it "
+            "twice:\n  "
+            + "\n  ".join(shortened(lines))
+            + "\nLeave them out, or give what is new under other names."
         )
+    return tuple(source for source in sources if _without_revision(source.url) not in known)
 
 
-def _cut(made_of: Sequence[SpanRecord]) -> list[tuple[str, tuple[int, int] | None]]:
-    return [(source_span.source.url, source_span.span) for source_span in made_of]
+def spans_of(table: Iterable[Source]) -> list[SpanRecord]:
+    """The sources of a shuffled dataset as a record names them."""
+    return [SpanRecord(source=each.identity, span=each.span, rows=each.rows) for each in table]
 
 
-def _difference(number: int, source_span: SourceSpan, made: SpanRecord) -> str | None:
-    source, identity = source_span.source, made.source
-    if source.url != identity.url:
-        return (
-            f"part {number:05}: the output has {identity.url}, this run {source.url}"
-            + _revision_hint(identity.url, source.url)
-        )
-    if source.size != identity.size:
-        return f"{identity.url}: {identity.size} bytes in the output's record, {source.size} now"
-    if source.pin is not None and source.pin != identity.version:
-        return (
-            f"{identity.url}: content {identity.version} in the output's record, {source.pin} now"
-        )
+def _refuse(storage: Storage, lines: Sequence[str], advice: str) -> None:
+    if lines:
+        listed = "\n  ".join(shortened(lines))
+        raise ConfigMismatchError(f"{storage} was made from other sources:\n  {listed}\n{advice}")
+
+
+def _differences(pairs: Iterable[Pair], options: ReadOptions | None) -> list[str]:
+    with ThreadPoolExecutor(_IO_THREADS) as threads:
+        found = threads.map(partial(_difference, options=options), pairs)
+        return [line for line in found if line is not None]
+
+
+def _difference(pair: Pair, options: ReadOptions | None) -> str | None:
+    label, given, made = pair
+    source, known = given.source, made.source
+    if source.url != known.url:
+        hint = _revision_hint(known.url, source.url)
+        return f"{label}the output has {known.url}, this run {source.url}{hint}"
+    if source.size != known.size:
+        return f"{source.url}: {known.size} bytes in the dataset, {source.size} now"
+    if given.span != made.span:
+        return f"{source.url}: bytes {made.span} in the dataset, {given.span} now"
+    version = source.pin
+    if version is None:
+        version = identify(source, Path(source.url), span=given.span, options=options).version
+    if version != known.version:
+        return f"{source.url}: content {known.version} in the dataset, {version} now"
     return None
 
 
-def _changed(source_span: SourceSpan, made: SpanRecord, options: ReadOptions) -> str | None:
-    """What is said of a local span whose bytes are others now."""
-    now = identify(
-        source_span.source, Path(source_span.source.url), span=source_span.span, options=options
-    )
-    if now.version == made.source.version:
-        return None
-    return f"{now.url}: content {made.source.version} in the output's record, {now.version} now"
+def _without_revision(url: str) -> str:
+    """A URL without the revision of the Hub, which changes whenever its dataset grows."""
+    return _HUB_REVISION.sub(r"\1/", url)
 
 
 def _revision_hint(before: str, now: str) -> str:
-    """What to do where a dataset of the Hub only moved on to another commit."""
-    if not (before.startswith("hf://") and "@" in before and "@" in now):
+    """What to do if a dataset of the Hub only moved to another commit."""
+    old, new = _HUB_REVISION.match(before), _HUB_REVISION.match(now)
+    if not (old and new and old[1] == new[1]):
         return ""
-    (root, _, old), (new_root, _, _) = before.partition("@"), now.partition("@")
-    commit = old.partition("/")[0]
-    return f" (to go on with what was begun, pass {root}@{commit}/...)" if root == new_root else ""
+    return f" (to resume the earlier run, pass {old[1]}@{old[2]}/...)"

@@ -1,8 +1,9 @@
 """How a dataset is made of sources: the steps of a part, each phase, and publishing."""
 
+import math
 import platform
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -19,11 +20,6 @@ from streaming_ext.base.errors import (
     UsageError,
 )
 from streaming_ext.format.layout import (
-    DOCUMENTS_FOLDER,
-    PARTS_FOLDER,
-    SHUFFLE_FOLDER,
-    SPLITS,
-    part_folder,
     record_path,
 )
 from streaming_ext.format.reading import read_manifest
@@ -34,17 +30,23 @@ from streaming_ext.text.fetch import local_name, remove_fetched
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.build.build import Build, Recorded, Step, Stretch, Tell, Whole, Words
+from tasks.core.build.engine import with_files
 from tasks.core.reading.dataset_files import read_records
 from tasks.core.reporting.report import PartCounts, PartTimes
 from tasks.core.shard.arrange import arrange
-from tasks.core.shard.extension_leftovers import begin_extension, remove_unrecorded
-from tasks.core.shard.publish import beside_parts, files_of_part, publish, remove_runs
-from tasks.core.shard.publish_extension import publish_extension
-from tasks.core.shard.run_plan import RunPlan, manifest_there, to_grow
-from tasks.core.shard.same_sources import require_same_sources
+from tasks.core.shard.dataset_layout import (
+    beside_parts,
+    existing_manifest,
+    remove_spills,
+    remove_unrecorded,
+    tables_of,
+)
+from tasks.core.shard.publish import publish
+from tasks.core.shard.run_plan import RunPlan, to_grow
+from tasks.core.shard.same_sources import require_same_parts
 from tasks.core.shard.sources import require_same_share
 from tasks.core.shuffle.known_texts import finds_copies
-from tasks.core.shuffle.records import SpillRecord, spill_record_path
+from tasks.core.shuffle.records import SpillRecord, read_spill_records, spill_record_path
 from tasks.core.workers.merge_part import MergeJob
 from tasks.core.workers.messages import Job
 from tasks.core.workers.move_part import FetchedPart, FetchJob, PackedPart, WriteJob, WrittenPart
@@ -52,6 +54,10 @@ from tasks.core.workers.tokenize_part import PrepareJob, TokenizeJob
 
 _SOURCES = 4  # looked into
 _MOST_BYTES_A_TOKEN = 6.0  # of text: few tokenizers reach it, so what is refused is sure not to fit
+_INSTEAD = "the old sources, or another --output"
+_INSTEAD_OF_EXTENSION = (
+    "the sources of the extension that was started, or remove runs/.build.json to start it anew"
+)
 _PACKED = 0.5  # shards beside runs, at their least
 
 
@@ -107,14 +113,14 @@ class ShardBuild(RunPlan):
     @property
     def kind(self) -> str:
         """Which command makes it."""
-        if self.parent is not None:
+        if self.base is not None:
             return "extend"
         return "shard" if self.spec.imported is None else "import"
 
     @property
     def identity(self) -> BaseModel:
         """The specification; of an extension, the manifest that is extended."""
-        return self.spec if self.parent is None else self.parent.file
+        return self.spec if self.base is None else self.base.file
 
     def require_same(self, identity: Mapping[str, Any], *, where: str) -> None:
         """Refuse another specification; a tokenizer may be given by another name."""
@@ -147,16 +153,16 @@ class ShardBuild(RunPlan):
 
     def is_published(self, output: Storage) -> bool:
         """Whether the output has the manifest of this dataset."""
-        if (manifest := manifest_there(output)) is None:
-            return False
-        if self.parent is not None:
+        if self.base is not None:
             return True
+        if (manifest := existing_manifest(output)) is None:
+            return False
         manifest.spec.require_same(self.spec, where=str(output))
         require_same_share(manifest.share, self.share, where=str(output))
-        if len(self.parts) != len(manifest.parts):
+        if self.spec.shuffle is None and len(self.parts) != len(manifest.parts):
             instead = "" if self.spec.imported else f" {to_grow(output)}"
             raise ConfigMismatchError(
-                f"{output} is a whole dataset of {len(manifest.parts)} parts, this run asks for "
+                f"{output} is a complete dataset of {len(manifest.parts)} parts, this run has "
                 f"{len(self.parts)}. Use another --output.{instead}"
             )
         return True
@@ -164,22 +170,29 @@ class ShardBuild(RunPlan):
     def recorded(self, output: Storage, *, published: bool) -> Recorded:
         """The parts that are recorded, all made from these sources.
 
-        What the first of two phases leaves is compared with its hashes when the second one reads
-        it; what the second one made before, in `arrange`.
+        Nothing is hashed of the parts of the dataset that is extended, nor of spills, which the
+        second phase compares with their hashes when it reads them.
         """
-        if not self.is_one_phase:
-            return Recorded(output, {})
-        records = read_records(output)
-        for record in records.values():
+        is_merge = self.phase == "merge"  # of which publishing alone is left
+        parts: dict[int, list[Stretch]]
+        parts = {part: [] for part in range(len(self.parts) if is_merge else self.first_part)}
+        known = {} if self.base is None else self.base.records
+        if is_merge or (self.base is not None and not self.base.is_started(output)):
+            return Recorded(output, parts, known)
+        records: Mapping[int, PartRecord | SpillRecord] = (
+            read_spill_records(output) if self.phase == "sort" else read_records(output)
+        )
+        last = len(self.parts) if published and self.base is None else math.inf
+        own = {part: made for part, made in records.items() if self.first_part <= part < last}
+        for record in own.values():
             record.spec.require_same(self.spec, where=str(output))
-        if published:  # what lies behind its parts is of an extension under way
-            records = {part: made for part, made in records.items() if part < len(self.parts)}
-        own = {part: made for part, made in records.items() if part >= self.first_part}
-        if self.parent is not None:  # others may be of another extension
-            own = {part: made for part, made in own.items() if part not in self.todo}
-        require_same_sources(output, own, self.parts, self.spec.read_options)
-        bytes_of = {part: [*map(Stretch.of, record.files())] for part, record in own.items()}
-        return Recorded(output, bytes_of, own)
+        if self.phase == "sort":
+            own = with_files(own, output.list())
+        instead = _INSTEAD if self.base is None else _INSTEAD_OF_EXTENSION
+        require_same_parts(output, own, self.parts, self.spec.read_options, instead=instead)
+        for part, record in own.items():
+            parts[part] = [] if self.phase == "sort" else [*map(Stretch.of, record.files())]
+        return Recorded(output, parts, {**known, **own})
 
     def resumed(self, records: Mapping[int, PartRecord | SpillRecord]) -> Self:
         """The same, with the name that the tokenizer had when the first part was made."""
@@ -300,26 +313,24 @@ class ShardBuild(RunPlan):
         """Remove what killed runs left of parts that are not recorded."""
         recorded = set(range(len(self.parts))) - set(self.todo)
         if self.phase == "sort":
-            _remove_unrecorded_spills(output, recorded)
-        if self.parent is not None:
-            begin_extension(output, self.parent)
-            if self.is_one_phase:
-                remove_unrecorded(output, self.parent, recorded)
+            remove_spills(output, recorded)
+        elif self.base is not None:
+            kept = {file.path for file in tables_of(self.base.manifest)}
+            remove_unrecorded(output, recorded, first_part=self.first_part, kept=kept)
         elif self.is_one_phase:
-            _remove_unrecorded(output, recorded)
+            remove_unrecorded(output, recorded, first_part=0)
 
     def finish(self, output: Storage, tell: Tell) -> Whole | Build:
         """Put what belongs to no part; the first of two phases is followed by the second."""
         if self.phase == "sort":
             return arrange(self, output)
-        if self.parent is not None:
-            return publish_extension(self, self.parent, output, tell=tell)
         return publish(self, output, tell=tell)
 
     def published_to(self, output: Storage, tell: Tell) -> None:
         """Remove the spills of the first phase."""
         if self.merge_input is not None:
-            remove_runs(output, tell)
+            tell("removing the spills")
+            remove_spills(output)
 
     def report_fields(self, output: Storage) -> dict[str, Any]:
         """What the report of a published output says beyond the sums over the parts."""
@@ -337,24 +348,3 @@ _WORDS = {
     "sort": Words("phase 1 of 2, tokenizing and sorting", "sorted", "arranging phase 2"),
     "merge": Words("phase 2 of 2, merging", "sharded"),
 }
-
-
-def _remove_unrecorded(storage: Storage, recorded: Iterable[int]) -> None:
-    """Remove what killed runs wrote of parts that were never recorded."""
-    folders = {part_folder(split, part) for part in recorded for split in SPLITS}
-    files = {path for part in recorded for path in files_of_part(part)}
-    for top in (*SPLITS, DOCUMENTS_FOLDER, PARTS_FOLDER):
-        for path in storage.list(top):
-            if path not in files and path.rsplit("/", 1)[0] not in folders:
-                storage.remove(path)
-
-
-def _remove_unrecorded_spills(storage: Storage, recorded: Iterable[int]) -> None:
-    """Remove the spills that killed runs wrote of parts that were never recorded."""
-    parts = set(recorded)
-    records = {spill_record_path(part) for part in parts}
-    for path in storage.list(SHUFFLE_FOLDER):
-        name = path.rsplit("/", 1)[-1]
-        of_part = name.partition("-")[0]
-        if path not in records and not (of_part.isdigit() and int(of_part) in parts):
-            storage.remove(path)

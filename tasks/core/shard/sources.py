@@ -1,5 +1,6 @@
 """The source files of a run, looked into before any work."""
 
+import heapq
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,19 +18,26 @@ from tasks.core.config import ShardConfig
 from tasks.core.shard.import_config import list_token_files
 
 
-def deal(sizes: Sequence[int], nodes: int) -> list[list[int]]:
-    """Numbers of the parts of each node, in order; the nodes' bytes are as even as can be.
+def deal(sizes: Sequence[int], count: int) -> list[list[int]]:
+    """Deal things out into groups of about the same size, none of them empty if there are enough.
 
-    The largest part left goes to the node with the fewest bytes so far, the first of those
-    (longest processing time first: never more than 4/3 of the best that can be).
+    The largest thing that is left goes to the smallest group, the first of those (longest
+    processing time first: no group is larger than 4/3 of the best possible).
+
+    Args:
+        sizes: of the things, in bytes.
+        count: of groups.
+
+    Returns:
+        the numbers of the things of each group, ascending.
     """
-    held: list[list[int]] = [[] for _ in range(nodes)]
-    bytes_of = [0] * nodes
-    for number in sorted(range(len(sizes)), key=lambda number: (-sizes[number], number)):
-        node = min(range(nodes), key=lambda node: (bytes_of[node], len(held[node]), node))
-        held[node].append(number)
-        bytes_of[node] += sizes[number]
-    return [sorted(numbers) for numbers in held]
+    groups: list[list[int]] = [[] for _ in range(count)]
+    smallest = [(0, 0, number) for number in range(count)]
+    for thing in sorted(range(len(sizes)), key=lambda thing: -sizes[thing]):
+        size, length, number = smallest[0]
+        groups[number].append(thing)
+        heapq.heapreplace(smallest, (size + sizes[thing], length + 1, number))
+    return [sorted(group) for group in groups]
 
 
 def own_share(

@@ -3,33 +3,11 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streaming_ext.base.errors import StorageError
 from streaming_ext.store import LocalStorage
-from tasks.core.cluster.shared_plan import split_evenly
 from tasks.core.cluster.signs import Heartbeat, ParentSign, Pulse
 from tests.command_line import wait_for
-
-
-@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=60), st.integers(1, 20))
-def test_every_part_once_and_no_partition_empty(sizes: list[int], count: int) -> None:
-    parts = range(0, len(sizes), 2)
-    partitions = split_evenly(sizes, parts, count)
-    assert sorted(part for partition in partitions for part in partition) == list(parts)
-    assert len(partitions) == min(count, len(parts))
-    assert all(partitions)
-    # Graham's bound: nobody has more than the fair share and one more file.
-    fair = sum(sizes[part] for part in parts) / len(partitions)
-    largest = max(sizes[part] for part in parts)
-    assert max(sum(sizes[part] for part in p) for p in partitions) <= fair + largest
-
-
-def test_split_evenly_deals_the_largest_first() -> None:
-    assert split_evenly([5, 1, 1, 1, 1, 1], range(6), 2) == [(0,), (1, 2, 3, 4, 5)]
-    assert split_evenly([1, 1], [1], 5) == [(1,)]
-    assert split_evenly([0, 0, 0, 0], range(4), 2) == [(0, 2), (1, 3)]  # empty files count too
 
 
 def test_pulse() -> None:

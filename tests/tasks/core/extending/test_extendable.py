@@ -80,7 +80,7 @@ def test_imported(new: Path, tmp_path: Path, vocabulary: Path) -> None:
 
 def test_subset(old: Path, new: Path, tmp_path: Path) -> None:
     subset(old, tmp_path / "small", documents=5)
-    assert "Extend the whole one, and draw from that" in refusal(tmp_path / "small", new)
+    assert "Extend that one, and draw again" in refusal(tmp_path / "small", new)
 
 
 def test_share(new: Path, old: Path, tmp_path: Path, vocabulary: Path) -> None:

@@ -23,7 +23,7 @@ from streaming_ext.text.sources import SourceFile
 from streaming_ext.training.stock import streaming
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
-from tasks.core.shard import extension as extending_plan
+from tasks.core.shard import plan as planning
 from tasks.core.shard.extend_config import ExtendConfig
 from tasks.core.shard.plan import plan_shard
 from tests.tasks.core.build_dataset import build_dataset, build_from
@@ -248,7 +248,7 @@ class TestKilled:
                 raise TransientStorageError("503")
 
         monkeypatch.setattr(storage, "put", fail_once)
-        assert plan.parent is not None
+        assert plan.base is not None
         with pytest.raises(TransientStorageError):
             publish(plan, storage)
         publish(plan, storage)
@@ -280,7 +280,7 @@ class TestKilled:
             put(path, data)
 
         monkeypatch.setattr(storage, "put", killed)
-        assert plan.parent is not None
+        assert plan.base is not None
         with pytest.raises(TransientStorageError):
             publish(plan, storage)
         assert (old / "manifest.json").read_bytes() == (twin / "manifest.json").read_bytes()
@@ -303,15 +303,15 @@ class TestTwoAtOnce:
         second = write_source(new.parent / "b.parquet", NEW[:20])
         first, storage = planned(old, new)
         do_parts(first, storage)
-        hashed = extending_plan.new_sources
+        hashed = planning.new_sources
 
         def ended_meanwhile(*arguments: Any) -> tuple[SourceFile, ...]:
-            assert first.parent is not None
+            assert first.base is not None
             if (old / BUILD).exists():
                 publish(first, storage)
             return hashed(*arguments)
 
-        monkeypatch.setattr(extending_plan, "new_sources", ended_meanwhile)
+        monkeypatch.setattr(planning, "new_sources", ended_meanwhile)
         plan, other = planned(old, second)
         assert verify(open_storage(str(old)), deep=True).findings == ()
         assert plan.todo == (3,)

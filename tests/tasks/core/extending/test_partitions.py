@@ -39,7 +39,7 @@ def test_the_same_bytes(old: Path, lines: Path, tmp_path: Path) -> None:  # noqa
     plan = second_phase(plan, storage)
     for own in partitions(plan, storage, tmp_path / "merge"):
         do_parts(own, storage)
-    assert plan.parent is not None
+    assert plan.base is not None
     publish(plan, storage)
     storage.close()
     assert files_of(old) == files_of(twin)

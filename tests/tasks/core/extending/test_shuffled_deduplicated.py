@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from flows.terminal.show_inspect import show_dataset
-from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError, UsageError
+from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError
 from streaming_ext.format.layout import BUILD
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import read_provenance
@@ -278,17 +278,6 @@ def test_lost_hashes(lines: Path, tmp_path: Path, vocabulary: Path) -> None:
     build_from(tmp_path / "sources", old, tokenizer=str(vocabulary), shard_size=2**12,
                sequence_length=16, **KINDS["both"])  # fmt: skip
     assert lost.read_bytes() == data
-
-
-def test_made_before_hashes_were_kept(lines: Path, tmp_path: Path, vocabulary: Path) -> None:
-    old = made(lines, tmp_path / "sources", vocabulary, KINDS["exact"])
-    bare = manifest_of(old).model_copy(update={"digests": ()})
-    (old / "manifest.json").write_bytes(to_json(Manifest.model_validate(dict(bare))))
-    shutil.rmtree(old / "digests")
-    assert manifest_of(old).format == "1.1"
-    assert verify(LocalStorage(old), deep=True).findings == ()
-    with pytest.raises(UsageError, match=r"kept no hashes of what stayed: it cannot be extended"):
-        planned(old, lines / "2.jsonl")
 
 
 def test_wrong_hashes_are_found(lines: Path, tmp_path: Path, vocabulary: Path) -> None:

@@ -270,9 +270,7 @@ class TestMismatch:
         size = path.stat().st_size
         write_source(path, ["x" * 1000])
         message = refused()
-        assert (
-            f"1.parquet: {size} bytes in the output's record, {path.stat().st_size} now" in message
-        )
+        assert f"1.parquet: {size} bytes in the dataset, {path.stat().st_size} now" in message
 
     def test_a_source_of_the_same_size(self, refused: Callable[..., str], tmp_path: Path) -> None:
         path = tmp_path / "sources/0.parquet"
@@ -318,7 +316,7 @@ class TestPublishedMismatch:
 
     def test_a_source_more(self, config: ShardConfig, planned: Planned, tmp_path: Path) -> None:
         write_source(tmp_path / "sources/9.parquet", ["x"])
-        with pytest.raises(ConfigMismatchError, match="whole dataset of 4 parts, .* for 5"):
+        with pytest.raises(ConfigMismatchError, match="complete dataset of 4 parts, .* has 5"):
             planned(config)
 
     def test_records_lost(

@@ -1,0 +1,111 @@
+"""Which files of a dataset belong to which part, and which to none."""
+
+import re
+from collections.abc import Collection, Iterable
+
+from streaming_ext.base.errors import NotADatasetError
+from streaming_ext.format.layout import (
+    DIGESTS_FOLDER,
+    DOCUMENTS_FOLDER,
+    DUPLICATES_FOLDER,
+    GENERATIONS_FOLDER,
+    PARTS_FOLDER,
+    SHUFFLE_FOLDER,
+    SPLITS,
+)
+from streaming_ext.format.manifest import Manifest, kept_indexes
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.format.schema import FileRecord
+from streaming_ext.format.shuffled import is_grown_sources_path
+from streaming_ext.store import Storage
+
+# records first: they make a part count
+_FOLDERS = (PARTS_FOLDER, *SPLITS, DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER)
+
+
+def existing_manifest(storage: Storage) -> Manifest | None:
+    """The manifest; None if nothing is published.
+
+    Raises:
+        CorruptDatasetError: it is damaged.
+    """
+    try:
+        return read_manifest(storage)
+    except NotADatasetError:
+        return None
+
+
+def beside_parts(manifest: Manifest) -> list[FileRecord]:
+    """What a dataset holds beside its parts and their records: publishing makes all of it."""
+    indexes = [split.index for split in manifest.splits.values()]
+    older: list[FileRecord] = []
+    if manifest.generations:
+        older = kept_indexes(manifest.splits)
+        for each in manifest.generations:
+            older += [each.manifest, *each.kept_indexes]
+    return [
+        *indexes,
+        *manifest.tokenizer_files,
+        *tables_of(manifest),
+        *digests_of(manifest),
+        *dict.fromkeys(older),  # an index may be that of several generations
+    ]
+
+
+def tables_of(manifest: Manifest) -> list[FileRecord]:
+    """The tables of sources of a shuffled dataset, of each of its generations."""
+    summaries = [*(each.shuffled for each in manifest.generations), manifest.shuffled]
+    return [summary.sources for summary in summaries if summary is not None]
+
+
+def digests_of(manifest: Manifest) -> list[FileRecord]:
+    """The hashes of the texts of a deduplicated dataset, of all generations."""
+    return [file for each in manifest.digests for file in each.files]
+
+
+def part_of(path: str) -> int | None:
+    """The part that a file belongs to; None if it belongs to no part."""
+    folder, _, rest = path.partition("/")
+    number = rest.partition("/")[0].partition(".")[0]
+    return int(number) if folder in _FOLDERS and number.isdigit() else None
+
+
+def is_of_extension(path: str, manifest: Manifest) -> bool:
+    """Whether a file belongs to an extension of a generation, published or not."""
+    if path.startswith((f"{SHUFFLE_FOLDER}/", f"{GENERATIONS_FOLDER}/")):
+        return True
+    if re.fullmatch(r"[a-z]+/index(-[0-9a-f]{32})?\.json", path) or is_grown_sources_path(path):
+        return True
+    part = part_of(path)
+    return part is not None and part >= len(manifest.parts)
+
+
+def remove_unrecorded(
+    storage: Storage, recorded: Iterable[int], *, first_part: int, kept: Collection[str] = ()
+) -> None:
+    """Remove what killed runs left of parts that are not recorded, and what belongs to no part.
+
+    Args:
+        storage: of the dataset.
+        recorded: parts that stay.
+        first_part: of the run; everything of the parts before it stays.
+        kept: files of no part that stay.
+    """
+    stay = set(recorded)
+    for folder in _FOLDERS:
+        for path in storage.list(folder):
+            part = part_of(path)
+            if part is None:
+                left = not first_part or is_grown_sources_path(path)
+            else:
+                left = part >= first_part and (part not in stay or folder == DIGESTS_FOLDER)
+            if left and path not in kept:
+                storage.remove(path)
+
+
+def remove_spills(storage: Storage, recorded: Iterable[int] = ()) -> None:
+    """Remove the spills of all parts but the recorded ones."""
+    stay = {f"{part:05}" for part in recorded}
+    for path in storage.list(SHUFFLE_FOLDER):
+        if path.rsplit("/", 1)[-1].partition("-")[0].partition(".")[0] not in stay:
+            storage.remove(path)
