@@ -29,7 +29,6 @@ from streaming_ext.format.schema import (
     Hash,
     Value,
     content_hash,
-    require_version,
     to_json,
 )
 from streaming_ext.format.spec import DatasetSpec
@@ -158,9 +157,7 @@ class Manifest(Brief):
     left out: of what each generation added, the oldest first.
     """
 
-    SINCE_1_0 = frozenset({"format", "share"})
-
-    format: Literal[1, "1.1", "1.2"] = 1
+    format: Literal[1] = 1
     spec: DatasetSpec
     parts: tuple[PartSummary, ...]
     splits: dict[Split, SplitSummary]
@@ -201,14 +198,6 @@ class Manifest(Brief):
     def _is_shuffled_as_specified(self) -> Self:
         if (self.spec.shuffle is None) != (self.shuffled is None):
             raise ValueError(f"shuffle {self.spec.shuffle!r}, and sources told otherwise")
-        return self
-
-    @model_validator(mode="after")
-    def _of_its_version(self) -> Self:
-        newer = any(part.says_more() or part.source.says_more() for part in self.parts)
-        newer = newer or bool(self.merged)
-        newer = newer or self.spec.says_more()
-        require_version(self, newer=newer, newest=bool(self.generations or self.digests))
         return self
 
     @property

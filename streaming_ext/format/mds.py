@@ -18,34 +18,17 @@ from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.format.mds_foreign import COLUMN
 from streaming_ext.format.mds_index import INDEX_VERSION, MAX_SHARD_BYTES, read_table
 from streaming_ext.format.schema import HASH
-from streaming_ext.format.shard import Samples, Shard, ShardTable, TokenArray, TokenDtype
+from streaming_ext.format.shard import Samples, Shard, ShardFormat, ShardTable, TokenArray
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MdsFormat:
-    """MDS shards of one column; see `ShardFormat` for the words.
-
-    Attributes:
-        sequence_length: tokens a sample.
-        dtype: type of one token id on disk.
-        shard_size: upper bound of a raw shard in bytes, headers included.
-        compression: as text, `none` or `codec[:level]`.
-    """
-
-    sequence_length: int
-    dtype: TokenDtype
-    shard_size: int
-    compression: str
+@dataclass(frozen=True, kw_only=True)
+class MdsFormat(ShardFormat):
+    """MDS shards of one column."""
 
     @property
     def encoding(self) -> str:
         """The MDS encoding of the column."""
         return f"ndarray:{self.dtype}:{self.sequence_length}"
-
-    @property
-    def sample_bytes(self) -> int:
-        """Size of one sample in bytes."""
-        return self.sequence_length * np.dtype(self.dtype).itemsize
 
     @property
     def samples_per_shard(self) -> int:
@@ -74,9 +57,9 @@ class MdsFormat:
             raise UsageError(f"shard_size {self.shard_size}, at most {MAX_SHARD_BYTES} is possible")
         _ = self.samples_per_shard
 
-    def shard_names(self, split: str, part: int, number: int) -> tuple[str, ...]:
-        """Name of a raw shard relative to its split's folder: there is one."""
-        return (shard_name(part, number),)
+    def shard_name(self, split: str, part: int, number: int) -> str:
+        """See `ShardFormat`."""
+        return shard_name(part, number)
 
     def _mds_config(self) -> dict[str, Any]:
         return {
@@ -117,7 +100,7 @@ class MdsFormat:
                 f"not a shard of {num_samples} samples encoded {self.encoding}: "
                 f"{len(raw)} bytes, expected {self.raw_size(num_samples)} with a matching header"
             )
-        flat = np.frombuffer(raw, dtype=np.dtype(self.dtype).newbyteorder("<"), offset=len(header))
+        flat = np.frombuffer(raw, self.id_type, offset=len(header))
         return flat.reshape(num_samples, self.sequence_length)
 
     def index_entry(self, shard: Shard) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from streaming_ext.base.errors import (
     UsageError,
 )
 from streaming_ext.format.mds_foreign import COLUMN, SampleLayout, first_sample, flattened
-from streaming_ext.format.schema import HASH, FormatVersion, refuse_newer
+from streaming_ext.format.schema import HASH, refuse_newer
 from streaming_ext.format.shard import Bytes, ShardTable
 
 INDEX_VERSION: Final = 2
@@ -63,7 +63,7 @@ def read_table(
     try:
         with _collection_paused():
             index = dict(json.loads(data))
-            refuse_newer(index.get("version"), FormatVersion(INDEX_VERSION), what=where)
+            refuse_newer(index.get("version"), INDEX_VERSION, what=where)
             table = [_entry(entry, token_dtype) for entry in list(index["shards"])]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptDatasetError(f"{where} is no MDS index of tokens: {error!r}") from error

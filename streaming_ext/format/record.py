@@ -17,7 +17,6 @@ from streaming_ext.format.schema import (
     FileRecord,
     Sealed,
     Value,
-    require_version,
     to_json,
 )
 from streaming_ext.format.shard import Shard
@@ -211,18 +210,12 @@ class PartRecord(PartCounts, Sealed):
             tells the bytes of the texts of the others, so `text_bytes` is 0.
     """
 
-    format: Literal[1, "1.1"] = 1
+    format: Literal[1] = 1
     documents: FileRecord
     duplicate_documents: Count = 0
     duplicate_tokens: Count = 0
     duplicates: FileRecord | None = None
     unchosen_documents: Count = 0
-
-    @model_validator(mode="after")
-    def _of_its_version(self) -> Self:
-        newer = self.says_more() or self.spec.says_more() or self.source.says_more()
-        require_version(self, newer=newer)
-        return self
 
     @model_validator(mode="after")
     def _spans_agree(self) -> Self:
@@ -282,7 +275,7 @@ class PartRecord(PartCounts, Sealed):
         form = self.spec.shard_format
         for name, split in self.splits.items():
             for number, shard in enumerate(split.shards):
-                if shard.raw_name not in form.shard_names(name, self.part, number):
+                if shard.raw_name != form.shard_name(name, self.part, number):
                     raise ValueError(f"{shard.raw_name!r} as shard {number} of part {self.part:05}")
                 if shard.zip_name is not None and not shard.zip_name.startswith(shard.raw_name):
                     raise ValueError(f"{shard.zip_name!r} as packed {shard.raw_name!r}")

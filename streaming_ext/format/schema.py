@@ -1,21 +1,13 @@
 """What records and manifests are made of: strict values, files with size and hash, their JSON.
 
-The version of a format, `MAJOR.MINOR`, and what is said of data made by a newer shardmill.
-
-A change that older readers cannot follow raises the major number; a new field or a new value raises
-the minor one. A writer puts down the lowest version that has all it uses, so the bytes of what uses
-nothing new stay as they are. Version 1.0 is written as the number 1, the later ones as text:
-
-    "format": 1        is 1.0
-    "format": "1.3"    is 1.3: a reader of 1.2 refuses it and says that it is newer
-
-The hash that names the content of every file of a dataset.
+The version of a format is a whole number. Data of a higher version are refused as newer, before any
+other fault is looked for.
 """
 
 import json
 import re
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Self, TypeVar
+from contextlib import suppress
+from typing import Annotated, Any, Final, Self, TypeVar
 
 import xxhash
 from pydantic import (
@@ -30,44 +22,21 @@ from pydantic import (
 from streaming_ext.base.errors import CorruptDatasetError, NewerVersionError, UsageError
 from streaming_ext.base.plain_faults import plain_faults
 
-_TEXT = re.compile(r"(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})", re.ASCII)
 
-
-@dataclass(frozen=True, order=True, slots=True)
-class FormatVersion:
-    """One version; versions compare in their order."""
-
-    major: int
-    minor: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.major}.{self.minor}"
-
-    @classmethod
-    def read(cls, value: object) -> "FormatVersion | None":
-        """What stands in a file, None where that is no version."""
-        if type(value) is int and value > 0:
-            return cls(value)
-        if isinstance(value, str) and (match := _TEXT.fullmatch(value)):
-            return cls(int(match[1]), int(match[2]))
-        return None
-
-
-def refuse_newer(value: object, known: FormatVersion, *, what: str) -> None:
-    """Refuse what a newer shardmill made, before any other fault is looked for.
+def refuse_newer(value: object, known: int, *, what: str) -> None:
+    """Refuse data of a newer shardmill.
 
     Args:
-        value: what the data say that their version is; anything that is no version is let through.
-        known: the newest version that is read here.
-        what: the data's name for the message.
+        value: the version that the data state; anything but a whole number passes.
+        known: the newest version that this one reads.
+        what: name of the data for the message.
 
     Raises:
         NewerVersionError: their version is above `known`.
     """
-    found = FormatVersion.read(value)
-    if found is not None and found > known:
+    if type(value) is int and value > known:
         raise NewerVersionError(
-            f"{what} was made by a newer shardmill (format {found}), this one reads up to format "
+            f"{what} was made by a newer shardmill (format {value}), this one reads up to format "
             f"{known}. Update shardmill here."
         )
 
@@ -77,13 +46,13 @@ HASH: Final = "xxh128"
 
 def content_hash(data: bytes | memoryview) -> str:
     """XXH3-128 of some bytes, as hex."""
-    digest = xxhash.xxh3_128()  # which lets other threads go on meanwhile; the short form does not
+    digest = xxhash.xxh3_128()  # releases the GIL; the short form does not
     digest.update(data)
     return digest.hexdigest()
 
 
-FORMAT: Final = FormatVersion(1, 2)  # the newest that is read here
-_SEAL: Final = b',\n "xxh128": "'  # begins the last line of a sealed file, behind all other keys
+FORMAT: Final = 1  # of records and manifests
+_SEAL: Final = b',\n "xxh128": "'  # starts the last line of a sealed file
 _END: Final = b"\n}\n"
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -97,50 +66,25 @@ RelativePath = Annotated[
 
 
 class Value(BaseModel):
-    """Unchangeable; a field that is not known or has another type is refused."""
+    """Frozen; an unknown field or one of another type is refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Brief(Value):
-    """A value that leaves out, in a file, what is as it is in most datasets: each field's default.
-
-    Attributes:
-        SINCE_1_0: fields with a default that the first version of the format had already.
-    """
-
-    SINCE_1_0: ClassVar[frozenset[str]] = frozenset({"format"})
+    """A value whose file leaves out fields that have their default, except `format`."""
 
     @model_serializer(mode="wrap")
-    def _without_the_usual(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = serialize(self)
         for name, field in type(self).model_fields.items():
             if name != "format" and getattr(self, name) == field.default:
                 values.pop(name, None)
         return values
 
-    def says_more(self) -> bool:
-        """Whether it says something that readers of the first version of the format do not know."""
-        return any(
-            getattr(self, name) != field.default
-            for name, field in type(self).model_fields.items()
-            if not field.is_required() and name not in self.SINCE_1_0
-        )
-
 
 class Sealed(Value):
     """A file that holds, in its last line, the hash of all its bytes before that line."""
-
-
-def require_version(value: Brief, *, newer: bool, newest: bool = False) -> None:
-    """Have a file say the lowest version of the format that has all it uses.
-
-    Args:
-        value: what the file holds, with a field `format`.
-        newer: whether it uses what came after the first version.
-        newest: whether it uses what came after version 1.1.
-    """
-    value.__dict__["format"] = "1.2" if newest else "1.1" if newer else 1
 
 
 class FileRecord(Value):
@@ -192,17 +136,9 @@ def from_json(model: type[Model], data: bytes, *, where: str) -> Model:
         return model.model_validate_json(_unsealed(data) if issubclass(model, Sealed) else data)
     except ValidationError as error:
         reason = plain_faults(error)
-    except (CorruptDatasetError, UsageError) as error:  # in our own words, while a value is made
+    except (CorruptDatasetError, UsageError) as error:  # while a value is made
         reason = str(error)
-    refuse_newer(_version(data), FORMAT, what=where)
+    with suppress(ValueError, RecursionError, AttributeError):
+        refuse_newer(json.loads(data).get("format"), FORMAT, what=where)
     kind = re.sub(r"(?<!^)(?=[A-Z])", " ", model.__name__).lower()  # PartRecord -> part record
     raise CorruptDatasetError(f"{where} is no valid {kind}: {reason}")
-
-
-def _version(data: bytes) -> object:
-    """What a record or manifest says that its format is, None where it cannot be told."""
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return value.get("format") if isinstance(value, dict) else None

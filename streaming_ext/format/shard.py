@@ -6,9 +6,10 @@ What a format tells of the files that hold a split: names, sizes, index, and the
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, Self, TypeVar
+from typing import Any, Final, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -215,50 +216,83 @@ def units_of_order(starts: Ints, sequence_length: int) -> Ints:
 Samples = TypeVar("Samples", int, Ints)  # of one shard, or of each
 
 
-class ShardFormat(Protocol):
-    """How the samples of a split lie in shards.
+@dataclass(frozen=True, kw_only=True)
+class ShardFormat(ABC):
+    """How the samples of a split lie in shards: by default, ids end to end.
 
-    It is made of `sequence_length` (tokens a sample), `dtype` (of one token id on disk),
-    `shard_size` (upper bound of a raw shard in bytes) and `compression` (`none` or
-    `codec[:level]`).
+    Attributes:
+        sequence_length: tokens a sample.
+        dtype: type of one token id on disk.
+        shard_size: upper bound of a raw shard in bytes, headers included.
+        compression: `none` or `codec[:level]`.
     """
 
-    def require_possible(self) -> None:
-        """Refuse a size of shards that this format cannot have; `UsageError` says what it can."""
-        ...
+    sequence_length: int
+    dtype: TokenDtype
+    shard_size: int
+    compression: str
 
     @property
-    def samples_per_shard(self) -> int:
-        """How many samples a full shard holds; `UsageError` where not even one fits."""
-        ...
+    def id_type(self) -> np.dtype[Any]:
+        """Type of one token id on disk, little-endian."""
+        return np.dtype(self.dtype).newbyteorder("<")
 
-    def shard_names(self, split: str, part: int, number: int) -> tuple[str, ...]:
-        """Names of a raw shard relative to its split's folder, PART/shard.NUMBER.FORMAT or alike.
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of the ids of one sample."""
+        return self.sequence_length * self.id_type.itemsize
 
-        The first is given to it; the others older versions gave, and they are read.
+    @abstractmethod
+    def require_possible(self) -> None:
+        """Refuse a size or compression of shards that this format cannot have.
+
+        Raises:
+            UsageError: says what it can have.
         """
-        ...
 
+    @property
+    @abstractmethod
+    def samples_per_shard(self) -> int:
+        """How many samples a full shard holds; `UsageError` if not even one fits."""
+
+    @abstractmethod
+    def shard_name(self, split: str, part: int, number: int) -> str:
+        """Name of a raw shard relative to its split's folder, such as PART/shard.NUMBER.FORMAT."""
+
+    @abstractmethod
     def raw_size(self, num_samples: Samples) -> Samples:
-        """Size of a raw shard of so many samples in bytes; of several, where there are several."""
-        ...
+        """Size of a raw shard of this many samples in bytes, or of each of several."""
 
+    def header(self, num_samples: int) -> bytes:
+        """The bytes of a raw shard before its samples."""
+        return b""
+
+    def content(self, raw: memoryview, *, prefix: str, first: int) -> bytes | memoryview:
+        """The file of a shard.
+
+        Args:
+            raw: header and samples.
+            prefix: of the names of its samples, if it has such.
+            first: number of its first sample.
+        """
+        return raw
+
+    @abstractmethod
     def tokens_of(self, raw: bytes | memoryview, num_samples: int) -> TokenArray:
-        """The samples of a raw shard, of shape (num_samples, sequence_length).
+        """The samples of a raw shard: (num_samples, sequence_length).
 
         Raises:
             CorruptDatasetError: it is no such shard.
         """
-        ...
 
+    @abstractmethod
     def index(self, shards: Iterable[Shard]) -> bytes:
-        """The bytes of a split's `index.json`, of the shards of all parts in order."""
-        ...
+        """The bytes of a split's `index.json`, for the shards of all parts in order."""
 
+    @abstractmethod
     def table(self, index: bytes, *, where: str) -> ShardTable:
         """The shards that an index of this format lists; `where` names it in messages.
 
         Raises:
             CorruptDatasetError: it is damaged.
         """
-        ...

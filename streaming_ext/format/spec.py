@@ -6,7 +6,7 @@ How the samples of a split lie in files: one file a format, found by its name.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_serializer, field_validator
 
@@ -98,33 +98,9 @@ class ReadOptions:
 DEFAULT_FORMAT = "mds"
 
 
-class _Make(Protocol):
-    def __call__(
-        self, *, sequence_length: int, dtype: TokenDtype, shard_size: int, compression: str
-    ) -> ShardFormat: ...
-
-
-FORMATS: dict[str, _Make] = {DEFAULT_FORMAT: MdsFormat, "webdataset": WebdatasetFormat}
-# What shards are compressed with unless something else is asked for.
+FORMATS: dict[str, type[ShardFormat]] = {DEFAULT_FORMAT: MdsFormat, "webdataset": WebdatasetFormat}
+# What shards are compressed with by default.
 USUAL_COMPRESSION: dict[str, str] = {DEFAULT_FORMAT: "zstd:1"}
-
-
-def shard_format(
-    name: str, *, sequence_length: int, dtype: TokenDtype, shard_size: int, compression: str
-) -> ShardFormat:
-    """The format of a name, for samples of one length; see `ShardFormat`.
-
-    Raises:
-        ValueError: nothing of this name is known.
-    """
-    if name not in FORMATS:
-        raise ValueError(f"output format {name!r} is unknown: expected {', '.join(FORMATS)}")
-    return FORMATS[name](
-        sequence_length=sequence_length,
-        dtype=dtype,
-        shard_size=shard_size,
-        compression=compression,
-    )
 
 
 class TokenizerIdentity(Value):
@@ -217,10 +193,6 @@ class DatasetSpec(Brief):
     def _filters_given(self, filters: Filters) -> dict[str, Any]:
         return {str(name): value for name, value in filters.given().items()}
 
-    def says_more(self) -> bool:
-        """See `Brief.says_more`."""
-        return super().says_more() or not isinstance(self.text_column, str)
-
     @property
     def two_phases(self) -> bool:
         """Whether parts can be packed only when all sources are tokenized."""
@@ -260,8 +232,7 @@ class DatasetSpec(Brief):
     @property
     def shard_format(self) -> ShardFormat:
         """How the samples are stored."""
-        return shard_format(
-            self.output_format,
+        return FORMATS[self.output_format](
             sequence_length=self.sequence_length,
             dtype=self.dtype,
             shard_size=self.shard_size,

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
 
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.base.plain_faults import plain_faults
-from streaming_ext.format.schema import FormatVersion, content_hash, refuse_newer
+from streaming_ext.format.schema import content_hash, refuse_newer
 from streaming_ext.order.steps import StepSizes
 
 VERSION: Final = 1
@@ -151,8 +151,8 @@ class LoaderState(BaseModel):
             ConfigMismatchError: it is damaged, or of another kind of dataset.
         """
         version = state.get("version")
-        refuse_newer(version, FormatVersion(VERSION, 0), what="The state")
-        if FormatVersion.read(version) is None:
+        refuse_newer(version, VERSION, what="The state")
+        if version != VERSION:
             raise ConfigMismatchError(
                 f"The state has version {version!r}, this loader reads {VERSION}. "
                 + (

@@ -54,6 +54,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         caches = open_streams(order, self.location)
         indexes = [cache.index for cache in caches]
         self.eot_id = end_of_text(indexes, contents.eot_id)
+        self.unknown = tuple(dict.fromkeys(word for index in indexes for word in index.unknown))
         steps = order.steps(own_length=indexes[0].sample_tokens, num_ranks=rank.size)
         excluded = excluded_documents(exclusions, caches)
         source = source_of(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from streaming_ext.format.schema import FormatVersion, refuse_newer
+from streaming_ext.format.schema import refuse_newer
 from streaming_ext.transforms.block import Sample
 from streaming_ext.transforms.flow import Input, Subset
 
@@ -101,7 +101,7 @@ def require_same(
         ConfigMismatchError: naming what differs.
     """
     version = state.get("version")
-    refuse_newer(version, FormatVersion(STATE_VERSION), what="The state of a chain")
+    refuse_newer(version, STATE_VERSION, what="The state of a chain")
     if version != STATE_VERSION or "chain" not in state:
         raise ConfigMismatchError("This is no state of a CheckpointableDataset.")
     old, new = state["chain"], dataset.described

@@ -22,8 +22,7 @@ from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.text.documents.document_rows import DocumentBatch
 from streaming_ext.text.documents.kept_values import as_kind, common_type, joined
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
-from streaming_ext.writing import OUTPUTS
-from streaming_ext.writing.split_writer import Memories, Memory
+from streaming_ext.writing.split_writer import Memories, Memory, SplitWriter
 
 _DOCUMENTS_A_ROW_GROUP = 2**20
 
@@ -92,10 +91,9 @@ class PartFiles:
             memories: one a split, kept from part to part.
         """
         self._spec = spec
-        open_split = OUTPUTS[spec.output_format]
         with self._enough_memory():
             self._splits = {
-                split: open_split(folder / split, part, spec, memories.setdefault(split, Memory()))
+                split: SplitWriter(folder / split, part, spec, memories.setdefault(split, Memory()))
                 for split in spec.splits
             }
         schema = DOCUMENTS_SCHEMA if spec.shuffle is None else SHUFFLED_SCHEMA
@@ -111,27 +109,20 @@ class PartFiles:
         for last in np.flatnonzero(np.diff(in_holdout, append=~in_holdout[-1:])).tolist():
             end, after = int(ends[last]), last + 1
             split = SPLITS[int(in_holdout[last])]
-            self.pack(split, tokens.stream[start:end], rows[first:after], lengths[first:after])
+            self.pack(split, tokens.stream[start:end], after - first)
             start, first = end, after
         self.list(rows, lengths, in_holdout, values=tokens.values)
 
-    def pack(
-        self,
-        split: Split,
-        stream: npt.NDArray[Any],
-        rows: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.int64],
-    ) -> None:
+    def pack(self, split: Split, stream: npt.NDArray[Any], documents: int) -> None:
         """Append documents of one split, which are to be listed too.
 
         Args:
             split: which one.
-            stream: their ids, an end-of-text id behind each, (tokens,).
-            rows: their rows in the source file, (documents,).
-            lengths: their tokens, without end-of-text ids, (documents,).
+            stream: their ids, an end-of-text id after each, (tokens,).
+            documents: how many.
         """
         with self._enough_memory():
-            self._splits[split].add(stream, rows, lengths)
+            self._splits[split].add(stream, documents)
 
     def list(
         self,
@@ -144,7 +135,8 @@ class PartFiles:
         """Say where documents come from, which are to be packed too.
 
         Args:
-            rows, lengths: see `pack`.
+            rows: their rows in the source file, (documents,).
+            lengths: their tokens, without end-of-text ids, (documents,).
             in_holdout: (documents,).
             origins: of the documents of a shuffled dataset.
             values: of each kept column: (documents,) each.

@@ -1,10 +1,10 @@
 """What writes the shards of a part: an output, fed with whole documents, a split at a time."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from streaming_ext.format.compression import Compression
 from streaming_ext.format.layout import Split
 from streaming_ext.format.record import SplitPart
 from streaming_ext.format.schema import content_hash
-from streaming_ext.format.shard import Shard
+from streaming_ext.format.shard import Shard, ShardFormat
 from streaming_ext.format.spec import DatasetSpec
 
 _ALIGNMENT = 16
@@ -41,33 +41,6 @@ class Memory:
 
 
 Memories = dict[Split, Memory]
-
-
-class SplitWriter(Protocol):
-    """One split of one part, open for writing below a folder of scratch."""
-
-    def add(
-        self,
-        stream: npt.NDArray[Any],
-        rows: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.int64],
-    ) -> None:
-        """Append whole documents, in the order of the source.
-
-        Args:
-            stream: their ids, an end-of-text id behind each, (tokens,).
-            rows: their rows in the source file, (documents,).
-            lengths: their tokens, without end-of-text ids, (documents,).
-        """
-        ...
-
-    def finish(self) -> SplitPart:
-        """Write what is left, and say what there is."""
-        ...
-
-
-# The split's folder on scratch, the number of the part, what decides the bytes, and memory to use.
-OpenSplit = Callable[[Path, int, DatasetSpec, Memory], SplitWriter]
 
 
 def store_shard(
@@ -112,9 +85,6 @@ def _write(path: Path, data: bytes | memoryview) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-Header = Callable[[int], bytes]  # what stands in a shard before so many samples
-
-
 @dataclass(frozen=True, slots=True)
 class RawShard:
     """The bytes of one raw shard, valid until the next one is asked for.
@@ -136,37 +106,23 @@ class ShardPacker:
     Only the last sample of all is padded, up to `sequence_length`.
     """
 
-    def __init__(
-        self,
-        *,
-        sequence_length: int,
-        samples_per_shard: int,
-        dtype: str,
-        eot_id: int,
-        memory: Memory,
-        header: Header,
-    ) -> None:
-        """Begin with an empty shard.
+    def __init__(self, form: ShardFormat, eot_id: int, memory: Memory) -> None:
+        """Start with an empty shard.
 
         Args:
-            sequence_length: tokens a sample.
-            samples_per_shard: of a full one.
-            dtype: of an id.
-            eot_id: what the last sample is filled up with.
-            memory: to be used where it is large enough, and to grow where it is not.
-            header: what stands before so many samples.
+            form: of the shards.
+            eot_id: fills up the last sample.
+            memory: used if it is large enough, and grows if it is not.
         """
-        self._length, self._eot, self._header = sequence_length, eot_id, header
-        self._dtype = np.dtype(dtype).newbyteorder("<")
-        size = len(header(samples_per_shard))
+        self._format, self._eot, self._memory = form, eot_id, memory
+        size = len(form.header(form.samples_per_shard))
         # A shard of fewer samples has a shorter header: it ends where the samples begin.
         self._begin = size + -size % _ALIGNMENT
-        self._full = samples_per_shard * sequence_length
+        self._full = form.samples_per_shard * form.sequence_length
         self._held = 0
-        self._memory = memory
         # room: (tokens of a full shard, or of as much of it as there is memory for yet,)
-        self._room = np.empty(0, self._dtype)
-        self._make_room(min(self._full, _FIRST_BYTES // self._dtype.itemsize))
+        self._room = np.empty(0, form.id_type)
+        self._make_room(min(self._full, _FIRST_BYTES // form.id_type.itemsize))
         self.tokens = 0
 
     def add(self, tokens: npt.NDArray[Any]) -> Iterator[RawShard]:
@@ -190,77 +146,64 @@ class ShardPacker:
         if tokens <= len(self._room):
             return
         tokens = min(self._full, max(tokens, 2 * len(self._room)))
-        size = self._begin + tokens * self._dtype.itemsize
+        size = self._begin + tokens * self._format.id_type.itemsize
         held = self._room[: self._held]
         if len(self._memory.data) < size:
             self._memory.data = np.empty(size, np.uint8)
-        possible = (len(self._memory.data) - self._begin) // self._dtype.itemsize
-        room = np.frombuffer(self._memory.data, self._dtype, min(self._full, possible), self._begin)
+        possible = (len(self._memory.data) - self._begin) // self._format.id_type.itemsize
+        room = np.frombuffer(
+            self._memory.data, self._format.id_type, min(self._full, possible), self._begin
+        )
         room[: self._held] = held
         self._room = room
 
     def _cut(self) -> RawShard:
-        samples = -(-self._held // self._length)
-        end = samples * self._length
+        samples = -(-self._held // self._format.sequence_length)
+        end = samples * self._format.sequence_length
         self._make_room(end)
         self._room[self._held : end] = self._eot
         padding, self._held = end - self._held, 0
-        header = self._header(samples)
+        header = self._format.header(samples)
         start = self._begin - len(header)
         data = self._memory.data.data
         data[start : self._begin] = header
-        return RawShard(samples, padding, data[start : self._begin + end * self._dtype.itemsize])
+        return RawShard(
+            samples, padding, data[start : self._begin + end * self._format.id_type.itemsize]
+        )
 
 
-class StreamWriter:
+class SplitWriter:
     """One split of a part: a token stream cut into shards as it comes; no token is dropped."""
 
-    def __init__(
-        self,
-        folder: Path,
-        part: int,
-        spec: DatasetSpec,
-        memory: Memory,
-        *,
-        header: Header = lambda samples: b"",
-        content: Callable[[RawShard, int], bytes | memoryview] = lambda raw, first: raw.data,
-    ) -> None:
-        """Begin with no shard; see `OpenSplit`.
+    def __init__(self, folder: Path, part: int, spec: DatasetSpec, memory: Memory) -> None:
+        """Start with no shard.
 
         Args:
-            folder, part, spec, memory: see there.
-            header: what stands before the ids of a shard.
-            content: the file of a shard, by its bytes and the number of its first sample.
+            folder: of the split, on scratch.
+            part: number of the part.
+            spec: decides the bytes.
+            memory: to pack in.
         """
-        self._folder, self._part, self._content = folder, part, content
+        self._folder, self._part = folder, part
         self._format = spec.shard_format
         self._compression = Compression.parse(spec.compression)
-        self._packer = ShardPacker(
-            sequence_length=spec.sequence_length,
-            samples_per_shard=self._format.samples_per_shard,
-            dtype=spec.dtype,
-            eot_id=spec.tokenizer.eot_id,
-            memory=memory,
-            header=header,
-        )
+        self._packer = ShardPacker(self._format, spec.tokenizer.eot_id, memory)
         self._shards: list[Shard] = []
         self._documents = self._samples = self._padding = 0
 
-    def add(
-        self,
-        stream: npt.NDArray[Any],
-        rows: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.int64],
-    ) -> None:
-        """Append documents to the stream; a sample may hold the end of one and begin the next."""
-        self._documents += len(lengths)
-        for raw in self._packer.add(stream):
-            self._store(raw)
+    def add(self, stream: npt.NDArray[Any], documents: int) -> None:
+        """Append whole documents; a sample may hold the end of one and begin the next.
+
+        Args:
+            stream: their ids, an end-of-text id after each, (tokens,).
+            documents: how many.
+        """
+        self._documents += documents
+        self._store(self._packer.add(stream))
 
     def finish(self) -> SplitPart:
         """Write the last shard, filled up with end-of-text ids."""
-        for raw in self._packer.finish():
-            self._store(raw)
+        self._store(self._packer.finish())
         return SplitPart(
             documents=self._documents,
             tokens=self._packer.tokens,
@@ -268,15 +211,18 @@ class StreamWriter:
             shards=tuple(self._shards),
         )
 
-    def _store(self, raw: RawShard) -> None:
-        self._shards.append(
-            store_shard(
-                self._folder,
-                self._format.shard_names(self._folder.name, self._part, len(self._shards))[0],
-                self._content(raw, self._samples),
-                samples=raw.samples,
-                compression=self._compression,
+    def _store(self, shards: Iterable[RawShard]) -> None:
+        split = self._folder.name
+        for raw in shards:
+            prefix = f"{split}-{self._part:05}-"
+            self._shards.append(
+                store_shard(
+                    self._folder,
+                    self._format.shard_name(split, self._part, len(self._shards)),
+                    self._format.content(raw.data, prefix=prefix, first=self._samples),
+                    samples=raw.samples,
+                    compression=self._compression,
+                )
             )
-        )
-        self._samples += raw.samples
-        self._padding += raw.padding
+            self._samples += raw.samples
+            self._padding += raw.padding

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from streaming_ext.base.errors import TokenizerError, UsageError, one_line
-from streaming_ext.format.schema import FormatVersion, refuse_newer
+from streaming_ext.format.schema import refuse_newer
 from streaming_ext.store.locations import local_path
 from streaming_ext.text.tokenizer.json_file import JsonTokenizer, of_hub, of_json_file
 from streaming_ext.text.tokenizer.model_file import ModelTokenizer, of_model_file
@@ -66,7 +66,7 @@ def open_saved(folder: Path) -> Tokenizer:
     where = folder / SPEC_FILE
     try:
         spec = json.loads(read_file(where))
-        refuse_newer(spec["version"], FormatVersion(SPEC_VERSION), what=str(where))
+        refuse_newer(spec["version"], SPEC_VERSION, what=str(where))
         kind, fingerprint = _KINDS[spec["kind"]], spec["fingerprint"]
     except (ValueError, KeyError, TypeError) as error:
         raise TokenizerError(f"{where} is not a saved tokenizer's description: {error!r}") from None

@@ -158,7 +158,7 @@ def _renumbered(record: PartRecord, number: int) -> PartRecord:
     for split, held in record.splits.items():
         shards = []
         for index, shard in enumerate(held.shards):
-            name, packed = form.shard_names(split, number, index)[0], shard.zip_name
+            name, packed = form.shard_name(split, number, index), shard.zip_name
             if packed is not None:
                 packed = name + packed.removeprefix(shard.raw_name)
             shards.append(replace(shard, raw_name=name, zip_name=packed))

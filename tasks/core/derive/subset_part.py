@@ -121,8 +121,7 @@ class SubsetJob(Job[MadePart]):
         for split in record.splits:
             own = splits == SPLITS.index(split)
             for documents in chosen_documents(opened, record, split, lengths[own], taken[own]):
-                counts = documents.lengths - 1
-                files.pack(split, documents.stream, np.zeros_like(counts), counts)
+                files.pack(split, documents.stream, len(documents.lengths))
 
     def _record(
         self, records: list[PartRecord], splits: dict[Split, SplitPart], scratch: Path

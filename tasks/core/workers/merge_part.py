@@ -197,7 +197,7 @@ def _add(
         own = in_holdout == bool(number)
         if own.any():
             ids = documents["ids"].take(pa.array(order[own]))
-            files.pack(split, ids_of(ids, spec.dtype), rows[own], tokens[own])
+            files.pack(split, ids_of(ids, spec.dtype), int(own.sum()))
     origins = None if spec.shuffle is None else Origins(groups, places)
     chosen = pa.array(order)
     values = [documents[f"{KEPT_PREFIX}{name}"].take(chosen) for name in spec.keep_columns]

@@ -29,14 +29,7 @@ class Packed:
 
 
 def packer_of(form: MdsFormat, memory: Memory) -> ShardPacker:
-    return ShardPacker(
-        sequence_length=form.sequence_length,
-        samples_per_shard=form.samples_per_shard,
-        dtype=form.dtype,
-        eot_id=EOT,
-        memory=memory,
-        header=form.header,
-    )
+    return ShardPacker(form, EOT, memory)
 
 
 def pack(

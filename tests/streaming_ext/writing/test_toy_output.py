@@ -1,24 +1,19 @@
-"""A new output is one small class for its files and one that writes them; nothing else changes."""
+"""A new output is one small class; nothing else changes."""
 
 import ast
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.format.reading import read_manifest
-from streaming_ext.format.record import SplitPart
-from streaming_ext.format.shard import Samples, Shard, ShardTable, TokenArray, TokenDtype
+from streaming_ext.format.shard import Samples, Shard, ShardFormat, ShardTable, TokenArray
 from streaming_ext.format.spec import FORMATS, DatasetSpec, TokenizerIdentity
 from streaming_ext.store import LocalStorage
-from streaming_ext.writing import OUTPUTS
-from streaming_ext.writing.split_writer import Memory, store_shard
 from tasks.core.check.decode import decode_samples
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
@@ -29,24 +24,21 @@ ROOT = Path(__file__).parents[3]
 LENGTH = 64
 
 
-class FlatFormat:
-    """One file a part and split: nothing but ids, back to back."""
+class FlatFormat(ShardFormat):
+    """One file a part and split: nothing but ids, end to end."""
 
     samples_per_shard = 2**40
 
-    def __init__(self, *, sequence_length: int, dtype: TokenDtype, **_: object) -> None:
-        self._length, self._dtype = sequence_length, np.dtype(dtype)
-
     def require_possible(self) -> None: ...
 
-    def shard_names(self, split: str, part: int, number: int) -> tuple[str, ...]:
-        return (f"{part:05}/shard.{number:05}.flat",)
+    def shard_name(self, split: str, part: int, number: int) -> str:
+        return f"{part:05}/shard.{number:05}.flat"
 
     def raw_size(self, num_samples: Samples) -> Samples:
-        return num_samples * self._length * self._dtype.itemsize
+        return num_samples * self.sample_bytes
 
     def tokens_of(self, raw: bytes | memoryview, num_samples: int) -> TokenArray:
-        found: TokenArray = np.frombuffer(raw, self._dtype).reshape(num_samples, self._length)
+        found: TokenArray = np.frombuffer(raw, self.id_type).reshape(num_samples, LENGTH)
         return found
 
     def index(self, shards: Iterable[Shard]) -> bytes:
@@ -54,43 +46,7 @@ class FlatFormat:
 
     def table(self, index: bytes, *, where: str) -> ShardTable:
         shards = [Shard(**values) for values in json.loads(index)]
-        return ShardTable.of_shards(shards, sample_tokens=self._length, dtype=str(self._dtype))
-
-
-class FlatWriter:
-    """Collects the documents of a split and writes them in one go."""
-
-    fed: list[tuple[int, int, int]] = []  # noqa: RUF012  (row, tokens and last id of each document)
-
-    def __init__(self, folder: Path, part: int, spec: DatasetSpec, memory: Memory) -> None:
-        self._folder, self._part, self._spec = folder, part, spec
-        self._ids, self._documents = np.empty(0, spec.dtype), 0
-
-    def add(
-        self,
-        stream: npt.NDArray[Any],
-        rows: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.int64],
-    ) -> None:
-        last = stream[np.cumsum(lengths + 1) - 1]
-        self.fed.extend(zip(rows.tolist(), lengths.tolist(), last.tolist(), strict=True))
-        assert len(stream) == (lengths + 1).sum()  # whole documents and nothing else
-        self._ids = np.concatenate([self._ids, stream])
-        self._documents += len(lengths)
-
-    def finish(self) -> SplitPart:
-        tokens, eot = len(self._ids), self._spec.tokenizer.eot_id
-        padded = np.pad(self._ids, (0, -tokens % LENGTH), constant_values=eot)
-        shard = store_shard(
-            self._folder,
-            self._spec.shard_format.shard_names(self._folder.name, self._part, 0)[0],
-            padded.tobytes(),
-            samples=len(padded) // LENGTH,
-            compression=None,
-        )
-        return SplitPart(
-            documents=self._documents, tokens=tokens, padding=len(padded) - tokens, shards=(shard,)
-        )
+        return ShardTable.of_shards(shards, sample_tokens=LENGTH, dtype=self.dtype)
 
 
 class FlatConfig(ShardConfig):
@@ -100,19 +56,10 @@ class FlatConfig(ShardConfig):
         return super().spec(tokenizer).model_copy(update={"output_format": "flat"})
 
 
-@pytest.fixture
-def flat(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(FORMATS, "flat", FlatFormat)
-    monkeypatch.setitem(OUTPUTS, "flat", FlatWriter)
-    FlatWriter.fed.clear()
-    yield
-    FlatWriter.fed.clear()
-
-
-@pytest.mark.usefixtures("flat")
 def test_a_toy_output_is_written_published_verified_shown_and_read(
-    tmp_path: Path, rank_path: Path
+    tmp_path: Path, rank_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(FORMATS, "flat", FlatFormat)
     texts = [text[:300] for text in make_documents(30, seed=3)]
     root = build_dataset(
         tmp_path,
@@ -124,10 +71,7 @@ def test_a_toy_output_is_written_published_verified_shown_and_read(
     )
     storage = LocalStorage(root)
     manifest = read_manifest(storage)
-    eot = manifest.spec.tokenizer.eot_id
     assert manifest.spec.output_format == "flat"
-    assert len(FlatWriter.fed) == 30
-    assert all(tokens and last == eot for _, tokens, last in FlatWriter.fed)
     files = storage.list("train")
     assert [*files] == ["train/00000/shard.00000.flat", "train/00001/shard.00000.flat",
                         "train/index.json"]  # fmt: skip
@@ -165,7 +109,6 @@ OWN = {  # what may know MDS: its files, and the lists that name it
     "streaming_ext/format/spec.py",  # formats of outputs, and of sets that are imported
     "streaming_ext/text/formats.py",
     "streaming_ext/text/token_sets/mds.py",
-    "streaming_ext/writing/__init__.py",
 }
 
 

@@ -166,20 +166,3 @@ def test_what_readers_do_not_unpack_is_refused() -> None:
     form("gz:6").require_possible()
     with pytest.raises(UsageError, match=r"--compression zstd:1: readers of WebDataset"):
         form("zstd:1").require_possible()
-
-
-def test_tars_are_read_by_the_names_that_older_versions_gave(
-    tmp_path: Path, rank_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = [text[:500] for text in make_documents(20, seed=3)]
-    today = WebdatasetFormat.shard_names
-    with monkeypatch.context() as older:
-        older.setattr(WebdatasetFormat, "shard_names", lambda *of: today(*of)[::-1])
-        dataset = build_dataset(
-            tmp_path / "dataset", [texts[:12], texts[12:]], tokenizer=str(rank_path),
-            sequence_length=LENGTH, output_format="webdataset", shard_size=2048,
-        )  # fmt: skip
-    assert (dataset / "train/00001/shard.00000.tar").is_file()
-    assert verify(LocalStorage(dataset)).findings == ()
-    read = StreamingTokenDataset(local=str(dataset), split="train", shuffle=False, batch_size=1)
-    assert [each["tokens"].tolist() for each in read] == rows_in_tars(dataset / "train")

@@ -12,8 +12,7 @@ import numpy as np
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split
-from streaming_ext.format.webdataset import BLOCK, NPY_HEAD
-from streaming_ext.writing.webdataset import END, member, npy
+from streaming_ext.format.webdataset import BLOCK, END, NPY_HEAD, member, npy
 from tasks.core.derive.export_files import HashedOut
 from tasks.core.derive.export_format import ExportFormat, PartPosition
 from tasks.core.derive.export_records import Made

@@ -119,7 +119,6 @@ def test_the_first_dataset_holds_what_was_written(dataset: Path, written: Docume
     assert told["spec"]["imported"] == {
         "dtype": None, "holdout_by": "ids", "rows": "samples", "set_format": "nanogpt",
     }  # fmt: skip
-    assert told["format"] == "1.1"
 
 
 def test_there_and_back(

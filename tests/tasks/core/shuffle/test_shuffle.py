@@ -25,7 +25,6 @@ def test_permutation(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
     root = build(lines, tmp_path / "dataset", vocabulary, shuffle_seed=5)
     manifest = read_manifest(LocalStorage(root))
     assert len(manifest.parts) > 4
-    assert manifest.format == "1.1"
     found = documents_of(root)
     assert found.sources is not None
     assert found.places is not None
