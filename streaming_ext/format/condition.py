@@ -1,7 +1,7 @@
 """A condition on the columns of a row: `language == 'en' and language_score >= 0.65`.
 
-It is written as Python writes it. Python's own parser takes it apart, and what it may hold is
-turned into Arrow's expressions one by one; nothing of it is ever run.
+It has the syntax of Python. Python's own parser reads it, and each allowed expression becomes one
+of Arrow's; nothing of it is ever run.
 """
 
 import ast
@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from itertools import count, pairwise
+from itertools import count
 from typing import Any, Final, Literal
 from unicodedata import normalize
 
@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 
 from streaming_ext.base.errors import UsageError
 
-# What a column holds: `any` asks for nothing but null or not, `value` for any of the three before.
+# What a column holds: `any` for null or not, `value` for any of the first three.
 Kind = Literal["text", "number", "boolean", "any", "value"]
 Value = str | int | float | bool
+_ColumnOf = Callable[[str, Kind], Any]  # a column by its name, and what it must hold
 
 MAX_LENGTH: Final = 10_000  # characters
 # A name in backticks, or a text of Python's, within which backticks are nothing but characters.
@@ -29,31 +30,24 @@ _QUOTED = re.compile(
     r"""|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""",
     re.DOTALL,
 )
-_COMPARE: Final[Mapping[type[ast.cmpop], Any]] = {
-    ast.Eq: pc.equal,
-    ast.NotEq: pc.not_equal,
-    ast.Lt: pc.less,
-    ast.LtE: pc.less_equal,
-    ast.Gt: pc.greater,
-    ast.GtE: pc.greater_equal,
-}
-_TURNED: Final[Mapping[type[ast.cmpop], type[ast.cmpop]]] = {
-    ast.Eq: ast.Eq,
-    ast.NotEq: ast.NotEq,
-    ast.Lt: ast.Gt,
-    ast.LtE: ast.GtE,
-    ast.Gt: ast.Lt,
-    ast.GtE: ast.LtE,
+# Each comparison, and the one with its sides exchanged.
+_COMPARE: Final[Mapping[type[ast.cmpop], tuple[Any, type[ast.cmpop]]]] = {
+    ast.Eq: (pc.equal, ast.Eq),
+    ast.NotEq: (pc.not_equal, ast.NotEq),
+    ast.Lt: (pc.less, ast.Gt),
+    ast.LtE: (pc.less_equal, ast.GtE),
+    ast.Gt: (pc.greater, ast.Lt),
+    ast.GtE: (pc.greater_equal, ast.LtE),
 }
 _EXAMPLE = "language == 'en' and language_score >= 0.65"
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition that was understood, on columns that no file has been asked for yet.
+    """A valid condition, on columns that no file was searched for yet.
 
-    A row stays where it is true. A comparison with nothing (null) is neither true nor false, as in
-    SQL, and so is what follows from it: such a row goes.
+    A row is kept if it is true. A comparison with null is neither true nor false, as in SQL, and so
+    is what follows from it: such a row is dropped.
 
     Attributes:
         text: as it was written.
@@ -62,12 +56,11 @@ class Condition:
     text: str
 
     def __post_init__(self) -> None:
-        """Look at every part.
+        """Check every part.
 
         Raises:
-            UsageError: it is not understood; says what may stand there.
+            UsageError: it is not understood; says what is allowed.
         """
-        self.apply(pc.field)
         _ = self.columns
 
     @cached_property
@@ -79,34 +72,40 @@ class Condition:
         """
         kinds: dict[str, Kind] = {}
 
-        def seen(column: str, kind: Kind) -> None:
+        def seen(column: str, kind: Kind) -> pc.Expression:
             if kinds.setdefault(column, kind) == "any":
                 kinds[column] = kind
             elif kind not in ("any", kinds[column]):
                 raise self._refused(f"{column} is compared with a {kinds[column]} and a {kind}")
+            return pc.field(column)
 
-        self._walk(self._tree, seen)
+        self._build(self._tree, seen)
         return kinds
 
     @cached_property
     def columns_of_not(self) -> frozenset[str]:
-        """Columns of which a comparison is turned round: by `not`, `!=` or `not in`."""
+        """Columns of which a comparison is negated: by `not`, `!=` or `not in`."""
         found: set[str] = set()
+
+        def seen(column: str, kind: Kind) -> pc.Expression:
+            found.add(column)
+            return pc.field(column)
+
         for node in ast.walk(self._tree):
-            if isinstance(node, ast.UnaryOp) or (
+            if (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)) or (
                 isinstance(node, ast.Compare)
                 and any(isinstance(how, ast.NotEq | ast.NotIn) for how in node.ops)
             ):
-                self._walk(node, lambda column, _: found.add(column))
+                self._build(node, seen)
         return frozenset(found)
 
     def apply(self, column_of: Callable[[str], Any]) -> Any:
-        """The condition on columns as `column_of` gives them by name: arrays, or `pc.field`s.
+        """The condition on columns as `column_of` returns them by name: arrays, or `pc.field`s.
 
         Returns:
             booleans or null, (rows,) of them, or an expression.
         """
-        return self._build(self._tree, column_of)
+        return self._build(self._tree, lambda column, kind: column_of(column))
 
     @cached_property
     def _tree(self) -> ast.expr:
@@ -143,7 +142,7 @@ class Condition:
             return name
         return self._quoted[int(name.removeprefix(self._stand_in))]
 
-    def _build(self, node: ast.expr, column_of: Callable[[str], Any]) -> Any:
+    def _build(self, node: ast.expr, column_of: _ColumnOf) -> Any:
         if isinstance(node, ast.BoolOp):
             joined = pc.and_kleene if isinstance(node.op, ast.And) else pc.or_kleene
             return reduce(joined, [self._build(value, column_of) for value in node.values])
@@ -156,39 +155,32 @@ class Condition:
                 [self._compared(left, how, right, column_of) for left, how, right in pairs],
             )
         if (column := self._column(node)) is not None:
-            return column_of(column).cast(pa.bool_())  # it may be of type null
+            return column_of(column, "boolean").cast(pa.bool_())  # it may be of type null
         raise self._refused(f"{ast.unparse(node)!r} is no comparison")
 
     def _compared(
-        self, left: ast.expr, how: ast.cmpop, right: ast.expr, column_of: Callable[[str], Any]
+        self, left: ast.expr, how: ast.cmpop, right: ast.expr, column_of: _ColumnOf
     ) -> Any:
-        if self._column(left) is None and self._column(right) is not None and type(how) in _TURNED:
-            left, how, right = right, _TURNED[type(how)](), left
+        if self._column(left) is None and self._column(right) is not None and type(how) in _COMPARE:
+            left, how, right = right, _COMPARE[type(how)][1](), left
         column = self._column(left)
         if column is None or self._column(right) is not None:
             raise self._refused(
                 f"{ast.unparse(left)!r} and {ast.unparse(right)!r}: "
                 "a column is compared with a value"
             )
-        values = column_of(column)
         if isinstance(how, ast.Is | ast.IsNot):
             if not (isinstance(right, ast.Constant) and right.value is None):
                 raise self._refused("`is` goes with None alone")
+            values = column_of(column, "any")
             return pc.is_null(values) if isinstance(how, ast.Is) else pc.is_valid(values)
         if isinstance(how, ast.In | ast.NotIn):
-            equal = [self._ordered(values, ast.Eq(), value) for value in self._items(right)]
-            found = reduce(pc.or_kleene, equal)
+            items = self._items(right)
+            values = column_of(column, _kind(items[0]))
+            found = reduce(pc.or_kleene, [_compare(values, ast.Eq, value) for value in items])
             return found if isinstance(how, ast.In) else pc.invert(found)
-        return self._ordered(values, how, self._value(right))
-
-    def _ordered(self, values: Any, how: ast.cmpop, value: Value) -> Any:
-        if isinstance(values, pc.Expression):
-            return _COMPARE[type(how)](values, pa.scalar(value))
-        if isinstance(value, float) and pa.types.is_integer(values.type):
-            values = values.cast(pa.float64(), safe=False)  # else large ones are refused
-        elif _kind(value) == "number" and pa.types.is_floating(values.type):
-            value = float(value)  # else those that no float32 or double holds are refused
-        return _COMPARE[type(how)](values, pa.scalar(value))
+        value = self._value(right)
+        return _compare(column_of(column, _kind(value)), type(how), value)
 
     def _items(self, node: ast.expr) -> list[Value]:
         if isinstance(node, ast.List | ast.Tuple | ast.Set) and node.elts:
@@ -208,29 +200,6 @@ class Condition:
             raise self._refused(f"{value} takes more than 64 bits")
         return value
 
-    def _kind_of(self, node: ast.expr) -> Kind:
-        """What a column holds that is compared with this."""
-        if isinstance(node, ast.Constant) and node.value is None:
-            return "any"
-        return _kind(self._items(node)[0] if hasattr(node, "elts") else self._value(node))
-
-    def _walk(self, node: ast.expr, seen: Callable[[str, Kind], None]) -> None:
-        """Tell each column and the kind that it is compared with."""
-        if isinstance(node, ast.BoolOp):
-            for value in node.values:
-                self._walk(value, seen)
-        elif isinstance(node, ast.UnaryOp):
-            self._walk(node.operand, seen)
-        elif isinstance(node, ast.Compare):
-            for left, right in pairwise([node.left, *node.comparators]):
-                column, other = self._column(left), right
-                if column is None:
-                    column, other = self._column(right), left
-                if column is not None:
-                    seen(column, self._kind_of(other))
-        elif (column := self._column(node)) is not None:
-            seen(column, "boolean")
-
     def _refused(self, problem: str) -> UsageError:
         return UsageError(
             f"--where {self.text!r} is not understood: {problem}. Columns are compared with texts, "
@@ -243,6 +212,16 @@ def _kind(value: Value) -> Kind:
     if isinstance(value, bool):
         return "boolean"
     return "text" if isinstance(value, str) else "number"
+
+
+def _compare(values: Any, how: type[ast.cmpop], value: Value) -> Any:
+    compared = _COMPARE[how][0]
+    if not isinstance(values, pc.Expression):
+        if isinstance(value, float) and pa.types.is_integer(values.type):
+            values = values.cast(pa.float64(), safe=False)  # else large ones are refused
+        elif _kind(value) == "number" and pa.types.is_floating(values.type):
+            value = float(value)  # else those that no float32 or double holds are refused
+    return compared(values, pa.scalar(value))
 
 
 def is_text(column: pa.DataType) -> bool:

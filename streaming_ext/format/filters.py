@@ -1,4 +1,4 @@
-"""Which documents stay, as a user asks for it."""
+"""Filters: which documents stay."""
 
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self
@@ -17,9 +17,9 @@ _BY_TOKENS: tuple[FilterName, ...] = ("min_tokens", "max_tokens")
 
 
 class Filters(BaseModel):
-    """Each drops documents, and counts what it drops; the first that drops a document counts it.
+    """Each filter drops documents; the first that drops a document counts it.
 
-    Tokens are those of the text, its end-of-text id left out.
+    Tokens are those of the text, without its end-of-text id.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -71,26 +71,26 @@ class Filters(BaseModel):
 
     @property
     def condition(self) -> Condition | None:
-        """What `where` says."""
+        """The parsed `where`."""
         return None if self.where is None else _condition(self.where)
 
     def by_text(self, texts: pa.LargeStringArray) -> dict[FilterName, npt.NDArray[np.bool_]]:
-        """Which documents each filter of text drops, for those that there are.
+        """Which documents each given filter of text drops.
 
         Args:
-            texts: of the documents; of a null nothing is said.
+            texts: of the documents; null is never dropped.
         """
-        found: dict[FilterName, pa.BooleanArray] = {}
-        if self.min_bytes is not None:
-            found["min_bytes"] = pc.less(pc.binary_length(texts), self.min_bytes)
-        if self.max_bytes is not None:
-            found["max_bytes"] = pc.greater(pc.binary_length(texts), self.max_bytes)
-        if self.min_characters is not None:
-            found["min_characters"] = pc.less(pc.utf8_length(texts), self.min_characters)
+        sizes = {"bytes": pc.binary_length, "characters": pc.utf8_length}
+        found = {
+            name: (pc.less if least == "min" else pc.greater)(sizes[kind](texts), limit)
+            for name, limit in self.given().items()
+            for least, _, kind in [name.partition("_")]
+            if kind in sizes
+        }
         return {name: np.asarray(drops.fill_null(False)) for name, drops in found.items()}
 
     def by_tokens(self, lengths: npt.NDArray[np.int64]) -> dict[FilterName, npt.NDArray[np.bool_]]:
-        """Which documents each filter of tokens drops, for those that there are.
+        """Which documents each given filter of tokens drops.
 
         Args:
             lengths: tokens of each document, 0 for one that has none and is left out anyway.
@@ -103,7 +103,7 @@ class Filters(BaseModel):
         return found
 
     def given(self) -> dict[FilterName, Any]:
-        """Those that there are."""
+        """The filters that are set."""
         names = Filters.model_fields
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
@@ -112,7 +112,7 @@ BY_TEXT = tuple(name for name in Filters.model_fields if name not in _BY_TOKENS)
 
 
 def option(name: FilterName) -> str:
-    """What a filter is called on the command line."""
+    """The option of a filter on the command line."""
     return f"--{name.replace('_', '-')}"
 
 

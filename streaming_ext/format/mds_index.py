@@ -1,39 +1,67 @@
-"""The index of MDS shards, checked before anything of it is believed.
+"""The index of MDS shards, checked before anything of it is trusted.
 
 Names stay below the split's folder, sizes agree with each other, and the only thing unpacked is a
 flat array of token ids.
 """
 
 import gc
-import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, NotRequired
 
 import numpy as np
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
-from streaming_ext.base.errors import (
-    CorruptDatasetError,
-    NewerVersionError,
-    NotADatasetError,
-    UsageError,
-)
+from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, UsageError
+from streaming_ext.base.plain_faults import plain_faults
 from streaming_ext.format.mds_foreign import COLUMN, SampleLayout, first_sample, flattened
-from streaming_ext.format.schema import HASH, refuse_newer
+from streaming_ext.format.schema import HASH, Hash, refuse_newer, refuse_newer_json
 from streaming_ext.format.shard import Bytes, ShardTable
 
 INDEX_VERSION: Final = 2
 MAX_SHARD_BYTES: Final = 2**32 - 1  # offsets are u32
 
 _ENCODING = re.compile(r"ndarray:(uint16|uint32|int32|int64):([1-9]\d{0,8})")
-_STEP = r"(?!\.\.?(?:/|$))[A-Za-z0-9._ -]+"  # neither `.` nor `..`
-_INSIDE = re.compile(rf"{_STEP}(?:/{_STEP})*")
-_DIGEST = re.compile(r"[0-9a-f]{32}")
+_STEP = "[A-Za-z0-9._ -]*[A-Za-z0-9_ -][A-Za-z0-9._ -]*"  # neither `.` nor `..`
 _FOREIGN_CODECS = ("zstd", "gz", "bz2")
+_STRICT: Final = ConfigDict(strict=True)
 
 Fetch = Callable[[str, int], bytes]
+
+
+class _Hashes(TypedDict):
+    __pydantic_config__ = _STRICT  # type: ignore[misc]
+    xxh128: NotRequired[Hash | None]
+
+
+class _File(TypedDict):
+    __pydantic_config__ = _STRICT  # type: ignore[misc]
+    basename: Annotated[str, Field(max_length=512, pattern=f"^{_STEP}(/{_STEP})*$")]
+    bytes: Annotated[int, Field(ge=1, le=MAX_SHARD_BYTES)]
+    hashes: _Hashes
+
+
+class _Entry(TypedDict):
+    __pydantic_config__ = _STRICT  # type: ignore[misc]
+    format: Literal["mds"]
+    column_names: list[str]
+    column_encodings: list[str]
+    column_sizes: list[Any]
+    compression: NotRequired[str | None]
+    raw_data: _File
+    zip_data: _File | None
+    samples: Annotated[int, Field(ge=1, le=MAX_SHARD_BYTES // 4)]
+
+
+class _Index(TypedDict):
+    version: NotRequired[Any]
+    shards: list[_Entry]
+
+
+_INDEX = TypeAdapter(_Index)
 
 
 def read_table(
@@ -48,72 +76,81 @@ def read_table(
 
     Args:
         data: the index.
-        where: its name for messages.
+        where: name of the index for messages.
         empty: type of an id and tokens a sample, for one of ours that lists no shard; None for a
             set written by others, which must list some.
-        fetch: gives a stored file, by its name and largest size, where the first shard must be
-            looked into since the index does not tell a sample's length.
-        token_dtype: type of an id, where the set does not tell.
+        fetch: returns a stored file, by its name and largest size, if only the first shard says how
+            long a sample is.
+        token_dtype: type of an id, if the set does not say it.
 
     Raises:
-        NewerVersionError: it has a newer version than the one that is read here.
+        NewerVersionError: its version is newer than the one that is read here.
         CorruptDatasetError: it breaks a rule of the format; the message names shard and rule.
         UsageError: the type of the ids is unknown, or another one than the user said.
     """
     try:
         with _collection_paused():
-            index = dict(json.loads(data))
-            refuse_newer(index.get("version"), INDEX_VERSION, what=where)
-            table = [_entry(entry, token_dtype) for entry in list(index["shards"])]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptDatasetError(f"{where} is no MDS index of tokens: {error!r}") from error
-    except NewerVersionError:
-        raise
+            index = _INDEX.validate_json(data)
+        refuse_newer(index.get("version"), INDEX_VERSION, what=where)
+        entries = index["shards"]
+        layouts = {_layout(each, token_dtype) for each in entries}
+    except ValidationError as error:
+        refuse_newer_json(data, "version", INDEX_VERSION, what=where)
+        raise CorruptDatasetError(
+            f"{where} is no MDS index of tokens: {plain_faults(error)}"
+        ) from error
+    except ValueError as error:
+        raise CorruptDatasetError(f"{where} is no MDS index of tokens: {error}") from error
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
-    if len(layouts := {row[-1] for row in table}) > 1:
+    if len(layouts) > 1:
         found = sorted(map(str, layouts))
         raise CorruptDatasetError(f"{where}: shards differ in their encoding: {found}")
-    if not table and empty is None:
+    if not entries and empty is None:
         raise NotADatasetError(f"{where} lists no shards.")
-    raw_sizes = np.array([row[4] for row in table], np.int64)
-    samples = np.array([row[7] for row in table], np.int64)
-    raw_hashes = [row[6] for row in table]
+    raw = [each["raw_data"] for each in entries]
+    stored = [each["zip_data"] or each["raw_data"] for each in entries]
+    codecs = [_codec(each) if each["zip_data"] else None for each in entries]
+    if unknown := {codec for codec in codecs if codec} - {*_FOREIGN_CODECS}:
+        raise CorruptDatasetError(f"{where}: compression is {unknown.pop()!r}")
+    raw_sizes = np.array([each["bytes"] for each in raw], np.int64)
+    samples = np.array([each["samples"] for each in entries], np.int64)
+    raw_hashes = [each["hashes"].get(HASH) for each in raw]
     layout: SampleLayout | None = None
     if not layouts:
         dtype, sample_tokens = empty or ("uint16", 1)
-    elif isinstance(told := layouts.pop(), SampleLayout):
+    elif isinstance(stated := layouts.pop(), SampleLayout):
         if fetch is None:
             raise CorruptDatasetError(f"{where}: its samples are not token ids of one length.")
-        layout = told
-        first, _, codec, size, raw_size, _, _, count, _ = table[0]
+        layout = stated
+        first = stored[0]
         dtype, sample_tokens = first_sample(
             layout,
-            fetch(first, size),
-            codec=codec,
-            raw_size=raw_size,
-            samples=count,
-            where=f"{where}: {first}",
+            fetch(first["basename"], first["bytes"]),
+            codec=codecs[0],
+            raw_size=int(raw_sizes[0]),
+            samples=int(samples[0]),
+            where=f"{where}: {first['basename']}",
         )
     else:
-        dtype, sample_tokens = told
-    raw_names = [row[1] for row in table]
+        dtype, sample_tokens = stated
+    raw_names = [each["basename"] for each in raw]
     if len(set(raw_names)) != len(raw_names):
         raise CorruptDatasetError(f"{where}: two shards have the same name.")
     result = ShardTable(
-        names=[row[0] for row in table],
+        names=[each["basename"] for each in stored],
         raw_names=raw_names,
-        codecs=[row[2] for row in table],
-        sizes=np.array([row[3] for row in table], np.int64),
+        codecs=codecs,
+        sizes=np.array([each["bytes"] for each in stored], np.int64),
         raw_sizes=raw_sizes
         if layout is None
         else 8 + samples * (4 + sample_tokens * np.dtype(dtype).itemsize),
-        hashes=[row[5] for row in table],
-        raw_hashes=raw_hashes if layout is None else [None] * len(table),
+        hashes=[each["hashes"].get(HASH) for each in stored],
+        raw_hashes=raw_hashes if layout is None else [None] * len(raw),
         samples=samples,
         sample_tokens=sample_tokens,
         dtype=dtype,
-        unknown=() if empty is not None else _unknown(table, layout),
+        unknown=() if empty is not None else _unknown(raw_hashes, layout),
         head_check=_head_fault,
         rewriting=None if layout is None else partial(flattened, layout),
         stored_raw_sizes=raw_sizes,
@@ -153,7 +190,7 @@ def _collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _unknown(table: list[Any], layout: SampleLayout | None) -> tuple[str, ...]:
+def _unknown(raw_hashes: list[str | None], layout: SampleLayout | None) -> tuple[str, ...]:
     unknown = ["the end-of-text id", "the tokenizer", "its documents", "padding"]
     if layout is not None:
         unknown += [
@@ -162,62 +199,29 @@ def _unknown(table: list[Any], layout: SampleLayout | None) -> tuple[str, ...]:
         ]
         if layout.encoding == "bytes":
             unknown.append(f"the type of an id, taken as {layout.token_dtype}")
-    elif any(row[6] is None for row in table):
+    elif None in raw_hashes:
         unknown.append(f"{HASH} of its shards, so only sizes and headers are checked")
     return tuple(unknown)
 
 
+def _codec(entry: _Entry) -> str:
+    return str(entry.get("compression")).partition(":")[0]
+
+
+def _layout(entry: _Entry, token_dtype: str | None) -> tuple[str, int] | SampleLayout:
+    columns = (entry["column_names"], entry["column_encodings"], entry["column_sizes"])
+    return _layout_of(*map(tuple, columns), token_dtype)
+
+
 @lru_cache
-def _layout(
-    form: str,
+def _layout_of(
     names: tuple[str, ...],
     encodings: tuple[str, ...],
     sizes: tuple[Any, ...],
     token_dtype: str | None,
 ) -> tuple[str, int] | SampleLayout:
-    """Type of an id and tokens a sample; entries differ little, so few are looked at."""
-    if form != "mds":
-        raise ValueError(f"format is {form!r}, expected mds")
-    match = (
-        _ENCODING.fullmatch(encodings[0]) if names == (COLUMN,) == names[: len(encodings)] else None
-    )
+    """Type of an id and tokens a sample; entries differ little, so few are parsed."""
+    match = _ENCODING.fullmatch(encodings[0]) if names == (COLUMN,) and encodings else None
     if match is not None:
         return match[1], int(match[2])
     return SampleLayout.of(list(names), list(encodings), list(sizes), token_dtype)
-
-
-def _entry(entry: dict[str, Any], token_dtype: str | None) -> tuple[Any, ...]:
-    """One shard: stored name, raw name, codec, sizes, hashes, samples, layout."""
-    columns = [tuple(entry[f"column_{what}"]) for what in ("names", "encodings", "sizes")]
-    layout = _layout(entry["format"], *columns, token_dtype)
-    raw, packed = entry["raw_data"], entry["zip_data"]
-    raw_name, raw_size, raw_hash = _file(raw)
-    name, size, digest = _file(packed) if packed is not None else (raw_name, raw_size, raw_hash)
-    codec = None if packed is None else str(entry["compression"]).partition(":")[0]
-    if codec is not None and codec not in _FOREIGN_CODECS:
-        raise ValueError(f"compression is {entry['compression']!r}")
-    samples = _count(entry["samples"], MAX_SHARD_BYTES // 4)
-    return name, raw_name, codec, size, raw_size, digest, raw_hash, samples, layout
-
-
-def _file(record: dict[str, Any]) -> tuple[str, int, str | None]:
-    name, hashes = record["basename"], record["hashes"]
-    _require_inside(name)
-    if not isinstance(hashes, dict):
-        raise TypeError(f"{name}: hashes are {hashes!r}, expected an object")
-    digest = hashes.get(HASH)
-    if digest is not None and not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
-        raise ValueError(f"{name}: {digest!r} is no {HASH}")
-    return name, _count(record["bytes"], MAX_SHARD_BYTES), digest
-
-
-def _count(value: object, largest: int) -> int:
-    if type(value) is not int or not 1 <= value <= largest:
-        raise ValueError(f"{value!r} is no whole number from 1 to {largest}")
-    return value
-
-
-def _require_inside(name: object) -> None:
-    """Refuse a name that is not plainly below its folder."""
-    if not isinstance(name, str) or len(name) > 512 or not _INSIDE.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a file below its folder")

@@ -41,6 +41,12 @@ def refuse_newer(value: object, known: int, *, what: str) -> None:
         )
 
 
+def refuse_newer_json(data: bytes, field: str, known: int, *, what: str) -> None:
+    """See `refuse_newer`, of a field of a JSON object; anything else passes."""
+    with suppress(ValueError, RecursionError, AttributeError):
+        refuse_newer(json.loads(data).get(field), known, what=what)
+
+
 HASH: Final = "xxh128"
 
 
@@ -138,7 +144,6 @@ def from_json(model: type[Model], data: bytes, *, where: str) -> Model:
         reason = plain_faults(error)
     except (CorruptDatasetError, UsageError) as error:  # while a value is made
         reason = str(error)
-    with suppress(ValueError, RecursionError, AttributeError):
-        refuse_newer(json.loads(data).get("format"), FORMAT, what=where)
+    refuse_newer_json(data, "format", FORMAT, what=where)
     kind = re.sub(r"(?<!^)(?=[A-Z])", " ", model.__name__).lower()  # PartRecord -> part record
     raise CorruptDatasetError(f"{where} is no valid {kind}: {reason}")
