@@ -1,9 +1,9 @@
-"""Files on disks and in object stores, which appear whole under their final name, or not at all."""
+"""Files on disks and in object stores, each complete under its final name or not there at all."""
 
 from pathlib import Path
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.store.client import OBJECT_STORES
+from streaming_ext.store.buckets import OBJECT_STORES
 from streaming_ext.store.contract import Put, Storage, uploads
 from streaming_ext.store.disk import LocalStorage
 from streaming_ext.store.locations import local_path, require_no_secret
@@ -12,11 +12,11 @@ __all__ = ["LocalStorage", "Put", "Storage", "open_storage", "uploads"]
 
 
 def open_storage(url: str) -> Storage:
-    """The storage behind the URL of an output; nothing is asked of it yet.
+    """The storage of an output's URL; makes no request.
 
     Raises:
-        UsageError: no storage is known for this scheme, or the URL names no bucket
-            or holds a secret, or `~` is nobody's.
+        UsageError: the scheme is not supported, the URL names no bucket or holds a secret, or `~`
+            is no user's home.
     """
     require_no_secret(url, "output")
     scheme, separator, rest = url.partition("://")

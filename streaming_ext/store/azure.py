@@ -1,96 +1,95 @@
-"""Azure Blob Storage; a bucket is a container there."""
+"""Azure Blob Storage through Azure's own client; a bucket is a container there."""
 
+import base64
 import logging
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
-from streaming_ext.store.dialect import ObjectInfo
-from streaming_ext.store.digests import Digest
+from streaming_ext.store.buckets import ObjectInfo, whole_headers
+from streaming_ext.store.patience import connect_seconds
+
+_CHUNK_BYTES = 2**23  # of a blob that is put in blocks
 
 
 class Azure:
-    """Through adlfs, which finds the account, and Azure's own client behind it."""
+    """One container; options are named as adlfs names them."""
 
-    package = "adlfs"
-    extra = "azure"
-    endpoint = "AZURE_STORAGE_CONNECTION_STRING"
+    OPTIONS = frozenset({"account_name", "account_key", "sas_token", "connection_string", "anon"})
 
-    def open(self, scheme: str, timeout: float, options: Mapping[str, Any]) -> Any:
-        """The file system; account and key, or a connection string, from the environment."""
-        import fsspec
+    def __init__(self, bucket: str, timeout: float, options: Mapping[str, Any]) -> None:
+        from azure.storage.blob import BlobServiceClient
 
-        # Each way to credentials that is not there is told at length, each time.
+        # It logs at length each kind of credentials that it does not find.
         logging.getLogger("azure").setLevel(logging.CRITICAL)
-        settings = {"use_listings_cache": False, "skip_instance_cache": True}
-        fs = fsspec.filesystem(scheme, **{**settings, **options})
-        fs.of_each_request = {
+        settings: dict[str, Any] = {
             "retry_total": 0,
-            "connection_timeout": min(timeout, 10.0),
+            "connection_timeout": connect_seconds(timeout),
             "read_timeout": timeout,
+            "max_block_size": _CHUNK_BYTES,
+            "max_single_get_size": 2**30,
         }
-        return fs
 
-    async def look_at(self, fs: Any, bucket: str, prefix: str) -> None:
-        """One entry of a listing."""
-        async with fs.service_client.get_container_client(bucket) as container:
-            names = container.list_blob_names(
-                name_starts_with=prefix, results_per_page=1, **fs.of_each_request
+        def setting(name: str) -> Any:
+            return options.get(name) or os.environ.get(f"AZURE_STORAGE_{name.upper()}")
+
+        if text := setting("connection_string"):
+            service = BlobServiceClient.from_connection_string(text, **settings)
+        elif account := setting("account_name"):
+            credential = setting("account_key") or setting("sas_token")
+            if credential is None and not options.get("anon"):
+                from azure.identity import DefaultAzureCredential
+
+                credential = DefaultAzureCredential()
+            url = f"https://{account}.blob.core.windows.net"
+            service = BlobServiceClient(url, credential=credential, **settings)
+        else:
+            raise ValueError(
+                "neither AZURE_STORAGE_CONNECTION_STRING nor AZURE_STORAGE_ACCOUNT_NAME is set"
             )
-            async for _ in names:
-                return
+        self._container = service.get_container_client(bucket)
 
-    async def find(self, fs: Any, bucket: str, prefix: str) -> dict[str, ObjectInfo]:
-        """List Blobs, page by page."""
-        async with fs.service_client.get_container_client(bucket) as container:
-            return {
-                blob.name: ObjectInfo(size=int(blob.size), version=f"etag:{_bare(blob.etag)}")
-                async for blob in container.list_blobs(
-                    name_starts_with=prefix, **fs.of_each_request
-                )
-            }
+    def list(self, prefix: str) -> Iterator[tuple[str, ObjectInfo]]:
+        """List Blobs."""
+        for blob in self._container.list_blobs(name_starts_with=prefix):
+            etag = blob.etag.strip('"')
+            yield blob.name, ObjectInfo(size=int(blob.size), version=f"etag:{etag}")
 
-    async def read(
-        self, fs: Any, bucket: str, key: str, span: tuple[int, int] | None, version: str | None
-    ) -> bytes:
+    def read(self, key: str, span: tuple[int, int] | None, version: str | None) -> bytes:
         """Get Blob with `If-Match`."""
         from azure.core import MatchConditions
 
-        options = dict(fs.of_each_request)
+        options: dict[str, Any] = {}
         if span is not None:
             options |= {"offset": span[0], "length": span[1] - span[0]}
         if version is not None:
             options["etag"] = f'"{version.removeprefix("etag:")}"'
             options["match_condition"] = MatchConditions.IfNotModified
-        async with fs.service_client.get_blob_client(bucket, key) as blob:
-            return bytes(await (await blob.download_blob(**options)).readall())
+        with whole_headers():
+            return bytes(self._container.download_blob(key, **options).readall())
 
-    async def digest(self, fs: Any, bucket: str, key: str) -> Digest | None:
-        """Get Blob Properties: the MD5, where the blob was put in one piece or its writer told."""
-        async with fs.service_client.get_blob_client(bucket, key) as blob:
-            properties = await blob.get_blob_properties(**fs.of_each_request)
-        digest = properties.content_settings.content_md5
-        return Digest(kind="md5", value=bytes(digest).hex()) if digest else None
+    def headers(self, key: str) -> Mapping[str, str]:
+        """Get Blob Properties: the MD5, if the blob was put in one request or its writer set it."""
+        md5 = (
+            self._container.get_blob_client(key).get_blob_properties().content_settings.content_md5
+        )
+        return {"content-md5": base64.b64encode(md5).decode()} if md5 else {}
 
-    async def piece_sizes(
-        self, fs: Any, bucket: str, key: str, numbers: Sequence[int]
-    ) -> list[int]:
-        """None: what it tells is of the content."""
-        return []
+    def put(self, key: str, data: bytes | Path, *, new: bool) -> None:
+        """Put Blob, or blocks and their list; with `If-None-Match: *` if `new`."""
+        with ExitStack() as files:
+            body = files.enter_context(data.open("rb")) if isinstance(data, Path) else data
+            blob = self._container.get_blob_client(key)
+            with whole_headers():
+                if not blob.upload_blob(body, overwrite=not new)["etag"]:
+                    raise KeyError("etag")
 
-    async def put(self, fs: Any, bucket: str, key: str, data: bytes, *, new: bool) -> None:
-        """Put Blob, or blocks and a list of them; where `new` with `If-None-Match: *`."""
-        async with fs.service_client.get_blob_client(bucket, key) as blob:
-            await blob.upload_blob(data, overwrite=not new, **fs.of_each_request)
-
-    async def copy(self, fs: Any, place: str, bucket: str, key: str, size: int) -> bool:
-        """Not asked for: the bytes go through here."""
+    def copy(self, bucket: str, key: str, to: str) -> bool:
+        """Not used: the bytes come through this machine."""
         return False
 
-    async def remove(self, fs: Any, bucket: str, key: str) -> None:
+    def remove(self, key: str) -> None:
         """Delete Blob."""
-        async with fs.service_client.get_blob_client(bucket, key) as blob:
-            await blob.delete_blob(**fs.of_each_request)
-
-
-def _bare(etag: str) -> str:
-    return etag.strip('"')
+        self._container.delete_blob(key)

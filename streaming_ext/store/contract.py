@@ -1,20 +1,28 @@
-"""What every place for a dataset can do, whatever it is made of."""
+"""The interface of a dataset's storage: a folder on a disk, or a prefix of a bucket."""
 
 import builtins
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path, PurePosixPath
 from typing import Protocol
+
+from streaming_ext.base.errors import StorageError, UsageError
+from streaming_ext.store.scratch import drop_scratch
 
 
 class Storage(Protocol):
-    """A dataset's root; paths are relative to it, `str()` gives its URL.
+    """The root of a dataset; paths are relative to it, `str()` gives its URL.
 
-    A file appears under its name in one step and whole, also when the writer is killed or the
-    connection cut. All methods raise `StorageError` where the place does not do what is asked,
-    `TransientStorageError` where asking again later may help.
+    A file appears under its name in one step and complete, also if the writer is killed or the
+    connection is cut. All methods raise `StorageError` if the storage refuses, and
+    `TransientStorageError` if another attempt may succeed.
     """
+
+    # Whether it lies behind a network.
+    remote: bool
+    # How many files a worker puts at once, beside the work that makes them.
+    puts_at_once: int
 
     @property
     def name(self) -> str:
@@ -23,97 +31,76 @@ class Storage(Protocol):
 
     @property
     def scratch_parent(self) -> Path:
-        """The local folder that work in progress goes to unless the user names one."""
-        ...
-
-    @property
-    def puts_at_once(self) -> int:
-        """How many files a worker should put at the same time, beside the work that makes them."""
-        ...
-
-    @property
-    def remote(self) -> bool:
-        """Whether it lies behind a network: putting is then a matter of waiting."""
-        ...
-
-    @property
-    def largest_file(self) -> int | None:
-        """Bytes that a file may have to be put; None where that is not this side's to say."""
+        """The local folder for work in progress, unless the user names one."""
         ...
 
     def free_bytes(self) -> int | None:
-        """Room for more files, None where nothing tells."""
-        ...
+        """Free space in bytes, None if it is unknown."""
+        return None
 
     def create(self) -> None:
-        """Make sure that the place is there."""
+        """Make the folder, or make sure that the bucket exists.
+
+        Raises:
+            UsageError: it is a file.
+        """
         ...
 
     def put(self, path: str, data: bytes) -> None:
-        """Put a file in place in one step, over an older one."""
+        """Put a file in one step, over an older one."""
         ...
 
     def put_file(self, path: str, file: Path, *, lasting: bool = True) -> None:
-        """Put a local file in place in one step, over an older one; it is not to change any more.
+        """Put a local file in one step, over an older one; it must not change any more.
 
-        Where that saves copying, the two names stand for the same file on the same disk.
+        On the same disk the file gets a second name.
 
         Args:
             path: of the file here.
             file: the local one.
-            lasting: it outlasts a loss of power; else that may cut it short, or take it. Waiting
-                for a disk to hold what is removed again soon would cost more than to make it.
+            lasting: flushed to disk, so that it survives a loss of power.
         """
         ...
 
     def adopt(self, other: "Storage", path: str, to: str, size: int) -> bool:
-        """Put a file of another storage in place, where none of its bytes need come here for that.
+        """Take over a file of another storage without reading it, if that is possible.
 
-        On one disk it is a second name of the same file, in one store a copy that the store makes.
+        On one disk it gets a second name; a store copies it by itself.
 
         Args:
-            other: holds the file; `FileNotFoundError` where it does not.
+            other: holds the file.
             path: of the file there.
             to: of the file here.
             size: in bytes.
 
         Returns:
-            Whether that could be done.
+            Whether that was possible.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            CorruptDatasetError: it has another size.
         """
         ...
 
     def read(self, path: str) -> bytes:
-        """The content of a file; `FileNotFoundError` where there is none."""
+        """The content of a file; `FileNotFoundError` if there is none."""
         ...
 
     def read_into(self, path: str, room: memoryview, seen: Callable[[memoryview], object]) -> int:
-        """Read a large file into memory that is there, or as much of it as there is room for.
+        """Read a large file into given memory, or as much of it as fits.
 
         Args:
-            path: of the file; `FileNotFoundError` where there is none.
+            path: of the file; `FileNotFoundError` if there is none.
             room: takes it.
-            seen: called with all of it in order, blocks that a core has in its cache still.
+            seen: called with all of it in order, block by block while a core has it in its cache.
 
         Returns:
-            How many bytes came.
+            The number of bytes read.
         """
         ...
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
-        """The bytes [start, end) of a file; `FileNotFoundError` where there is none."""
-        ...
-
-    def read_range_into(
-        self, path: str, start: int, room: memoryview, seen: Callable[[memoryview], object]
-    ) -> None:
-        """Fill memory that is there with the bytes of a file from `start` on, in one request.
-
-        Args:
-            path: of the file; `FileNotFoundError` where there is none.
-            start: byte to begin with.
-            room: takes them.
-            seen: as for `read_into`.
-        """
+        """The bytes [start, end) of a file; `FileNotFoundError` if there is none."""
         ...
 
     def list(self, folder: str = "") -> dict[str, int]:
@@ -121,50 +108,62 @@ class Storage(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; none there is no error."""
+        """Remove a file, if it exists."""
         ...
 
     def above(self) -> Iterator[tuple["Storage", str]]:
-        """Each folder that it lies in, the nearest first, and its path below that one."""
+        """Each folder that contains it, the nearest first, and its path below that one."""
         ...
 
     def leftovers(self) -> builtins.list[str]:
-        """What killed runs left on its way, under no final name."""
-        ...
+        """Files that killed runs left under no final name."""
+        return []
 
     def remove_incoming(self) -> None:
-        """Remove the leftovers; only for who holds the dataset."""
-        ...
+        """Remove the leftovers; only for the holder of the dataset."""
+        return
 
     def tidy(self, scratch: Path) -> None:
-        """Remove what a run left on disks that was killed once its output was whole.
-
-        Nothing is touched where another run is at work.
+        """Remove what a run left that was killed after it published; nothing of a live run.
 
         Args:
             scratch: its folder for work in progress.
         """
-        ...
+        if scratch.exists():
+            with suppress(UsageError), self.exclusive():
+                self.close()
+                drop_scratch(scratch)
 
     def exclusive(
-        self, tell: Callable[[str], None] = lambda words: None
+        self, report: Callable[[str], None] = lambda message: None
     ) -> AbstractContextManager[int | None]:
-        """Hold the dataset against another run; `UsageError` where one is at work.
+        """Hold the dataset against other runs; `UsageError` if one is at work.
 
-        Yields a file descriptor for worker processes to keep open, where that is how it is held.
+        Yields a file descriptor for worker processes to keep open, if that is how it is held.
 
         Args:
-            tell: called with whom it waits for, where another run may be ending or dead.
+            report: called with the run that it waits for, which may be ending or dead.
         """
         ...
 
     def require_held(self) -> None:
         """Make sure that this run still holds what it took with `exclusive`."""
-        ...
+        return
 
     def close(self) -> None:
         """Remove what is only needed while writing."""
-        ...
+        return
+
+    def require_inside(self, path: str) -> PurePosixPath:
+        """The path of a file, which must lie below the root.
+
+        Raises:
+            StorageError: it does not.
+        """
+        pure = PurePosixPath(path)
+        if not pure.parts or pure.is_absolute() or ".." in pure.parts:
+            raise StorageError(f"{path!r} leads out of {self}")
+        return pure
 
 
 Put = Callable[[str, Path], None]
@@ -172,29 +171,26 @@ Put = Callable[[str, Path], None]
 
 @contextmanager
 def uploads(storage: Storage, *, lasting: bool = True) -> Iterator[Put]:
-    """Yields a `put` that may come back before the file is there; at the end all of them are.
-
-    As many files are under way, and in memory, as the storage has use for.
+    """Yields a `put` that may return before the file is stored; at the end all files are.
 
     Args:
-        storage: where they go.
+        storage: takes the files; as many at once as it has use for.
         lasting: see `Storage.put_file`.
 
     Raises:
-        StorageError: one of them could not be put; those under way are waited for.
+        StorageError: a file could not be put; those in progress are waited for.
     """
-    at_once = storage.puts_at_once
     running: set[Future[None]] = set()
 
     def put(path: str, file: Path) -> None:
         nonlocal running
-        if len(running) == at_once:
+        if len(running) == storage.puts_at_once:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 future.result()
         running.add(threads.submit(storage.put_file, path, file, lasting=lasting))
 
-    with ThreadPoolExecutor(at_once, thread_name_prefix="shardmill-put") as threads:
+    with ThreadPoolExecutor(storage.puts_at_once, thread_name_prefix="shardmill-put") as threads:
         yield put
         for future in running:
             future.result()

@@ -1,118 +1,147 @@
-"""Google Cloud Storage."""
+"""Google Cloud Storage through its JSON API; google-auth finds the credentials."""
 
 import base64
-import logging
-from collections.abc import Mapping, Sequence
-from types import MethodType
+import functools
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from streaming_ext.store.dialect import (
-    NoBucketError,
-    NotAStoreError,
-    ObjectInfo,
-)
-from streaming_ext.store.digests import Digest
+from streaming_ext.store.buckets import ObjectInfo, require_span
+from streaming_ext.store.patience import connect_seconds
+
+_ENDPOINT = "STORAGE_EMULATOR_HOST"
+_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+_KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
+_CONNECTIONS = 32
+_md5 = functools.partial(hashlib.md5, usedforsecurity=False)
 
 
 class Google:
-    """Through gcsfs, in the words of Google's JSON API."""
+    """One bucket."""
 
-    package = "gcsfs"
-    extra = "gcs"
-    endpoint = "STORAGE_EMULATOR_HOST"
+    OPTIONS: frozenset[str] = frozenset()
 
-    def open(self, scheme: str, timeout: float, options: Mapping[str, Any]) -> Any:
-        """The file system; STORAGE_EMULATOR_HOST and default credentials from the environment."""
-        import fsspec
+    def __init__(self, bucket: str, timeout: float, options: Mapping[str, Any]) -> None:
+        import google.auth
+        import requests
+        from google.auth.credentials import AnonymousCredentials
+        from google.auth.exceptions import DefaultCredentialsError
+        from requests.adapters import HTTPAdapter
 
-        settings = {
-            "use_listings_cache": False,
-            "skip_instance_cache": True,
-            "requests_timeout": _requests_timeout(timeout),
-        }
-        fs = fsspec.filesystem(scheme, **{**settings, **options})
-        # Its requests are tried six times each, and every failure is logged with a traceback.
-        fs._request = MethodType(type(fs)._request.__wrapped__, fs)
-        logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
-        return fs
+        try:
+            credentials, _ = google.auth.default(scopes=[_SCOPE])
+        except DefaultCredentialsError:
+            if _KEY_FILE in os.environ:
+                raise
+            credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]
+        self._credentials: Any = credentials
+        self._session = requests.Session()
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS))
+        host = os.environ.get(_ENDPOINT) or "https://storage.googleapis.com"
+        self._host = host if "://" in host else f"http://{host}"
+        self._path = f"storage/v1/b/{quote(bucket, safe='')}/o"
+        self._timeouts = (connect_seconds(timeout), timeout)
 
-    async def look_at(self, fs: Any, bucket: str, prefix: str) -> None:
-        """One entry of a listing."""
-        await self._page(fs, bucket, prefix=prefix, maxResults=1)
-
-    async def find(self, fs: Any, bucket: str, prefix: str) -> dict[str, ObjectInfo]:
-        """Objects: list, page by page."""
-        found: dict[str, ObjectInfo] = {}
-        after: dict[str, str] = {}
+    def list(self, prefix: str) -> Iterator[tuple[str, ObjectInfo]]:
+        """Objects: list."""
+        options = {"prefix": prefix}
         while True:
-            page = await self._page(fs, bucket, prefix=prefix, **after)
+            page = _json(self._ask("GET", self._path, options))
             for entry in page.get("items", []):
-                found[entry["name"]] = ObjectInfo(
-                    size=int(entry["size"]), version=f"generation:{entry['generation']}"
+                yield (
+                    entry["name"],
+                    ObjectInfo(
+                        size=int(entry["size"]), version=f"generation:{entry['generation']}"
+                    ),
                 )
             if not (token := page.get("nextPageToken")):
-                return found
-            after = {"pageToken": token}
+                return
+            options["pageToken"] = token
 
-    async def read(
-        self, fs: Any, bucket: str, key: str, span: tuple[int, int] | None, version: str | None
-    ) -> bytes:
+    def read(self, key: str, span: tuple[int, int] | None, version: str | None) -> bytes:
         """Objects: get, with `ifGenerationMatch`."""
-        headers = {} if span is None else {"Range": f"bytes={span[0]}-{span[1] - 1}"}
-        options = {}
+        options = {"alt": "media"}
         if version is not None:
             options["ifGenerationMatch"] = version.removeprefix("generation:")
-        came, data = await fs._call("GET", fs.url(f"{bucket}/{key}"), headers=headers, **options)
-        begins = came.get("Content-Range", "")
-        if span is not None and begins and not begins.startswith(f"bytes {span[0]}-"):
-            raise ConnectionError(f"asked for the bytes from {span[0]} on, the answer has {begins}")
-        return bytes(data)
+        headers = {} if span is None else {"Range": f"bytes={span[0]}-{span[1] - 1}"}
+        answer = self._ask("GET", f"download/{self._of(key)}", options, headers=headers)
+        require_span(answer.headers.get("Content-Range"), span)
+        data: bytes = answer.content
+        return data
 
-    async def digest(self, fs: Any, bucket: str, key: str) -> Digest | None:
-        """Objects: get, without the content; composed objects have no MD5, but a CRC-32C."""
-        entry = await fs._call("GET", "b/{}/o/{}", bucket, key, json_out=True)
-        for kind, name in (("md5", "md5Hash"), ("crc32c", "crc32c")):
-            if text := entry.get(name, ""):
-                return Digest(kind=kind, value=base64.b64decode(text).hex())
-        return None
+    def headers(self, key: str) -> Mapping[str, str]:
+        """Objects: get, without the content; a composed object has no MD5."""
+        md5 = _json(self._ask("GET", self._of(key))).get("md5Hash")
+        return {"content-md5": md5} if md5 else {}
 
-    async def piece_sizes(
-        self, fs: Any, bucket: str, key: str, numbers: Sequence[int]
-    ) -> list[int]:
-        """None: what it tells is of the content."""
-        return []
+    def put(self, key: str, data: bytes | Path, *, new: bool) -> None:
+        """Objects: insert in one request, with `ifGenerationMatch=0` if `new`."""
+        options = {"uploadType": "media", "name": key}
+        if new:
+            options["ifGenerationMatch"] = "0"
+        path = f"upload/{self._path}"
+        if isinstance(data, Path):
+            with data.open("rb") as file:
+                digest = hashlib.file_digest(file, _md5).digest()
+                file.seek(0)
+                answer = self._ask("POST", path, options, data=file)
+        else:
+            digest = _md5(data).digest()
+            answer = self._ask("POST", path, options, data=data)
+        if _json(answer)["md5Hash"] != base64.b64encode(digest).decode():
+            raise ConnectionError("the content changed on the way")
 
-    async def put(self, fs: Any, bucket: str, key: str, data: bytes, *, new: bool) -> None:
-        """Objects: insert, where `new` with `ifGenerationMatch=0`; its MD5 is compared."""
-        options = {"mode": "create"} if new else {}
-        try:
-            # One request whatever the size: nothing is left behind, and no piece sent twice.
-            await fs._pipe_file(
-                f"{bucket}/{key}", data, consistency="md5", chunksize=len(data) + 1, **options
-            )
-        except FileNotFoundError as error:
-            raise NoBucketError(f"no bucket {bucket}") from error
-
-    async def copy(self, fs: Any, place: str, bucket: str, key: str, size: int) -> bool:
-        """Not asked for: the bytes go through here."""
+    def copy(self, bucket: str, key: str, to: str) -> bool:
+        """Not used: the bytes come through this machine."""
         return False
 
-    async def remove(self, fs: Any, bucket: str, key: str) -> None:
+    def remove(self, key: str) -> None:
         """Objects: delete."""
-        await fs._call("DELETE", "b/{}/o/{}", bucket, key)
+        self._ask("DELETE", self._of(key))
 
-    @staticmethod
-    async def _page(fs: Any, bucket: str, **options: str | int) -> dict[str, Any]:
-        try:
-            page: dict[str, Any] = await fs._call("GET", "b/{}/o", bucket, json_out=True, **options)
-        except FileNotFoundError as error:
-            raise NoBucketError(f"no bucket {bucket}") from error
-        except ValueError as error:
-            raise NotAStoreError("no JSON") from error
-        return page
+    def _of(self, key: str) -> str:
+        return f"{self._path}/{quote(key, safe='')}"
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        data: Any = None,
+    ) -> Any:
+        """Make a request; `requests.HTTPError` with Google's words if it is refused."""
+        from google.auth.transport.requests import Request
+        from requests import HTTPError
+
+        if not self._credentials.valid:
+            self._credentials.refresh(Request())
+        signed = dict(headers or {})
+        self._credentials.apply(signed)
+        answer = self._session.request(
+            method,
+            f"{self._host.rstrip('/')}/{path}",
+            params=params,
+            headers=signed,
+            data=data,
+            timeout=self._timeouts,
+        )
+        if not answer.ok:
+            raise HTTPError(f"{answer.status_code} {answer.reason}: {answer.text}", response=answer)
+        # http.client takes an answer that is cut in its headers for a whole and empty one.
+        if not {"content-length", "transfer-encoding"} & {name.lower() for name in answer.headers}:
+            raise ConnectionError("the answer was cut in its headers")
+        return answer
 
 
-def _requests_timeout(seconds: float) -> Any:
-    import aiohttp
-
-    return aiohttp.ClientTimeout(total=None, sock_connect=min(seconds, 10.0), sock_read=seconds)
+def _json(answer: Any) -> dict[str, Any]:
+    try:
+        value: dict[str, Any] = answer.json()
+    except ValueError as error:
+        raise ConnectionError(f"the answer is no JSON: {answer.text[:100]!r}") from error
+    return value

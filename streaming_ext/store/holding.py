@@ -1,4 +1,4 @@
-"""The lock by which one run at a time writes to a dataset on a disk."""
+"""The lock by which one run at a time writes to a dataset on a disk, and who holds a lock."""
 
 import fcntl
 import json
@@ -11,18 +11,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
-from streaming_ext.base.errors import StorageError, UsageError
+from streaming_ext.base.errors import StorageError, UsageError, reason_of
 
-
-def reason(error: OSError) -> str:
-    """What the system says, as a part of a sentence."""
-    return (error.strerror or str(error)).lower()
+LOCK_FOLDER = "runs"
+_MOST_NOTED = 4096  # bytes
+_LOCK_WAIT_SECONDS = 15.0  # workers of a killed run end within a second or two
 
 
 def this_machine() -> str:
-    """What tells this boot of this machine, and this container on it, from every other."""
+    """An identifier of this boot of this machine, and of this container on it."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         space = Path("/proc/self/ns/pid").readlink()
@@ -32,7 +31,7 @@ def this_machine() -> str:
 
 
 def started(pid: int) -> str:
-    """When a process began, in ticks since boot; empty where there is none."""
+    """When a process started, in ticks since boot; empty if it does not run."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -41,91 +40,82 @@ def started(pid: int) -> str:
     return "" if state in "ZX" else fields[18]
 
 
-LOCK_FOLDER = "runs"
-_MOST_NOTED = 4096  # bytes
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holder:
-    """The run that holds a dataset, as it noted in the lock; nobody where it has not yet.
-
-    Of a run that was killed, its workers hold the lock for another moment: that is waited for.
-    """
+    """The process that holds a dataset, as noted in the lock; unknown by default."""
 
     machine: str = ""
-    host: str = ""
+    host: str = "?"
     pid: int = 0
     started: str = ""
 
     def __str__(self) -> str:
-        return f" (process {self.pid} on {self.host})" if self.pid else ""
+        host = "".join(c for c in self.host[:80] if c.isprintable())
+        return f"process {self.pid or '?'} on {host}"
 
     @classmethod
-    def myself(cls) -> Self:
+    def myself(cls) -> "Holder":
         """This process."""
         pid = os.getpid()
         return cls(machine=this_machine(), host=platform.node(), pid=pid, started=started(pid))
 
     @classmethod
-    def noted_in(cls, file: BinaryIO) -> Self:
-        """Who noted itself in a lock."""
-        with suppress(OSError, ValueError, TypeError):
-            file.seek(0)
-            return cls(**json.loads(file.read(_MOST_NOTED)))
-        return cls()
+    def noted(cls, content: bytes) -> "Holder":
+        """The process that the content of a lock names."""
+        try:
+            values = json.loads(content)
+            return cls(
+                machine=str(values["machine"]),
+                host=str(values.get("host", "?")),
+                pid=int(values["pid"]),
+                started=str(values.get("started", "")),
+            )
+        except (ValueError, TypeError, LookupError, AttributeError):
+            return cls()
 
-    def note_in(self, file: BinaryIO) -> None:
-        """Note it in the lock, for others to read."""
-        with suppress(OSError):  # a full disk: the lock holds without it
-            file.truncate(0)
-            file.write(json.dumps(asdict(self)).encode())
-            file.flush()
-
-    def lives(self) -> bool:
-        """Whether it is known to: elsewhere it cannot be told."""
-        return (
-            self.machine == this_machine()
-            and bool(self.started)
-            and started(self.pid) == self.started
-        )
-
-
-_LOCK_WAIT_SECONDS = 15.0  # workers of a killed run end within a second or two
+    def lives(self) -> bool | None:
+        """Whether it runs; None if it is on another machine, or unknown."""
+        if self.machine != this_machine():
+            return None
+        return bool(self.started) and started(self.pid) == self.started
 
 
 @contextmanager
-def held(root: Path, tell: Callable[[str], None]) -> Iterator[int]:
-    """Hold the dataset in a folder against another run; yields a descriptor that holds it too.
+def held(root: Path, report: Callable[[str], None]) -> Iterator[int]:
+    """Hold the dataset in a folder against other runs; yields a descriptor that holds it too.
 
-    A process that inherits the descriptor keeps the dataset held until it ends, so workers
-    that outlive a killed run by a moment never write into the next one.
+    A process that inherits the descriptor keeps the dataset held until it ends, so workers that
+    outlive a killed run by a moment never write into the next one.
 
     Args:
         root: the folder.
-        tell: called with whom it waits for.
+        report: called with the run that it waits for.
 
     Raises:
         UsageError: another run is at work here.
-        StorageError: the file system knows no such locks.
+        StorageError: the file system has no such locks.
     """
     lock = root / LOCK_FOLDER / ".lock"
     try:
         lock.parent.mkdir(exist_ok=True)
-        file = lock.open("a+b", buffering=0)  # what is left in a buffer would fail on closing
+        file = lock.open("a+b", buffering=0)  # data left in a buffer would fail on closing
     except OSError as error:
-        raise StorageError(f"Cannot write {lock}: {reason(error)}.") from error
+        raise StorageError(f"Cannot write {lock}: {reason_of(error)}.") from error
     with file:
         deadline = time.monotonic() + _LOCK_WAIT_SECONDS
         while not _locked(file, root):
-            holder = Holder.noted_in(file)
+            file.seek(0)
+            holder = Holder.noted(file.read(_MOST_NOTED))
             if time.monotonic() > deadline or holder.lives():
                 raise UsageError(
-                    f"Another run is writing to {root}{holder}. Wait for it, stop it, or "
+                    f"Another run is writing to {root} ({holder}). Wait for it, stop it, or "
                     "use another --output."
                 )
-            tell(f"waiting for another run{holder} to let go of {root}")
+            report(f"waiting for another run ({holder}) to let go of {root}")
             time.sleep(0.1)
-        Holder.myself().note_in(file)
+        with suppress(OSError):  # a full disk: the lock holds without the note
+            file.truncate(0)
+            file.write(json.dumps(asdict(Holder.myself())).encode())
         try:
             yield file.fileno()
         finally:
@@ -133,7 +123,7 @@ def held(root: Path, tell: Callable[[str], None]) -> Iterator[int]:
 
 
 def _locked(file: BinaryIO, root: Path) -> bool:
-    """Take the lock; False where another process has it."""
+    """Take the lock; False if another process has it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -141,8 +131,7 @@ def _locked(file: BinaryIO, root: Path) -> bool:
     except OSError as error:
         raise StorageError(
             f"{root} cannot be held against other runs: its file system takes no locks "
-            f"(flock: {reason(error)}). Mount it with them (Lustre: -o flock; NFS: version 4, or "
-            "its lock service running), or use another --output, on a local disk or in an object "
-            "store."
+            f"(flock: {reason_of(error)}). Mount it with locks (Lustre: -o flock; NFS: version 4), "
+            "or use another --output, on a local disk or in an object store."
         ) from error
     return True

@@ -1,4 +1,4 @@
-"""How long a storage request is waited for, and how often it is made again."""
+"""The retry policy and the time limits of every request to a server."""
 
 import email.utils
 import os
@@ -16,18 +16,19 @@ Result = TypeVar("Result")
 
 TIMEOUT_VARIABLE = "SHARDMILL_STORAGE_TIMEOUT"
 _TIMEOUT_SECONDS = 30.0
-_PATIENCE_SECONDS = 30.0  # that a fault which may pass is waited out, at the usual time-out
-MAX_WAIT_SECONDS = 300.0  # that a server may ask for with Retry-After
-_SECONDS = re.compile(r"[0-9]{1,9}")  # thirty years are enough
-# Not the module's own generator: its state belongs to the training script, and forks share one.
+_CONNECT_SECONDS = 10.0
+_TRAINING_SECONDS = 30.0  # for which training retries a file, at the default timeout
+_MAX_WAIT_SECONDS = 300.0  # that a server may ask for with Retry-After
+_SECONDS = re.compile(r"[0-9]{1,9}")
+# Not the module's own generator: its state belongs to the training script, and forks share it.
 _JITTER = random.SystemRandom()
 
 
 def timeout_seconds() -> float:
-    """How long a server may say nothing, in seconds.
+    """How long a server may stay silent, in seconds.
 
     Raises:
-        UsageError: the environment holds no number.
+        UsageError: the environment variable holds no valid number.
     """
     text = os.environ.get(TIMEOUT_VARIABLE, "")
     try:
@@ -39,20 +40,25 @@ def timeout_seconds() -> float:
     return seconds
 
 
+def connect_seconds(timeout: float) -> float:
+    """How long a connection may take to open, given how long a server may stay silent."""
+    return min(timeout, _CONNECT_SECONDS)
+
+
 def patience() -> float:
-    """By what all pauses are multiplied: 1 at the usual time-out, never more."""
+    """The factor of all pauses: 1 at the default timeout and above, less below."""
     return min(1.0, timeout_seconds() / _TIMEOUT_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
-    """How often a request is made before the fault is told.
+    """How often a request is made.
 
     Attributes:
-        attempts: so many; more only while `seconds` are not over.
-        silences: at most so many of them without any answer.
-        first_pause: seconds before the second; doubles up to `longest_pause`, with jitter.
-        seconds: a fault that is answered is waited out for so long at least.
+        attempts: at most; more only during the first `seconds`.
+        silences: attempts that may end without any answer.
+        first_pause: seconds before the second attempt; doubles up to `longest_pause`, with jitter.
+        seconds: for which a request is retried whatever the number of attempts.
     """
 
     attempts: int = 7
@@ -63,82 +69,99 @@ class Retry:
 
     @classmethod
     def usual(cls) -> "Retry":
-        """As patient as the environment asks for: the pauses go with the time-out."""
+        """The policy of sources and outputs; short timeouts shorten the pauses."""
         return cls(first_pause=0.5 * patience(), longest_pause=10.0 * patience())
 
     @classmethod
-    def training(cls, further: int) -> "Retry":
-        """Of one file that training waits for: `further` attempts, and half a minute at least."""
-        usual = cls.usual()
+    def training(cls, retries: int, *, waited: float = 0.0) -> "Retry":
+        """The policy of a file that training waits for: `retries`, and at least half a minute.
+
+        Args:
+            retries: further attempts after the first; 0 for a single attempt.
+            waited: seconds of the half minute that have passed already.
+        """
         return cls(
-            attempts=1 + further,
-            silences=1 + further,
-            first_pause=usual.first_pause,
-            longest_pause=usual.longest_pause,
-            seconds=_PATIENCE_SECONDS * patience() if further else 0.0,
+            attempts=1 + retries,
+            silences=1 + retries,
+            first_pause=0.5 * patience(),
+            longest_pause=10.0 * patience(),
+            seconds=_TRAINING_SECONDS * patience() - waited if retries else 0.0,
         )
 
     def pause(self, attempt: int) -> float:
-        """Seconds to wait behind attempt 0, 1, ..."""
+        """Seconds to wait after attempt 0, 1, ..."""
         pause: float = min(self.first_pause * 2 ** min(attempt, 30), self.longest_pause)
         return pause * _JITTER.uniform(0.5, 1.0)
 
 
-def insist(
-    once: Callable[[], Result],
-    retry: Retry,
-    *,
-    deadline: float | None = None,
-    failures: list[TransientStorageError] | None = None,
-) -> Result:
-    """Do something, again where it fails in a way that may pass.
+class Attempts:
+    """The failed attempts of one request.
+
+    Args:
+        retry: the policy.
+        deadline: on the monotonic clock; no attempt starts after it.
+    """
+
+    def __init__(self, retry: Retry, *, deadline: float | None = None) -> None:
+        self._retry, self._deadline = retry, deadline
+        self._started = time.monotonic()
+        self._count = self._silences = 0
+        self.last: TransientStorageError | None = None
+
+    def failed(self, error: TransientStorageError) -> None:
+        """Pause before the next attempt.
+
+        Raises:
+            TransientStorageError: there is none; with the number of attempts.
+        """
+        self.last = error
+        self._count += 1
+        self._silences += error.silent
+        left = self._retry.seconds - (time.monotonic() - self._started)
+        pause = self._retry.pause(self._count - 1)
+        if self._count >= self._retry.attempts:  # the last attempt ends with the seconds
+            pause = min(pause, left)
+        pause = max(pause, error.asks_to_wait)
+        message = f"{error} (tried {self._count} times)"
+        if error.asks_to_wait > _MAX_WAIT_SECONDS:
+            message = (
+                f"{error} It asks to wait {error.asks_to_wait:.0f} s: run the same command again "
+                "then."
+            )
+        elif (
+            (self._count < self._retry.attempts or left > 0)
+            and self._silences < self._retry.silences
+            and (self._deadline is None or time.monotonic() + pause < self._deadline)
+        ):
+            time.sleep(pause)
+            return
+        last = TransientStorageError(message)
+        last.silent, last.asks_to_wait = error.silent, error.asks_to_wait
+        raise last from error
+
+
+def insist(once: Callable[[], Result], attempts: Attempts | None = None) -> Result:
+    """Make a request until it succeeds.
 
     Args:
         once: one attempt.
-        retry: how often.
-        deadline: on the monotonic clock; no attempt begins behind it.
-        failures: gets what went wrong, attempt by attempt.
+        attempts: the policy, `Retry.usual` by default.
 
     Raises:
-        TransientStorageError: the last attempt's, with their number.
+        TransientStorageError: the last attempt failed.
     """
-    began = time.monotonic()
-    attempt = silences = 0
+    attempts = attempts or Attempts(Retry.usual())
     while True:
         try:
             return once()
         except TransientStorageError as error:
-            attempt += 1
-            silences += error.silent
-            if failures is not None:
-                failures.append(error)
-            pause = retry.pause(attempt - 1)
-            left = retry.seconds - (time.monotonic() - began)
-            if attempt >= retry.attempts:  # the last one at the end of the seconds
-                pause = min(pause, left)
-            pause = max(pause, error.asks_to_wait)
-            told = f"{error} (tried {attempt} times)"
-            if error.asks_to_wait > MAX_WAIT_SECONDS:
-                told = (
-                    f"{error} It asks to wait {error.asks_to_wait:.0f} s: run the same command "
-                    "again then."
-                )
-            elif (
-                (attempt < retry.attempts or left > 0)
-                and silences < retry.silences
-                and (deadline is None or time.monotonic() + pause < deadline)
-            ):
-                time.sleep(pause)
-                continue
-            last = TransientStorageError(told)
-            last.silent, last.asks_to_wait = error.silent, error.asks_to_wait
-            raise last from error
+            attempts.failed(error)
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, as a server asks; by its own clock where it names a time.
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds that a server asks to wait, by its own clock if it names a time.
 
-    None where it asks for nothing that can be understood, which is then left out of account.
+    0 if it asks for nothing, or for nothing that can be understood.
     """
     headers = {name.lower(): value for name, value in headers.items()}
     text = headers.get("retry-after", "").strip()
@@ -148,15 +171,15 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         until = _seconds_of(text)
         now = _seconds_of(headers["date"]) if "date" in headers else time.time()
     except (ValueError, OverflowError):
-        return None
+        return 0.0
     return max(0.0, until - now)
 
 
 def _seconds_of(date: str) -> float:
-    """A date of HTTP as seconds since 1970; one without a zone is of Greenwich, as all should be.
+    """An HTTP date as seconds since 1970; without a zone it is UTC.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no date.
     """
     moment = email.utils.parsedate_to_datetime(date)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,8 +1,8 @@
-"""What holds a connection, a lock or a thread: made once a process, and never used after a fork.
+"""Clients that hold connections and locks: made once per process, never used after a fork.
 
 Two processes that read from one connection get each other's bytes, and a lock that another thread
-held while its process forked is never released in the child. So whatever keeps a client asks for it
-here each time, and nothing of the house stores one.
+held while its process forked is never released in the child. So code that needs a client requests
+it here each time, and stores none.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 Client = TypeVar("Client")
 
-# What the clients look at when they are made: after a change they must be made anew.
+# The environment that clients read when they are made: after a change they are made anew.
 _SETTINGS = (
     "AWS_",
     "AZURE_",
@@ -30,7 +30,7 @@ _SETTINGS = (
 
 
 class _Clients:
-    """Clients by what they were made from."""
+    """Clients by their settings."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -43,25 +43,24 @@ class _Clients:
             return self._made[key]
 
 
-# Those of this process are the last ones. Those of its parents are kept: a forked worker that lets
-# go of its copy of a client closes connections, and with them takes those of the parent out of the
-# poll set that both share: the parent's next read would wait for its time-out.
+# Those of this process are the last. Those of its parents are kept: a forked worker that drops its
+# copy of a client closes connections, and may remove the parent's from a poll set that both share.
 _clients = [_Clients()]
 os.register_at_fork(after_in_child=lambda: _clients.append(_Clients()))
 
 
 def client_of_process(
-    place: tuple[object, ...],
+    server: tuple[object, ...],
     make: Callable[[], Client],
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Client:
-    """This process's client for a place, made by whoever asks first.
+    """This process's client of a server, made on first use.
 
     Args:
-        place: what else it depends on, such as scheme and bucket.
+        server: what the client depends on, such as scheme and bucket.
         make: makes it.
-        options: of the user.
+        options: of the user; it depends on them too.
     """
     settings = sorted(pair for pair in os.environ.items() if pair[0].upper().startswith(_SETTINGS))
-    client: Client = _clients[-1].of(repr((place, sorted(options.items()), settings)), make)
+    client: Client = _clients[-1].of(repr((server, sorted(options.items()), settings)), make)
     return client

@@ -1,10 +1,10 @@
-"""Reading the files of a dataset from where it is published, and saying truly why one cannot be."""
+"""Reading the files of a published dataset: in bounded time, with the true reason of a failure."""
 
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,10 +14,10 @@ from streaming_ext.base.errors import (
     StorageError,
     TransientStorageError,
 )
-from streaming_ext.store.client import OBJECT_STORES, ObjectClient, split_url
-from streaming_ext.store.faults import client_errors, explained, is_missing
+from streaming_ext.store.buckets import OBJECT_STORES, Bucket, split_url, store_type
+from streaming_ext.store.faults import client_errors, translated, words_of
 from streaming_ext.store.locations import require_no_secret
-from streaming_ext.store.patience import Retry, insist, timeout_seconds
+from streaming_ext.store.patience import Attempts, Retry, insist, timeout_seconds
 from streaming_ext.store.process_clients import client_of_process
 
 Result = TypeVar("Result")
@@ -28,44 +28,46 @@ _ACCOUNT = re.compile(
 
 
 class FileMissingError(DatasetError):
-    """A file is not there, though the storage answers."""
+    """A file does not exist, though the storage answers."""
 
 
 def within(
-    seconds: float, work: Callable[[], Result], *, what: str, failures: Sequence[object] = ()
+    seconds: float, work: Callable[[], Result], *, what: str, attempts: Attempts | None = None
 ) -> Result:
     """Run `work` and give up waiting after `seconds`: a stuck client must not stop training.
 
     Args:
         seconds: from now.
-        work: what is to be done.
-        what: its name for the message.
-        failures: what went wrong meanwhile, told where the time runs out over it.
+        work: the function.
+        what: its subject, for the message.
+        attempts: those of `work`; their last failure stands in the message.
 
     Raises:
         TransientStorageError: it took longer.
     """
-    outcome: list[Result] = []
-    failure: list[BaseException] = []
+    results: list[Result] = []
+    failures: list[BaseException] = []
 
     def run() -> None:
         try:
-            outcome.append(work())
+            results.append(work())
         except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
-            failure.append(error)
+            failures.append(error)
 
     thread = threading.Thread(target=run, daemon=True, name="shardmill-read")
     thread.start()
     thread.join(seconds)
-    if failure:
-        raise failure[0]
-    if not outcome:
-        raise TransientStorageError(
-            f"{what} did not come within {seconds:.3g} s"
-            + (f", at last because {failures[-1]}" if failures else ".")
-            + " Check the storage and the link, or raise download_timeout."
+    if failures:
+        raise failures[0]
+    if not results:
+        cause = f", at last because {attempts.last}" if attempts and attempts.last else "."
+        late = TransientStorageError(
+            f"{what} did not come within {seconds:.3g} s{cause} Check the storage and the link, or "
+            "raise download_timeout."
         )
-    return outcome[0]
+        late.silent = True
+        raise late
+    return results[0]
 
 
 @dataclass(kw_only=True)
@@ -73,10 +75,10 @@ class Remote:
     """The root of a published dataset on a disk or an object store.
 
     Attributes:
-        url: a path or any URL that fsspec opens.
-        options: handed to fsspec.
-        retries: further attempts after a failure that may pass; 0 for none, else half a minute
-            of them at least.
+        url: a path, or any URL that fsspec opens.
+        options: the user's `storage_options`. Those that a client of ours does not take, and other
+            schemes than those of object stores, go to fsspec.
+        retries: further attempts after a failure that may pass; with any, at least half a minute.
         timeout: seconds for one file, all attempts together.
     """
 
@@ -84,18 +86,15 @@ class Remote:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # may hold a secret
     retries: int = 2
     timeout: float = 60.0
-    _silence: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Choose how long an object store may say nothing."""
+        """Refuse a URL that holds a secret."""
         if not _ACCOUNT.fullmatch(self.url):
             require_no_secret(self.url, "remote")
-        # So that a connection that hangs leaves time for another one.
-        self._silence = min(timeout_seconds(), self.timeout / 3)
 
     @property
     def path(self) -> Path | None:
-        """The folder, where this is one on a mounted disk."""
+        """The folder, if this is one on a mounted disk."""
         scheme, separator, rest = self.url.partition("://")
         if not separator:
             return Path(self.url)
@@ -110,37 +109,34 @@ class Remote:
             name: of the file, below the root.
             limit: bytes.
             seconds: for all attempts, in place of `timeout`.
-            waited: seconds that others of this machine tried in vain, while this one waited.
+            waited: seconds for which others on this machine tried in vain while this one waited.
 
         Raises:
             FileMissingError: there is no such file.
             StorageError: the storage refuses.
-            TransientStorageError: it fails again after all retries.
+            TransientStorageError: the last attempt failed.
         """
         where = f"{self.url.rstrip('/')}/{name}"
         seconds = self.timeout if seconds is None else seconds
-        failures: list[TransientStorageError] = []
-        deadline = time.monotonic() + seconds
-        retry = Retry.training(self.retries)
-        retry = replace(retry, seconds=retry.seconds - waited)
+        retry = Retry.training(self.retries, waited=waited)
+        attempts = Attempts(retry, deadline=time.monotonic() + seconds)
 
         def read() -> bytes:
-            if self.url.partition("://")[0] in OBJECT_STORES:
-                return self._read_object(
-                    name, limit, where, retry=retry, deadline=deadline, failures=failures
-                )
+            try:
+                if (found := self._bucket()) is not None:
+                    bucket, prefix = found
+                    key = f"{prefix}/{name}" if prefix else name
+                    return bucket.read_at_most(
+                        key, limit + 1, what=f"read {where}", attempts=attempts
+                    )
+                return insist(lambda: self._read_once(name, limit, where), attempts)
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+                raise FileMissingError(f"{where} is missing.") from error
 
-            def once() -> bytes:
-                if (root := self.path) is not None:
-                    return _read_file(root / name, limit, where)
-                return self._read_through_fsspec(name, limit, where)
-
-            return insist(once, retry, deadline=deadline, failures=failures)
-
-        return within(seconds, read, what=where, failures=failures)
+        return within(seconds, read, what=where, attempts=attempts)
 
     def read_checked(self, name: str, checked: Callable[[bytes], Result], *, limit: int) -> Result:
-        """What a file holds, after it was fetched once more where it came damaged.
+        """What `checked` returns for a file, which is fetched once more if it came damaged.
 
         Raises:
             CorruptDatasetError: by `checked`, twice.
@@ -150,84 +146,41 @@ class Remote:
         except CorruptDatasetError:
             return checked(self.read(name, limit=limit))
 
-    def _read_object(
-        self,
-        name: str,
-        limit: int,
-        where: str,
-        *,
-        retry: Retry,
-        deadline: float,
-        failures: list[TransientStorageError],
-    ) -> bytes:
-        url, options = _account_of(self.url, self.options)
-        scheme, bucket, prefix = split_url(url)
-        client = ObjectClient(
-            scheme=scheme,
-            bucket=bucket,
-            retry=retry,
-            timeout=self._silence,
-            options=options,
-        )
+    def _bucket(self) -> tuple[Bucket, str] | None:
+        """The bucket and the prefix in it; None if fsspec or the disk is to be read."""
+        url, options = self.url, dict(self.options)
+        if match := _ACCOUNT.fullmatch(url):
+            url = f"{match['scheme']}://{match['container']}{match['path']}"
+            options.setdefault("account_name", match["account"])
+        scheme = url.partition("://")[0]
+        if scheme not in OBJECT_STORES or not options.keys() <= store_type(scheme).OPTIONS:
+            return None
+        # A connection that hangs leaves time for another one.
+        timeout = min(timeout_seconds(), self.timeout / 3)
+        scheme, name, prefix = split_url(url)
+        return Bucket(scheme=scheme, name=name, timeout=timeout, options=options), prefix
+
+    def _read_once(self, name: str, limit: int, where: str) -> bytes:
         try:
-            return client.read_at_most(
-                f"{prefix}/{name}" if prefix else name,
-                limit + 1,
-                what=f"read {where}",
-                deadline=deadline,
-                failures=failures,
-            )
-        except FileNotFoundError as error:
-            raise FileMissingError(f"{where} is missing.") from error
-
-    def _read_through_fsspec(self, name: str, limit: int, where: str) -> bytes:
-        """From a place that is no object store: what fails is taken for what may pass."""
-        import fsspec
-
-        def make() -> tuple[Any, str]:
-            # fsspec's own memory of instances knows each thread apart.
-            made: tuple[Any, str] = fsspec.core.url_to_fs(
-                self.url, skip_instance_cache=True, **self.options
-            )
-            return made
-
-        began = time.monotonic()
-        try:
-            client, path = client_of_process((self.url,), make, self.options)
+            if (root := self.path) is not None:
+                with (root / name).open("rb") as file:
+                    return file.read(limit + 1)
+            client, path = client_of_process((self.url,), self._open, self.options)
             return bytes(client.cat_file(f"{path.rstrip('/')}/{name}", start=0, end=limit + 1))
         except ImportError as error:
             raise StorageError(
-                f"Reading {where} needs a package that is not installed: {error}."
+                f"Reading {where} needs a package that is not installed: {words_of(error)}."
             ) from error
+        except (NotADirectoryError, IsADirectoryError):
+            raise
         except client_errors() as error:
-            if is_missing(error) or isinstance(error, NotADirectoryError | IsADirectoryError):
-                raise _missing(where, error) from error
-            waited = time.monotonic() - began
-            raise explained(error, what=f"read {where}", bucket="", seconds=waited) from error
+            raise translated(error, f"read {where}") from error
 
+    def _open(self) -> tuple[Any, str]:
+        import fsspec
 
-def _read_file(path: Path, limit: int, where: str) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(limit + 1)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise _missing(where, error) from error
-    except PermissionError as error:
-        raise StorageError(f"{where}: access is refused ({error}). Check its rights.") from error
-    except OSError as error:
-        raise TransientStorageError(f"{where} cannot be read ({error}).") from error
-
-
-def _missing(where: str, error: Exception) -> FileMissingError:
-    return FileMissingError(f"{where} is missing ({type(error).__name__}: {error}).")
-
-
-def _account_of(url: str, options: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """Azure's other way to write a URL, `abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/...`."""
-    match = _ACCOUNT.fullmatch(url)
-    if match is None:
-        return url, options
-    return f"{match['scheme']}://{match['container']}{match['path']}", {
-        "account_name": match["account"],
-        **options,
-    }
+        # fsspec's own memory of instances would make one for each thread.
+        made: tuple[Any, str] = fsspec.core.url_to_fs(
+            self.url, skip_instance_cache=True, **self.options
+        )
+        return made

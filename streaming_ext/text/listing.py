@@ -10,7 +10,7 @@ from pathlib import Path
 
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.record import SourceIdentity
-from streaming_ext.store.client import OBJECT_STORES
+from streaming_ext.store.buckets import OBJECT_STORES
 from streaming_ext.store.locations import is_utf8, local_path
 from streaming_ext.text.formats import (
     format_of,

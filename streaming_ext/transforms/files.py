@@ -24,7 +24,6 @@ from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.spec import FormatName, OnBadDocument, ReadOptions
 from streaming_ext.text.documents.files import Span
 from streaming_ext.text.fetch import fetch
-from streaming_ext.text.fetch_span import fetch_span
 from streaming_ext.text.formats import can_be_cut, format_of
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.parts.part import cut_evenly
@@ -220,10 +219,8 @@ def _fetched(source: SourceFile, span: Span | None, options: ReadOptions) -> Ite
             yield path
         return
     with tempfile.TemporaryDirectory(prefix="shardmill-") as name:
-        if span is None:
-            path, _ = fetch(source, Path(name))
-        else:
-            path, _ = fetch_span(source, Path(name), options=options, span=span)
+        read = None if span is None else options
+        path, _ = fetch(source, Path(name), options=read, span=span)
         yield path
 
 

@@ -18,7 +18,6 @@ from streaming_ext.text.documents.document_rows import BATCH_BYTES, MAX_BATCH_RO
 from streaming_ext.text.documents.files import Span
 from streaming_ext.text.documents.kept_values import joined
 from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
-from streaming_ext.text.fetch_span import fetch_span
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.identity import identify, identity_of
 from streaming_ext.text.parts.part import Part, SourceSpan
@@ -75,10 +74,8 @@ def _fetch(
     check: bool,
 ) -> tuple[Path, int]:
     source, span = source_span.source, source_span.span
-    if span is None:
-        path, fetched = fetch(source, folder, report, options=options, whole=check)
-    else:
-        path, fetched = fetch_span(source, folder, report, options=options, span=span)
+    read = None if check and span is None else options
+    path, fetched = fetch(source, folder, report, options=read, span=span)
     if check and came_unchecked(path):
         remove_fetched(path)
         raise SourceError(

@@ -205,7 +205,8 @@ def _entry(path: str, data: bytes) -> dict[str, Any]:
     blob = hashlib.sha1(f"blob {len(data)}\0".encode() + data, usedforsecurity=False).hexdigest()
     entry: dict[str, Any] = {"type": "file", "path": path, "size": len(data), "oid": blob}
     if path.endswith(".parquet") and not path.startswith("plain/"):
-        entry["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data)}
+        sha256 = hashlib.sha256(data).hexdigest()
+        entry["lfs"] = {"oid": sha256, "size": len(data), "pointerSize": 134}
     return entry
 
 

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.store.client import split_url
+from streaming_ext.store.buckets import split_url
 from streaming_ext.store.locations import require_no_secret
 from tasks.core.config import ShardConfig
 from tasks.core.estimate.config import EstimateConfig

@@ -25,10 +25,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from botocore.session import Session
-
 from flows.running import set_environment
-from streaming_ext.store.s3_threads import with_shared_data
+from streaming_ext.store.s3 import S3
 from tests.warm.flow_runs import fork_flow_runs
 from tests.warm.worker import fork_children
 
@@ -48,7 +46,7 @@ IMPORTED = (  # by Prefect, workers and others, when a flow runs and is reported
     "prefect.server.api.server",  # what it takes from its environment now is how often it cleans up
     "prefect.task_engine",
     "prefect.task_runners",
-    "s3fs",
+    "s3transfer.manager",
     "tasks.core.workers.worker",
     "tasks.core.workers.tokenize_part",
     "uvicorn",
@@ -102,7 +100,7 @@ def main() -> None:
     for module in (*_modules_of("flows"), *IMPORTED):
         importlib.import_module(module)
     # What botocore knows of S3 is read now, and not by each command.
-    with_shared_data(Session()).create_client("s3", "us-east-1")
+    S3("bucket", 30.0, {"client_kwargs": {"region_name": "us-east-1"}})
     sys.meta_path.insert(0, PrefectAgain())
     for name in (*_loaded("flows"), *_loaded("tasks")):
         if not f"{name}.".startswith(tuple(f"{kept}." for kept in KEPT)):

@@ -1,28 +1,31 @@
 """Source files on the Hugging Face Hub: one listing, pinned to a commit."""
 
-import os
 import re
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
-
-import httpx
+from typing import Any, TypeVar
 
 from streaming_ext.base.errors import SourceError, StorageError, UsageError
+from streaming_ext.store.faults import client_errors, translated, words_of
+from streaming_ext.store.patience import insist, timeout_seconds
+from streaming_ext.store.remote import within
 from streaming_ext.text.sources.patterns import Takes, alternatives, folder_of, is_pattern, matching
 from streaming_ext.text.sources.source_file import SourceFile
-from streaming_ext.text.sources.web import WebReader, client, json_of, patiently, require_ok
+from streaming_ext.text.sources.web import WebReader
+
+Result = TypeVar("Result")
 
 _URL = re.compile(
     r"hf://datasets/(?P<repo>[\w.-]+/[\w.-]+)"
     r"(?:@(?P<revision>refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(?P<path>.*))?"
 )
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_ABOUT_THE_DATASET = {"README.md", ".gitattributes"}  # at the root; data only where named
+_ABOUT_THE_DATASET = {"README.md", ".gitattributes"}  # at the root: sources only if named
 _SAMPLE = re.compile(r"sample-(?P<folder>\w[\w.-]*)")
+_PAGE = 1000  # files of a page of a listing
 
 
 class _NoEntryError(UsageError):
@@ -31,18 +34,16 @@ class _NoEntryError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class _Repository:
-    """A dataset of the Hub at a revision."""
+    """A dataset of the Hub at a commit."""
 
     name: str
     revision: str
 
-    @property
-    def api(self) -> str:
-        return f"{_endpoint()}/api/datasets/{self.name}"
-
-    def url(self, path: str) -> str:
-        """The URL of a file, as sources are named."""
-        return f"hf://datasets/{self.name}@{self.revision}/{path}"
+    def source(self, path: str, size: int, blob: str, sha256: str | None) -> SourceFile:
+        """A file of it."""
+        version = f"sha256:{sha256}" if sha256 else f"git:{blob}"
+        url = f"hf://datasets/{self.name}@{self.revision}/{path}"
+        return SourceFile(url=url, size=size, version=version)
 
 
 def _endpoint() -> str:
@@ -57,19 +58,12 @@ def _offline() -> bool:
     return bool(constants.HF_HUB_OFFLINE)
 
 
-def _headers() -> dict[str, str]:
-    from huggingface_hub import get_token
-
-    token = get_token()
-    return {"Authorization": f"Bearer {token}"} if token else {}
-
-
 def list_files(url: str, takes: Takes) -> list[SourceFile]:
     """The files that an hf:// URL with or without wildcards names.
 
     Raises:
-        UsageError: it is no URL of a dataset; the dataset, revision or file is not there.
-        StorageError: access is refused, the server does not answer.
+        UsageError: it is no URL of a dataset; the revision or file does not exist.
+        StorageError: the dataset does not exist or is hidden, the server does not answer.
     """
     match = _URL.fullmatch(url)
     if match is None:
@@ -81,18 +75,18 @@ def list_files(url: str, takes: Takes) -> list[SourceFile]:
 
 
 def list_configuration(name: str, config: str | None, takes: Takes) -> list[SourceFile]:
-    """The files of one configuration of a dataset, as its card says.
+    """The files of one configuration of a dataset, as its README's metadata says.
 
     Raises:
-        UsageError: it has no such configuration, or does not say which files it is.
-        StorageError: access is refused, the server does not answer.
+        UsageError: it has no such configuration, or does not say which files it holds.
+        StorageError: the dataset does not exist or is hidden, the server does not answer.
     """
     name, _, revision = name.partition("@")
-    repository, card = _pin(name, revision or "main")
+    repository, configs = _pin(name, revision or "main")
     wanted = config or "default"
-    patterns = _card_patterns(card, wanted)
+    patterns = _patterns_of(configs, wanted)
     if not patterns:
-        # The layout of FineWeb and FineWeb-Edu, whose card may not be at hand.
+        # The layout of FineWeb and FineWeb-Edu, if the metadata is not at hand.
         sample = _SAMPLE.fullmatch(wanted)
         patterns = ["data/"] if wanted == "default" else []
         if sample is not None:
@@ -102,22 +96,17 @@ def list_configuration(name: str, config: str | None, takes: Takes) -> list[Sour
     except _NoEntryError:
         found = []
     if not found:
-        configs = ", ".join(str(c.get("config_name")) for c in _configs(card)) or "none"
+        names = ", ".join(str(config.get("config_name")) for config in configs) or "none"
         raise UsageError(
-            f"{name}: no files of configuration {wanted!r}; its card names {configs}. "
+            f"{name}: no files of configuration {wanted!r}; its README names {names}. "
             f"Pass --hub-config, or name the files: hf://datasets/{name}/PATH/*."
         )
     return found
 
 
-def _configs(card: dict[str, Any]) -> list[dict[str, Any]]:
-    configs = card.get("configs")
-    return [c for c in configs if isinstance(c, dict)] if isinstance(configs, list) else []
-
-
-def _card_patterns(card: dict[str, Any], wanted: str) -> list[str]:
-    """Where a card says that the files of a configuration are; its train split, if it has one."""
-    for config in _configs(card):
+def _patterns_of(configs: list[dict[str, Any]], wanted: str) -> list[str]:
+    """The paths of a configuration's files: of its train split, if it has one."""
+    for config in configs:
         if config.get("config_name") != wanted:
             continue
         files = config.get("data_files")
@@ -132,24 +121,49 @@ def _card_patterns(card: dict[str, Any], wanted: str) -> list[str]:
     return []
 
 
-def _pin(name: str, revision: str) -> tuple[_Repository, dict[str, Any]]:
-    """The repository at the commit that a revision is now, and its card."""
+def _pin(name: str, revision: str) -> tuple[_Repository, list[dict[str, Any]]]:
+    """The repository at the commit that a revision is now, and its configurations."""
     if _offline():
-        return _Repository(name, _cached_snapshot(name, revision).name), {}
-    asked = _Repository(name, revision)
-    url = f"{asked.api}/revision/{urllib.parse.quote(revision, safe='')}"
+        return _Repository(name, _cached_snapshot(name, revision).name), []
+    from huggingface_hub import HfApi
 
-    def request() -> Any:
-        response = client().get(url, headers=_headers())
-        require_ok(response, lambda r: _explain(asked, r))
-        return json_of(response, f"look at {name}")
+    api = HfApi(endpoint=_endpoint())
+    what = f"look at the dataset {name} at {revision} on the Hub"
+    info = _ask(what, lambda: _timed(what, lambda: api.dataset_info(name, revision=revision)))
+    card = info.card_data
+    configs = card.get("configs") if card is not None else None
+    configs = [one for one in configs if isinstance(one, dict)] if configs else []
+    return _Repository(name, str(info.sha)), configs
 
-    info = patiently(f"look at the dataset {name} on the Hub", request)
-    commit = str(info.get("sha", ""))
-    if not _COMMIT.fullmatch(commit):
-        raise StorageError(f"{url} names no commit, got {commit[:80]!r}.")
-    card = info.get("cardData")
-    return _Repository(name, commit), card if isinstance(card, dict) else {}
+
+def _ask(what: str, request: Callable[[], Result]) -> Result:
+    """Make requests through huggingface_hub, and again after a fault that may pass.
+
+    Raises:
+        UsageError: there is no such revision, file or folder.
+        StorageError: the Hub refuses, or keeps failing (`TransientStorageError`).
+    """
+    from huggingface_hub.errors import EntryNotFoundError, RevisionNotFoundError
+
+    def once() -> Result:
+        try:
+            return request()
+        except RevisionNotFoundError as error:
+            raise UsageError(f"Cannot {what}: {words_of(error)}.") from error
+        except EntryNotFoundError as error:
+            raise _NoEntryError(f"Cannot {what}: {words_of(error)}.") from error
+        except client_errors() as error:
+            fault = translated(error, what)
+            if isinstance(fault, StorageError) and fault.transient:
+                raise fault from error
+            raise StorageError(f"Cannot {what}: {words_of(error)}. Check HF_TOKEN.") from error
+
+    return insist(once)
+
+
+def _timed(what: str, request: Callable[[], Result]) -> Result:
+    """One request, bounded in time: the library sets no limit itself."""
+    return within(timeout_seconds(), request, what=what)
 
 
 def _list(
@@ -157,123 +171,64 @@ def _list(
 ) -> list[SourceFile]:
     found: dict[str, SourceFile] = {}
     for pattern in patterns:
-        if _offline():
-            files = _cached_files(repository)
-        else:
-            files = {file["path"]: file for file in _tree(repository, pattern)}
+        files = _cached_files(repository) if _offline() else _files(repository, pattern)
         named = {pattern, *alternatives(pattern)}
         for path in matching(files, pattern, takes, each=each):
-            if path in _ABOUT_THE_DATASET and path not in named:
-                continue
-            entry = files[path]
-            found[path] = SourceFile(
-                url=repository.url(path), size=int(entry["size"]), version=_version(entry)
-            )
+            if path not in _ABOUT_THE_DATASET or path in named:
+                found[path] = files[path]
     return list(found.values())
 
 
-def _version(entry: dict[str, Any]) -> str:
-    lfs = entry.get("lfs")
-    if isinstance(lfs, dict) and _SHA256.fullmatch(str(lfs.get("oid", ""))):
-        return f"sha256:{lfs['oid']}"
-    return f"git:{entry['oid']}"
-
-
-def _tree(repository: _Repository, pattern: str) -> Iterator[dict[str, Any]]:
+def _files(repository: _Repository, pattern: str) -> dict[str, SourceFile]:
     """The file that a pattern names, or every file below the folder that it begins with."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.hf_api import RepoFile
+
+    api = HfApi(endpoint=_endpoint())
+    of: dict[str, Any] = {"revision": repository.revision, "repo_type": "dataset"}
+    what = f"list the dataset {repository.name} on the Hub"
     folder = (folder_of(pattern) if is_pattern(pattern) else pattern).strip("/")
-    if folder and not is_pattern(pattern):
-        url = f"{repository.api}/paths-info/{repository.revision}"
-        response = _listed(repository, "POST", url, data={"paths": folder})
-        files = [one for one in json_of(response, f"look at {folder}") if one["type"] == "file"]
-        if files:
-            yield from files
-            return
-    further: str | None = f"{repository.api}/tree/{repository.revision}"
-    if folder:
-        further = f"{further}/{urllib.parse.quote(folder)}"
-    further = f"{further}?recursive=true"
-    while further is not None:
-        response = _listed(repository, "GET", further)
-        for entry in json_of(response, f"list {repository.name}"):
-            if entry.get("type") == "file":
-                yield entry
-        further = response.links.get("next", {}).get("url")
 
+    def named() -> list[Any]:
+        found = _timed(what, lambda: api.get_paths_info(repository.name, [folder], **of))
+        return [entry for entry in found if isinstance(entry, RepoFile)]
 
-def _listed(
-    repository: _Repository, method: str, url: str, data: dict[str, str] | None = None
-) -> httpx.Response:
-    def request() -> httpx.Response:
-        # A listing may go on elsewhere, as of a mirror; the token stays with who was asked.
-        headers = _headers() if url.startswith(f"{_endpoint()}/") else {}
-        response = client().request(method, url, headers=headers, data=data)
-        require_ok(response, lambda r: _explain(repository, r))
-        return response
+    def below() -> list[Any]:
+        tree = iter(api.list_repo_tree(repository.name, folder or None, recursive=True, **of))
+        found = []
+        while page := _timed(what, lambda: list(islice(tree, _PAGE))):
+            found += page
+        return [entry for entry in found if isinstance(entry, RepoFile)]
 
-    return patiently(f"list the dataset {repository.name} on the Hub", request)
-
-
-def _explain(repository: _Repository, response: httpx.Response) -> Exception:
-    """What a refused request means; the Hub hides private repositories from strangers."""
-    name, revision = repository.name, repository.revision
-    code, status = response.headers.get("X-Error-Code", ""), response.status_code
-    said = " ".join(response.headers.get("X-Error-Message", "").split())[:200]
-    token = "Authorization" in response.request.headers
-    kind: type[Exception] = StorageError
-    if code == "GatedRepo":
-        page = f"{_endpoint()}/datasets/{name}"
-        told = f"{name} is a gated dataset" + (
-            f", and this token's account has no access. Ask for it at {page}."
-            if token
-            else f". Ask for access at {page}, then set HF_TOKEN."
+    entries = _ask(what, named) if folder and not is_pattern(pattern) else []
+    return {
+        entry.path: repository.source(
+            entry.path, entry.size, entry.blob_id, entry.lfs.sha256 if entry.lfs else None
         )
-    elif code == "RevisionNotFound":
-        kind, told = UsageError, f"{name} has no revision {revision!r}."
-    elif code == "EntryNotFound":
-        kind, told = _NoEntryError, f"{name} at {revision} has no such file or folder."
-    elif status == 401 and token and code != "RepoNotFound":
-        told = f"The Hub does not know this token ({said or status}). Check HF_TOKEN."
-    elif code == "RepoNotFound" or status in {401, 404}:
-        told = f"There is no dataset {name} on {_endpoint()}, or it is private and " + (
-            "this token may not see it." if token else "no token was given: set HF_TOKEN."
-        )
-    elif status == 403:
-        told = f"Access to {name} is refused ({said or status}). Check HF_TOKEN."
-    else:
-        told = f"{name}: the Hub answers {status} ({said or code})."
-    return kind(told)
+        for entry in entries or _ask(what, below)
+    }
 
 
 class HubReader(WebReader):
     """Reads one file of the Hub at the commit that its URL names."""
 
     def __init__(self, source: SourceFile) -> None:
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
         match = _URL.fullmatch(source.url)
         if match is None or not match["revision"]:
             raise SourceError(f"{source.url}: expected a file of the Hub at a commit.")
-        self.repository = _Repository(match["repo"], match["revision"])
-        self.path = match["path"]
         if _offline():
             raise StorageError(
                 f"{source.url} is not in the Hub's local cache, and HF_HUB_OFFLINE is set."
             )
-        super().__init__(
-            source,
-            f"{_endpoint()}/datasets/{match['repo']}/resolve/{match['revision']}/"
-            f"{urllib.parse.quote(self.path)}",
-            headers=_headers(),
-            explain=self._explain_file,
-        )
-
-    def _explain_file(self, response: httpx.Response) -> Exception:
-        if response.headers.get("X-Error-Code") == "EntryNotFound":
-            return SourceError(f"{self._source.url}: gone since the run began.")
-        return _explain(self.repository, response)
+        path = f"{match['revision']}/{urllib.parse.quote(match['path'])}"
+        url = f"{_endpoint()}/datasets/{match['repo']}/resolve/{path}"
+        super().__init__(source, url, build_hf_headers())
 
 
 def cached_file(source: SourceFile) -> Path | None:
-    """Where the Hub's own cache on this machine holds a file, if it does."""
+    """The path of a file in the Hub's cache on this machine, if it is there."""
     from huggingface_hub import try_to_load_from_cache
 
     match = _URL.fullmatch(source.url)
@@ -301,14 +256,13 @@ def _cached_snapshot(name: str, revision: str) -> Path:
         ) from error
 
 
-def _cached_files(repository: _Repository) -> dict[str, dict[str, Any]]:
-    """What the local cache holds of a commit, as the Hub would list it."""
+def _cached_files(repository: _Repository) -> dict[str, SourceFile]:
+    """The files of a commit in the local cache, as the Hub would list them."""
     root = _cached_snapshot(repository.name, repository.revision)
     files = {}
-    for path in sorted(root.rglob("*")):
-        if path.is_file():
-            blob = Path(os.path.realpath(path)).name
-            lfs = {"oid": blob} if _SHA256.fullmatch(blob) else None
-            name = path.relative_to(root).as_posix()
-            files[name] = {"path": name, "size": path.stat().st_size, "oid": blob, "lfs": lfs}
+    for file in sorted(root.rglob("*")):
+        if file.is_file():
+            blob, path = file.resolve().name, file.relative_to(root).as_posix()
+            sha256 = blob if _SHA256.fullmatch(blob) else None
+            files[path] = repository.source(path, file.stat().st_size, blob, sha256)
     return files

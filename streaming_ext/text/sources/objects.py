@@ -1,94 +1,97 @@
 """Source files in object stores."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
-from streaming_ext.base.errors import SourceError, StorageError, TransientStorageError, UsageError
-from streaming_ext.store.client import ObjectClient, split_url
-from streaming_ext.store.digests import Digest
+from streaming_ext.base.errors import SourceError, StorageError, UsageError
+from streaming_ext.store.buckets import Bucket, split_url
 from streaming_ext.text.sources.patterns import Takes, folder_of, is_pattern, matching
 from streaming_ext.text.sources.source_file import SourceFile
 
-_PIECE_BYTES = 8 * 2**20
-_AHEAD = 4  # pieces under way
+Result = TypeVar("Result")
+
+_CHUNK_BYTES = 8 * 2**20
+_AHEAD = 4  # chunks requested before they are needed
 
 
 def list_objects(pattern: str, takes: Takes) -> list[SourceFile]:
     """The objects that a URL with or without wildcards names; one listing."""
-    scheme, bucket, key = _split(pattern)
-    # Without wildcards it may be a file or a folder: its own folder's listing would tell, but may
-    # be long; the prefix itself is enough.
-    base = f"{folder_of(key)}/" if is_pattern(key) else key
-    base = base if base != "/" else ""
-    client = ObjectClient(scheme=scheme, bucket=bucket)
-    found = client.find(base, what=f"list {scheme}://{bucket}/{base}")
-    return [
-        SourceFile(
-            url=f"{scheme}://{bucket}/{name}", size=found[name].size, version=found[name].version
-        )
-        for name in matching(found, key, takes)
-    ]
+    bucket, key = _split(pattern)
+    # Without wildcards it may be a file or a folder: listing the prefix itself shows both, while
+    # a listing of the folder above may be long.
+    base = f"{folder_of(key)}/".lstrip("/") if is_pattern(key) else key
+    found = list_prefix(bucket, base)
+    return [found[name] for name in matching(found, key, takes)]
 
 
-def _split(url: str) -> tuple[str, str, str]:
-    # A key is taken to the letter: it may hold '?', '#' and empty names between slashes.
-    scheme, _, place = url.partition("://")
-    bucket, _, key = place.partition("/")
-    split_url(f"{scheme}://{bucket}")
+def list_prefix(bucket: Bucket, prefix: str) -> dict[str, SourceFile]:
+    """The objects whose keys begin with a prefix, by key."""
+    url = f"{bucket.scheme}://{bucket.name}"
+    return {
+        key: SourceFile(url=f"{url}/{key}", size=info.size, version=info.version)
+        for key, info in bucket.find(prefix, what=f"list {url}/{prefix}").items()
+    }
+
+
+def _split(url: str) -> tuple[Bucket, str]:
+    # A key is taken literally: it may hold '?', '#' and empty names between slashes.
+    scheme, _, path = url.partition("://")
+    name, _, key = path.partition("/")
+    split_url(f"{scheme}://{name}")
     if not key.isprintable() or ".." in key.split("/"):
         raise UsageError(f"{url!r}: a source must not hold '..' or control characters.")
-    return scheme, bucket, key
+    return Bucket(scheme=scheme, name=name), key
 
 
 class ObjectReader:
-    """Reads one object, in ranges, as long as it is the one that was listed."""
+    """Reads one object in ranges, as long as it is the one that was listed."""
 
     def __init__(self, source: SourceFile) -> None:
         self._source = source
-        scheme, bucket, self._key = _split(source.url)
-        self._client = ObjectClient(scheme=scheme, bucket=bucket)
+        self._bucket, self._key = _split(source.url)
 
     def read(self, start: int, end: int) -> bytes:
         """The bytes [start, end)."""
-        try:
-            return self._client.read(
-                self._key,
-                what=f"read {self._source.url}",
-                span=(start, end),
-                version=self._source.version,
-            )
-        except FileNotFoundError as error:
-            raise SourceError(f"{self._source.url}: gone since the run began.") from error
-        except FileExistsError as error:  # the condition that pins the version failed
-            raise SourceError(
-                f"{self._source.url}: changed since the run began. Run again."
-            ) from error
+        what, version = f"read {self._source.url}", self._source.version
+        return self._as_listed(
+            lambda: self._bucket.read(self._key, what=what, span=(start, end), version=version)
+        )
 
     def stream(self, start: int) -> Iterator[bytes]:
         """All bytes from `start` on."""
         size = self._source.size
-        pieces = ((p, min(p + _PIECE_BYTES, size)) for p in range(start, size, _PIECE_BYTES))
         with ThreadPoolExecutor(_AHEAD) as threads:
             coming: deque[Future[bytes]] = deque()
-            for piece in pieces:
-                coming.append(threads.submit(self.read, *piece))
+            for first in range(start, size, _CHUNK_BYTES):
+                coming.append(threads.submit(self.read, first, min(first + _CHUNK_BYTES, size)))
                 if len(coming) == _AHEAD:
                     yield coming.popleft().result()
             while coming:
                 yield coming.popleft().result()
 
-    def digest(self) -> Digest | None:
-        """What the store offers to check the whole object by."""
+    def headers(self) -> Mapping[str, str]:
+        """The headers that may hold hashes of the object."""
         what = f"look at {self._source.url}"
         try:
-            return self._client.digest(self._key, self._source.size, what=what)
+            return self._as_listed(lambda: self._bucket.headers(self._key, what=what))
+        except StorageError as error:
+            if error.transient:
+                raise
+            return {}  # this may be forbidden though reading is not
+
+    def _as_listed(self, request: Callable[[], Result]) -> Result:
+        """A request to the version that was listed.
+
+        Raises:
+            SourceError: the object is gone, or another one.
+        """
+        try:
+            return request()
         except FileNotFoundError as error:
             raise SourceError(f"{self._source.url}: gone since the run began.") from error
-        except TransientStorageError:
-            raise
-        except StorageError:  # no right to ask: reading it is another one
-            return None
-
-    def check(self) -> None:
-        """Every request named the version."""
+        except FileExistsError as error:
+            raise SourceError(
+                f"{self._source.url}: changed since the run began. Run again."
+            ) from error

@@ -22,7 +22,7 @@ WORTH_A_HASH = 0.3
 # The Hub's hashes, an ETag that may be an MD5, and Google's objects, of which it tells one.
 _HASHED = re.compile(r"sha256:|git:|generation:|etag:[0-9a-f]{32}(-\d+)?$")
 _MERGE_BYTES = 2**20
-_PIECE_BYTES = 8 * 2**20
+_CHUNK_BYTES = 8 * 2**20
 _AT_ONCE = 4
 
 Range = tuple[int, int]  # [start, end)
@@ -69,9 +69,9 @@ def fetch_ranges(
     Beside it stands how many of its requests were answered, so that another attempt goes on there.
     """
     waiting = [
-        (position, min(position + _PIECE_BYTES, end))
+        (position, min(position + _CHUNK_BYTES, end))
         for start, end in ranges
-        for position in range(start, end, _PIECE_BYTES)
+        for position in range(start, end, _CHUNK_BYTES)
     ]
     told = f"{size} {waiting}"
     done = _answered(partial, told)

@@ -1,11 +1,10 @@
 """The bytes of a source file wherever it lies: any range, without fetching the whole."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Protocol
 
 from streaming_ext.base.errors import SourceError
-from streaming_ext.store.digests import Digest
 from streaming_ext.text.sources.source_file import SourceFile
 
 
@@ -20,12 +19,8 @@ class Reader(Protocol):
         """All bytes from `start` on."""
         ...
 
-    def digest(self) -> Digest | None:
-        """What the whole file can be checked by; None where nothing can."""
-        ...
-
-    def check(self) -> None:
-        """Make sure that what was read is what was listed."""
+    def headers(self) -> Mapping[str, str]:
+        """The headers that may hold hashes of the whole file, in lower case."""
         ...
 
 
@@ -37,11 +32,9 @@ def open_reader(source: SourceFile) -> Reader:
 
         return HubReader(source)
     if scheme in {"http", "https"}:
-        from streaming_ext.text.sources.web import WebReader, explain_web
+        from streaming_ext.text.sources.web import WebReader
 
-        return WebReader(
-            source, source.url, headers={}, explain=lambda r: explain_web(source.url, r)
-        )
+        return WebReader(source)
     from streaming_ext.text.sources.objects import ObjectReader
 
     return ObjectReader(source)

@@ -7,7 +7,8 @@ a file that changed since is an error.
 from collections.abc import Mapping
 from functools import lru_cache
 
-from streaming_ext.store.client import ObjectClient, split_url
+from streaming_ext.store.buckets import Bucket, split_url
+from streaming_ext.text.sources.objects import list_prefix
 from streaming_ext.text.sources.source_file import SourceFile
 
 _FOLDERS = 64  # whose listings are kept
@@ -50,14 +51,8 @@ def _all(folder: str) -> Mapping[str, SourceFile]:
 def _objects(folder: str, begin: str) -> dict[str, SourceFile]:
     """Those objects below a folder whose names begin so."""
     scheme, _, place = folder.partition("://")
-    bucket, _, key = place.partition("/")
-    split_url(f"{scheme}://{bucket}")
+    name, _, key = place.partition("/")
+    split_url(f"{scheme}://{name}")
     base = f"{key}/" if key else ""
-    what = f"list {folder}/{begin}"
-    found = ObjectClient(scheme=scheme, bucket=bucket).find(f"{base}{begin}", what=what)
-    return {
-        name[len(base) :]: SourceFile(
-            url=f"{scheme}://{bucket}/{name}", size=info.size, version=info.version
-        )
-        for name, info in found.items()
-    }
+    found = list_prefix(Bucket(scheme=scheme, name=name), f"{base}{begin}")
+    return {key.removeprefix(base): source for key, source in found.items()}

@@ -32,7 +32,6 @@ from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.text.documents.kept_values import differing
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.fetch import came_unchecked, fetch
-from streaming_ext.text.fetch_span import fetch_span
 from streaming_ext.text.identity import identify
 from streaming_ext.text.listing import listed_again
 from streaming_ext.text.sources import SourceFile, is_remote
@@ -327,10 +326,8 @@ class _Comparison:
                 f"{source.url}: {now.size} bytes of {version}, the dataset was made from "
                 f"{source.size} of {source.version}"
             )
-        if now.remote and span is None:
-            path = fetch(now, folder)[0]
-        elif now.remote and span is not None:
-            path = fetch_span(now, folder, options=options, span=span)[0]
+        if now.remote:
+            path = fetch(now, folder, options=None if span is None else options, span=span)[0]
         return LocalSpan(source.url, path, source_span.span, source.size)
 
 

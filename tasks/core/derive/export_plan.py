@@ -135,10 +135,6 @@ class ExportBuild(Build):
         sizes = {path: size for path, size in files if path not in shared}
         return sizes | {record.path: record.size for record in held.records}
 
-    def require_room(self, output: Storage) -> None:
-        """Refuse files that are larger than the output takes."""
-        require_largest_file(self.form.shared(), output)
-
     def remove_leftovers(self, output: Storage) -> None:
         """Remove the records of the parts that are left to do."""
         keeper = self.keeper(output)
@@ -183,22 +179,6 @@ class ExportBuild(Build):
         sizes = file_sizes(all_spans(manifest, records))
         sizes |= {path: len(record) for path, record in data.items()}
         return Whole(EXPORT, to_json(manifest), sizes)
-
-
-def require_largest_file(sizes: Mapping[str, int], output: Storage) -> None:
-    """Refuse files that are larger than an output takes, before they are made.
-
-    Raises:
-        UsageError: one would be too large.
-    """
-    most = output.largest_file
-    for path, size in sizes.items():
-        if most is not None and size > most:
-            raise UsageError(
-                f"{path} would have {size:,} bytes; {output} is given files of at most {most:,}. "
-                "Use a folder or s3:// as --output, or a smaller --max-file-size if the format "
-                "has several files."
-            )
 
 
 def plan_export(

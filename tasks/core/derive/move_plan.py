@@ -14,7 +14,6 @@ from tasks.core.build.build import Build, Recorded, Tell, Whole, Words
 from tasks.core.build.engine import compare, is_begun
 from tasks.core.derive.config import CopyConfig, MergeConfig
 from tasks.core.derive.contents import Contents, contents_of, is_published_as, manifest_hash
-from tasks.core.derive.export_plan import require_largest_file
 from tasks.core.derive.merging import merged
 from tasks.core.derive.move import FileGroup, MoveJob, put_group
 from tasks.core.shard.plan import scratch_folder
@@ -85,10 +84,6 @@ class MoveBuild(Build):
     def with_again(self, parts: frozenset[int]) -> Self:
         """The same, with some parts to be put again."""
         return replace(super().with_again(parts), damaged=parts)
-
-    def require_room(self, output: Storage) -> None:
-        """Refuse files that are larger than the output takes."""
-        require_largest_file(self.contents.sizes, output)
 
     def finish(self, output: Storage, tell: Tell) -> Whole:
         """Put in place what belongs to no part."""

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from streaming_ext.base.errors import ScratchError, SourceError, UsageError
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.store import LocalStorage, open_storage
-from streaming_ext.store.client import OBJECT_STORES
+from streaming_ext.store.buckets import OBJECT_STORES
 from streaming_ext.store.locations import local_path, require_writable_name
 from streaming_ext.store.scratch import temporary_folder
 from streaming_ext.text.formats import can_be_cut

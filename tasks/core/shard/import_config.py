@@ -17,7 +17,7 @@ from streaming_ext.format.spec import (
     TokenizerIdentity,
     TokenSetName,
 )
-from streaming_ext.store.client import OBJECT_STORES
+from streaming_ext.store.buckets import OBJECT_STORES
 from streaming_ext.text.formats import TOKEN_SETS
 from streaming_ext.text.listing import check_name, require_one_name
 from streaming_ext.text.options import Options, Parts, Tokenizer

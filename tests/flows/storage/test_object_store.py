@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext.format.manifest import Manifest
-from streaming_ext.store.s3 import PIECE_BYTES
+from streaming_ext.store.s3 import CHUNK_BYTES
 from tests.command_line import (
     PATIENCE_SECONDS,
     CommandLine,
@@ -187,7 +187,7 @@ def test_killed_in_the_middle_of_an_upload(
     succeeded(large.run(*arguments))
     assert client.list_multipart_uploads(Bucket=bucket)["Uploads"] == [left]  # a lifecycle rule's
     found = client.list_objects_v2(Bucket=bucket, Prefix=left["Key"])["Contents"]
-    assert [each["Size"] > 2 * PIECE_BYTES for each in found] == [True]
+    assert [each["Size"] > 2 * CHUNK_BYTES for each in found] == [True]
     client.close()
     succeeded(shardmill("verify", f"s3://{bucket}/out"))
 

@@ -1,8 +1,8 @@
 """gcp-storage-emulator, and what Google's API does beyond it: runs in the emulator's environment.
 
 Added as Google documents them: `ifGenerationMatch` on writes and reads (412), bearer tokens that
-are had at /token with a service account's signed assertion (401, 403), requests in parallel, and
-uploads of any bytes (its own parser takes a multipart body for lines of text).
+a service account gets at /token for its signed assertion (401, 403), requests in parallel, and
+uploads of no bytes.
 
     python gcs_emulator.py PORT OWNER NOBODY
 """
@@ -27,20 +27,13 @@ _read_data = server._read_data
 
 
 def read_data(handler: server.RequestHandler, query: dict) -> object:
-    """The body of a request; of multipart/related: metadata and content, byte for byte."""
-    kind = handler.headers.get("Content-Type") or ""
-    if not kind.startswith("multipart/related"):
+    """The body of a request; of an upload the content, byte for byte."""
+    if "uploadType=media" not in handler.path:
         return _read_data(handler, query)
-    boundary = b"--" + re.search(r'boundary="?([^";]+)', kind)[1].encode()
-    body = handler.rfile.read(int(handler.headers["Content-Length"]))
-    _, meta, rest = body.split(boundary, 2)
-    head, content = re.split(rb"\r?\n\r?\n", rest[: rest.rindex(boundary)], maxsplit=1)
-    kind = re.search(rb"(?i)content-type:\s*([^\r\n]+)", head)
-    return {
-        "meta": json.loads(re.split(rb"\r?\n\r?\n", meta, maxsplit=1)[1]),
-        "content": content[: -2 if b"\r\n" in meta[:2] else -1],
-        "content-type": kind[1].decode() if kind else "application/octet-stream",
-    }
+    size = int(handler.headers["Content-Length"])
+    if len(data := handler.rfile.read(size)) < size:
+        raise ConnectionError("the upload was cut")
+    return data
 
 
 server._read_data = read_data

@@ -16,7 +16,6 @@ from huggingface_hub import constants
 from streaming_ext import StreamingTokenLoader
 from streaming_ext.base.errors import ShardmillError, SourceError
 from streaming_ext.store.patience import Retry
-from streaming_ext.text.sources import web
 from tests.servers.hub import Dataset, hub_server
 from tests.servers.namespaces import CAN_HIDE, full
 from tests.servers.storage.swift import SwiftServer, make_bucket
@@ -70,7 +69,7 @@ def test_what_lasts_is_told_and_gone_on_from(
 def test_a_file_that_is_gone_from_the_hub(
     open_text: Open, folder: Path, reference, texts, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(web, "retry", lambda: Retry(attempts=3, first_pause=0.01))
+    monkeypatch.setattr(Retry, "usual", lambda: Retry(attempts=3, first_pause=0.01))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)

@@ -8,7 +8,6 @@ import pytest
 from huggingface_hub import constants
 
 from streaming_ext.store.patience import Retry
-from streaming_ext.text.sources import web
 from tests.servers.hub import Dataset, hub_server
 from tests.servers.storage.swift import SwiftServer, make_bucket, s3_client
 from tests.streaming_ext.from_text.conftest import LENGTH, Open, rows_of
@@ -61,7 +60,7 @@ def test_from_the_hub_with_faults_in_the_middle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Requests that are refused for a while, and answers that are cut, change no row."""
-    monkeypatch.setattr(web, "retry", lambda: Retry(attempts=5, first_pause=0.02))
+    monkeypatch.setattr(Retry, "usual", lambda: Retry(attempts=5, first_pause=0.02))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)

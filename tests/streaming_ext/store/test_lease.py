@@ -1,4 +1,4 @@
-"""Holding a dataset where the store does not do what it answers: bounded, with an error."""
+"""Holding a dataset in an object store: by a store in memory, and by a real one."""
 
 import time
 from collections.abc import Iterator
@@ -6,18 +6,21 @@ from contextlib import contextmanager
 
 import pytest
 
-from streaming_ext.base.errors import StorageError
+from streaming_ext.base.errors import StorageError, TransientStorageError, UsageError
+from streaming_ext.store import holding
 from streaming_ext.store import lease as lease_module
 from streaming_ext.store.lease import Lease
 from tests.command_line import wait_for
+from tests.streaming_ext.store.test_s3 import quick
 
 
 class Objects:
-    """A store in memory, with one thing wrong."""
+    """A store in memory, perhaps with one thing wrong."""
 
     def __init__(self, *, lists: bool = True, keeps: bool = True, refuses: bool = False) -> None:
         self.held: dict[str, bytes] = {}
         self.lists, self.keeps, self.refuses = lists, keeps, refuses
+        self.down = False
         self.requests = 0
 
     def __str__(self) -> str:
@@ -25,6 +28,8 @@ class Objects:
 
     def list(self, folder: str = "") -> dict[str, int]:
         self.requests += 1
+        if self.down:
+            raise TransientStorageError("503")
         return dict.fromkeys(sorted(self.held), 1) if self.lists else {}
 
     def read(self, path: str) -> bytes:
@@ -50,7 +55,19 @@ class Objects:
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease_module, "LEASE_SECONDS", 0.5)
     monkeypatch.setattr(lease_module, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(lease_module, "_WATCH_SECONDS", 0.05)
     monkeypatch.setattr(lease_module, "_SETTLE_SECONDS", 0.02)
+
+
+@pytest.fixture
+def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each holder is on another machine."""
+    names = (f"machine {number}" for number in range(10**6))
+    monkeypatch.setattr(holding, "this_machine", lambda: next(names))
+
+
+def held(objects: Objects, messages: list[str] | None = None) -> contextmanager:
+    return Lease(objects).held((messages if messages is not None else []).append)
 
 
 @contextmanager
@@ -60,22 +77,22 @@ def soon() -> Iterator[None]:
     assert time.monotonic() - began < 60
 
 
+def lost(lease: Lease) -> str:
+    """Why a run lost its hold; empty as long as it has not."""
+    try:
+        lease.require()
+    except StorageError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize(
-    ("objects", "problem"),
-    [
-        (Objects(lists=False), "no listing shows it"),
-        (Objects(keeps=False), "it is not there"),
-        (Objects(refuses=True), "answered to be there already"),
-    ],
+    "objects", [Objects(lists=False), Objects(keeps=False), Objects(refuses=True)]
 )
-def test_a_store_that_does_not_do_what_it_answers(objects: Objects, problem: str) -> None:
-    with (
-        soon(),
-        pytest.raises(StorageError, match=problem) as caught,
-        Lease(objects).held(lambda words: None),
-    ):
+def test_a_store_that_does_not_do_what_it_answers(objects: Objects) -> None:
+    refused = pytest.raises(StorageError, match="bucket/out: its lock .* cannot be taken")
+    with soon(), refused, held(objects):
         pytest.fail("held")
-    assert "s3://bucket/out: its lock cannot be taken" in str(caught.value)
     assert objects.requests < 100
     assert not objects.held
 
@@ -86,14 +103,86 @@ def test_a_listing_that_shows_nothing_for_a_moment_loses_nothing(
     monkeypatch.setattr(lease_module, "LEASE_SECONDS", 600.0)  # however busy the machine is
     objects = Objects()
     lease = Lease(objects)
-    with lease.held(lambda words: None):
+    with lease.held(lambda message: None):
         objects.lists = False
-        asked = objects.requests
-        wait_for(lambda: objects.requests > asked + 2)
+        before = objects.requests
+        wait_for(lambda: objects.requests > before + 2)
         lease.require()
         objects.lists = True
-        with soon(), pytest.raises(StorageError, match="gone"):
-            while True:
+        with soon():
+            while "gone" not in lost(lease):
                 objects.held.clear()  # again: a beat that had just looked puts its lock back
-                lease.require()
                 time.sleep(0.02)
+
+
+@pytest.mark.usefixtures("_elsewhere")
+class TestElsewhere:
+    def test_a_live_holder_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(lease_module, "LEASE_SECONDS", 60.0)
+        objects = Objects()
+        with held(objects), soon(), pytest.raises(UsageError, match="Another run"), held(objects):
+            pytest.fail("held twice")
+
+    def test_a_dead_holder_is_followed_after_the_lease(self, bucket: str) -> None:
+        """On Swift. Whatever times its clock wrote: neither clock is looked at."""
+        storage = quick(bucket)
+        storage.put("runs/.lock-00000004", b'{"machine": "gone", "pid": 1, "time": 9e99}')
+        began = time.monotonic()
+        with storage.exclusive():
+            assert time.monotonic() - began > 0.4
+            assert list(storage.list("runs")) == ["runs/.lock-00000005"]
+            storage.require_held()
+        assert storage.read("runs/.lock-00000005") == lease_module.RELEASED
+        with storage.exclusive():
+            assert list(storage.list("runs")) == ["runs/.lock-00000006"]
+
+
+def test_a_dead_holder_here_is_followed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_module, "LEASE_SECONDS", 600.0)
+    objects = Objects()
+    content = f'{{"machine": "{holding.this_machine()}", "pid": 999999999, "started": "1"}}'
+    objects.put("runs/.lock-00000001", content.encode())
+    with soon(), held(objects):
+        assert list(objects.held) == ["runs/.lock-00000002"]
+
+
+def test_who_was_taken_over_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_module, "LEASE_SECONDS", 600.0)
+    objects = Objects()
+    lease = Lease(objects)
+    with lease.held(lambda message: None):
+        lease.require()
+        objects.put("runs/.lock-00000002", b"{}")
+        wait_for(lambda: "another run took it over" in lost(lease), seconds=30)
+    assert objects.held["runs/.lock-00000002"] == b"{}"
+
+
+def test_who_cannot_renew_stops_before_another_may_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_module, "LEASE_SECONDS", 600.0)
+    objects = Objects()
+    lease = Lease(objects)
+    with lease.held(lambda message: None):
+        objects.down = True
+        before = objects.requests
+        wait_for(lambda: objects.requests > before + 2)
+        lease.require()  # a burst passes
+        monkeypatch.setattr(lease_module, "LEASE_SECONDS", lease_module.BEAT_SECONDS / 2)
+        assert "could not be renewed" in lost(lease)
+        objects.down = False
+
+
+@pytest.mark.usefixtures("_elsewhere")
+def test_who_comes_late_to_an_old_generation_does_not_get_it() -> None:
+    """It saw generation 1 end; meanwhile 2 came and went, and 3 is at work."""
+    objects, messages = Objects(), []
+    put_new = objects.put_new
+
+    def overtaken(path: str, data: bytes) -> bool:
+        objects.put_new = put_new
+        objects.put("runs/.lock-00000003", b"{}")
+        return put_new(path, data)
+
+    objects.put_new = overtaken
+    with held(objects, messages):  # waits for the lease of 3, whose holder does nothing
+        assert any("waiting for another run (process ? on ?) to let go of" in m for m in messages)
+        assert list(objects.held) == ["runs/.lock-00000004"]

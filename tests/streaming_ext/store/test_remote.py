@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.base.errors import StorageError, TransientStorageError
+from streaming_ext.store.patience import Attempts, Retry
 from streaming_ext.store.remote import FileMissingError, Remote, within
 from tests.streaming_ext.build import Built
 
@@ -27,7 +28,7 @@ def test_a_scheme_that_nobody_knows() -> None:
 
 def test_a_folder_that_may_not_be_read(tmp_path: Path) -> None:
     (tmp_path / "index.json").mkdir()
-    with pytest.raises(FileMissingError, match="IsADirectoryError"):
+    with pytest.raises(FileMissingError, match="is missing"):
         Remote(url=str(tmp_path)).read("index.json", limit=1)
 
 
@@ -47,7 +48,8 @@ class TestWithin:
 
     def test_what_takes_too_long_says_what_went_wrong_meanwhile(self) -> None:
         ended = threading.Event()
-        failures = ["503 Slow Down"]  # as its attempts tell of them
+        attempts = Attempts(Retry(first_pause=0.001))
+        attempts.failed(TransientStorageError("503 Slow Down"))
         with pytest.raises(TransientStorageError, match=r"it did not come .* 503 Slow Down"):
-            within(0.2, ended.wait, what="it", failures=failures)
+            within(0.2, ended.wait, what="it", attempts=attempts)
         ended.set()

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from streaming_ext.format.layout import Split
-from streaming_ext.store.crc import Crc
 from tasks.core.derive.export_files import HashedOut
 from tasks.core.derive.export_format import ExportFormat, PartPosition
 from tasks.core.derive.export_records import Made
@@ -25,6 +24,16 @@ _CHUNKS = 512  # of a shard
 _FRAME_HEAD = 16
 _NO_CHUNK = 2**64 - 1
 _INDEX_BYTES = 16 * _CHUNKS + 4
+
+
+def _crc32c(data: bytes) -> int:
+    """CRC-32C of an index of some kilobytes, bit by bit."""
+    value = 0xFFFFFFFF
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+    return value ^ 0xFFFFFFFF
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,9 +81,7 @@ class _Array:
         offsets = np.full((_CHUNKS, 2), _NO_CHUNK, "<u8")
         offsets[:chunks, 0] = np.arange(chunks) * self.frame
         offsets[:chunks, 1] = self.frame
-        crc = Crc("crc32c")
-        crc.update(offsets.tobytes())
-        return offsets.tobytes() + crc.digest()[::-1]
+        return offsets.tobytes() + _crc32c(offsets.tobytes()).to_bytes(4, "little")
 
     def metadata(self) -> bytes:
         """`zarr.json`."""

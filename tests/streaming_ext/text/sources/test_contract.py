@@ -135,7 +135,7 @@ def test_listed_in_order_with_size_and_version(place: Place) -> None:
 def test_read_whole_in_ranges_and_from_where_it_was_cut(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "_PIECE_BYTES", 100)
+    monkeypatch.setattr(objects, "_CHUNK_BYTES", 100)
     (source,) = list_sources(place.named("a/y.parquet"))
     data = FILES["a/y.parquet"]
     path, fetched = fetch(source, tmp_path / "one")
@@ -197,7 +197,7 @@ def test_changed_between_two_reads(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never a file of which one half is old and the other new."""
-    monkeypatch.setattr(objects, "_PIECE_BYTES", 100)
+    monkeypatch.setattr(objects, "_CHUNK_BYTES", 100)
     (source,) = list_sources(place.named("a/y.parquet"))
     reader = open_reader(source)
     assert reader.read(0, 100) == FILES["a/y.parquet"][:100]

@@ -11,9 +11,8 @@ import pytest
 
 from streaming_ext.base.errors import SourceError, TransientStorageError
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text import fetch_span as module
-from streaming_ext.text.fetch import came_unchecked, remove_fetched
-from streaming_ext.text.fetch_span import fetch_span
+from streaming_ext.text import fetch as module
+from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.sources import SourceFile, ranges
@@ -57,13 +56,13 @@ def test_a_piece_fetches_its_own_bytes(
     cuts = [remote.size * n // 4 for n in range(5)]
     texts, came = [], []
     for span in pairwise(cuts):
-        path, fetched = fetch_span(remote, tmp_path / "scratch", options=TEXT, span=span)
+        path, fetched = fetch(remote, tmp_path / "scratch", options=TEXT, span=span)
         assert path.stat().st_size == remote.size
         assert path.stat().st_blocks * 512 < remote.size * 0.45  # the rest is a hole
         texts += texts_of(remote, path, span)
         came.append(fetched)
         assert came_unchecked(path)  # nothing tells the hash of a piece
-        assert fetch_span(remote, tmp_path / "scratch", options=TEXT, span=span) == (path, 0)
+        assert fetch(remote, tmp_path / "scratch", options=TEXT, span=span) == (path, 0)
         remove_fetched(path)
     assert texts == TEXTS
     share = 0.5 if remote.url.endswith(".parquet") else 1.0  # the text's column alone
@@ -95,18 +94,18 @@ def test_a_cut_download_goes_on(
     remote: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     piece = 2**17
-    monkeypatch.setattr(ranges, "_PIECE_BYTES", piece)
+    monkeypatch.setattr(ranges, "_CHUNK_BYTES", piece)
     monkeypatch.setattr(ranges, "_MERGE_BYTES", 0)
     monkeypatch.setattr(ranges, "_AT_ONCE", 2)
     span = (0, remote.size // 2)
-    _, all_bytes = fetch_span(remote, tmp_path / "whole", options=TEXT, span=span)
+    _, all_bytes = fetch(remote, tmp_path / "whole", options=TEXT, span=span)
     attempts: Iterator[int] = iter([8, 10**6])
     monkeypatch.setattr(
         module, "open_reader", lambda source: Failing(open_reader(source), next(attempts))
     )
     with pytest.raises(TransientStorageError):
-        fetch_span(remote, tmp_path / "s", options=TEXT, span=span)
-    path, fetched = fetch_span(remote, tmp_path / "s", options=TEXT, span=span)
+        fetch(remote, tmp_path / "s", options=TEXT, span=span)
+    path, fetched = fetch(remote, tmp_path / "s", options=TEXT, span=span)
     assert fetched < all_bytes - 2 * piece
     assert texts_of(remote, path, span) == TEXTS[: len(texts_of(remote, path, span))] != []
 
@@ -118,4 +117,4 @@ def test_a_file_that_changed_is_told(
     client.put_object(Bucket=bucket, Key=remote.name, Body=b"x" * remote.size)
     client.close()
     with pytest.raises(SourceError, match="changed since the run began"):
-        fetch_span(remote, tmp_path / "s", options=TEXT, span=(0, remote.size // 2))
+        fetch(remote, tmp_path / "s", options=TEXT, span=(0, remote.size // 2))

@@ -2,19 +2,16 @@
 
 import base64
 import hashlib
-import itertools
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import google_crc32c
 import pytest
 
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.record import NOT_CHECKED, SourceIdentity
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.store.crc import Crc
 from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
 from streaming_ext.text.identity import identity_of
 from streaming_ext.text.parts.part import Part, SourceSpan
@@ -24,26 +21,9 @@ from tests.servers.scripted import Answer, scripted
 
 DATA = bytes(range(256)) * 64
 MD5 = hashlib.md5(DATA, usedforsecurity=False).hexdigest()
+MD5_BASE64 = base64.b64encode(bytes.fromhex(MD5)).decode()
 SHA256 = base64.b64encode(hashlib.sha256(DATA).digest()).decode()
 CRC32 = base64.b64encode(zlib.crc32(DATA).to_bytes(4, "big")).decode()
-CRC32C = base64.b64encode(google_crc32c.value(DATA).to_bytes(4, "big")).decode()
-SIZES = [5000, 3000, len(DATA) - 8000]
-
-
-def crc64nvme(data: bytes) -> str:
-    crc = Crc("crc64nvme")
-    crc.update(data)
-    return base64.b64encode(crc.digest()).decode()
-
-
-def of_pieces(hashed: Callable[[bytes], bytes]) -> bytes:
-    """What a store tells of an object that was put in pieces of `SIZES`."""
-    ends = list(itertools.accumulate(SIZES, initial=0))
-    return hashed(b"".join(hashed(DATA[a:b]) for a, b in itertools.pairwise(ends)))
-
-
-MD5_OF_PIECES = f"{of_pieces(lambda d: hashlib.md5(d, usedforsecurity=False).digest()).hex()}-3"
-SHA256_OF_PIECES = base64.b64encode(of_pieces(lambda d: hashlib.sha256(d).digest())).decode() + "-3"
 
 
 @dataclass
@@ -54,15 +34,12 @@ class Store:
     offers: Mapping[str, str] = field(default_factory=dict)
     flips: int = 0
     gets: int = 0
-    tells_pieces: bool = True
 
     def answer(self, method: str, path: str, headers: Mapping[str, str]) -> Answer:
         told = {"ETag": f'"{self.etag}"', "Last-Modified": "Sat, 21 Nov 2026 00:00:00 GMT"}
         if method == "HEAD":
             offered = self.offers if headers.get("x-amz-checksum-mode") == "ENABLED" else {}
-            number = int(path.partition("partNumber=")[2] or 0)
-            body = DATA[: SIZES[number - 1]] if number and self.tells_pieces else DATA
-            return Answer(206 if number else 200, body, told | dict(offered))
+            return Answer(200, DATA, told | dict(offered))
         self.gets += 1
         body = DATA if self.gets > self.flips else DATA[:500] + bytes([DATA[500] ^ 1]) + DATA[501:]
         told["Content-Range"] = f"bytes 0-{len(DATA) - 1}/{len(DATA)}"
@@ -79,23 +56,20 @@ class Store:
             return fetch(source, folder)[0], source
 
 
-PIECES = "9b2cf535f27731c974343645a3985328-3"
+CHUNKS = "9b2cf535f27731c974343645a3985328-3"
 WHOLE = {"x-amz-checksum-type": "FULL_OBJECT"}
 BY_KEY = {"x-amz-server-side-encryption": "aws:kms"}
-COMPOSED = {"x-amz-checksum-sha256": SHA256_OF_PIECES, "x-amz-checksum-type": "COMPOSITE"}
+COMPOSED = {"x-amz-checksum-sha256": f"{SHA256}-3", "x-amz-checksum-type": "COMPOSITE"}
 OFFERED = [
     (MD5, {}),
-    (PIECES, {"x-amz-checksum-sha256": SHA256} | WHOLE),
-    (PIECES, {"x-amz-checksum-crc32": CRC32} | WHOLE),
-    (PIECES, {"x-amz-checksum-crc32c": CRC32C} | WHOLE),
-    (PIECES, {"x-amz-checksum-crc64nvme": crc64nvme(DATA)} | WHOLE),
+    (CHUNKS, {"x-amz-checksum-sha256": SHA256} | WHOLE),
+    (CHUNKS, {"x-amz-checksum-crc32": CRC32} | WHOLE),
     ("0" * 32, {"x-amz-checksum-sha256": SHA256} | BY_KEY),
-    (MD5_OF_PIECES, {}),
-    ("0" * 32, COMPOSED | BY_KEY),
 ]
 NOT_OFFERED = [
     ("0" * 32, BY_KEY),
-    (MD5_OF_PIECES, BY_KEY),
+    (CHUNKS, {}),
+    (CHUNKS, COMPOSED),
     ("0x8DCBE", {}),
 ]
 
@@ -129,14 +103,6 @@ def test_is_said_where_nothing_is_offered(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_is_said_where_the_pieces_are_not_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store(MD5_OF_PIECES, flips=1, tells_pieces=False)
-    path, _ = store.fetched(tmp_path, monkeypatch)
-    assert came_unchecked(path)
-
-
 @pytest.mark.parametrize(
     ("span", "way_out"), [(None, "no hash"), ((0, 500), "Pass --part-size 16384")]
 )
@@ -162,9 +128,9 @@ def test_what_cannot_be_checked_is_refused_where_that_is_asked(
 
 SAID = {
     "Repr-Digest": f"unixsum=:AAAA:, sha-256=:{SHA256}:",
-    "x-goog-hash": f"crc32c={CRC32C}",
-    "Content-MD5": base64.b64encode(bytes.fromhex(MD5)).decode(),
-    "x-amz-checksum-crc64nvme": crc64nvme(DATA),
+    "x-goog-hash": f"crc32c=AAAA,md5={MD5_BASE64}",
+    "x-amz-checksum-crc32": CRC32,
+    "Content-MD5": MD5_BASE64,
 }
 
 

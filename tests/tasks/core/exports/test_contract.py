@@ -95,15 +95,6 @@ def test_a_published_export_that_lost_a_file_is_made_whole_again(name: str, tmp_
     assert content(exported(dataset, output, name)) == whole
 
 
-def test_files_that_the_output_cannot_be_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dataset = make_dataset(tmp_path).root
-    monkeypatch.setattr(LocalStorage, "largest_file", 100)
-    with pytest.raises(UsageError, match=r"train\.bin would have .* bytes.*at most 100"):
-        planned(dataset, tmp_path / "out", "nanogpt")
-
-
 def test_another_configuration_is_refused(name: str, tmp_path: Path) -> None:
     dataset, output = make_dataset(tmp_path).root, tmp_path / "out"
     other = make_dataset(tmp_path / "other", vocab_size=101).root

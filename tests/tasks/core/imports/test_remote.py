@@ -10,7 +10,7 @@ import pytest
 from streaming_ext.base.errors import ConfigMismatchError, SourceError
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import open_storage
-from streaming_ext.store.client import ObjectClient
+from streaming_ext.store.buckets import Bucket
 from streaming_ext.text.token_sets import megatron
 from tasks.core.check.verify import verify
 from tests.servers.fault_proxy import Faults, fault_proxy
@@ -28,7 +28,7 @@ Upload = Callable[[Path], str]
 @pytest.fixture
 def upload(bucket: str) -> Upload:
     """Puts all files of a folder into a bucket; returns their URL."""
-    client = ObjectClient(scheme="s3", bucket=bucket)
+    client = Bucket(scheme="s3", name=bucket)
 
     def put(folder: Path) -> str:
         for file in folder.rglob("*"):
@@ -105,13 +105,13 @@ def test_a_stopped_import_goes_on_and_fetches_the_rest_alone(
     do_parts(plan, storage, plan.todo[:-1])
     storage.close()
     asked: list[tuple[str, tuple[int, int] | None]] = []
-    read = ObjectClient.read
+    read = Bucket.read
 
-    def noted(self: ObjectClient, key: str, **how: Any) -> bytes:
+    def noted(self: Bucket, key: str, **how: Any) -> bytes:
         asked.append((key.rpartition(".")[2], how.get("span")))
         return read(self, key, **how)
 
-    monkeypatch.setattr(ObjectClient, "read", noted)
+    monkeypatch.setattr(Bucket, "read", noted)
     assert content(imported("megatron", url, tmp_path / "out", **options)) == whole
     last = plan.parts[plan.todo[-1]].spans[0].span
     assert last is not None

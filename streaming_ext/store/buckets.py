@@ -1,0 +1,286 @@
+"""Buckets of object stores: every request bounded in time and retried, every error one of ours.
+
+The clients' own retries are off, so that one policy decides how often and how long.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from streaming_ext.base.errors import StorageError, UsageError, reason_of
+from streaming_ext.store.faults import client_errors, status_of, translated, words_of
+from streaming_ext.store.patience import Attempts, Retry, insist, timeout_seconds
+from streaming_ext.store.process_clients import client_of_process
+
+Result = TypeVar("Result")
+
+# Scheme -> module, class, the distribution's extra.
+_STORES = {
+    "s3": ("s3", "S3", "s3"),
+    "s3a": ("s3", "S3", "s3"),
+    "gs": ("google", "Google", "gcs"),
+    "gcs": ("google", "Google", "gcs"),
+    "az": ("azure", "Azure", "azure"),
+    "abfs": ("azure", "Azure", "azure"),
+}
+OBJECT_STORES = tuple(_STORES)
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_STREAMED_BYTES = 2**23  # files of this size and above are not held in memory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ObjectInfo:
+    """An object as a listing shows it.
+
+    Attributes:
+        size: in bytes.
+        version: pins its content, `etag:...` or `generation:...`.
+    """
+
+    size: int
+    version: str
+
+
+class Store(Protocol):
+    """The requests to one bucket of one kind of store; they raise the errors of its client.
+
+    Attributes:
+        OPTIONS: the names of `storage_options` that it takes.
+    """
+
+    OPTIONS: frozenset[str]
+
+    def __init__(self, bucket: str, timeout: float, options: Mapping[str, Any]) -> None: ...
+
+    def list(self, prefix: str) -> Iterable[tuple[str, ObjectInfo]]:
+        """Keys that begin with `prefix`; asks for the next page when it is needed."""
+        ...
+
+    def read(self, key: str, span: tuple[int, int] | None, version: str | None) -> bytes:
+        """The bytes [start, end) of an object, or all; of an object that ends early, fewer.
+
+        Another version than the one given is an error for a failed condition.
+        """
+        ...
+
+    def headers(self, key: str) -> Mapping[str, str]:
+        """The headers that hold hashes of the object, in lower case: `content-md5`, ..."""
+        ...
+
+    def put(self, key: str, data: bytes | Path, *, new: bool) -> None:
+        """Put an object in one step; if `new`, only if there is none."""
+        ...
+
+    def copy(self, bucket: str, key: str, to: str) -> bool:
+        """Copy an object of another bucket inside the store; returns whether the store can."""
+        ...
+
+    def remove(self, key: str) -> None:
+        """Remove an object."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """One bucket or container; a value that holds no connection, so that a fork may copy it.
+
+    Attributes:
+        scheme: of its URL.
+        name: of the bucket.
+        retry: the policy.
+        timeout: seconds that the server may stay silent.
+        options: the user's `storage_options`, beside the environment; they may hold secrets.
+    """
+
+    scheme: str
+    name: str
+    retry: Retry = field(default_factory=Retry.usual)
+    timeout: float = field(default_factory=timeout_seconds)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def _store(self) -> Store:
+        """This process's client, made on first use; one for all threads."""
+        return client_of_process((self.scheme, self.name, self.timeout), self._open, self.options)
+
+    def _open(self) -> Store:
+        store = store_type(self.scheme)
+        try:
+            return store(self.name, self.timeout, self.options)
+        except ImportError as error:
+            extra = _STORES[self.scheme][2]
+            raise UsageError(
+                f"{self.scheme}:// needs a package that is not installed ({error}): "
+                f"pip install 'shardmill[{extra}]'."
+            ) from error
+        except ValueError as error:
+            raise UsageError(
+                f"{self.scheme}://{self.name}: {words_of(error)}. Credentials come from the "
+                "environment: docs/operate/storage.md lists the variables."
+            ) from error
+
+    def _ask(
+        self, what: str, request: Callable[[Store], Result], attempts: Attempts | None = None
+    ) -> Result:
+        """Make a request, and again after a fault that may pass; `what` is its name in messages.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            FileExistsError: a condition failed.
+            StorageError: the store refuses, or keeps failing (`TransientStorageError`).
+        """
+
+        def once() -> Result:
+            try:
+                return request(self._store)
+            except client_errors() as error:
+                raise translated(error, what) from error
+
+        return insist(once, attempts or Attempts(self.retry))
+
+    def find(self, prefix: str, *, what: str) -> dict[str, ObjectInfo]:
+        """Every object whose key begins with `prefix`, by key; no folders."""
+        found = self._of_bucket(what, lambda store: dict(store.list(prefix)))
+        return {key: info for key, info in found.items() if not key.endswith("/")}
+
+    def require_listable(self, prefix: str, *, what: str) -> None:
+        """Make sure that the bucket exists and may be listed."""
+        self._of_bucket(what, lambda store: next(iter(store.list(prefix)), None))
+
+    def read(
+        self,
+        key: str,
+        *,
+        what: str,
+        span: tuple[int, int] | None = None,
+        version: str | None = None,
+    ) -> bytes:
+        """An object, or its bytes [start, end), in one request.
+
+        Args:
+            key: within the bucket.
+            what: the request, for messages.
+            span: start and end within the object; all of it by default.
+            version: `FileExistsError` if the object is another one.
+        """
+
+        def read(store: Store) -> bytes:
+            data = store.read(key, span, version)
+            # http.client takes an answer that is cut in its headers for an empty one.
+            if span is not None and len(data) != span[1] - span[0]:
+                raise ConnectionError(
+                    f"the answer was cut: {len(data)} of {span[1] - span[0]} bytes"
+                )
+            return data
+
+        return self._ask(what, read)
+
+    def read_at_most(self, key: str, limit: int, *, what: str, attempts: Attempts) -> bytes:
+        """The first `limit` bytes of an object, or all if it has fewer."""
+
+        def read(store: Store) -> bytes:
+            try:
+                return store.read(key, (0, limit), None)
+            except client_errors() as error:
+                if status_of(error) == 416:  # no byte 0: the object is empty
+                    return b""
+                raise
+
+        return self._ask(what, read, attempts)
+
+    def headers(self, key: str, *, what: str) -> Mapping[str, str]:
+        """The headers that hold hashes of an object, in lower case."""
+        return self._ask(what, lambda store: store.headers(key))
+
+    def put(self, key: str, data: bytes, *, what: str, new: bool = False) -> None:
+        """Put an object; if `new`, `FileExistsError` if there is one."""
+        self._of_bucket(what, lambda store: store.put(key, data, new=new))
+
+    def put_file(self, key: str, file: Path, *, what: str) -> None:
+        """Put a local file; a large one is not held in memory.
+
+        Raises:
+            StorageError: the file cannot be read.
+        """
+        try:
+            data = file if file.stat().st_size >= _STREAMED_BYTES else file.read_bytes()
+        except OSError as error:
+            raise StorageError(f"Cannot {what} from {file}: {reason_of(error)}.") from error
+        self._of_bucket(what, lambda store: store.put(key, data, new=False))
+
+    def copy(self, bucket: str, key: str, to: str, *, what: str) -> bool:
+        """Copy the object `key` of another bucket to `to` inside the store, if the store can.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+        return self._ask(what, lambda store: store.copy(bucket, key, to))
+
+    def remove(self, key: str, *, what: str) -> None:
+        """Remove an object; `FileNotFoundError` if the store reports that there is none."""
+        self._ask(what, lambda store: store.remove(key))
+
+    def _of_bucket(self, what: str, request: Callable[[Store], Result]) -> Result:
+        """A request that an existing bucket never answers with "not found"."""
+        try:
+            return self._ask(what, request)
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"Cannot {what}: there is no bucket {self.name!r}, or the endpoint is no object "
+                f"store: {words_of(error.__cause__ or error)}."
+            ) from error
+
+
+def store_type(scheme: str) -> type[Store]:
+    """The client of a scheme of `OBJECT_STORES`."""
+    module, name, _ = _STORES[scheme]
+    store: type[Store] = getattr(import_module(f"streaming_ext.store.{module}"), name)
+    return store
+
+
+def require_span(came: str | None, span: tuple[int, int] | None) -> None:
+    """Make sure that the `Content-Range` of an answer is the range that was requested.
+
+    Raises:
+        ConnectionError: it is another one.
+    """
+    if span is not None and came and not came.startswith(f"bytes {span[0]}-"):
+        raise ConnectionError(f"requested the bytes from {span[0]} on, the answer holds {came}")
+
+
+@contextmanager
+def whole_headers() -> Iterator[None]:
+    """Refuse an answer that is cut in its headers, which http.client takes for a whole one.
+
+    Raises:
+        ConnectionError: the client does not find the headers that it needs.
+    """
+    try:
+        yield
+    except (KeyError, ValueError) as error:
+        raise ConnectionError(f"the answer was cut in its headers ({error!r})") from error
+
+
+def split_url(url: str) -> tuple[str, str, str]:
+    """Scheme, bucket and key of an object store's URL.
+
+    Raises:
+        UsageError: it names no bucket, or holds more than bucket and key.
+    """
+    scheme, _, rest = url.partition("://")
+    bucket, _, key = rest.partition("/")
+    if "@" in bucket or ":" in bucket:
+        raise UsageError(
+            f"A {scheme}:// URL must not hold credentials or a host. Set them in the environment: "
+            "AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_ENDPOINT_URL, ..."
+        )
+    if not _BUCKET.fullmatch(bucket):
+        raise UsageError(f"{url}: expected {scheme}://BUCKET/PREFIX, got the bucket {bucket!r}.")
+    if not key.isprintable() or "?" in key or "#" in key or ".." in key.split("/"):
+        shown = re.split(r"[?#]", url)[0]  # a query may be a signature
+        raise UsageError(f"{shown!r}: a prefix must not hold '..', '?', '#' or control characters.")
+    return scheme, bucket, "/".join(part for part in key.split("/") if part)

@@ -1,0 +1,280 @@
+"""Object stores that refuse, fail or hang: Swift, Azurite and the Google emulator."""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.base.errors import (
+    ShardmillError,
+    StorageError,
+    TransientStorageError,
+    UsageError,
+)
+from streaming_ext.store import open_storage
+from streaming_ext.store.buckets import Bucket, split_url
+from streaming_ext.store.objects import ObjectStorage
+from streaming_ext.store.patience import Retry, timeout_seconds
+from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
+from tests.servers.storage import azurite as azure_server
+from tests.servers.storage import gcs as google_server
+from tests.servers.storage import swift as s3_server
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """A bucket of one store, and the environment that leads its clients to another port."""
+
+    scheme: str
+    bucket: str
+    port: int
+    environment: Callable[[int], dict[str, str]]
+
+    def storage(
+        self, bucket: str | None = None, *, attempts: int = 3, timeout: float = 2.0
+    ) -> ObjectStorage:
+        """A dataset there, with a quick policy."""
+        name = bucket or self.bucket
+        retry = Retry(attempts=attempts, first_pause=0.05)
+        opened = Bucket(scheme=self.scheme, name=name, retry=retry, timeout=timeout)
+        return ObjectStorage(f"{self.scheme}://{name}/out", opened)
+
+
+def _cloud(scheme: str, request: pytest.FixtureRequest) -> Cloud:
+    if scheme == "s3":
+        server = request.getfixturevalue("s3")
+        return Cloud(
+            "s3",
+            request.getfixturevalue("bucket"),
+            server.port,
+            lambda port: s3_server.aws_environment(f"http://127.0.0.1:{port}"),
+        )
+    if scheme == "gs":
+        server = request.getfixturevalue("gcs")
+        return Cloud("gs", server.make_bucket(), server.port, lambda p: server.environment(port=p))
+    server = request.getfixturevalue("azurite")
+    bucket = azure_server.make_container(server)
+    return Cloud("az", bucket, server.port, lambda port: server.environment(port=port))
+
+
+@pytest.fixture(params=["s3", "gs", "az"])
+def cloud(request: pytest.FixtureRequest) -> Cloud:
+    return _cloud(request.param, request)
+
+
+@pytest.fixture
+def proxy(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """Clients of this test reach the server through it."""
+    with fault_proxy(cloud.port) as running:
+        for name, value in cloud.environment(running.port).items():
+            monkeypatch.setenv(name, value)
+        yield running
+
+
+def failures(storage: ObjectStorage, kind: type[ShardmillError] = StorageError) -> list[str]:
+    """The message of each kind of request; all must fail, and none may be retried."""
+    messages = []
+    for request in (
+        storage.create,
+        storage.list,
+        lambda: storage.put("x", b"1"),
+        lambda: storage.put_new("y", b"1"),
+    ):
+        with pytest.raises(kind) as caught:
+            request()
+        assert not caught.value.transient
+        messages.append(str(caught.value))
+    return messages
+
+
+class TestRefusals:
+    """Reported at once, never retried, never taken for something else."""
+
+    def test_missing_bucket(self, cloud: Cloud) -> None:
+        for message in failures(cloud.storage("nonesuch")):
+            assert "nonesuch" in message
+            assert "bucket" in message or "container" in message
+
+    @pytest.mark.parametrize(
+        ("scheme", "env", "words"),
+        [
+            ("s3", {"AWS_SECRET_ACCESS_KEY": "planted-wrong"}, "SignatureDoesNotMatch"),
+            (
+                "s3",
+                {
+                    "AWS_ACCESS_KEY_ID": s3_server.NOBODY[0],
+                    "AWS_SECRET_ACCESS_KEY": s3_server.NOBODY[1],
+                },
+                "AccessDenied",
+            ),
+            ("s3", {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "credentials"),
+            ("gs", {"account": ""}, "401"),
+            ("gs", {"account": google_server.STRANGER}, "account not found"),
+            ("gs", {"account": google_server.NOBODY}, "does not have storage.objects access"),
+            ("az", {"AZURE_STORAGE_CONNECTION_STRING": "rubbish"}, "malformed"),
+            ("az", {"AZURE_STORAGE_CONNECTION_STRING": ""}, "AZURE_STORAGE_CONNECTION_STRING"),
+            (
+                "az",
+                {"AZURE_STORAGE_CONNECTION_STRING": "", "AZURE_STORAGE_ACCOUNT_NAME": "nobody"},
+                "DefaultAzureCredential failed",
+            ),
+            ("az", {"key": azure_server.WRONG_KEY}, "AuthorizationFailure|AuthenticationFailed"),
+        ],
+    )
+    def test_credentials(
+        self,
+        request: pytest.FixtureRequest,
+        monkeypatch: pytest.MonkeyPatch,
+        scheme: str,
+        env: dict[str, str],
+        words: str,
+    ) -> None:
+        cloud = _cloud(scheme, request)
+        if "account" in env:
+            env = request.getfixturevalue("gcs").environment(env["account"] or None)
+            monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
+        elif "key" in env:
+            env = request.getfixturevalue("azurite").environment(env["key"])
+        for name, value in env.items():
+            monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name)
+        kind = UsageError if words in {"malformed", "AZURE_STORAGE_CONNECTION_STRING"} else None
+        began = time.monotonic()
+        for message in failures(cloud.storage(attempts=9), kind or StorageError):
+            assert any(word in message for word in words.split("|")), message
+            assert "docs/operate/storage.md" in message
+            assert cloud.bucket in message
+            assert azure_server.WRONG_KEY not in message
+            assert "planted" not in message
+        assert time.monotonic() - began < 40
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "s3://key:secret@bucket/x",
+            "s3://",
+            "s3:///x",
+            "s3://b ucket/x",
+            "s3://b/../x",
+            "s3://bucket/x?versionId=1",
+        ],
+    )
+    def test_urls(self, url: str) -> None:
+        with pytest.raises(UsageError) as caught:
+            open_storage(url)
+        assert "secret" not in str(caught.value)
+
+    def test_slashes_do_not_matter(self) -> None:
+        assert split_url("s3://bucket//a//b/") == ("s3", "bucket", "a/b")
+        assert str(open_storage("s3://bucket/")) == "s3://bucket"
+
+    def test_timeout_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "7.5")
+        assert timeout_seconds() == 7.5
+        monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "soon")
+        with pytest.raises(UsageError, match="'soon', expected seconds"):
+            timeout_seconds()
+
+
+class TestTransientFaults:
+    """Retried; reported in the end, with their cause."""
+
+    @pytest.mark.parametrize(
+        ("faults", "words"),
+        [
+            (Faults(answer=(503, "SlowDown")), "503|ServerBusy|SlowDown|ServiceUnavailable"),
+            (Faults(cut_up=150), "(?i)closed|reset|disconnected|aborted"),
+            (Faults(cut_down=20), "(?i)closed|reset|disconnected|aborted|cut"),
+            (Faults(hang=True), "(?i)time"),
+        ],
+        ids=["busy", "cut up", "cut down", "hang"],
+    )
+    def test_for_ever_and_for_a_while(
+        self, cloud: Cloud, proxy: FaultProxy, faults: Faults, words: str
+    ) -> None:
+        proxy.inflict(faults)
+        with pytest.raises(TransientStorageError, match=words) as caught:
+            cloud.storage(attempts=2).put("x", b"1" * 1000)
+        assert "tried 2 times" in str(caught.value)
+        proxy.inflict(replace(faults, times=1))
+        storage = cloud.storage()
+        storage.put("x", b"1" * 100_000)
+        assert storage.read("x") == b"1" * 100_000
+        assert proxy.struck == 1
+
+    def test_a_slow_link_is_no_silence(self, cloud: Cloud, proxy: FaultProxy) -> None:
+        """A transfer takes far longer than the server may stay silent."""
+        storage, data = cloud.storage(attempts=1, timeout=1.0), bytes(800_000)
+        storage.put("x", data)
+        proxy.inflict(Faults(bytes_per_second=160_000))
+        assert storage.read_range("x", 0, len(data)) == data
+
+    def test_nobody_listens(self, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in cloud.environment(9).items():
+            monkeypatch.setenv(name, value)
+        for request in (cloud.storage().list, cloud.storage().create):
+            with pytest.raises(TransientStorageError, match="(?i)connect"):
+                request()
+
+    def test_a_lost_answer_to_a_conditional_put(self, cloud: Cloud, proxy: FaultProxy) -> None:
+        storage = cloud.storage()
+        proxy.inflict(Faults(cut_down=1, times=1))  # it was put, but the answer was lost
+        assert storage.put_new("lock", b"mine")
+        assert not storage.put_new("lock", b"yours")
+        assert storage.read("lock") == b"mine"
+
+    @pytest.mark.filterwarnings(  # clients leave a connection whose answer they cannot read
+        "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:unclosed <socket:ResourceWarning"
+    )
+    def test_cuts_of_a_download_never_give_a_part(self, cloud: Cloud, proxy: FaultProxy) -> None:
+        data = bytes(range(256)) * 4000
+        storage = cloud.storage()
+        storage.put("x", data)
+        for cut in (1, 10, 100, 200, 300, 400, 700, 500_000, 1_024_000):
+            proxy.inflict(Faults(cut_down=cut, times=1))
+            assert storage.read_range("x", 0, len(data)) == data
+            assert proxy.struck == 1
+
+    def test_cuts_anywhere_leave_the_old_or_the_new(self, cloud: Cloud, proxy: FaultProxy) -> None:
+        old, new = b"o" * 400_000, b"n" * 400_000
+        storage = cloud.storage(attempts=1)
+        storage.put("x", old)
+        results = set()
+        for cut in (100, 1_000, 50_000, 399_000, 402_000):
+            proxy.inflict(Faults(cut_up=cut))
+            try:
+                storage.put("x", new)
+                results.add("put")
+            except TransientStorageError:
+                results.add("cut")
+            proxy.inflict(Faults())
+            assert storage.read("x") in {old, new}
+            storage.put("x", old)
+        assert "cut" in results
+
+
+class TestScratch:
+    """Not beside the output: a folder that is the user's alone."""
+
+    def test_is_private_and_named_by_the_url(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        one, two = open_storage("s3://bucket/a/out"), open_storage("s3://bucket/b/out")
+        assert one.name.startswith("out-")
+        assert one.name != two.name
+        assert one.name == open_storage("s3://bucket/a/out/").name
+        assert one.scratch_parent.stat().st_mode & 0o777 == 0o700
+        assert one.scratch_parent.parent == tmp_path
+
+    def test_of_someone_else_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        (tmp_path / "theirs").mkdir()
+        (tmp_path / f"shardmill-{os.getuid()}").symlink_to(tmp_path / "theirs")
+        with pytest.raises(StorageError, match="Pass --scratch"):
+            _ = open_storage("s3://bucket/out").scratch_parent
