@@ -61,7 +61,7 @@ FIRST = (
     "tests/streaming_ext/transforms/files/test_faults.py",
     "tests/tasks/core/estimate/test_estimate.py",
     "tests/tasks/core/shuffle/test_shuffle.py",
-    "tests/streaming_ext/store/test_clouds.py",
+    "tests/streaming_ext/store/test_object_faults.py",
     "tests/streaming_ext/text/sources/test_remote.py",
 )
 # Where tests use the Prefect server.

@@ -140,7 +140,7 @@ def test_a_dataset_that_moved_on(online: CommandLine, hub: Hub, tmp_path: Path) 
 def test_refusals(online: CommandLine, hub: Hub, tmp_path: Path) -> None:
     hub.datasets["org/gated"] = Dataset(gated=True)
     hub.datasets["org/gated"].commit({"data/x.parquet": b"x"})
-    for source, words in (("org/gated", "gated dataset"), ("org/none", "There is no dataset")):
+    for source, words in (("org/gated", "gated repo"), ("org/none", "Repository Not Found")):
         ended = online.shard(tmp_path / "out", sources=source)
         assert ended.returncode == 1
         assert words in ended.stderr

@@ -404,7 +404,7 @@ class TestExclusive:
 
         monkeypatch.setattr(holding.fcntl, "flock", refuse)
         with (
-            pytest.raises(StorageError, match="takes no locks.*Mount it with them") as caught,
+            pytest.raises(StorageError, match="takes no locks.*Mount it with locks") as caught,
             storage.exclusive(),
         ):
             pytest.fail("held")
