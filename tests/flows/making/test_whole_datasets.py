@@ -187,20 +187,12 @@ def test_object_storage(
     copied(here, one)
     copied(one, two)
     assert compare_copy(open_storage(one), open_storage(two), workers=4).sound
-<<<<<<< HEAD
     requested: list[str] = []
-    copy = ObjectClient.copy
-
-    def noted(self: ObjectClient, place: str, key: str, *, size: int, what: str) -> bool:
-        requested.append(key)
-=======
-    asked: list[str] = []
     copy = Bucket.copy
 
-    def noted(self: Bucket, place: str, key: str, *, size: int, what: str) -> bool:
-        asked.append(key)
->>>>>>> b2b7a0f (Object stores through the providers' own synchronous clients: one retry policy, the library's words)
-        return copy(self, place, key, size=size, what=what)
+    def noted(self: Bucket, bucket: str, key: str, to: str, *, what: str) -> bool:
+        requested.append(to)
+        return copy(self, bucket, key, to, what=what)
 
     with monkeypatch.context() as patch:
         patch.setattr(Bucket, "copy", noted)
