@@ -253,7 +253,7 @@ def _documents(streams: "Sequence[TokenStream]", config: TraceConfig) -> list[tu
     Raises:
         UsageError: there are none, or too many to read.
     """
-    from tasks.core.check.search import find_documents
+    from tasks.core.check.decode import find_documents
 
     if config.document is not None:
         source, _, row = config.document.rpartition(":")

@@ -12,7 +12,7 @@ from streaming_ext.format.filters import option
 from streaming_ext.format.layout import DUPLICATES_FOLDER
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.spec import DatasetSpec
-from tasks.core.check.decode import DecodedSample, Piece
+from tasks.core.check.decode import DecodedSample, Excerpt
 from tasks.core.check.inspect import DatasetDescription
 from tasks.core.derive.export_records import ExportDescription
 from tasks.core.reporting.lengths import Lengths
@@ -96,13 +96,13 @@ def show_samples(samples: Iterable[DecodedSample], console: Console) -> None:
         console.print(Rule(Text(f"{sample.split} sample {sample.sample}", style="bold")))
         location = f"sample {sample.sample_in_shard} of {sample.shard}{padding}"
         say(console, location, style="dim")
-        for span in sample.pieces:
+        for span in sample.excerpts:
             _show_span(span, console)
         if sample.padding:
             say(console, f"[{sample.padding} ids of padding]", style="dim")
 
 
-def _show_span(span: Piece, console: Console) -> None:
+def _show_span(span: Excerpt, console: Console) -> None:
     """What a sample holds of a document."""
     stop = span.first_token + span.tokens
     tokens = f"tokens {span.first_token} to {stop} of {span.document_tokens}"

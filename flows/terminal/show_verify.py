@@ -93,8 +93,8 @@ def _comparisons(report: DatasetReport) -> Iterator[str]:
     some = ""
     if checked.retokenized == checked.documents:
         some = ", all there are"
-    elif checked.retokenized < report.asked:
-        some = f", of {report.asked:,} wanted: the others are in damaged files"
+    elif checked.retokenized < report.requested:
+        some = f", of {report.requested:,} wanted: the others are in damaged files"
     tokens = counted(checked.retokenized_tokens, "token")
     by = "" if report.imported else " by the reference"
     yield f"{documents} ({tokens}) {again} again{by}{some}"

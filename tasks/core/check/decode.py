@@ -1,14 +1,11 @@
-"""Chosen samples of a dataset as text: its pieces of documents, and where each came from."""
+"""A dataset as text: what chosen samples hold, and the documents that hold some words."""
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.compute as pc
 
 from streaming_ext.base.errors import CorruptDatasetError, UsageError, one_line
@@ -27,22 +24,24 @@ from tasks.core.reading.dataset_files import (
     places_of,
     read_record,
 )
-from tasks.core.reading.documents import documents_of, read_tokens
+from tasks.core.reading.documents import Documents, Ids, PartOfDataset, documents_of, read_shard
+
+_THREADS = 4  # of a search: a shard unpacked and its text each
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
+class Excerpt:
     """What a sample holds of one document.
 
     Attributes:
-        text: bytes that are no UTF-8 are replaced; a character cut by the edge of the sample is
+        text: bytes that are not UTF-8 are replaced; a character cut by the edge of the sample is
             left out.
-        tokens: ids of the text, the end-of-text id left out.
+        tokens: ids of the text, without the end-of-text id.
         begins, ends: whether the document's first token, or its end-of-text id, is in the sample.
-        first_token: position in the document of the piece's first token.
-        document_tokens: ids of the whole document, the end-of-text id left out.
+        first_token: position in the document of the first token.
+        document_tokens: ids of the whole document, without the end-of-text id.
         part, row, source: row of the source file that the document is.
-        from_byte: rows are counted from those that begin here on; 0: from the file's beginning.
+        from_byte: rows are counted from those that begin at this byte; 0: from the file's start.
     """
 
     text: str
@@ -64,42 +63,38 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecodedSample:
-    """One sample; `shard` is the file that it lies in, relative to the dataset's root."""
+    """One sample; `shard` is its file, relative to the dataset's root."""
 
     split: Split
     sample: int
     shard: str
     sample_in_shard: int
-    pieces: tuple[Piece, ...]
+    excerpts: tuple[Excerpt, ...]
     padding: int
 
 
 def decode_samples(
     storage: Storage, split: Split, samples: Sequence[int], *, generation: str | None = None
 ) -> list[DecodedSample]:
-    """Decode samples of a split, in the order they are asked for; only their shards are read.
+    """Decode samples of a split, in the given order; only their shards are read.
 
     Args:
-        storage: where the dataset lies.
+        storage: of the dataset.
         split: of it.
         samples: their numbers.
         generation: see `open_dataset`.
 
     Raises:
         UsageError: there is no such split or sample.
-        NotADatasetError: there is no published dataset at this place.
+        NotADatasetError: there is no published dataset.
         CorruptDatasetError: a file that is needed is missing or damaged.
     """
-    files, manifest = open_dataset(storage, generation=generation)
-    if split not in manifest.splits:
-        raise UsageError(f"{storage} has no split {split!r}; it has {', '.join(manifest.splits)}.")
+    files, manifest = _open(storage, split, generation)
     total = manifest.splits[split].samples
     for sample in samples:
         if not 0 <= sample < total:
-            range_text = f"in [0, {total})" if total else "none: the split is empty"
-            raise UsageError(
-                f"`sample` must be {range_text} for {split} of {storage}, got {sample}."
-            )
+            possible = f"in [0, {total})" if total else "none: the split is empty"
+            raise UsageError(f"`sample` must be {possible} for {split} of {storage}, got {sample}.")
     tokenizer = open_tokenizer(files, manifest.spec)
     index = index_file(split, manifest.splits[split].index, files.sizes)
     with naming(files, index.path):
@@ -107,54 +102,52 @@ def decode_samples(
         table = manifest.spec.shard_format.table(data, where=index.path)
         # ends: (shards,), samples up to and with each
         ends, parts = np.cumsum(table.samples), [int(n.partition("/")[0]) for n in table.raw_names]
-        wanted = sorted(set(samples))
-        shards = np.searchsorted(ends, wanted, side="right")
-        decoded: dict[int, DecodedSample] = {}
-        of_shards = [parts[shard] for shard in shards]
-    for part, of_part in groupby(zip(wanted, shards, of_shards, strict=True), itemgetter(2)):
+        wanted = np.unique(np.array(samples, np.int64)).tolist()
+        shards = np.searchsorted(ends, wanted, side="right").tolist()
+        begins, of_shards = ends - table.samples, [parts[shard] for shard in shards]
+    decoded, opened = {}, None
+    for sample, shard, part in zip(wanted, shards, of_shards, strict=True):
         first = parts.index(part)
-        opened = _Part(files, manifest, part, split, tokenizer)
-        for sample, shard, _ in of_part:
-            before = int(ends[shard] - table.samples[shard])
-            in_part = sample - int(ends[first] - table.samples[first])
-            decoded[sample] = opened.decode(sample, shard - first, sample - before, in_part)
+        if opened is None or opened.part != part:
+            opened = _Part(files, manifest, part, split, tokenizer)
+        in_shard, in_part = sample - int(begins[shard]), sample - int(begins[first])
+        decoded[sample] = opened.decode(sample, shard - first, in_shard, in_part)
     return [decoded[sample] for sample in samples]
 
 
 class _Part:
-    """A part of which samples are decoded, in their order."""
+    """A part whose samples are decoded in order."""
 
     def __init__(
         self, files: DatasetFiles, manifest: Manifest, part: int, split: Split, tokenizer: Tokenizer
     ) -> None:
-        self._files, self._split, self._tokenizer = files, split, tokenizer
+        self.part, self._files, self._split, self._tokenizer = part, files, split, tokenizer
         self._record = read_record(files, manifest, part)
         self._places = places_of(files, manifest, self._record)
         with naming(files, self._record.documents.path):
             listed = documents_of(files, self._record)
         own = listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
         self._rows, self._sources = own["row"].to_numpy(), own["source"].to_numpy()
-        # ends: (documents,), behind the end-of-text id of each in the stream of the split
+        # ends: (documents,), after the end-of-text id of each in the stream of the split
         self._ends = np.cumsum(own["tokens"].to_numpy() + 1)
         self._starts = self._ends - own["tokens"].to_numpy() - 1
         self._read: tuple[int, TokenArray] | None = None
 
     def decode(self, sample: int, number: int, in_shard: int, in_part: int) -> DecodedSample:
-        """Decode one sample: of a shard, by its number in the part, there and in the part."""
+        """Decode a sample: of the shard of a number in the part, by its number there and here."""
         shards = self._record.splits[self._split].shards
         with naming(self._files, index_path(self._split)):
             path = f"{self._split}/{shards[number].name}"
         with naming(self._files, path):
             if self._read is None or self._read[0] != number:
-                tokens = read_tokens(self._files, self._split, shards[number], self._record.spec)
-                self._read = number, tokens
+                shard, spec = shards[number], self._record.spec
+                self._read = number, read_shard(self._files, self._split, shard, spec)[0]
             ids = self._read[1][in_shard]
         first, after = in_part * len(ids), (in_part + 1) * len(ids)
-        here = np.flatnonzero((self._starts < after) & (self._ends > first))
-        # ends of documents, and padding behind the last one
-        expected = self._ends[here] - 1 - first
-        last = int(expected[-1]) if len(here) else -1
-        padding = np.arange(last + 1, len(ids))
+        inside = np.flatnonzero((self._starts < after) & (self._ends > first))
+        # ends of documents, and padding after the last one
+        expected = self._ends[inside] - 1 - first
+        padding = np.arange(int(expected[-1]) + 1 if len(inside) else 0, len(ids))
         found = np.flatnonzero(ids == self._record.spec.tokenizer.eot_id)
         with naming(self._files, self._record.documents.path):
             if not np.array_equal(found, np.append(expected[expected < len(ids)], padding)):
@@ -164,40 +157,108 @@ class _Part:
             sample=sample,
             shard=path,
             sample_in_shard=in_shard,
-            pieces=tuple(self._piece(document, ids, first) for document in here.tolist()),
+            excerpts=tuple(self._excerpts(inside.tolist(), ids, first)),
             padding=len(padding),
         )
 
-    def _piece(self, document: int, ids: npt.NDArray[Any], first: int) -> Piece:
-        """What a sample, whose ids begin at `first` of the stream, holds of a document."""
-        start, end = int(self._starts[document]) - first, int(self._ends[document]) - 1 - first
-        own = ids[max(start, 0) : end]
-        place = self._places.of(int(self._rows[document]), int(self._sources[document]))
-        return Piece(
-            text=_text(self._tokenizer, own, cut_start=start < 0, cut_end=end >= len(ids)),
-            tokens=len(own),
-            begins=start >= 0,
-            ends=end < len(ids),
-            first_token=max(-start, 0),
-            document_tokens=end - start,
-            part=self._record.part,
-            row=place.row,
-            source=place.source,
-            from_byte=place.from_byte,
-        )
+    def _excerpts(self, documents: list[int], ids: Ids, first: int) -> Iterator[Excerpt]:
+        """What a sample, whose ids begin at `first` of the stream, holds of some documents."""
+        for document in documents:
+            start, end = int(self._starts[document]) - first, int(self._ends[document]) - 1 - first
+            own = ids[max(start, 0) : end].tolist()
+            place = self._places.of(int(self._rows[document]), int(self._sources[document]))
+            try:
+                data = self._tokenizer.decode_bytes(own)
+                text = decode_cut(data, cut_start=start < 0, cut_end=end >= len(ids))
+            except Exception as error:  # noqa: BLE001 - libraries raise anything on ids of no token
+                text = f"(ids that cannot be decoded: {one_line(error)})"
+            yield Excerpt(
+                text=text,
+                tokens=len(own),
+                begins=start >= 0,
+                ends=end < len(ids),
+                first_token=max(-start, 0),
+                document_tokens=end - start,
+                part=self.part,
+                row=place.row,
+                source=place.source,
+                from_byte=place.from_byte,
+            )
 
 
-def _text(tokenizer: Tokenizer, ids: npt.NDArray[Any], *, cut_start: bool, cut_end: bool) -> str:
-    try:
-        data = tokenizer.decode_bytes(ids.tolist())
-    except Exception as error:  # noqa: BLE001 - libraries raise anything on ids of no token
-        return f"(ids that cannot be decoded: {one_line(error)})"
-    return decode_piece(data, cut_start=cut_start, cut_end=cut_end)
-
-
-def decode_piece(data: bytes, *, cut_start: bool, cut_end: bool) -> str:
-    """UTF-8 to text, without the character that is cut at an edge where the text goes on."""
+def decode_cut(data: bytes, *, cut_start: bool, cut_end: bool) -> str:
+    """UTF-8 to text, without the character that is cut at an edge where the text continues."""
     if cut_start:
         data = data[:3].lstrip(bytes(range(0x80, 0xC0))) + data[3:]
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     return decoder.decode(data, final=not cut_end)
+
+
+def find_documents(
+    storage: Storage, split: Split, text: str, *, is_all: bool, generation: str | None = None
+) -> Iterator[Place]:
+    """The documents of a split that hold some words, or have the ids of a text, in order.
+
+    All shards of the split are read.
+
+    Args:
+        storage: of the dataset.
+        split: that is searched.
+        text: the words, letter by letter; with `is_all` the text of the document.
+        is_all: whether it is all of the document.
+        generation: of an extended dataset: see `DatasetFiles`.
+
+    Raises:
+        UsageError: there are no words, or there is no such split.
+        NotADatasetError: there is no published dataset.
+        TokenizerError: the dataset's tokenizer cannot be opened.
+        CorruptDatasetError: a file is missing or damaged.
+    """
+    if not text and not is_all:
+        raise UsageError("No words to look for were given.")
+    files, manifest = _open(storage, split, generation)
+    tokenizer = open_tokenizer(files, manifest.spec)
+    words = text.encode(errors="surrogatepass")
+    ids = np.array(tokenizer.encode(text) if is_all else [], np.int64)
+
+    def matching(documents: Documents) -> Iterator[int]:
+        """Numbers of the documents of a block."""
+        stream, ends, lengths = documents.stream, documents.ends.tolist(), documents.lengths
+        if is_all:
+            for number in np.flatnonzero(lengths == len(ids) + 1).tolist():
+                if np.array_equal(stream[ends[number] - 1 - len(ids) : ends[number] - 1], ids):
+                    yield number
+            return
+        # Most blocks hold none. Ids of other tokenizers depend on their neighbours as text.
+        if tokenizer.kind == "tiktoken" and words not in tokenizer.decode_bytes(stream.tolist()):
+            return
+        for number, (end, length) in enumerate(zip(ends, lengths.tolist(), strict=True)):
+            if words in tokenizer.decode_bytes(stream[end - length : end - 1].tolist()):
+                yield number
+
+    def search(part: int) -> list[Place]:
+        opened = PartOfDataset(storage, manifest, part)
+        return [
+            origins.places.of(int(origins.rows[number]), int(origins.sources[number]))
+            for block in opened.documents(split, origins=True)
+            if (origins := block.origins) is not None
+            for number in matching(block)
+        ]
+
+    return _each(search, len(manifest.parts))
+
+
+def _each(search: Callable[[int], list[Place]], parts: int) -> Iterator[Place]:
+    with ThreadPoolExecutor(_THREADS) as threads:
+        try:
+            for places in threads.map(search, range(parts)):
+                yield from places
+        finally:  # cancels what nobody wants any more
+            threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _open(storage: Storage, split: Split, generation: str | None) -> tuple[DatasetFiles, Manifest]:
+    files, manifest = open_dataset(storage, generation=generation)
+    if split not in manifest.splits:
+        raise UsageError(f"{storage} has no split {split!r}; it has {', '.join(manifest.splits)}.")
+    return files, manifest

@@ -4,10 +4,9 @@ import random
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +23,9 @@ from streaming_ext.format.layout import (
     documents_path,
     record_path,
 )
-from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import KEPT_PREFIX
 from streaming_ext.format.record import PartRecord, SpanRecord
-from streaming_ext.format.shuffled import Keys
-from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.format.shuffled import SOURCES_PATH, Keys
 from streaming_ext.text.documents.kept_values import differing
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.fetch import came_unchecked, fetch
@@ -37,7 +34,6 @@ from streaming_ext.text.listing import listed_again
 from streaming_ext.text.sources import SourceFile, is_remote
 from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.part_documents import LocalSpan, PartDocuments
 from streaming_ext.writing.part_files import Tokens
 from streaming_ext.writing.tokenize import Counts, tokenize_batches
@@ -50,72 +46,23 @@ from tasks.core.shard.import_config import list_token_files
 DEFAULT_DOCUMENTS: Final = 200
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
-    """What is made again as one: a part, or a source of a shuffled dataset.
-
-    Attributes:
-        number: of the part, or of the source.
-        spec: that it was made with.
-        spans: of source files.
-        documents: that the dataset has of it.
-        record: of the part; None for a source.
-        file: that findings about its documents name.
-        counted_in: the file that says how many rows it has.
-    """
-
-    number: int
-    spec: DatasetSpec
-    spans: tuple[SpanRecord, ...]
-    documents: int
-    record: PartRecord | None
-    file: str
-    counted_in: str
-
-    @classmethod
-    def of(cls, dataset: Opened, manifest: Manifest, number: int) -> Self:
-        """The part or source of this number."""
-        if manifest.shuffled is None:
-            record = dataset.records[number]
-            return cls(
-                number=number,
-                spec=record.spec,
-                spans=record.made_of,
-                documents=sum(split.documents for split in record.splits.values()),
-                record=record,
-                file=documents_path(number),
-                counted_in=record_path(number),
-            )
-        source = dataset.sources[number]
-        return cls(
-            number=number,
-            spec=manifest.spec,
-            spans=(SpanRecord(source=source.identity, span=source.span, rows=source.rows),),
-            documents=source.documents,
-            record=None,
-            file=source.identity.url,
-            counted_in=manifest.shuffled.sources.path,
-        )
-
-    @property
-    def size(self) -> int:
-        """Bytes that are read of its sources."""
-        spans = [source_span.span or (0, source_span.source.size) for source_span in self.spans]
-        return sum(end - begin for begin, end in spans)
-
-
-def draw_groups(dataset: Opened, documents: int, seed: int) -> list[Group]:
-    """Parts, or sources of a shuffled dataset, that have so many documents or more."""
-    manifest = dataset.manifest
-    if manifest is None or dataset.tokenizer is None:
+def draw(dataset: Opened, documents: int, seed: int) -> list[int]:
+    """Numbers of parts, or of sources of a shuffled dataset, that have this many documents."""
+    if dataset.manifest is None or dataset.tokenizer is None:
         return []
-    numbers = [*dataset.records] if manifest.shuffled is None else [*range(len(dataset.sources))]
+    counts = {source: held.documents for source, held in enumerate(dataset.sources)}
+    if dataset.manifest.shuffled is None:
+        counts = {
+            part: sum(split.documents for split in record.splits.values())
+            for part, record in dataset.records.items()
+        }
+    numbers, drawn = [*counts], 0
     random.Random(seed).shuffle(numbers)  # noqa: S311
-    groups: list[Group] = []
-    for number in numbers:
-        if sum(group.documents for group in groups) < documents:
-            groups.append(Group.of(dataset, manifest, number))
-    return groups
+    for count, number in enumerate(numbers):
+        if drawn >= documents:
+            return numbers[:count]
+        drawn += counts[number]
+    return numbers
 
 
 class IdHashes:
@@ -155,60 +102,80 @@ class IdHashes:
 
 
 def compare_with_sources(
-    groups: Sequence[Group],
+    numbers: Sequence[int],
     listed: pa.Table,
-    tokenizer: Tokenizer,
+    dataset: Opened,
     *,
     hashes: HashesOf | None,
     out: Outcome,
     progress: Progress,
     workers: int,
 ) -> None:
-    """Make groups again by the reference, and compare all that comes of it.
+    """Make parts again by the reference, or sources of a shuffled dataset, and compare the result.
 
     Args:
-        groups: to make.
+        numbers: of the parts or sources.
         listed: their documents, see `PartFound`.
-        tokenizer: the reference.
-        hashes: of texts, where copies were left out.
+        dataset: that they are of.
+        hashes: of texts, if copies were left out.
         out: gets the findings.
         progress: gets the bytes of sources.
         workers: threads.
     """
-    progress.expect(sum(group.size for group in groups))
 
-    def compare(group: Group) -> Outcome:
-        found = Outcome()
-        own = listed.filter(pc.equal(listed["source"], group.number)).sort_by("row")
-        with found.about(*(source_span.source.url for source_span in group.spans)):
-            _Comparison(group, own, hashes, found).run(tokenizer, progress)
-        progress.done(group.size)
-        return found
+    def compare(comparison: _Comparison) -> Outcome:
+        with comparison.out.about(*(each.source.url for each in comparison.spans)):
+            comparison.run(progress)
+        progress.done(comparison.size)
+        return comparison.out
 
+    comparisons = [_Comparison(dataset, number, listed, hashes) for number in numbers]
+    progress.expect(sum(comparison.size for comparison in comparisons))
     with ThreadPoolExecutor(workers) as threads, progress:
-        for found in threads.map(compare, groups):
+        for found in threads.map(compare, comparisons):
             out.take(found)
 
 
 class _Comparison:
-    """Makes a group again with the code that makes parts, and compares it with what is listed."""
+    """Makes a part or a source again with the code that makes parts, and compares the result.
+
+    Attributes:
+        out: gets the findings.
+        spans: of source files.
+        size: bytes of these.
+    """
 
     def __init__(
-        self, group: Group, listed: pa.Table, hashes: HashesOf | None, out: Outcome
+        self, dataset: Opened, number: int, listed: pa.Table, hashes: HashesOf | None
     ) -> None:
-        self._group, self._listed, self._hashes, self._out = group, listed, hashes, out
-        self._rows = listed["row"].to_numpy()
+        self._dataset, self._number, self._hashes = dataset, number, hashes
+        self._listed = listed.filter(pc.equal(listed["source"], number)).sort_by("row")
+        self._rows, self.out = self._listed["row"].to_numpy(), Outcome()
         self._seen = self._new = self._bytes_of_copies = 0
+        self._record = dataset.records[number] if not dataset.sources else None
+        if self._record is None:
+            source = dataset.sources[number]
+            self._spec = next(iter(dataset.records.values())).spec
+            self.spans: tuple[SpanRecord, ...] = (
+                SpanRecord(source=source.identity, span=source.span, rows=source.rows),
+            )
+            self._file, self._counted_in = source.identity.url, SOURCES_PATH
+        else:
+            self._spec, self.spans = self._record.spec, self._record.made_of
+            self._file, self._counted_in = documents_path(number), record_path(number)
+        spans = [each.span or (0, each.source.size) for each in self.spans]
+        self.size = sum(end - begin for begin, end in spans)
 
-    def run(self, tokenizer: Tokenizer, progress: Progress) -> None:
+    def run(self, progress: Progress) -> None:
         """Go over all rows of the sources.
 
         Raises:
             ShardmillError, OSError: a source is gone, another one, damaged or cannot be read.
         """
-        group, spec = self._group, self._group.spec
+        tokenizer, spec = self._dataset.tokenizer, self._spec
+        assert tokenizer is not None  # noqa: S101  (nothing is drawn without it)
         with tempfile.TemporaryDirectory(prefix="shardmill-verify-") as folder:
-            spans = [self._local(source_span, Path(folder)) for source_span in group.spans]
+            spans = [self._local(source_span, Path(folder)) for source_span in self.spans]
             documents = PartDocuments(spans, spec.read_options)
             counts = tokenize_batches(
                 documents,
@@ -216,32 +183,32 @@ class _Comparison:
                 tokenizer,
                 IdsAsTheyAre() if spec.imported else ReferenceEngine(tokenizer),
                 self._take,
-                where=group.file,
+                where=self._file,
                 report=lambda *_: progress.done(0),
                 audited=False,
             )
-            self._out.unchecked.update(span.url for span in spans if came_unchecked(span.path))
-        self._out.sources.update(span.url for span in spans)
-        self._out.count(source_rows=counts.rows)
-        for source_span, found in zip(group.spans, documents.rows, strict=True):
+            self.out.unchecked.update(span.url for span in spans if came_unchecked(span.path))
+        self.out.sources.update(span.url for span in spans)
+        self.out.count(source_rows=counts.rows)
+        for source_span, found in zip(self.spans, documents.rows, strict=True):
             if source_span.rows != found:
                 words = f"{source_span.rows} rows of {source_span.source.url}, it has {found}"
-                self._out.found(group.counted_in, words)
-        if group.record is not None:
-            self._compare_counts(group.record, counts)
+                self.out.found(self._counted_in, words)
+        if self._record is not None:
+            self._compare_counts(self._record, counts)
 
     def _take(self, tokens: Tokens) -> None:
         """Compare the documents of a batch with those that are listed of its rows."""
-        group, batch, rows = self._group, tokens.batch, tokens.rows
+        spec, batch, rows = self._spec, tokens.batch, tokens.rows
         begin, end = np.searchsorted(self._rows, [self._seen, self._seen + batch.num_rows])
         self._seen += batch.num_rows
         own = self._rows[begin:end]
         known, new = np.isin(own, rows), np.setdiff1d(rows, own)
         self._new += len(new)
         for row in own[~known]:
-            self._out.found(group.file, f"row {row} is listed, and has no text", kind="listed")
-        for row in new if group.spec.subset is None else ():
-            self._out.found(group.file, f"row {row} is not listed, and has a text", kind="missing")
+            self.out.found(self._file, f"row {row} is listed, and has no text", kind="listed")
+        for row in new if spec.subset is None else ():
+            self.out.found(self._file, f"row {row} is not listed, and has a text", kind="missing")
         listed = self._listed.slice(begin, end - begin).filter(pa.array(known))
         # at: (listed documents,), their positions among those that were made again
         at, copies = np.searchsorted(rows, own[known]), np.asarray(listed["first"].is_valid())
@@ -254,15 +221,15 @@ class _Comparison:
             "tokens": tokens.lengths,
             "hash_of_ids": _hashes_of_ids(tokens),
         }
-        if group.spec.shuffle is not None:
+        if spec.shuffle is not None:
             made["place"] = batch.positions[tokens.kept]
-        names = [f"{KEPT_PREFIX}{name}" for name in group.spec.keep_columns]
+        names = [f"{KEPT_PREFIX}{name}" for name in spec.keep_columns]
         made |= dict(zip(names, tokens.values, strict=True))
         stayed = listed.filter(pa.array(~copies))
         for name, column in made.items() if len(stayed) else ():
             self._compare(name, stayed, pa.array(column).take(pa.array(at[~copies])))
         compared = stayed.filter(stayed["hash_of_ids"].is_valid())["tokens"].to_numpy()
-        self._out.count(retokenized=len(compared), retokenized_tokens=int((compared + 1).sum()))
+        self.out.count(retokenized=len(compared), retokenized_tokens=int((compared + 1).sum()))
 
     def _compare(self, name: str, listed: pa.Table, made: pa.Array) -> None:
         """Compare a column of documents with what was made again."""
@@ -276,20 +243,20 @@ class _Comparison:
             row, part, shard = (listed[of][index].as_py() for of in ("row", "part", "shard"))
             file = shard if name == "hash_of_ids" else documents_path(part)
             words = f"row {row}: {name} is {values[0]!r}, made again {values[1]!r}"
-            self._out.found(file, words, kind=name)
+            self.out.found(file, words, kind=name)
 
     def _compare_texts(self, known: HashesOf, listed: pa.Table, hashes: Keys) -> None:
         """Compare hashes of texts with those that are kept, a copy's with those of its first."""
         rows, copies = listed["row"].to_numpy(), np.asarray(listed["first"].is_valid())
-        own = codes(np.full(len(rows), self._group.number), rows)
+        own = codes(np.full(len(rows), self._number), rows)
         firsts = np.where(copies, listed["first"].fill_null(0).to_numpy(), own)
         for index in np.flatnonzero((known.of(firsts) != hashes).any(axis=1)):
             file, words = DIGESTS_FOLDER, "has another hash"
             if copies[index]:
                 file = DUPLICATES_FOLDER
                 words = f"is no copy of {shown(int(firsts[index]))} by their texts"
-            self._out.found(file, f"row {rows[index]} {words}", kind="texts")
-        self._out.count(compared=len(rows))
+            self.out.found(file, f"row {rows[index]} {words}", kind="texts")
+        self.out.count(compared=len(rows))
 
     def _compare_counts(self, record: PartRecord, made: Counts) -> None:
         """Compare what a record counts with what was made again."""
@@ -306,13 +273,13 @@ class _Comparison:
         if not subset:
             counts["text_bytes"] = made.text_bytes - self._bytes_of_copies
         if words := differences(record, record.model_copy(update=counts)):
-            self._out.found(self._group.counted_in, words)
+            self.out.found(self._counted_in, words)
 
     def _local(self, source_span: SpanRecord, folder: Path) -> LocalSpan:
         """The bytes that a span was made from; remote ones are fetched."""
-        source, options = source_span.source, self._group.spec.read_options
+        source, options = source_span.source, self._spec.read_options
         # Of a shuffled dataset all of a file is pinned.
-        span = source_span.span if self._group.spec.shuffle is None else None
+        span = source_span.span if self._spec.shuffle is None else None
         path = Path(source.url)
         if not is_remote(source.url):
             now = SourceFile(url=source.url, size=path.stat().st_size)

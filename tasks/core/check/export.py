@@ -1,4 +1,4 @@
-"""Checking exports and copies: every byte against its hash, and against what it was made from.
+"""Checking exports and copies: every byte against its hash, and an export against its dataset.
 
 For an export, the documents of the dataset go through the format once more, and the hashes of the
 result are compared with those of the files: if they agree, the export holds the same ids, document

@@ -93,7 +93,7 @@ class DatasetReport(Report):
         parts: of the dataset.
         checked: how much was read.
         deep: whether documents were compared with their sources.
-        asked: how many documents were to be compared.
+        requested: documents that were to be compared, at least.
         imported: whether the sources hold ids.
     """
 
@@ -101,12 +101,12 @@ class DatasetReport(Report):
     parts: int
     checked: Checked
     deep: bool
-    asked: int = 0
+    requested: int = 0
     imported: bool = False
 
 
 class Outcome:
-    """Findings and counts of one piece of work, while it is going on; not shared by threads.
+    """Findings and counts of one task while it runs; not shared by threads.
 
     Attributes:
         findings: so far.
@@ -133,7 +133,7 @@ class Outcome:
 
     @contextmanager
     def about(self, *files: str) -> Iterator[None]:
-        """Turn an error within the block into a finding, and go on behind it.
+        """Turn an error within the block into a finding, and continue after the block.
 
         It is about the first file, where the error does not begin with another one's name.
 
@@ -163,7 +163,7 @@ class Outcome:
         self._counts.update(amounts)
 
     def take(self, other: "Outcome") -> None:
-        """Add what another piece of work found."""
+        """Add the findings and counts of another one."""
         self.findings += other.findings
         self.sources |= other.sources
         self.unchecked |= other.unchecked

@@ -20,6 +20,7 @@ from tasks.core.reporting.report import RunReport
 
 _IO_THREADS = 8
 _MAX_RUNS = 5
+_COUNTS = ("tokens", "duplicate_documents", "duplicate_tokens", "text_bytes")
 _REPORT = re.compile(rf"{RUNS_FOLDER}/[^/]+\.json")
 _MAX_RUN_BYTES = 2**26
 
@@ -93,15 +94,12 @@ class DatasetDescription:
     def facts(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
         lengths, manifest = self.lengths, self.manifest
-        quantiles = {f"p{share}": lengths.quantile(share / 100) for share in (50, 90, 99)}
+        quantiles = {f"p{percent}": lengths.quantile(percent / 100) for percent in (50, 90, 99)}
         facts = {
             "dataset": self.dataset,
             "spec": manifest.spec.model_dump(mode="json"),
             "documents": self.documents,
-            "tokens": manifest.tokens,
-            "duplicate_documents": manifest.duplicate_documents,
-            "duplicate_tokens": manifest.duplicate_tokens,
-            "text_bytes": manifest.text_bytes,
+            **{name: getattr(manifest, name) for name in _COUNTS},
             "bytes_per_token": self.bytes_per_token,
             "lengths": {"mean": lengths.mean, **quantiles, "longest": lengths.longest},
             "splits": {
@@ -125,8 +123,10 @@ class DatasetDescription:
                 {
                     "manifest": each.manifest.xxh128,
                     "parts": each.parts,
-                    "documents": sum(split.documents for split in each.splits.values()),
-                    "tokens": sum(split.tokens for split in each.splits.values()),
+                    **{
+                        name: sum(getattr(split, name) for split in each.splits.values())
+                        for name in ("documents", "tokens")
+                    },
                 }
                 for each in manifest.generations
             ]
@@ -137,7 +137,7 @@ def describe(storage: Storage, *, generation: str | None = None) -> DatasetDescr
     """Read what a dataset says of itself, and the lengths of its documents; no shard is read.
 
     Args:
-        storage: where the dataset lies.
+        storage: of the dataset.
         generation: see `open_dataset`.
 
     Raises:

@@ -64,7 +64,7 @@ class Opened:
 
 
 def open_checked(files: DatasetFiles, out: Outcome) -> Opened:
-    """Check manifest and records, and all files beside those of parts.
+    """Check manifest and records, and all files that belong to no part.
 
     Raises:
         NotADatasetError: there is no manifest.
@@ -95,7 +95,7 @@ def open_checked(files: DatasetFiles, out: Outcome) -> Opened:
 
 
 def differences(listed: BaseModel, made: BaseModel) -> str:
-    """The fields in which two are not the same, in words; empty where there are none."""
+    """The fields that differ, in words; empty if none does."""
     ours, theirs = listed.model_dump(), made.model_dump()
     return "; ".join(
         f"{name} is {ours.get(name)!r}, made again {theirs.get(name)!r}"

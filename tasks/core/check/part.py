@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from streaming_ext.base.arrays import Ints
 from streaming_ext.format.layout import SPLITS, Split, documents_path, record_path
 from streaming_ext.format.manifest import Manifest
-from streaming_ext.format.record import PartRecord, SplitPart
+from streaming_ext.format.record import PartRecord
 from streaming_ext.format.shuffled import document_keys, key_range
 from tasks.core.check.copies import Copies, check_copies, codes
 from tasks.core.check.deep import IdHashes
 from tasks.core.check.findings import Outcome
 from tasks.core.check.manifest import Opened
-from tasks.core.reading.documents import behind, documents_of, read_tokens
+from tasks.core.reading.documents import document_ends, documents_of, read_shard
 
 
 @dataclass(kw_only=True, slots=True)
@@ -124,8 +124,8 @@ def _out_of_order(
     wrong |= (rows < 0) | (rows >= of_source[np.where(wrong, 0, sources)])
     keys, own = document_keys(record.spec.shuffle_seed, sources, places), codes(sources, rows)
     wrong |= (keys < np.uint64(low)) | (keys > np.uint64(high - 1))
-    same = keys[1:] == keys[:-1]
-    wrong[1:] |= (keys[1:] < keys[:-1]) | same & (own[1:] <= own[:-1])
+    wrong |= np.lexsort((own, keys)) != np.arange(len(keys))
+    wrong[1:] |= own[1:] == own[:-1]
     return wrong
 
 
@@ -151,13 +151,13 @@ def _check_split(
         path = f"{split}/{shard.name}"
         with out.about(path):
             # flat: (samples * sequence_length,)
-            flat = read_tokens(dataset.files, split, shard, spec).reshape(-1)
+            flat = read_shard(dataset.files, split, shard, spec)[0].reshape(-1)
             out.count(files=1, bytes=shard.size, shards=1, samples=shard.samples)
             if int(flat.max()) >= spec.tokenizer.vocab_size:
                 sample, token = divmod(int(np.argmax(flat)), spec.sequence_length)
                 words = f"id {flat.max()}, of {spec.tokenizer.vocab_size} ids"
                 out.found(path, f"sample {sample}, token {token}: {words}")
-            ends.append(behind(flat, spec.tokenizer.eot_id) + (begin - 1))
+            ends.append(document_ends(flat, spec.tokenizer.eot_id) + (begin - 1))
             hashed.see(flat, begin, path)
             del flat  # before the next one is read
         report(shard.size)
@@ -178,7 +178,7 @@ class Stream:
     Attributes:
         lengths: tokens of each document, its end-of-text id left out: (documents,).
         ends: position of its end-of-text id: (documents,).
-        padding: ids behind the last one.
+        padding: ids after the last one.
         problems: what is wrong with it by itself, with the position.
     """
 
@@ -197,7 +197,7 @@ def cut(ends: Ints, total: int, sequence_length: int) -> Stream:
         sequence_length: ids of a sample, which is more than padding may be.
     """
     problems = []
-    # lengths: (ends,), of what stands between two ends
+    # lengths: (ends,), of what is between two ends
     lengths = np.diff(ends, prepend=-1) - 1
     filled = np.flatnonzero(lengths)
     is_open = not len(ends) or int(ends[-1]) != total - 1
@@ -236,20 +236,12 @@ def _compare(
         is_same = listed is None or np.array_equal(listed, stream.lengths)
         if not is_same and not stream.problems:
             out.found(documents, words)
-    elif in_list == counts:
-        out.found(_shard_that_differs(held, split, begins, listed, stream), words)
+    elif listed is not None and in_list == counts:
+        different = np.setxor1d(np.cumsum(listed + 1) - 1, stream.ends)
+        position = different[0] if len(different) else begins[-1] - 1
+        shard = held.shards[bisect_right(begins[:-1], position) - 1]
+        out.found(f"{split}/{shard.name}", words)
     else:
         out.found(record_path(record.part), words)
         if in_list not in {None, in_shards}:
             out.found(documents, words)
-
-
-def _shard_that_differs(
-    held: SplitPart, split: Split, begins: list[int], listed: Ints | None, stream: Stream
-) -> str:
-    """The shard with the end of the first document that is not as listed."""
-    common = min(len(stream.lengths), 0 if listed is None else len(listed))
-    same = stream.lengths[:common] == (listed if listed is not None else stream.lengths)[:common]
-    first = common if same.all() else int(np.argmin(same))
-    end = int(stream.ends[first]) if first < len(stream.ends) else begins[-1] - 1
-    return f"{split}/{held.shards[bisect_right(begins, end) - 1].name}"

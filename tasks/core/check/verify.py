@@ -1,6 +1,6 @@
 """Checking a published dataset against everything that it promises, and against its sources.
 
-One walk: manifest, records and what lies beside the parts; then each part, its lists and shards;
+One walk: manifest, records and what belongs to no part; then each part, its lists and shards;
 then, with `--deep`, sources, from which documents are made again.
 """
 
@@ -21,7 +21,7 @@ from streaming_ext.format.layout import (
 from streaming_ext.format.record import PartRecord
 from streaming_ext.store import Storage
 from tasks.core.check.copies import HashesOf, check_digests, codes
-from tasks.core.check.deep import DEFAULT_DOCUMENTS, compare_with_sources, draw_groups
+from tasks.core.check.deep import DEFAULT_DOCUMENTS, compare_with_sources, draw
 from tasks.core.check.findings import DatasetReport, Outcome, Progress
 from tasks.core.check.manifest import Opened, open_checked
 from tasks.core.check.part import PartFound, check_part
@@ -41,7 +41,7 @@ def verify(
     """Check every byte of a dataset; damage becomes a finding and never ends the check.
 
     Args:
-        storage: where the dataset lies.
+        storage: of the dataset.
         generation: of an extended dataset: how the hash of its manifest begins; None for the
             newest.
         deep: also make some parts again from their source files by the reference (of a shuffled
@@ -61,8 +61,8 @@ def verify(
     records, manifest = dataset.records, dataset.manifest
     if manifest is None and not records:
         raise NotADatasetError(f"{storage}: {out.findings[0]}, and there is no record of a part.")
-    groups = draw_groups(dataset, deep_documents, seed) if deep else []
-    wanted = np.array([group.number for group in groups], np.int64)
+    drawn = draw(dataset, deep_documents, seed) if deep else []
+    wanted = np.array(drawn, np.int64)
 
     def check(record: PartRecord) -> PartFound:
         own = wanted if record.spec.shuffle else wanted[wanted == record.part]
@@ -75,20 +75,19 @@ def verify(
         out.take(found.out)
     lists = dataset.is_whole and out.is_sound(DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER)
     sound = {part for part, found in zip(records, parts, strict=True) if found.copies is not None}
-    groups = [  # a part of a plain dataset is compared by itself
-        group
-        for group in groups
-        if (lists or not (group.spec.shuffle or group.spec.deduplicate))
-        and (group.record is None or group.number in sound)
-    ]
-    tables = [table for found in parts for table in found.listed if groups]
+    is_plain = not any(each.spec.shuffle or each.spec.deduplicate for each in records.values())
+    if not (lists or is_plain):
+        drawn = []
+    elif not dataset.sources:
+        drawn = [number for number in drawn if number in sound]
+    tables = [table for found in parts for table in found.listed if drawn]
     listed = pa.concat_tables(tables, promote_options="permissive") if tables else None
     hashes = _check_sums(dataset, parts, listed, out)
-    if listed is not None and dataset.tokenizer is not None:
+    if listed is not None:
         compare_with_sources(
-            groups,
+            drawn,
             listed,
-            dataset.tokenizer,
+            dataset,
             hashes=hashes,
             out=out,
             progress=progress,
@@ -100,7 +99,7 @@ def verify(
         findings=out.sorted(),
         checked=out.checked,
         deep=deep,
-        asked=deep_documents if deep else 0,
+        requested=deep_documents if deep else 0,
         imported=manifest is not None and manifest.spec.imported is not None,
         seconds=time.monotonic() - began,
     )

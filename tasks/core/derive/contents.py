@@ -25,7 +25,7 @@ class Contents:
     """All files of a dataset or an export.
 
     Attributes:
-        parts: the files of each part with its record, and files that several parts share.
+        parts: the files of each part with its record, and files that several parts write into.
         rest: what belongs to no part, except for the manifest.
         manifest: the commit point.
     """
@@ -127,7 +127,7 @@ def _of_export(storage: Storage) -> Contents:
 
     with ThreadPoolExecutor(_IO_THREADS) as threads:
         records = list(threads.map(read, manifest.records))
-    # owners: of each span of a file, the part; the last number stands for no part
+    # owners: the spans of each file, with their part; the number after the last part: of none
     owners: dict[str, list[tuple[FileSpan, int]]] = {}
     for part, spans in enumerate([*(record.spans for record, _ in records), manifest.spans]):
         for span in spans:

@@ -15,7 +15,7 @@ _DEFAULTS = ExportOptions()
 
 
 class PartPosition(Value):
-    """What a part holds of a split, and where that stands in the split.
+    """What a part holds of a split, and its position in the split.
 
     Attributes:
         part: its number.

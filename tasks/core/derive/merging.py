@@ -169,7 +169,7 @@ def _renumbered(record: PartRecord, number: int) -> PartRecord:
 
 
 def _members(manifest: Manifest) -> tuple[MergedDataset, ...]:
-    """What a dataset is in a merged one: itself, or what it was merged of."""
+    """What a merged dataset lists of a dataset: itself, or the datasets it was merged from."""
     own = MergedDataset(
         manifest=FileRecord.of(MANIFEST, to_json(manifest)).xxh128,
         parts=len(manifest.parts),

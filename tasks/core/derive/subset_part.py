@@ -7,22 +7,24 @@ from pathlib import Path
 
 import numpy as np
 
+from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.format.filters import FilterName
 from streaming_ext.format.layout import SPLITS, Split, documents_path, record_path
 from streaming_ext.format.provenance import DocumentRows, documents_limit, read_provenance
 from streaming_ext.format.record import MOST_BAD_LISTED, PartRecord, SplitPart
 from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.spec import DatasetSpec
-from streaming_ext.store import Storage, uploads
+from streaming_ext.store import uploads
 from streaming_ext.writing.part_files import PartFiles
 from tasks.core.derive.choosing import chosen
 from tasks.core.reading.dataset_files import (
     DatasetFiles,
+    naming,
     read_dataset_manifest,
     read_listed,
-    read_record,
 )
-from tasks.core.reading.documents import chosen_documents
+from tasks.core.reading.documents import PartOfDataset
 from tasks.core.workers.messages import Job, JobProgress, Kept, MadePart, Message, Report
 
 
@@ -71,12 +73,10 @@ class SubsetJob(Job[MadePart]):
         files = PartFiles(scratch, self.part, self.spec, kept.memories)
         records, rows = [], 0
         for number, original in enumerate(self.originals):
-            listed = manifest.parts[original.part].record
-            opened = DatasetFiles(dataset, {listed.path: listed.size})
-            record = read_record(opened, manifest, original.part)
-            self._add(record, dataset, files, first=original.first, rows_before=rows)
-            records.append(record)
-            rows += record.rows
+            part = PartOfDataset(dataset, manifest, original.part)
+            self._add(part, files, first=original.first, rows_before=rows)
+            records.append(part.record)
+            rows += part.record.rows
             report(JobProgress(fraction=(number + 1) / len(self.originals)))
         made = self._record(records, files.finish(), scratch)
         with uploads(output) as put:
@@ -91,19 +91,10 @@ class SubsetJob(Job[MadePart]):
             seconds=time.monotonic() - began,
         )
 
-    def _add(
-        self,
-        record: PartRecord,
-        dataset: Storage,
-        files: PartFiles,
-        *,
-        first: int,
-        rows_before: int,
-    ) -> None:
+    def _add(self, part: PartOfDataset, files: PartFiles, *, first: int, rows_before: int) -> None:
         """Add the chosen documents of one part of the dataset."""
-        opened = DatasetFiles(dataset, {file.path: file.size for file in record.files()})
         seed = None if self.spec.subset is None else self.spec.subset.seed
-        listed, masks = documents_of(opened, record), []
+        listed, masks = documents_of(part.files, part.record), []
         for block in listed:
             taken = chosen(first, len(block.rows), self.largest, seed)
             first += len(taken)
@@ -118,10 +109,30 @@ class SubsetJob(Job[MadePart]):
         splits = np.concatenate([block.splits for block in listed])
         lengths = np.concatenate([block.tokens for block in listed])
         taken = np.concatenate(masks)
-        for split in record.splits:
+        for split in part.record.splits:
             own = splits == SPLITS.index(split)
-            for documents in chosen_documents(opened, record, split, lengths[own], taken[own]):
-                files.pack(split, documents.stream, len(documents.lengths))
+            self._pack(part, split, files, lengths[own], taken[own])
+
+    def _pack(
+        self, part: PartOfDataset, split: Split, files: PartFiles, lengths: Ints, taken: Flags
+    ) -> None:
+        """Pack the documents of a split that are `taken`, (documents,).
+
+        Raises:
+            CorruptDatasetError: a shard is missing or damaged, or documents end elsewhere.
+        """
+        first = 0
+        for block in part.documents(split) if taken.any() else ():
+            own = slice(first, first + len(block.ends))
+            first = own.stop
+            if not np.array_equal(block.lengths, lengths[own] + 1):
+                with naming(part.files, part.record.documents.path):
+                    raise CorruptDatasetError(f"documents of {split} do not end where it says")
+            if taken[own].any():
+                stream = block.stream[np.repeat(taken[own], block.lengths)]
+                files.pack(split, stream, int(taken[own].sum()))
+            if not taken[first:].any():
+                return
 
     def _record(
         self, records: list[PartRecord], splits: dict[Split, SplitPart], scratch: Path

@@ -143,7 +143,7 @@ class DatasetFiles:
         return data
 
     def read_manifest(self) -> bytes:
-        """The bytes of the manifest, of the generation that is asked for.
+        """The bytes of the manifest of the wanted generation.
 
         Raises:
             NotADatasetError: there is none; the message says what there is.
@@ -229,7 +229,7 @@ def open_dataset(
     """The files of a published dataset, and its manifest.
 
     Args:
-        storage: where it lies.
+        storage: of it.
         generation: see `DatasetFiles`.
 
     Raises:
@@ -315,13 +315,13 @@ def read_dataset_manifest(storage: Storage, file: FileRecord) -> Manifest:
     """The manifest of the dataset that an output is made from.
 
     Raises:
-        CorruptDatasetError: another dataset lies there now.
+        CorruptDatasetError: the storage holds another dataset now.
     """
     try:
         data = DatasetFiles(storage, {file.path: file.size}).read(file, limit=file.size)
     except CorruptDatasetError as error:
         raise CorruptDatasetError(
-            f"{storage} is not the dataset that this run was begun with: {file.path}: {error}."
+            f"{storage} is not the dataset that this run was started with: {file.path}: {error}."
         ) from None
     return manifest_of(data, where=f"{storage}/{file.path}")
 
@@ -361,7 +361,7 @@ def read_all(
     Args:
         storage: the dataset's.
         paths: of the files.
-        record_of: reads one from the bytes of a file and `where` that lies.
+        record_of: reads one from the bytes of a file and its path, `where`.
 
     Raises:
         CorruptDatasetError: a record is damaged.

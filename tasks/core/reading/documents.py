@@ -1,7 +1,7 @@
 """The documents of a part of a dataset: its lists, and its shards cut at end-of-text ids."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_ext.base.arrays import Flags, Ints
-from streaming_ext.base.errors import CorruptDatasetError
+from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import CorruptDatasetError, command
 from streaming_ext.format.compression import decompress
 from streaming_ext.format.duplicates import (
     Duplicates,
@@ -41,13 +41,13 @@ from tasks.core.reading.dataset_files import DatasetFiles, naming, places_of, re
 def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = False) -> pa.Table:
     """All documents of a part, some 40 bytes of memory each.
 
-    Columns: `row`, `split` (its place in `SPLITS`), `tokens` without the end-of-text id, `source`
-    and `place`, which are the part and the row where nothing is shuffled; see `DocumentRows`.
+    Columns: `row`, `split` (its index in `SPLITS`), `tokens` without the end-of-text id, `source`
+    and `place`, which are the part and the row unless the dataset is shuffled; see `DocumentRows`.
 
     Args:
         files: of the dataset.
         record: of the part.
-        values: whether to read what was kept of columns too, under their names behind a prefix.
+        values: whether to read kept columns too, under their names with a prefix.
 
     Raises:
         CorruptDatasetError: the list is not as recorded; saying what was found, not where.
@@ -66,7 +66,7 @@ def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = Fals
                 f"{' and '.join(kept) or 'none'}"
             )
         if (batch.sources is None) != (record.spec.shuffle is None):
-            raise CorruptDatasetError("names sources where nothing is shuffled, or names none")
+            raise CorruptDatasetError("names sources although nothing is shuffled, or names none")
         tables.append(_table_of(record, batch, batch.values if values else {}))
     return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
 
@@ -97,39 +97,29 @@ def duplicates_of(files: DatasetFiles, record: PartRecord) -> Duplicates:
     return Duplicates.joined([*read_duplicates(data, shuffled=record.spec.shuffle is not None)])
 
 
-_AT_ONCE = 2**19  # ids, which stay in the cache of a core from one look at them to the next
 Ids = npt.NDArray[Any]  # uint16 or uint32
 Bytes = npt.NDArray[np.uint8]
+_BLOCK = 2**19  # ids, which stay in the cache of a core from one look at them to the next
 
 
-def read_tokens(files: DatasetFiles, split: Split, shard: Shard, spec: DatasetSpec) -> TokenArray:
-    """The samples of a shard.
-
-    Raises:
-        CorruptDatasetError: saying what was expected and found, not where.
-        StorageError: it cannot be read.
-    """
-    return read_with_room(files, split, shard, spec, Memory(), before=0)[0]
-
-
-def read_with_room(
+def read_shard(
     files: DatasetFiles,
     split: Split,
     shard: Shard,
     spec: DatasetSpec,
-    memory: Memory,
+    memory: Memory | None = None,
     *,
-    before: int,
+    before: int = 0,
 ) -> tuple[TokenArray, Bytes]:
-    """The samples of a shard, and what it was read into: all this for `joined`.
+    """The samples of a shard, (samples, sequence_length), and the memory that it was read into.
 
     Args:
         files: of the dataset.
         split: of the shard.
         shard: to read.
         spec: of the dataset.
-        memory: to read into.
-        before: bytes to leave free before the shard.
+        memory: to read into, if there is any yet.
+        before: bytes to leave free before the shard, for `joined`.
 
     Raises:
         CorruptDatasetError: saying what was expected and found, not where.
@@ -146,9 +136,9 @@ def read_with_room(
             f"recorded with {shard.raw_bytes} raw bytes, {shard.samples} samples take {raw_size}"
         )
     stored = FileRecord(path=f"{split}/{shard.name}", size=shard.size, xxh128=shard.hash)
-    # No codec makes incompressible data so much longer.
+    # No codec makes incompressible data this much longer.
     files.check_size(stored, limit=raw_size + raw_size // 8 + 2**16)
-    room = memory.of(before + stored.size + 1)
+    room = (memory or Memory()).of(before + stored.size + 1)
     files.read_into(stored, room.data[before:])
     raw: bytes | memoryview = room.data[before:-1]
     if shard.zip_name is not None:
@@ -160,40 +150,46 @@ def read_with_room(
     return shard_format.tokens_of(raw, shard.samples), room
 
 
-def joined(begun: Sequence[Ids], ids: Ids, memory: Bytes) -> Ids:
-    """Ids that were begun with and those behind them, without a copy of the latter if possible.
+def joined(first: Sequence[Ids], ids: Ids, memory: Bytes) -> Ids:
+    """Arrays of ids end to end, without a copy of the last one if possible.
 
-    Where they lie in the memory of their shard as they are, the others are put before them, over
-    the header that was checked and the bytes that were left free: those of `begun` at least.
+    If `ids` are in the memory of their shard as they are, the others are written before them, over
+    the header that was checked and the bytes that were left free.
     """
-    size = sum(some.nbytes for some in begun)
+    size = sum(some.nbytes for some in first)
     if not size:
         return ids
     at = ids.ctypes.data - memory.ctypes.data
     if not np.may_share_memory(ids, memory) or at < size:
-        return np.concatenate([*begun, ids])
+        return np.concatenate([*first, ids])
     count = size // ids.itemsize
     stream = np.frombuffer(memory, ids.dtype, count + len(ids), at - size)
-    np.concatenate(begun, out=stream[:count])
+    np.concatenate(first, out=stream[:count])
     return stream
 
 
-def behind(ids: Ids, eot: int) -> npt.NDArray[np.int64]:
-    """The places behind each end-of-text id, (documents,)."""
+def document_ends(ids: Ids, eot: int) -> Ints:
+    """The positions after each end-of-text id, (documents,)."""
     found = [
-        np.flatnonzero(ids[first : first + _AT_ONCE] == eot) + first + 1
-        for first in range(0, len(ids), _AT_ONCE)
+        np.flatnonzero(ids[first : first + _BLOCK] == eot) + first + 1
+        for first in range(0, len(ids), _BLOCK)
     ]
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Where documents come from, for formats that tell it."""
+    """Where documents come from.
+
+    Attributes:
+        places: of the part.
+        sources: number of each one's source in a shuffled dataset, (documents,).
+        rows: of each, (documents,).
+    """
 
     places: PlacesOfPart | PlacesOfSources
-    sources: Ints  # (documents,), of a shuffled dataset
-    rows: Ints  # (documents,)
+    sources: Ints
+    rows: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +197,9 @@ class Documents:
     """Consecutive whole documents of a part's split.
 
     Attributes:
-        stream: their ids, an end-of-text id behind each, (tokens,).
-        ends: where each ends in the stream, behind its end-of-text id, (documents,).
-        origins: where they come from, if the format wants to know.
+        stream: their ids, an end-of-text id after each, (tokens,).
+        ends: where each ends in the stream, after its end-of-text id, (documents,).
+        origins: where they come from, if that is wanted.
     """
 
     stream: Ids
@@ -224,6 +220,10 @@ class PartOfDataset:
         manifest: the dataset's.
         part: its number.
 
+    Attributes:
+        files: of the part.
+        record: of the part.
+
     Raises:
         CorruptDatasetError: its record is missing or damaged.
     """
@@ -231,121 +231,62 @@ class PartOfDataset:
     def __init__(self, storage: Storage, manifest: Manifest, part: int) -> None:
         listed = manifest.parts[part].record
         files = DatasetFiles(storage, {listed.path: listed.size})
-        record = read_record(files, manifest, part)
-        sizes = {file.path: file.size for file in record.files()}
+        self.record, self._manifest = read_record(files, manifest, part), manifest
+        held = self.record.files()
         if manifest.shuffled is not None:
-            sizes[manifest.shuffled.sources.path] = manifest.shuffled.sources.size
-        self._files = DatasetFiles(storage, sizes)
-        self._manifest, self._record = manifest, record
+            held.append(manifest.shuffled.sources)
+        self.files = DatasetFiles(storage, {file.path: file.size for file in held})
 
     def documents(
-        self,
-        split: Split,
-        *,
-        origins: bool = False,
-        read: Callable[[int], None] = lambda size: None,
-        memory: Memory | None = None,
+        self, split: Split, *, origins: bool = False, memory: Memory | None = None
     ) -> Iterator[Documents]:
-        """All documents of a split; see `documents_of_split`.
+        """All documents of a split, a shard's worth at a time; each is valid until the next one.
 
         Args:
-            split: which one.
-            origins: whether to tell where they come from.
-            read, memory: see there.
+            split: of the part.
+            origins: whether to say where they come from.
+            memory: to read into, if there is any yet.
+
+        Raises:
+            CorruptDatasetError: a file is missing or damaged, or holds what is not recorded.
+            StorageError: it cannot be read.
         """
-        blocks = documents_of_split(self._files, self._record, split, read=read, memory=memory)
-        if not origins:
-            yield from blocks
-            return
-        with naming(self._files, self._record.documents.path):
-            listed = documents_of(self._files, self._record)
+        files, held, spec = self.files, self.record.splits[split], self.record.spec
+        own = self._origins(split) if origins else None
+        memory = memory or Memory()
+        left, documents = held.tokens, 0
+        rest: list[Ids] = []  # of a document that ends in a later shard
+        for shard in held.shards:
+            with naming(files, f"{split}/{shard.name}"):
+                before = sum(some.nbytes for some in rest)
+                samples, room = read_shard(files, split, shard, spec, memory, before=before)
+            ids = samples.reshape(-1)[:left]  # (tokens of the shard,), without padding
+            left -= len(ids)
+            ends = document_ends(ids, spec.tokenizer.eot_id)
+            if not len(ends):
+                rest.append(ids.copy())
+                continue
+            cut, first = int(ends[-1]), documents
+            documents += len(ends)
+            stream, after = joined(rest, ids[:cut], room), ids[cut:]
+            ends += len(stream) - cut
+            rest = [after.copy()] if len(after) else []
+            if own is not None:
+                rows, sources = own.rows[first:documents], own.sources[first:documents]
+                yield Documents(stream, ends, Origins(own.places, sources, rows))
+            else:
+                yield Documents(stream, ends)
+        if rest or left or documents != held.documents:
+            raise CorruptDatasetError(
+                f"{files.storage}: {split} of part {self.record.part:05} has {documents} whole "
+                f"documents, {held.documents} are recorded. {command('verify', files.storage)} "
+                "checks every file."
+            )
+
+    def _origins(self, split: Split) -> Origins:
+        """Where all documents of a split come from."""
+        with naming(self.files, self.record.documents.path):
+            listed = documents_of(self.files, self.record)
         own = listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
-        places = places_of(self._files, self._manifest, self._record)
-        sources, rows, first = own["source"].to_numpy(), own["row"].to_numpy(), 0
-        for block in blocks:
-            last = first + len(block.ends)
-            yield replace(block, origins=Origins(places, sources[first:last], rows[first:last]))
-            first = last
-
-
-def documents_of_split(
-    files: DatasetFiles,
-    record: PartRecord,
-    split: Split,
-    *,
-    read: Callable[[int], None] = lambda size: None,
-    memory: Memory | None = None,
-) -> Iterator[Documents]:
-    """All documents of a part's split, a shard's worth at a time, each until the next is asked for.
-
-    Args:
-        files: of the dataset.
-        record: of the part.
-        split: which one.
-        read: called with the size of each shard that was read, in bytes.
-        memory: to read into, if there is any yet.
-
-    Raises:
-        CorruptDatasetError: a file is missing or damaged, or holds what is not recorded.
-        StorageError: it cannot be read.
-    """
-    held, spec, memory = record.splits[split], record.spec, memory or Memory()
-    left, documents = held.tokens, 0
-    begun: list[Ids] = []  # of a document that ends in a later shard
-    for shard in held.shards:
-        with naming(files, f"{split}/{shard.name}"):
-            room = sum(some.nbytes for some in begun)
-            samples, held_in = read_with_room(files, split, shard, spec, memory, before=room)
-        ids = samples.reshape(-1)[:left]  # (tokens of the shard,), padding left out
-        left -= len(ids)
-        ends = behind(ids, spec.tokenizer.eot_id)
-        read(shard.size)
-        if not len(ends):
-            begun.append(ids.copy())
-            continue
-        cut = int(ends[-1])
-        stream, rest = ids[:cut], ids[cut:]
-        ends += sum(map(len, begun))
-        stream = joined(begun, stream, held_in)
-        begun = [rest.copy()] if len(rest) else []
-        documents += len(ends)
-        yield Documents(stream, ends)
-    problem = ""
-    if begun or left:
-        problem = "the last document has no end"
-    elif documents != held.documents:
-        problem = f"{documents} documents, {held.documents} are recorded"
-    if problem:
-        raise CorruptDatasetError(
-            f"{files.storage}: {split} of part {record.part:05}: {problem}. `shardmill verify` "
-            "checks every file."
-        )
-
-
-def chosen_documents(
-    files: DatasetFiles, record: PartRecord, split: Split, lengths: Ints, taken: Flags
-) -> Iterator[Documents]:
-    """Some documents of a part's split, a shard's worth at a time.
-
-    Args:
-        files: of the dataset.
-        record: of the part.
-        split: which one.
-        lengths: tokens of each of its documents as listed, without end-of-text ids, (documents,).
-        taken: which of them, (documents,).
-
-    Raises:
-        CorruptDatasetError: a shard is missing or damaged, or the documents do not end there.
-    """
-    first = 0
-    for block in documents_of_split(files, record, split):
-        if not taken[first:].any():
-            return
-        own = slice(first, first + len(block.ends))
-        first = own.stop
-        if not np.array_equal(block.lengths, lengths[own] + 1):
-            with naming(files, record.documents.path):
-                raise CorruptDatasetError(f"documents of {split} do not end where it says")
-        if taken[own].any():
-            stream = block.stream[np.repeat(taken[own], block.lengths)]
-            yield Documents(stream, np.cumsum(block.lengths[taken[own]]))
+        places = places_of(self.files, self._manifest, self.record)
+        return Origins(places, own["source"].to_numpy(), own["row"].to_numpy())

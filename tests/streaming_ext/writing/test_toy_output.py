@@ -80,7 +80,7 @@ def test_a_toy_output_is_written_published_verified_shown_and_read(
     assert report.checked.documents == 30
     assert report.checked.retokenized > 20
     (first,) = decode_samples(storage, "train", [0])
-    assert texts[0].startswith(first.pieces[0].text)
+    assert texts[0].startswith(first.excerpts[0].text)
     dataset = StreamingTokenDataset(
         local=root, batch_size=4, shuffle=True, extras=["sequence_ids"], dp_rank=0, dp_world_size=1
     )

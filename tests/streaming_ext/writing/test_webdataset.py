@@ -102,7 +102,7 @@ def test_it_is_recorded_and_checked_as_any_dataset(both: dict[str, Path]) -> Non
     assert report.findings == ()
     assert report.checked.retokenized == 40
     (first,) = decode_samples(storage, "train", [0])
-    assert first.pieces
+    assert first.excerpts
     ours, theirs = (records(both[name]) for name in ("webdataset", "mds"))
     for part, record in ours.items():
         for split, held in record.splits.items():

@@ -173,7 +173,7 @@ def test_lines_longer_than_a_piece(tmp_path: Path, vocabulary: Path) -> None:
     assert len(manifest.parts) == -(-path.stat().st_size // 1024)
     assert [part.rows for part in manifest.parts if part.rows] == [1, 1, 1, 1]
     (sample,) = decode_samples(LocalStorage(root), "train", [0])
-    assert sample.pieces[0].text[:50] == "a" * 50
+    assert sample.excerpts[0].text[:50] == "a" * 50
     assert rows_of(root) == [(str(path), row, "train") for row in range(4)]
     assert verify(LocalStorage(root), deep=True).findings == ()
 

@@ -118,7 +118,7 @@ class LevanterFormat(ExportFormat):
     name = "levanter"
 
     def _arrays(self, split: Split) -> tuple[_Array, _Array]:
-        """Ids, and ends of documents, of which the first value is the number of documents."""
+        """Ids, and ends of documents after the number of documents."""
         total, folder = self.totals[split], f"{split}/input_ids"
         return (
             _Array(folder=f"{folder}/data", dtype=np.dtype("<i4"), total=total.tokens),

@@ -1,4 +1,4 @@
-"""Megatron-LM's `PREFIX.bin` and `PREFIX.idx`: ids, and where each document stands among them.
+"""Megatron-LM's `PREFIX.bin` and `PREFIX.idx`: ids, and where each document begins.
 
 One pair per split, into whose files each part writes its own range; with `--max-file-size` pairs
 of each part's own, cut between documents. `sequences.json` holds what

@@ -34,7 +34,7 @@ def small_batches(patch: pytest.MonkeyPatch, rows: int) -> None:
     patch.setattr("streaming_ext.format.provenance._BATCH_ROWS", rows)
     patch.setattr("streaming_ext.format.duplicates._BATCH_ROWS", rows)
     patch.setattr("streaming_ext.format.duplicates._BATCH_ROWS", rows)
-    patch.setattr("tasks.core.reading.documents._AT_ONCE", 7 * rows)
+    patch.setattr("tasks.core.reading.documents._BLOCK", 7 * rows)
 
 
 def checked(root: Path) -> Report:

@@ -13,7 +13,7 @@ from flows.terminal.show_verify import show_verified
 from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, UsageError
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.tokenizer.load import load_tokenizer
-from tasks.core.check.decode import DecodedSample, decode_piece, decode_samples
+from tasks.core.check.decode import DecodedSample, decode_cut, decode_samples
 from tasks.core.check.inspect import DatasetDescription, describe
 from tasks.core.check.verify import verify
 from tasks.core.reporting.lengths import Lengths
@@ -132,21 +132,24 @@ def test_all_samples_together_are_all_texts(
     tokens: dict[tuple[str, int], int] = {}
     whole = 0
     for sample in all_samples(dataset, description):
-        assert sum(piece.tokens + piece.ends for piece in sample.pieces) + sample.padding == LENGTH
-        for piece in sample.pieces:
-            text = texts[piece.part][piece.row]
+        assert (
+            sum(excerpt.tokens + excerpt.ends for excerpt in sample.excerpts) + sample.padding
+            == LENGTH
+        )
+        for excerpt in sample.excerpts:
+            text = texts[excerpt.part][excerpt.row]
             assert text is not None
-            assert piece.source.endswith(f"{piece.part:03}.parquet")
-            assert piece.text in text
-            assert piece.begins == (piece.first_token == 0)
-            if piece.ends:
-                assert piece.first_token + piece.tokens == piece.document_tokens
-            if piece.begins and piece.ends:
-                assert piece.text == text
+            assert excerpt.source.endswith(f"{excerpt.part:03}.parquet")
+            assert excerpt.text in text
+            assert excerpt.begins == (excerpt.first_token == 0)
+            if excerpt.ends:
+                assert excerpt.first_token + excerpt.tokens == excerpt.document_tokens
+            if excerpt.begins and excerpt.ends:
+                assert excerpt.text == text
                 whole += 1
-            seen = tokens.get((piece.source, piece.row), 0)
-            assert seen == piece.first_token  # pieces of a document follow each other
-            tokens[piece.source, piece.row] = seen + piece.tokens
+            seen = tokens.get((excerpt.source, excerpt.row), 0)
+            assert seen == excerpt.first_token  # excerpts of a document follow each other
+            tokens[excerpt.source, excerpt.row] = seen + excerpt.tokens
     assert whole
     assert len(tokens) == description.documents
     assert sum(tokens.values()) == description.lengths.tokens
@@ -156,17 +159,17 @@ def test_a_cut_character_is_left_out(
     dataset: LocalStorage, description: DatasetDescription, texts: list[list[str | None]]
 ) -> None:
     last = len(texts[1]) - 1
-    pieces = [
-        piece
+    excerpts = [
+        excerpt
         for sample in all_samples(dataset, description)
-        for piece in sample.pieces
-        if (piece.part, piece.row) == (1, last)
+        for excerpt in sample.excerpts
+        if (excerpt.part, excerpt.row) == (1, last)
     ]
-    assert len(pieces) > 3
-    assert not any("\ufffd" in piece.text for piece in pieces)
-    joined = "".join(piece.text for piece in pieces)
+    assert len(excerpts) > 3
+    assert not any("\ufffd" in excerpt.text for excerpt in excerpts)
+    joined = "".join(excerpt.text for excerpt in excerpts)
     text = texts[1][last] or ""
-    assert len(text) - len(pieces) < len(joined) < len(text)
+    assert len(text) - len(excerpts) < len(joined) < len(text)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +190,7 @@ def test_a_cut_character_is_left_out(
     ],
 )
 def test_pieces_of_utf8(data: bytes, cut_start: bool, cut_end: bool, text: str) -> None:
-    assert decode_piece(data, cut_start=cut_start, cut_end=cut_end) == text
+    assert decode_cut(data, cut_start=cut_start, cut_end=cut_end) == text
 
 
 def test_samples_come_in_the_order_asked_for(dataset: LocalStorage) -> None:

@@ -9,7 +9,7 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import SPLITS
 from streaming_ext.format.provenance import Place
 from streaming_ext.store import LocalStorage
-from tasks.core.check.search import find_documents
+from tasks.core.check.decode import find_documents
 from tasks.core.synthetic import make_documents
 from tests.flows.commands.tracing import trace
 from tests.tasks.core.build_dataset import build_dataset

@@ -71,7 +71,7 @@ def test_a_first_copy_behind(forger: CopiesForger) -> None:
     table = forger.copies(2)
     table["first_part"][0], table["first_row"][0] = 2, table["row"][0]
     forger.set_copies(2, table)
-    assert "does not stand before its copy" in problems(forger)
+    assert "does not come before its copy" in problems(forger)
 
 
 def test_a_copy_that_stayed(forger: CopiesForger) -> None:

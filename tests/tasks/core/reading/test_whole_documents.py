@@ -41,7 +41,7 @@ def test_documents_are_whole(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tasks.core.reading.documents._AT_ONCE", at_once)
+    monkeypatch.setattr("tasks.core.reading.documents._BLOCK", at_once)
     built = _made(tmp_path, compression, shard_samples)
     assert _found(built) == [[*ids, EOT] for ids in DOCUMENTS]
 
