@@ -201,7 +201,7 @@ def _messages() -> Iterator[str]:
                     parts = (v.value if isinstance(v, ast.Constant) else "…" for v in node.values)
                     yield "".join(map(str, parts))
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    yield node.value
+                    yield re.sub(r"\{\w+\}", "…", node.value)
 
 
 def test_messages_of_troubleshooting_exist() -> None:
