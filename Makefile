@@ -4,21 +4,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Prefect neither phones home nor asks.
+# Prefect sends no analytics.
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DO_NOT_TRACK := 1
-# The first process that imports a module compiles it for all that follow; some images forbid it,
-# and then each of a thousand processes spends half its time on compiling.
+# Some images set this. Then no bytecode is kept, and each of a thousand processes compiles again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# One more than there are cores: tests wait at times (tests/distribution.py).
+# One more than there are cores, because tests sometimes wait (tests/distribution.py).
 TEST_WORKERS ?= $(shell expr $$(nproc) + 1)
 
 .PHONY: venv demo test docs soak interop lint types tests format audit clean
 
 venv: $(READY)
 
-# Python compiles what is imported; to compile all that is installed would take a minute more.
+# Python compiles modules when they are imported; compiling all of them here takes a minute more.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
@@ -27,7 +26,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/shardmill demo
 
-# mypy and the site run beside the tests: of these the first ones wait for servers to start.
+# mypy and the site run beside the tests, whose first ones wait for servers to start.
 test: lint
 	$(MAKE) --jobs 3 types docs tests
 
@@ -43,14 +42,14 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-# Real servers share the machine: what failed runs once more, alone. What passes then stands in the
-# list of the first run all the same: it is unsteady, and that is a defect.
+# Real servers share the machine, so failed tests run once more, alone. A test that passes then is
+# unsteady, which is a defect.
 tests: $(READY)
 	$(BIN)/pytest --numprocesses $(TEST_WORKERS) || { test $$? -eq 1 && \
-		echo "make: what failed runs once more, alone; what passes now is UNSTEADY" && \
+		echo "make: failed tests run once more, alone; those that pass now are UNSTEADY" && \
 		$(BIN)/pytest --last-failed --last-failed-no-failures none --exitfirst; }
 
-# What takes minutes: endurance, Ansible, PostgreSQL restarted, hosts with a network of their own.
+# Tests that take minutes: endurance, Ansible, PostgreSQL restarted, hosts with a network of their own.
 soak: $(READY)
 	$(BIN)/pytest -m soak
 

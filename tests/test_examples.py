@@ -28,7 +28,7 @@ def test_all_examples_are_listed() -> None:
         assert path.name == "README.md" or f"]({path.name})" in listed
 
 
-def test_the_configuration_is_one(
+def test_shard_yaml(
     shardmill: Command,  # noqa: F811
     vocabulary: Path,
     sources: Path,
@@ -87,13 +87,13 @@ class _Receiver(BaseHTTPRequestHandler):
     received: list[str] = []  # noqa: RUF012
 
     def do_POST(self) -> None:
-        """Keep what came."""
+        """Keep the text of the alert."""
         self.received.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
         self.send_response(200)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture

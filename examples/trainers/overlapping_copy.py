@@ -30,7 +30,7 @@ class OnDevice:
     def copied(self, batch: dict[str, Any] | None) -> dict[str, Any] | None:
         if batch is None:
             return None
-        with torch.cuda.stream(self.stream):  # does nothing where there is none
+        with torch.cuda.stream(self.stream):  # does nothing without a GPU
             moved = {
                 name: value.to(self.device, non_blocking=True)
                 if isinstance(value, torch.Tensor)

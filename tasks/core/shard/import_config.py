@@ -130,7 +130,7 @@ class Ids(Options):
 
     format: Annotated[
         TokenSetName,
-        Field(description="What the files are; docs/how-to/import.md tells of each."),
+        Field(description="What the files are; docs/how-to/import.md describes each."),
     ]
     sources: Annotated[
         tuple[str, ...],
