@@ -137,8 +137,7 @@ def _do_phases(
     following: Any = build
     while following is not None:
         current, started = following, time.monotonic()
-        executor.prepare(current, output)
-        phases.append(_Phase(current, started, [*executor.finished(current, output, progress)]))
+        phases.append(_Phase(current, started, [*executor(current, output, progress)]))
         if any(isinstance(result, FailedFile) for result in phases[-1].results):
             break
         progress.enter(current.words.finishing)

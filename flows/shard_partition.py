@@ -54,9 +54,11 @@ def shard_partition(
     """
     require_no_secret(output, "output")
     require_linux()
-    guest = Guest(open_storage(output), run, partition, attempt, workers)
     try:
-        with leaving_without_a_server(), guest.working() as work:
+        with (
+            leaving_without_a_server(),
+            Guest(open_storage(output), run, partition, attempt, workers).working() as work,
+        ):
             results = list(finished_parts(work))
     except StoppedError as stop:
         return Cancelled(message=f"Stopped: {stop}")
@@ -75,11 +77,12 @@ def _refuse(message: str) -> State:
     Prefect records this run as ended while its process stays for a while, and the worker of a host
     with one run at a time takes no other.
     """
-    refused: State = Failed(name=REFUSED, message=message)
     if deployment.id:
         worker, deadline = os.getppid(), time.monotonic() + REFUSE_SECONDS
+        refused: State = Failed(name=REFUSED, message=message)
         with asked_once(), get_client(sync_client=True) as client:
             client.set_flow_run_state(UUID(str(flow_run.id)), refused, force=True)
         while time.monotonic() < deadline and os.getppid() == worker:
             time.sleep(1)
-    return refused
+    # A state that the server knows would count as that of a subflow.
+    return Failed(name=REFUSED, message=message)

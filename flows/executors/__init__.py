@@ -1,8 +1,8 @@
 """Where the parts of a run are worked on: on this host, or on others."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.store import Storage
@@ -11,23 +11,9 @@ from tasks.core.options import ExecutionOnHosts
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 
-
-class Executor(Protocol):
-    """Hosts that are ready for work."""
-
-    def prepare(self, build: Any, output: Storage) -> None:
-        """Have the hosts ready for a phase."""
-        ...
-
-    def finished(
-        self, build: Any, output: Storage, progress: RunProgress
-    ) -> Iterator[PartTimes | FailedFile]:
-        """Do all parts that are left; yields the result of each, in any order.
-
-        Raises:
-            ShardmillError: an error that every other part would meet too.
-        """
-        ...
+# Does all parts of a build that are left; yields the result of each, in any order. An error that
+# every other part would meet too is raised.
+Executor = Callable[[Any, Storage, RunProgress], Iterator[PartTimes | FailedFile]]
 
 
 def open_executor(build: Build, *, inherited: Sequence[int]) -> AbstractContextManager[Executor]:

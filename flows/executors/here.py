@@ -7,7 +7,7 @@ the one before it is done.
 
 import platform
 import queue
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -25,39 +25,31 @@ from tasks.core.build.build import Build, Step
 from tasks.core.build.run import LOOK_AHEAD_FILES, Run, worker_pools
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
-from tasks.core.workers.pool import WorkerPool
 from tasks.steps import task_of
 
 _LOOK_SECONDS = 1.0
 MAX_THREADS = 4096  # of a task runner; it starts them as they are needed
 
 
-class Here:
-    """The worker processes; see `Executor`."""
-
-    def __init__(self, pool: WorkerPool, movers: WorkerPool) -> None:
-        self._pool, self._movers = pool, movers
-
-    def prepare(self, build: Build, output: Storage) -> None:
-        """Have every process load what the phase needs."""
-        if (job := build.each_worker()) is not None:
-            self._pool.run_in_each(job)
-
-    def finished(
-        self, build: Build, output: Storage, progress: RunProgress
-    ) -> Iterator[PartTimes | FailedFile]:
-        """Do all parts on this host."""
-        yield from finished_parts(Run(build, output, self._pool, progress, self._movers))
+Results = Iterator[PartTimes | FailedFile]
 
 
 @contextmanager
-def here(build: Build, *, inherited: Sequence[int]) -> Iterator[Here]:
+def here(
+    build: Build, *, inherited: Sequence[int]
+) -> Iterator[Callable[[Build, Storage, RunProgress], Results]]:
     """Start the worker processes; they end with the block."""
-    with worker_pools(build, inherited=inherited) as pools:
-        yield Here(*pools)
+    with worker_pools(build, inherited=inherited) as (pool, movers):
+
+        def work(phase: Build, output: Storage, progress: RunProgress) -> Results:
+            if (job := phase.each_worker()) is not None:
+                pool.run_in_each(job)
+            yield from finished_parts(Run(phase, output, pool, progress, movers))
+
+        yield work
 
 
-def finished_parts(run: Run) -> Iterator[PartTimes | FailedFile]:
+def finished_parts(run: Run) -> Results:
     """Do all parts that are left; yields the result of each, in the order in which they end.
 
     Raises:

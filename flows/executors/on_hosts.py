@@ -54,6 +54,7 @@ class Partition:
         sign: the latest of this attempt.
         ended: nothing is left to do.
         refused: why the host of this attempt cannot work, and its name.
+        pulse: of this attempt.
     """
 
     def __init__(self, number: int, parts: Sequence[int]) -> None:
@@ -67,7 +68,7 @@ class Partition:
         self._known: set[int] = set()  # parts
         self._shown: set[int] = set()  # parts
         self._known_before = self._without_gain = 0
-        self._pulse = Pulse()
+        self.pulse = Pulse()
 
     @property
     def left(self) -> list[int]:
@@ -79,21 +80,17 @@ class Partition:
         self.attempt += 1
         self.guest = self.sign = self.refused = None
         self._known_before = len(self._known)
-        self._pulse = Pulse(now)
+        self.pulse = Pulse(now)
 
     def hear(self, sign: PartitionSign, now: float) -> Iterator[PartTimes | FailedFile]:
         """Take in a sign of the attempt; yields the new results."""
-        self._pulse.hear(sign.beat, now)
+        self.pulse.hear(sign.beat, now)
         self.sign = sign
         results: tuple[PartTimes | FailedFile, ...] = (*sign.done, *sign.failed)
         for result in results:
             if result.part not in self._known:
                 self._known.add(result.part)
                 yield result
-
-    def listen_anew(self, now: float) -> None:
-        """Start the time of silence again: nothing could be heard."""
-        self._pulse.listen_anew(now)
 
     def show(self, parts: Sequence[Part], progress: RunProgress) -> None:
         """Show the parts that the host has in hand."""
@@ -125,15 +122,15 @@ class Partition:
                 self.refused = state.message
             return f"its run ended as {state.name}: {state.message or 'no reason is known'}"
         if self.sign is None and (state is None or state.is_scheduled()):
-            self.listen_anew(now)  # it waits for a host
+            self.pulse.listen_anew(now)  # it waits for a host
             return None
-        silent = self._pulse.hear(None if self.sign is None else self.sign.beat, now)
+        silent = self.pulse.hear(None if self.sign is None else self.sign.beat, now)
         if self.sign is None:
             late = silent > START_SECONDS
             return f"a worker took it, but nothing began in {START_SECONDS:.0f} s" if late else None
         if self.sign.stopped:
             return f"it was stopped on host {self.sign.host}"
-        if silent > self._pulse.limit:
+        if silent > self.pulse.limit:
             return f"no sign of life from host {self.sign.host} for {silent:.0f} s"
         return None
 
@@ -184,7 +181,7 @@ class OnHosts(ABC):
     def end(self, guests: Sequence[str], state: State) -> None:
         """End the guests that have not ended, with this state."""
 
-    def prepare(self, plan: RunPlan, storage: Storage) -> None:
+    def _prepare(self, plan: RunPlan, storage: Storage) -> None:
         """Put the plan on the storage, and begin to give signs of life."""
         self._stack.close()  # ends every guest of the phase before
         self._storage, self._stopped = storage, False
@@ -197,10 +194,11 @@ class OnHosts(ABC):
         self._stack.enter_context(self._heartbeat)
         self._stack.callback(self._end_all)
 
-    def finished(
+    def __call__(
         self, plan: RunPlan, storage: Storage, progress: RunProgress
     ) -> Iterator[PartTimes | FailedFile]:
-        """Do all parts on other hosts."""
+        """Do all parts on other hosts; see `Executor`."""
+        self._prepare(plan, storage)
         sizes = {part: plan.parts[part].size for part in plan.todo}
         progress.begin(parts=len(sizes), source_bytes=sum(sizes.values()))
         for partition in self._partitions:
@@ -232,7 +230,7 @@ class OnHosts(ABC):
         try:
             sign = self._read_sign(partition)
         except TransientStorageError:
-            partition.listen_anew(now)
+            partition.pulse.listen_anew(now)
             return
         if sign is not None:
             yield from partition.hear(sign, now)
