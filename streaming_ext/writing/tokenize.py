@@ -25,10 +25,14 @@ from streaming_ext.format.record import (
 from streaming_ext.format.shuffled import Keys
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.text.documents.text_array import num_text_bytes, text_buffers
-from streaming_ext.text.normal_form import compared_texts
-from streaming_ext.text.text_hashes import document_hashes, held_out, text_digests
-from streaming_ext.text.tokenizer.engine import Engine, audit_sample
-from streaming_ext.text.tokenizer.token_stream import check_ids, rows_to_audit, stream_of
+from streaming_ext.text.text_hashes import compared_texts, document_hashes, held_out, text_digests
+from streaming_ext.text.tokenizer.engine import (
+    Engine,
+    audit_sample,
+    check_ids,
+    rows_to_audit,
+    stream_of,
+)
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.part_documents import PartDocuments, PinnedDocuments
 from streaming_ext.writing.part_files import Tokens

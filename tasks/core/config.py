@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field, ValidationInfo, field_validator
 
 from streaming_ext.format.spec import USUAL_COMPRESSION, DatasetSpec, TokenizerIdentity
-from streaming_ext.text.normal_form import UNICODE
 from streaming_ext.text.options import Options, TextOptions
+from streaming_ext.text.text_hashes import UNICODE
 from tasks.core.options import ExecutionOnHosts, Fetching, Order, Output
 
 

@@ -16,7 +16,6 @@ from streaming_ext.format.schema import content_hash
 from streaming_ext.format.shard import ShardTable
 from streaming_ext.format.spec import IdOptions, ReadOptions
 from streaming_ext.text.documents.files import Span
-from streaming_ext.text.token_sets.id_documents import require_width
 from streaming_ext.text.token_sets.set_file import (
     IdsOfFile,
     SetFile,
@@ -27,7 +26,7 @@ from streaming_ext.text.token_sets.set_file import (
     pin_of,
     require_all,
 )
-from streaming_ext.text.token_sets.token_set import TokenSetFormat
+from streaming_ext.text.token_sets.token_set import TokenSetFormat, require_width
 
 _PACKED = ("", ".zstd", ".gz", ".bz2")
 _INDEX = "index.json"

@@ -13,7 +13,9 @@ import numpy.typing as npt
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.schema import content_hash
-from streaming_ext.text.documents.files import SourceBytes, Span, local_bytes
+from streaming_ext.text.documents.files import SourceBytes, Span
+from streaming_ext.text.sources.source_bytes import SourceFileBytes
+from streaming_ext.text.sources.source_file import SourceFile
 from streaming_ext.text.token_sets import listed
 
 Ids = npt.NDArray[Any]  # of any type of whole numbers
@@ -81,43 +83,26 @@ class SetFile:
             yield f"{scheme}{remote}{'/'.join(names[:depth])}" or "/"
 
 
-@dataclass(frozen=True, slots=True)
-class _LocalFile:
-    path: Path
-
-    @property
-    def name(self) -> str:
-        return str(self.path)
-
-    @property
-    def size(self) -> int:
-        with local_bytes(self.path, name=self.name) as file:
-            return file.size
-
-    def read(self, start: int, end: int) -> bytes:
-        with local_bytes(self.path, name=self.name) as file:
-            return file.read(start, end)
-
-
 def local_file(path: Path) -> SetFile:
     """A file on this machine."""
-    return SetFile(str(path), _LocalFile(path))
+    return _set_file(SourceFile(url=str(path), size=path.stat().st_size))
 
 
 def open_in(folder: str, key: str) -> SetFile | None:
     """A file of a folder, or of a folder below it; None if there is none."""
     if "://" in folder:
-        from streaming_ext.text.sources.source_bytes import SourceFileBytes
-
         found = listed.files_in(folder).get(key)
-        if found is None:
-            return None
-        return SetFile(found.url, SourceFileBytes(found), (found.version, found.size))
+        return None if found is None else _set_file(found)
     path = Path(folder, key)
     if not path.is_file():
         return None
     status = path.stat()
-    return SetFile(str(path), _LocalFile(path), (status.st_mtime_ns, status.st_size))
+    version = str(status.st_mtime_ns)
+    return _set_file(SourceFile(url=str(path), size=status.st_size, version=version))
+
+
+def _set_file(source: SourceFile) -> SetFile:
+    return SetFile(source.url, SourceFileBytes(source), (source.version, source.size))
 
 
 def holds(folder: str, key: str) -> bool:

@@ -1,19 +1,22 @@
-"""Engines that turn a batch of documents into ids: the reference, and one that is far faster."""
+"""Engines that turn documents into ids: the reference, and a far faster one; checks of the ids."""
 
+import json
 import mmap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import EngineMismatchError, SourceError, TokenizerError
 from streaming_ext.text.documents.text_array import text_buffers
-from streaming_ext.text.tokenizer.code_points import Ranges, rows_with_any, unsafe_ranges
 from streaming_ext.text.tokenizer.fast_tokenizer import Loader, fast_loader
 from streaming_ext.text.tokenizer.rank_file import RankTokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, panics_as_errors
@@ -27,6 +30,13 @@ MAX_CACHED_BYTES = 1 << 30
 MAX_GROWTH_BYTES = 512 << 20
 NUM_CHECKED_TOKENS = 5_000
 _BY_REQUEST = "by request"
+_AUDIT_DOCUMENT_BYTES = 2**17  # longer documents are left out of the audit
+# The code points on which engines may split text differently. Engines know the same patterns, but
+# each has its own tables of Unicode. A code point that Unicode 14.0 assigned is of the same class
+# in all of them, with few exceptions; tests try each code point with the pinned versions.
+TABLE: Final = Path(__file__).with_name("unsafe_code_points.json")
+_DENSE: Final = 8  # bytes for one beyond ASCII; in most text there are more
+Ranges = Sequence[tuple[int, int]]  # of code points beyond ASCII, both ends included, ascending
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,3 +205,97 @@ def _encode_rows(tokenizer: Tokenizer, texts: pa.LargeStringArray, rows: Sequenc
 
 def _offsets(lengths: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.append(np.int64(0), np.cumsum(lengths, dtype=np.int64))
+
+
+@cache
+def unsafe_ranges() -> Ranges:
+    """The code points that are left to the reference."""
+    return tuple((start, end) for start, end in json.loads(TABLE.read_bytes()))
+
+
+def rows_with_any(texts: pa.LargeStringArray, ranges: Ranges) -> Ints:
+    """The texts that hold a code point of these ranges, ascending.
+
+    Args:
+        texts: valid UTF-8, without nulls.
+        ranges: of code points beyond ASCII.
+    """
+    if not ranges:
+        return np.empty(0, np.int64)
+    data, offsets = text_buffers(texts)
+    block = data[int(offsets[0]) : int(offsets[-1])]
+    beyond = block >= 0x80
+    if np.count_nonzero(beyond) * _DENSE < len(block):  # search only the bytes beyond ASCII
+        at = np.flatnonzero(beyond)
+        ends = np.searchsorted(at, offsets - offsets[0])
+        texts = pa.LargeStringArray.from_buffers(
+            len(texts), pa.py_buffer(ends), pa.py_buffer(block[at])
+        )
+    pattern = "".join(rf"\x{{{start:x}}}-\x{{{end:x}}}" for start, end in ranges)
+    return np.flatnonzero(np.asarray(pc.match_substring_regex(texts, f"[{pattern}]")))
+
+
+def stream_of(
+    encoded: Encoded,
+    lengths: npt.NDArray[np.int64],
+    kept: npt.NDArray[np.bool_],
+    dtype: str,
+    eot_id: int,
+) -> npt.NDArray[Any]:
+    """The ids of the documents that are kept, each followed by one end-of-text id."""
+    ids, ends = encoded.ids, encoded.offsets[1:][kept]
+    if not kept.all() and (lengths[~kept] > 0).any():
+        ids, ends = ids[np.repeat(kept, lengths)], np.cumsum(lengths[kept])
+    # like np.insert, without a copy of all ids in the other type: a document may be large
+    stream = np.empty(len(ids) + len(ends), dtype)
+    of_text = np.ones(len(stream), bool)
+    of_text[ends + np.arange(len(ends))] = False
+    stream[of_text] = ids
+    stream[~of_text] = eot_id
+    return stream
+
+
+def check_ids(
+    encoded: Encoded,
+    tokenizer: Tokenizer,
+    *,
+    place: Callable[[int], tuple[str, str]],
+    where: str,
+) -> None:
+    """Refuse ids outside the vocabulary, and a text that gives the end-of-text id.
+
+    Args:
+        encoded: the ids of some documents.
+        tokenizer: theirs.
+        place: file and row of a document, for people.
+        where: name of the part in messages.
+
+    Raises:
+        TokenizerError: naming the document.
+    """
+    if len(encoded.ids) == 0:
+        return
+    if int(encoded.ids.max()) >= tokenizer.vocab_size:
+        raise TokenizerError(
+            f"{where}: id {int(encoded.ids.max())} is outside the vocabulary of "
+            f"{tokenizer.vocab_size} ids of {tokenizer.name}."
+        )
+    ends = np.flatnonzero(encoded.ids == tokenizer.eot_id)
+    if len(ends):
+        document = int(np.searchsorted(encoded.offsets, ends[0], side="right")) - 1
+        url, row = place(document)
+        raise TokenizerError(
+            f"{url}: the text of {row} gives the end-of-text id "
+            f"{tokenizer.eot_id}, so documents could not be told apart. Pass another --eot-token."
+        )
+
+
+def rows_to_audit(
+    hashes: npt.NDArray[np.uint64], texts: pa.LargeStringArray, *, num_bytes: int
+) -> list[int]:
+    """The documents with the smallest hashes, `num_bytes` in all: the same sample in every run."""
+    sizes = np.diff(text_buffers(texts)[1])
+    candidates = np.flatnonzero(sizes <= _AUDIT_DOCUMENT_BYTES)
+    ordered = candidates[np.argsort(hashes[candidates], kind="stable")]
+    taken = int(np.searchsorted(np.cumsum(sizes[ordered]), num_bytes)) + 1
+    return [int(row) for row in ordered[:taken]]

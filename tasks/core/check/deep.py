@@ -32,7 +32,7 @@ from streaming_ext.text.fetch import came_unchecked, fetch
 from streaming_ext.text.identity import identify
 from streaming_ext.text.listing import listed_again
 from streaming_ext.text.sources import SourceFile, is_remote
-from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
+from streaming_ext.text.token_sets.token_set import IdsAsTheyAre
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.writing.part_documents import LocalSpan, PartDocuments
 from streaming_ext.writing.part_files import Tokens

@@ -11,7 +11,7 @@ from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, SourceError, UsageError
 from streaming_ext.format.spec import IdOptions, IdType, ReadOptions
 from streaming_ext.text.formats import format_of
-from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
+from streaming_ext.text.token_sets.token_set import IdsAsTheyAre
 from streaming_ext.training.stock import streaming
 
 LENGTH, COUNT = 8, 50

@@ -6,7 +6,7 @@ import unicodedata
 import pyarrow as pa
 import pytest
 
-from streaming_ext.text.normal_form import normal_form, normal_forms
+from streaming_ext.text.text_hashes import normal_form, normal_forms
 
 # Marks, vowels and final consonants that compose with what stands before them.
 _COMPOSING = [*"\u0301\u0345\u0327\u1161\u11a8\u1100\uac00\u09be\u09c7"]

@@ -9,8 +9,8 @@ from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents import objects
 from streaming_ext.text.listing import list_sources
-from streaming_ext.text.readers import json_array
-from streaming_ext.text.readers.json_array import JsonFormat
+from streaming_ext.text.readers import json_lines
+from streaming_ext.text.readers.json_lines import JsonFormat
 
 
 def rows(path: Path, data: bytes, column: str = "text") -> list[tuple[int, str]]:
@@ -24,7 +24,7 @@ def rows(path: Path, data: bytes, column: str = "text") -> list[tuple[int, str]]
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 64, 2**20])
 def test_pieces_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(json_array, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(json_lines, "_CHUNK_BYTES", chunk)
     values = [
         {"text": "\u00e9\U0001f600" * row, "n": [1.5, {"x": -row}, True, None]} for row in range(30)
     ]
@@ -60,7 +60,7 @@ def test_what_is_bad_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, document: int, byte: int,
     problem: str, chunk: int,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(json_array, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(json_lines, "_CHUNK_BYTES", chunk)
     with pytest.raises(SourceError) as caught:
         rows(tmp_path / "x.json", data)
     assert f"x.json: document {document}, byte {byte}: {problem}" in str(caught.value)
@@ -99,7 +99,7 @@ def test_a_value_that_is_wrong_costs_no_other_and_a_syntax_error_ends_the_file(
 
 def test_a_value_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "MAX_TEXT_BYTES", 1000)
-    monkeypatch.setattr(json_array, "_CHUNK_BYTES", 100)
+    monkeypatch.setattr(json_lines, "_CHUNK_BYTES", 100)
     path = tmp_path / "x.json"
 
     def written(count: int) -> str:
@@ -115,6 +115,6 @@ def test_a_value_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ]  # fmt: skip
     with pytest.raises(SourceError, match=r"x\.json: document 2, byte 16: a text of 1500 bytes"):
         list(JsonFormat().read(path, ReadOptions()))
-    monkeypatch.setattr(json_array, "MAX_ITEM_BYTES", 1000)
+    monkeypatch.setattr(json_lines, "MAX_ITEM_BYTES", 1000)
     with pytest.raises(SourceError, match=r"x\.json: document 2, byte 16: longer than 1000"):
         list(JsonFormat().read(path, ReadOptions(on_bad_document="skip")))

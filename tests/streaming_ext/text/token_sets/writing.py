@@ -11,7 +11,7 @@ import numpy as np
 
 from streaming_ext.format.spec import IdOptions, ReadOptions, TokenSetName
 from streaming_ext.text.formats import format_of
-from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
+from streaming_ext.text.token_sets.token_set import IdsAsTheyAre
 
 EOT = 9
 Documents = list[list[int]]

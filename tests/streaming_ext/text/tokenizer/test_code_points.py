@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming_ext.text.tokenizer.code_points import rows_with_any, unsafe_ranges
+from streaming_ext.text.tokenizer.engine import rows_with_any, unsafe_ranges
 from tests.streaming_ext.text.tokenizer import trial
 from tests.streaming_ext.text.tokenizer.trial import (
     JSON_PATTERNS,

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from streaming_ext.base.errors import EngineMismatchError, SourceError
 from streaming_ext.text.tokenizer import engine
-from streaming_ext.text.tokenizer.code_points import unsafe_ranges
 from streaming_ext.text.tokenizer.engine import (
     Encoded,
     Engine,
@@ -24,6 +23,7 @@ from streaming_ext.text.tokenizer.engine import (
     audit_sample,
     choose_engine,
     splice,
+    unsafe_ranges,
 )
 from streaming_ext.text.tokenizer.fast_tokenizer import fast_loader
 from streaming_ext.text.tokenizer.load import load_tokenizer

@@ -19,7 +19,7 @@ from streaming_ext.format.schema import content_hash
 from streaming_ext.format.shuffled import sources_of
 from streaming_ext.store import LocalStorage, open_storage
 from streaming_ext.text.listing import list_sources
-from streaming_ext.text.normal_form import UNICODE, normal_form
+from streaming_ext.text.text_hashes import UNICODE, normal_form
 from tasks.core.build.engine import mark_of
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streaming_ext.base.errors import CorruptDatasetError
-from streaming_ext.text.normal_form import normal_forms
-from streaming_ext.text.text_hashes import text_digests
+from streaming_ext.text.text_hashes import normal_forms, text_digests
 from streaming_ext.text.tokenizer import engine
 from streaming_ext.text.tokenizer.engine import Encoded, ReferenceEngine
 from tasks.core.shard import shard_build
@@ -92,7 +91,7 @@ def test_a_text_is_brought_into_its_normal_form_once(
         texts.extend(batch.to_pylist())
         return normal_forms(batch)
 
-    monkeypatch.setattr("streaming_ext.text.normal_form.normal_forms", telling)
+    monkeypatch.setattr("streaming_ext.text.text_hashes.normal_forms", telling)
     root = build(lines, tmp_path / "out", vocabulary, deduplicate="normalized")
     assert len(texts) == len(set(texts)) > 40
     monkeypatch.setattr(known_texts, "_MOST_FORMS", 7)
