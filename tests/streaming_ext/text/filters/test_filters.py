@@ -18,8 +18,8 @@ from tests.streaming_ext.text.readers.test_contract import (
     Kind,
     Row,
     json_lines,
-    looked_at,
 )
+from tests.streaming_ext.text.reading import looked_at
 
 ROWS: list[Row] = [
     {"title": "en", "meta": {"n": 3, "text": "stays, long enough"}},

@@ -14,9 +14,7 @@ from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.filters import Filters
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.formats import format_of
-from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.sources.source_bytes import SourceFileBytes
-from tests.streaming_ext.text.readers.test_bad_documents import SKIP, places, read
+from tests.streaming_ext.text.reading import SKIP, faults, looked_at, read
 
 SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -48,7 +46,7 @@ def test_what_is_bad_costs_no_other(tmp_path: Path) -> None:
     path.write_bytes(data.replace(b"BAD!", b"\xff\xfe\xc3\x28"))
     good, bad, rows = read(path, SKIP)
     assert (good, rows) == ([(0, "one"), (3, "four")], 4)
-    (found,) = places(bad)
+    (found,) = faults(bad)
     assert found[0] == 1
     assert found[1].startswith("document 2 of the block at byte ")
     with pytest.raises(SourceError, match="document 2 of the block .*half of a surrogate pair"):
@@ -60,7 +58,7 @@ def test_what_is_bad_costs_no_other(tmp_path: Path) -> None:
 def test_a_look_names_the_fields(tmp_path: Path) -> None:
     path = tmp_path / "x.avro"
     path.write_bytes(avro([{"text": "one", "score": 1.0}]))
-    file = SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size))
+    file = looked_at(path)
     with pytest.raises(UsageError, match="no column 'body'; its columns are text, score, data"):
         format_of(path.name).look(file, ReadOptions(columns=("body",)))
     with pytest.raises(UsageError, match="'score' is of type number, expected string"):
@@ -109,7 +107,7 @@ def test_any_bytes_end_in_documents_or_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_pieces_name_rows_as_the_whole_file_does(tmp_path: Path, seed: int) -> None:
+def test_spans_name_rows_as_the_whole_file_does(tmp_path: Path, seed: int) -> None:
     rng, path = random.Random(seed), tmp_path / "x.avro"
     path.write_bytes(avro([{"text": f"{row} " * rng.randrange(40), "score": row / 9}
                            for row in range(90)], codec="deflate"))  # fmt: skip

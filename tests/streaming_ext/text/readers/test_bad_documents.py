@@ -11,36 +11,13 @@ import pytest
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents import document_rows, lines, objects
-from streaming_ext.text.documents.document_rows import BadDocument
-from streaming_ext.text.formats import format_of
 from tests.streaming_ext.text.packed import pack, write_documents
+from tests.streaming_ext.text.reading import faults, read
 
-SKIP = ReadOptions(on_bad_document="skip")
 GOOD = b'{"text": "good"}\n'
 
 
-def read(
-    path: Path, options: ReadOptions = SKIP, batch_bytes: int = 2**20
-) -> tuple[list[tuple[int, str]], list[BadDocument], int]:
-    """Documents, bad ones, and rows in all; rows that hold no text are counted too."""
-    good, bad, rows, nulls = [], [], 0, 0
-    for batch in format_of(path.name, options).read(path, options, batch_bytes=batch_bytes):
-        good += zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True)
-        bad += batch.bad
-        rows, nulls = rows + batch.num_rows, nulls + batch.nulls
-    assert len(good) + len(bad) + nulls == rows
-    return good, bad, rows
-
-
-def places(bad: list[BadDocument]) -> list[tuple[int, str, str]]:
-    return [(one.row, one.location, one.reason) for one in bad]
-
-
 LINES = [
-    b'{"text": "a"}', b'{"text": "a', b'{"text": 5}', b'{"text": "x\xff"}', b"", b"[1]",
-    b'{"text": "b"}',
-]  # fmt: skip
-BAD_LINES = [
     b'{"text": "a"}', b'{"text": "a', b'{"text": 5}', b'{"text": "x\xff"}', b"", b"[1]",
     b'{"text": "b"}',
 ]  # fmt: skip
@@ -60,7 +37,7 @@ def test_lines(tmp_path: Path, batch_bytes: int, codec: str) -> None:
     good, bad, rows = read(path, batch_bytes=batch_bytes)
     assert good == [(0, "a"), (6, "b")]
     assert rows == 7
-    assert places(bad) == BAD_LINES
+    assert faults(bad) == BAD_LINES
     with pytest.raises(SourceError, match=r"x\.jsonl.*: line 2, byte 23: no valid JSON.*skip"):
         read(path, ReadOptions())
 
@@ -96,7 +73,7 @@ def test_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -
     good, bad, rows = read(path)
     assert good == [(0, "a"), (4, "é")]
     assert rows == 5
-    assert places(bad) == [
+    assert faults(bad) == [
         (1, "document 2, byte 16", "a value of type number, expected object"),
         (2, f"document 3, byte {data.index(0xFF)}", "no valid UTF-8"),
         (
@@ -133,7 +110,7 @@ def test_tables(tmp_path: Path, suffix: str, write: Callable[[Path], None]) -> N
     good, bad, rows = read(path, batch_bytes=4)
     assert good == [(0, "fine"), (2, "x")]
     assert rows == 5
-    assert places(bad) == [
+    assert faults(bad) == [
         (1, "row 1", "no valid UTF-8 at byte 3 of its text"),
         (4, "row 4", "no valid UTF-8 at byte 0 of its text"),
     ]
@@ -148,7 +125,7 @@ def test_a_text_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     pq.write_table(pa.table({"text": ["a", "b" * 11, "c" * 10]}), tmp_path / "x.parquet")
     good, bad, _ = read(tmp_path / "x.parquet")
     assert [row for row, _ in good] == [0, 2]
-    assert places(bad) == [(1, "row 1", "a text of 11 bytes, at most 10 are read")]
+    assert faults(bad) == [(1, "row 1", "a text of 11 bytes, at most 10 are read")]
 
 
 @pytest.mark.parametrize("suffix", [".jsonl.gz", ".jsonl.zst", ".json", ".parquet", ".arrow"])

@@ -7,7 +7,6 @@ import io
 import json
 import lzma
 import random
-import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +22,8 @@ import pytest
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.formats import FORMATS, format_of
-from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.sources.source_bytes import SourceFileBytes
+from tests.streaming_ext.text.reading import looked_at
+from tests.streaming_ext.text.reading import tar as tar_file
 
 TEXT = ReadOptions()
 Row = dict[str, Any]
@@ -67,14 +66,11 @@ def cbor_sequence(rows: Sequence[Row]) -> bytes:
 
 
 def tar(rows: Sequence[Row]) -> bytes:
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w") as file:
-        for number, row in enumerate(rows):
-            for ending, data in (("cls", b"7"), ("json", json.dumps(row).encode())):
-                member = tarfile.TarInfo(f"some/{number:05}.{ending}")
-                member.size = len(data)
-                file.addfile(member, io.BytesIO(data))
-    return whole.getvalue()
+    return tar_file(
+        (f"some/{number:05}.{ending}", data)
+        for number, row in enumerate(rows)
+        for ending, data in (("cls", b"7"), ("json", json.dumps(row).encode()))
+    )
 
 
 def bytes_as(
@@ -307,21 +303,12 @@ def test_no_documents(kind: Kind, tmp_path: Path) -> None:
     assert read(tmp_path / f"other{kind.suffix}") == []
 
 
-def tar_of(name: str, data: bytes) -> bytes:
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w") as file:
-        member = tarfile.TarInfo(name)
-        member.size = len(data)
-        file.addfile(member, io.BytesIO(data))
-    return whole.getvalue()
-
-
 @pytest.mark.parametrize(
     ("name", "packed"),
     [
         ("x.jsonl", bytes), ("x.json", bytes), ("array.json", lambda data: b"[%b]" % data),
-        ("x.jsonl.gz", gzip.compress), ("x.tar", lambda data: tar_of("1.json", data)),
-        ("x.txt", bytes), ("text.tar", lambda data: tar_of("1.txt", data)),
+        ("x.jsonl.gz", gzip.compress), ("x.tar", lambda data: tar_file([("1.json", data)])),
+        ("x.txt", bytes), ("text.tar", lambda data: tar_file([("1.txt", data)])),
     ],
 )  # fmt: skip
 def test_a_byte_order_mark_is_dropped_where_a_file_begins_and_nowhere_else(
@@ -349,10 +336,6 @@ def test_a_file_cut_short_is_named(kind: Kind, tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(SourceError, match=r"the file is gone"):
         read(path)
-
-
-def looked_at(path: Path) -> SourceFileBytes:
-    return SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size))
 
 
 @ALL

@@ -14,16 +14,7 @@ from streaming_ext.format.filters import Filters
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.readers import delimited
-from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.sources.source_bytes import SourceFileBytes
-from tests.streaming_ext.text.readers.test_bad_documents import SKIP, places, read
-
-TEXT = ReadOptions()
-
-
-def rows(path: Path, data: bytes, options: ReadOptions = TEXT) -> list[tuple[int, str]]:
-    path.write_bytes(data)
-    return read(path, options)[0]
+from tests.streaming_ext.text.reading import SKIP, documents, faults, looked_at, read
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
@@ -32,14 +23,14 @@ def test_cells(tmp_path: Path, newline: str, mark: bytes) -> None:
     lines = ["id,text", '1,"a, ""b"""', "2,", '3,""', "", '4,"c\nd"', "5,e f", "6, \"g'"]
     data = mark + newline.join(lines[:-1]).encode()
     expected = [(0, 'a, "b"'), (2, ""), (4, "c\nd"), (5, "e f")]
-    assert rows(tmp_path / "x.csv", data) == expected
-    assert rows(tmp_path / "x.csv", data + newline.encode()) == expected
+    assert documents(tmp_path / "x.csv", data) == expected
+    assert documents(tmp_path / "x.csv", data + newline.encode()) == expected
     tabs = data.replace(b",", b"\t").replace(b'"a\t ', b'"a, ')
-    assert rows(tmp_path / "x.tsv", tabs) == expected
+    assert documents(tmp_path / "x.tsv", tabs) == expected
 
 
 def test_a_column_alone(tmp_path: Path) -> None:
-    assert rows(tmp_path / "x.csv", b'text\na\n\n"b\n\nc"\n""\n') == [
+    assert documents(tmp_path / "x.csv", b'text\na\n\n"b\n\nc"\n""\n') == [
         (0, "a"), (2, "b\n\nc"), (3, "")
     ]  # fmt: skip
 
@@ -55,7 +46,7 @@ def test_what_python_writes(tmp_path: Path, texts: list[str], block: tuple[int, 
     writer.writerows([["id", "text"], *enumerate(texts)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delimited, "_BLOCKS", block)
-        found = rows(tmp_path / "x.csv", whole.getvalue().encode())
+        found = documents(tmp_path / "x.csv", whole.getvalue().encode())
     assert found == list(enumerate(texts))
 
 
@@ -77,7 +68,7 @@ def test_bad_rows_cost_no_other(
         bad += batch.bad
         count += batch.num_rows
     assert (good, count) == ([(5, "f", "6")], 7)
-    assert places(bad) == [
+    assert faults(bad) == [
         (1, "row 1", "2 cells, expected 3"),
         (2, "row 2", "4 cells, expected 3"),
         (3, "row 3", "no valid UTF-8 at byte 1 of its text"),
@@ -108,12 +99,12 @@ def test_true_and_false(tmp_path: Path) -> None:
 )
 def test_no_table(tmp_path: Path, data: bytes, said: str) -> None:
     with pytest.raises(SourceError, match=rf"x\.csv: .*{said}"):
-        rows(tmp_path / "x.csv", data, SKIP)
+        documents(tmp_path / "x.csv", data, SKIP)
 
 
 def test_another_encoding_is_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="row 1: no valid UTF-8 at byte 3 of its text"):
-        rows(tmp_path / "x.csv", "text\na\ncafé\n".encode("latin-1"))
+        documents(tmp_path / "x.csv", "text\na\ncafé\n".encode("latin-1"))
 
 
 def test_a_header_without_the_column(tmp_path: Path) -> None:
@@ -122,16 +113,15 @@ def test_a_header_without_the_column(tmp_path: Path) -> None:
         (b"text,text\n1,a\n", "has 'text' more than once"),
     ):
         with pytest.raises(UsageError, match=said):
-            rows(tmp_path / "x.csv", data)
-        file = SourceFileBytes(SourceFile(url=str(tmp_path / "x.csv"), size=len(data)))
+            documents(tmp_path / "x.csv", data)
         with pytest.raises(UsageError, match=said):
-            format_of("x.csv").look(file, ReadOptions())
+            format_of("x.csv").look(looked_at(tmp_path / "x.csv"), ReadOptions())
 
 
 def test_a_row_larger_than_any_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delimited, "_BLOCKS", (100, 400))
     data = b"id,text\n" + b"1,a\n" * 50 + b'2,"' + b"b\n" * 150 + b'"\n' + b"3,c\n" * 9
     expected = ["a"] * 50 + ["b\n" * 150] + ["c"] * 9
-    assert rows(tmp_path / "x.csv", data) == list(enumerate(expected))
+    assert documents(tmp_path / "x.csv", data) == list(enumerate(expected))
     with pytest.raises(SourceError, match=r"x\.csv: damaged from row 50 on .*block size"):
-        rows(tmp_path / "x.csv", data.replace(b"b\nb\n", b"b\nb\nb\nb\n"))
+        documents(tmp_path / "x.csv", data.replace(b"b\nb\n", b"b\nb\nb\nb\n"))

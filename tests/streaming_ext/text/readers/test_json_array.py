@@ -11,15 +11,7 @@ from streaming_ext.text.documents import objects
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.readers import json_lines
 from streaming_ext.text.readers.json_lines import JsonFormat
-
-
-def rows(path: Path, data: bytes, column: str = "text") -> list[tuple[int, str]]:
-    path.write_bytes(data)
-    return [
-        pair
-        for batch in JsonFormat().read(path, ReadOptions(columns=(column,)), batch_bytes=50)
-        for pair in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True)
-    ]
+from tests.streaming_ext.text.reading import documents
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 64, 2**20])
@@ -31,14 +23,11 @@ def test_pieces_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chu
     expected = [(row, value["text"]) for row, value in enumerate(values)]
     for options in ({}, {"indent": 2}, {"ensure_ascii": False}, {"separators": (",", ":")}):
         data = json.dumps(values, **options).encode()  # type: ignore[arg-type]
-        assert rows(tmp_path / "x.json", data) == expected
-        assert rows(tmp_path / "x.json", b"\xef\xbb\xbf \n" + data + b"\n") == expected
-
-
-def test_as_tiny_stories_are(tmp_path: Path) -> None:
-    data = b'[{"story": "Once", "instruction": {"prompt": "Write"}}, {"story": null}]'
-    assert rows(tmp_path / "data00.json", data, "story") == [(0, "Once")]
-    assert rows(tmp_path / "data00.json", data, "instruction.prompt") == [(0, "Write")]
+        assert documents(tmp_path / "x.json", data, batch_bytes=50) == expected
+        assert (
+            documents(tmp_path / "x.json", b"\xef\xbb\xbf \n" + data + b"\n", batch_bytes=50)
+            == expected
+        )
 
 
 @pytest.mark.parametrize(
@@ -62,13 +51,8 @@ def test_what_is_bad_is_named(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(json_lines, "_CHUNK_BYTES", chunk)
     with pytest.raises(SourceError) as caught:
-        rows(tmp_path / "x.json", data)
+        documents(tmp_path / "x.json", data, batch_bytes=50)
     assert f"x.json: document {document}, byte {byte}: {problem}" in str(caught.value)
-
-
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"x\.json: document 1, byte 11: no valid UTF-8"):
-        rows(tmp_path / "x.json", b'[{"text": "\xff"}]')
 
 
 def test_a_folder_leaves_them_out_unless_named(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from streaming_ext.text.documents.columns import ChosenColumns
 from streaming_ext.text.documents.document_rows import DocumentBatch
 from streaming_ext.text.readers import parquet as documents
 from streaming_ext.text.readers.parquet import Footer, ParquetFormat
-from tests.streaming_ext.text.readers.test_contract import looked_at
+from tests.streaming_ext.text.reading import looked_at
 from tests.tasks.core.doubles import write_source
 
 MIXED = ["one", None, "", "zwei\n", None, "\U0001f600 \x00", "one"]
@@ -51,30 +51,12 @@ def read(path: Path, batch_bytes: int = 2**20, column: str = "text") -> list[tup
     ids=["string", "large_string", "dictionary", "dictionary of large_string"],
 )
 @pytest.mark.parametrize("options", [{}, {"row_group_size": 2}, {"use_dictionary": False}])
-@pytest.mark.parametrize("batch_bytes", [1, 5, 2**20])
+@pytest.mark.parametrize("batch_bytes", [5, 2**20])
 def test_every_kind_of_column(
     tmp_path: Path, column: pa.Array, options: dict[str, Any], batch_bytes: int
 ) -> None:
     write_source(tmp_path / "x.parquet", column, **options)
     assert read(tmp_path / "x.parquet", batch_bytes) == MIXED_READ
-
-
-def test_counts_and_fractions(tmp_path: Path) -> None:
-    write_source(tmp_path / "x.parquet", MIXED, row_group_size=2)
-    found = batches(tmp_path / "x.parquet", 1)
-    assert sum(batch.num_rows for batch in found) == 7
-    fractions = [batch.fraction for batch in found]
-    assert fractions == sorted(fractions)
-    assert fractions[-1] == 1.0
-    assert fractions[0] == found[0].num_rows / 7
-
-
-@pytest.mark.parametrize("texts", [[], [None], [None] * 5, [""], ["", None, ""]])
-def test_hardly_any_text(tmp_path: Path, texts: list[str | None]) -> None:
-    write_source(tmp_path / "x.parquet", texts)
-    expected = [(row, text) for row, text in enumerate(texts) if text is not None]
-    assert read(tmp_path / "x.parquet") == expected
-    assert sum(batch.num_rows for batch in batches(tmp_path / "x.parquet")) == len(texts)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -124,13 +106,6 @@ def test_arrow_batches_are_cut_by_bytes(
     write_source(tmp_path / "x.parquet", ["aa", "bb", "", "cccc", "d"])
     found = [batch.texts.to_pylist() for batch in batches(tmp_path / "x.parquet", batch_bytes)]
     assert found == expected
-
-
-def test_a_long_document_stands_alone(tmp_path: Path) -> None:
-    write_source(tmp_path / "x.parquet", ["a", "b", "c" * 1000, "d", "e"])
-    sizes = [batch.texts.to_pylist() for batch in batches(tmp_path / "x.parquet", 100)]
-    assert ["c" * 1000] in sizes
-    assert [text[0] for texts in sizes for text in texts] == list("abcde")
 
 
 def test_rows_a_batch_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,10 +209,6 @@ class TestDamage:
             compression="none", use_dictionary=False, write_page_checksum=True,
         )  # fmt: skip
         return tmp_path / "x.parquet"
-
-    def test_missing(self, tmp_path: Path) -> None:
-        with pytest.raises(SourceError, match=r"gone\.parquet: the file is gone"):
-            read(tmp_path / "gone.parquet")
 
     @pytest.mark.parametrize("content", [b"", b"no parquet at all", b"PAR1", b"PAR1PAR1"])
     def test_no_parquet(self, tmp_path: Path, content: bytes) -> None:

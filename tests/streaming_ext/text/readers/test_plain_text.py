@@ -10,7 +10,7 @@ from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents import document_rows
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.readers import plain_text
-from tests.streaming_ext.text.readers.test_bad_documents import SKIP, places, read
+from tests.streaming_ext.text.reading import SKIP, faults, read
 
 TEXT = ReadOptions(source_format="text")
 
@@ -30,7 +30,7 @@ def test_bad_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "MAX_TEXT_BYTES", 1000)
     path = tmp_path / "x.txt"
     path.write_bytes(b"caf\xe9")
-    assert places(read(path, SKIP)[1]) == [(0, "row 0", "no valid UTF-8 at byte 3 of its text")]
+    assert faults(read(path, SKIP)[1]) == [(0, "row 0", "no valid UTF-8 at byte 3 of its text")]
     with pytest.raises(SourceError, match=r"x\.txt: row 0: no valid UTF-8 at byte 3"):
         read(path, ReadOptions())
     path.write_bytes(b"a" * 1001)

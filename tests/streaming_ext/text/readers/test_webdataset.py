@@ -14,22 +14,10 @@ from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents import tar_members
 from streaming_ext.text.formats import format_of
-from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.sources.source_bytes import SourceFileBytes
-from tests.streaming_ext.text.readers.test_bad_documents import places, read
+from tests.streaming_ext.text.reading import faults, looked_at, read, tar
 
 JSON_SAYS = "Expecting property name enclosed in double quotes"
 Files = Sequence[tuple[str, bytes]]
-
-
-def tar(files: Files, kind: int = tarfile.PAX_FORMAT) -> bytes:
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w", format=kind) as file:
-        for name, data in files:
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            file.addfile(member, io.BytesIO(data))
-    return whole.getvalue()
 
 
 def rows(path: Path, files: Files, column: str = "text") -> list[tuple[int, str]]:
@@ -92,7 +80,7 @@ def test_bad_samples_cost_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path.write_bytes(whole.getvalue())
     good, bad, _ = read(path)
     assert [text for _, text in good] == ["a", "b"]
-    assert [(place, reason) for _, place, reason in places(bad)] == [
+    assert [(location, reason) for _, location, reason in faults(bad)] == [
         ("sample '1', byte 1536", ".txt: no valid UTF-8 at its byte 0"),
         ("sample '2', byte 2560", f"no valid JSON ({JSON_SAYS})"),
         ("sample '3', byte 3584", ".txt: longer than 1000 bytes"),
@@ -166,8 +154,7 @@ def test_a_look(tmp_path: Path) -> None:
     def look(files: Files, column: str) -> None:
         path = tmp_path / "x.tar"
         path.write_bytes(tar(files))
-        file = SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size))
-        format_of("x.tar").look(file, ReadOptions(columns=(column,)))
+        format_of("x.tar").look(looked_at(path), ReadOptions(columns=(column,)))
 
     look(SAMPLES, "text")
     look(SAMPLES, "body")
@@ -178,19 +165,6 @@ def test_a_look(tmp_path: Path) -> None:
         look([("0.txt", b"a")], "body")
     with pytest.raises(UsageError, match="no column 'other'; its columns are txt, text, body"):
         look(SAMPLES[:2], "other")
-
-
-def test_large_texts(tmp_path: Path) -> None:
-    large = "é\U0001f600" * 2**19
-    files = [
-        ("a.txt", b"\xef\xbb\xbf" + large.encode()),
-        ("b.txt", b"x"),
-        ("c.txt", b"\xff" * 2**21),
-    ]
-    (tmp_path / "x.tar").write_bytes(tar(files))
-    good, bad, _ = read(tmp_path / "x.tar")
-    assert good == [(0, large), (1, "x")]
-    assert [one.reason for one in bad] == [".txt: no valid UTF-8 at its byte 0"]
 
 
 def test_a_size_of_hundreds_of_digits_is_damage(tmp_path: Path) -> None:

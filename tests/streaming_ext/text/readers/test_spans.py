@@ -1,4 +1,4 @@
-"""A file cut anywhere holds the documents of the whole one; a piece needs its own bytes only."""
+"""A file cut anywhere holds the documents of the whole one; a span needs its own bytes only."""
 
 import json
 import random
@@ -17,9 +17,8 @@ from streaming_ext.text.documents.files import Span
 from streaming_ext.text.documents.lines import LinesOfSpan, bytes_of_lines
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.readers.json_lines import JsonLinesFormat
-from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tests.streaming_ext.text.readers.test_contract import KINDS, Kind
+from tests.streaming_ext.text.reading import looked_at
 from tests.tasks.core.doubles import write_source
 
 TEXT = ReadOptions()
@@ -73,28 +72,28 @@ LINES = st.lists(
     lines=LINES,
     newline=st.sampled_from([b"\n", b"\r\n"]),
     ends=st.booleans(),
-    places=st.lists(st.floats(0, 1), max_size=8),
+    cuts=st.lists(st.floats(0, 1), max_size=8),
     request=st.integers(1, 40),
 )
-@example(lines=[], newline=b"\n", ends=False, places=[0.5], request=1)
+@example(lines=[], newline=b"\n", ends=False, cuts=[0.5], request=1)
 @settings(max_examples=300, deadline=None)
 def test_lines_cut_anywhere(
-    lines: list[str], newline: bytes, ends: bool, places: list[float], request: int
+    lines: list[str], newline: bytes, ends: bool, cuts: list[float], request: int
 ) -> None:
     data = newline.join(line.encode() for line in lines) + (newline if ends and lines else b"")
-    cuts = sorted({0, len(data), *(round(place * len(data)) for place in places)})
-    pieces = [lines_of(data, span, request) for span in pairwise(cuts)]
+    at = sorted({0, len(data), *(round(cut * len(data)) for cut in cuts)})
+    found = [lines_of(data, span, request) for span in pairwise(at)]
     whole = _split(data)
-    assert [line for piece in pieces for line in piece] == whole
+    assert [line for lines in found for line in lines] == whole
     begins = 0
-    for line in whole:  # each line is in the piece that its first byte is in
-        piece = next(n for n, (start, end) in enumerate(pairwise(cuts)) if start <= begins < end)
-        assert pieces[piece].pop(0) == line
+    for line in whole:  # each line is in the span that its first byte is in
+        number = next(n for n, (start, end) in enumerate(pairwise(at)) if start <= begins < end)
+        assert found[number].pop(0) == line
         begins += len(line)
 
 
 def documents_of(path: Path, span: Span | None, batch_bytes: int) -> tuple[list[str | None], int]:
-    """Row by row what a piece holds, null where there is no text; and how many rows it has."""
+    """Row by row the texts of a span, null where there is no text; and how many rows it has."""
     held: list[str | None] = []
     for batch in format_of(path.name).read(path, TEXT, span=span, batch_bytes=batch_bytes):
         begin = len(held)
@@ -103,10 +102,6 @@ def documents_of(path: Path, span: Span | None, batch_bytes: int) -> tuple[list[
             assert begin <= row < len(held)
             held[row] = text
     return held, len(held)
-
-
-def looked_at(path: Path) -> SourceFileBytes:
-    return SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size))
 
 
 @ALL
@@ -129,7 +124,7 @@ def test_a_file_cut_anywhere(kind: Kind, tmp_path: Path, seed: int) -> None:
     for span in pairwise(cuts):
         needed = format_of(path.name).needed(file, TEXT, span)
         assert all(a[1] <= b[0] for a, b in pairwise(needed))
-        sparse = bytearray(len(whole))  # what a remote piece is on scratch
+        sparse = bytearray(len(whole))  # as a remote span is on scratch
         for start, end in needed:
             sparse[start:end] = whole[start:end]
         (tmp_path / "sparse").mkdir(exist_ok=True)
@@ -142,7 +137,7 @@ def test_a_file_cut_anywhere(kind: Kind, tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize(
     "suffix", [".jsonl.gz", ".json", ".json.gz", ".jsonl.bz2", ".stream.arrow", ".csv", ".avro.gz"]
 )
-def test_what_cannot_be_entered_is_not_cut(suffix: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_entered_is_not_cut(suffix: str, tmp_path: Path) -> None:
     kind = next(kind for kind in KINDS if kind.suffix == suffix)
     path = tmp_path / f"x{suffix}"
     kind.write(path, ["a", "b"])
@@ -166,24 +161,24 @@ def test_a_mark_in_the_middle_is_no_byte_order_mark(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_bytes(marked + good + marked)
     span = (len(marked) + len(good), 2 * len(marked) + len(good))
     assert documents_of(tmp_path / "x.jsonl", (0, span[0]), 2**20)[0] == ["b", "a"]
-    for piece in (None, span):
+    for part in (None, span):
         with pytest.raises(SourceError, match="no valid JSON"):
-            documents_of(tmp_path / "x.jsonl", piece, 2**20)
+            documents_of(tmp_path / "x.jsonl", part, 2**20)
 
 
-def test_arrow_dictionaries_go_with_each_piece(tmp_path: Path) -> None:
+def test_arrow_dictionaries_are_read_with_each_span(tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
     texts = [f"text {row % 3}" for row in range(30)]
     table = pa.table({"text": pa.array(texts).dictionary_encode(), "n": range(30)})
     with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
         writer.write_table(table, max_chunksize=4)
     size = path.stat().st_size
-    pieces = [documents_of(path, span, 2**20)[0] for span in pairwise([0, 500, size - 400, size])]
-    assert [text for piece in pieces for text in piece] == texts
-    assert all(pieces[:2])
+    found = [documents_of(path, span, 2**20)[0] for span in pairwise([0, 500, size - 400, size])]
+    assert [text for own in found for text in own] == texts
+    assert all(found[:2])
 
 
-def test_a_damaged_arrow_piece_is_named(tmp_path: Path) -> None:
+def test_a_damaged_arrow_span_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
     table = pa.table({"text": ["a" * 100] * 30})
     with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
@@ -202,12 +197,14 @@ def test_a_damaged_arrow_piece_is_named(tmp_path: Path) -> None:
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(lines=LINES, place=st.floats(0, 1), batch=st.integers(1, 60))
-def test_rows_of_pieces_add_up(tmp_path: Path, lines: list[str], place: float, batch: int) -> None:
+@given(lines=LINES, fraction=st.floats(0, 1), batch=st.integers(1, 60))
+def test_rows_of_spans_add_up(
+    tmp_path: Path, lines: list[str], fraction: float, batch: int
+) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes("\n".join(lines).encode())
     size = path.stat().st_size
-    cut = round(place * size)
+    cut = round(fraction * size)
     whole = list(JsonLinesFormat().read(path, TEXT, batch_bytes=batch))
     (first, rows), (second, _) = (
         documents_of(path, span, batch) for span in ((0, cut), (cut, size))
