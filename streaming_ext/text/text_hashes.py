@@ -120,11 +120,11 @@ def _forms(texts: pa.LargeStringArray) -> pa.LargeStringArray:
     alone = _fold_beyond_ascii(data, offsets)
     # of each run of spaces all but the first go, at the beginning of a text all of them
     spaces = data == _SPACE
-    gone = spaces.copy()
-    gone[1:] &= spaces[:-1]
+    removed = spaces.copy()
+    removed[1:] &= spaces[:-1]
     starts = offsets[:-1][offsets[:-1] < offsets[1:]]
-    gone[starts] = spaces[starts]
-    data, offsets = _without(data, offsets, np.flatnonzero(gone))
+    removed[starts] = spaces[starts]
+    data, offsets = _without(data, offsets, np.flatnonzero(removed))
     # one may be left at the end of a text
     lasts = offsets[1:][offsets[:-1] < offsets[1:]] - 1
     data, offsets = _without(data, offsets, lasts[data[lasts] == _SPACE])
@@ -138,16 +138,16 @@ def _forms(texts: pa.LargeStringArray) -> pa.LargeStringArray:
 
 
 def _without(
-    data: npt.NDArray[np.uint8], offsets: Ints, gone: Ints
+    data: npt.NDArray[np.uint8], offsets: Ints, removed: Ints
 ) -> tuple[npt.NDArray[np.uint8], Ints]:
     """Texts without the bytes at some positions."""
-    if not len(gone):
+    if not len(removed):
         return data, offsets
     kept = np.ones(len(data), np.bool_)
-    kept[gone] = False
+    kept[removed] = False
     bits = pa.py_buffer(np.packbits(kept, bitorder="little"))  # faster than `pa.array(kept)`
     mask = pa.BooleanArray.from_buffers(pa.bool_(), len(data), [None, bits])
-    return pa.array(data).filter(mask).to_numpy(), offsets - np.searchsorted(gone, offsets)
+    return pa.array(data).filter(mask).to_numpy(), offsets - np.searchsorted(removed, offsets)
 
 
 @cache

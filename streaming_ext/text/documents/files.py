@@ -41,7 +41,7 @@ class LocalBytes:
         Raises:
             SourceError: the file is shorter than it was, or cannot be read.
         """
-        pieces = []
+        chunks = []
         while start < end:
             try:
                 data = os.pread(self._descriptor, end - start, start)
@@ -49,9 +49,9 @@ class LocalBytes:
                 raise SourceError(f"{self.name}: cannot be read: {error.strerror}.") from error
             if not data:
                 raise SourceError(f"{self.name}: became shorter while it was read. Run again.")
-            pieces.append(data)
+            chunks.append(data)
             start += len(data)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def local_bytes(path: Path, *, name: str) -> Iterator[LocalBytes]:
     """Open a file; `name` is what messages call it.
 
     Raises:
-        SourceError: it is gone, or cannot be read.
+        SourceError: it is missing, or cannot be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

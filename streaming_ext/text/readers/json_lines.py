@@ -167,7 +167,7 @@ def _column(table: pa.Table, column: str) -> pa.Array:
 def _schema(block: LineBlock, options: ReadOptions) -> pa.Schema | None:
     """A field for each name and, if it is a path, the one at its end; None for contradictions.
 
-    The first line tells the type of a column that is kept.
+    The first line decides the type of a column that is kept.
     """
     kinds: dict[str, Kind] = dict(options.compared)
     if "value" in kinds.values() and len(block):

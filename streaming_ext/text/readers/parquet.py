@@ -86,7 +86,7 @@ class ParquetFormat(TableFormat):
         return footer.ranges(chunks) or ((0, file.size),)
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
-        """See `SourceFormat.look`: the footer tells all."""
+        """See `SourceFormat.look`: the footer has it all."""
         footer = Footer.of(file)
         check_schema(footer.schema, options, where=file.name)
         blocks = []

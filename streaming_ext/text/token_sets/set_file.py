@@ -13,9 +13,8 @@ import numpy.typing as npt
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.schema import content_hash
-from streaming_ext.text.documents.files import SourceBytes, Span
+from streaming_ext.text.documents.files import SourceBytes, Span, local_bytes
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
-from streaming_ext.text.sources.source_file import SourceFile
 from streaming_ext.text.token_sets import listed
 
 Ids = npt.NDArray[Any]  # of any type of whole numbers
@@ -50,7 +49,7 @@ class SetFile:
         """In bytes.
 
         Raises:
-            SourceError: it is gone, or cannot be read.
+            SourceError: it is missing, or cannot be read.
         """
         return self.data.size
 
@@ -58,7 +57,7 @@ class SetFile:
         """The bytes [start, end), by default all.
 
         Raises:
-            SourceError: it is gone, shorter, or cannot be read.
+            SourceError: it is missing, shorter, or cannot be read.
             StorageError: a server refuses or does not answer.
         """
         return self.data.read(start, self.size if end is None else end)
@@ -68,7 +67,7 @@ class SetFile:
         found = open_in(self.folder, key)
         if found is None:
             raise UsageError(
-                f"{self.name}: there is no {key} next to it. Copy it too, or pass another --format."
+                f"{self.name}: there is no {key} next to it. Copy it too, or name another format."
             )
         return found
 
@@ -83,26 +82,41 @@ class SetFile:
             yield f"{scheme}{remote}{'/'.join(names[:depth])}" or "/"
 
 
+@dataclass(frozen=True, slots=True)
+class _LocalFile:
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    @property
+    def size(self) -> int:
+        with local_bytes(self.path, name=self.name) as file:
+            return file.size
+
+    def read(self, start: int, end: int) -> bytes:
+        with local_bytes(self.path, name=self.name) as file:
+            return file.read(start, end)
+
+
 def local_file(path: Path) -> SetFile:
     """A file on this machine."""
-    return _set_file(SourceFile(url=str(path), size=path.stat().st_size))
+    return SetFile(str(path), _LocalFile(path))
 
 
 def open_in(folder: str, key: str) -> SetFile | None:
     """A file of a folder, or of a folder below it; None if there is none."""
     if "://" in folder:
         found = listed.files_in(folder).get(key)
-        return None if found is None else _set_file(found)
+        if found is None:
+            return None
+        return SetFile(found.url, SourceFileBytes(found), (found.version, found.size))
     path = Path(folder, key)
     if not path.is_file():
         return None
     status = path.stat()
-    version = str(status.st_mtime_ns)
-    return _set_file(SourceFile(url=str(path), size=status.st_size, version=version))
-
-
-def _set_file(source: SourceFile) -> SetFile:
-    return SetFile(source.url, SourceFileBytes(source), (source.version, source.size))
+    return SetFile(str(path), _LocalFile(path), (status.st_mtime_ns, status.st_size))
 
 
 def holds(folder: str, key: str) -> bool:
@@ -181,7 +195,7 @@ class IdsOfFile:
     Attributes:
         count: number of ids.
         read: gives the ids [start, end).
-        starts: where documents begin, ascending, if the format tells it.
+        starts: where documents begin, ascending, if the format says it.
         head: bytes before the first id, and
         itemsize: bytes of each, if ids lie back to back in the file.
     """
