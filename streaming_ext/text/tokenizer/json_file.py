@@ -1,6 +1,5 @@
 """Tokenizers of Hugging Face: a tokenizer.json on disk or in a repository of the Hub."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +7,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from streaming_ext.base.errors import TokenizerError, one_line
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer, canonical_json, choose_eot, read_file
+from streaming_ext.text.tokenizer.tokenizer import (
+    Tokenizer,
+    canonical_json,
+    choose_eot,
+    fingerprint_of,
+    read_file,
+)
 
 JSON_FILE: Final = "tokenizer.json"
 _CONFIG_FILE: Final = "tokenizer_config.json"
@@ -81,14 +86,13 @@ class JsonTokenizer(Tokenizer):
             raise TokenizerError(f"tokenizers cannot read {where}: {error}") from None
         reference.encode_special_tokens = True
         decisive = {key: config.get(key) for key in ("normalizer", "pre_tokenizer", "model")}
-        digest = hashlib.sha256(b"shardmill tokenizer 1: huggingface\n")
-        digest.update(canonical_json([decisive, added, eot_token, ids[eot_token]]))
+        identity = canonical_json([decisive, added, eot_token, ids[eot_token]])
         made = cls(
             name=name,
             vocab_size=max(reference.get_vocab(with_added_tokens=True).values()) + 1,
             eot_id=ids[eot_token],
             eot_token=eot_token,
-            fingerprint=digest.hexdigest(),
+            fingerprint=fingerprint_of(cls.kind, identity),
             config=config,
             model=reference,
         )

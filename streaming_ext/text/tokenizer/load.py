@@ -9,7 +9,7 @@ from streaming_ext.base.errors import TokenizerError, UsageError, one_line
 from streaming_ext.format.schema import refuse_newer
 from streaming_ext.store.locations import local_path
 from streaming_ext.text.tokenizer.json_file import JsonTokenizer, of_hub, of_json_file
-from streaming_ext.text.tokenizer.model_file import ModelTokenizer, of_model_file
+from streaming_ext.text.tokenizer.model_file import ModelTokenizer
 from streaming_ext.text.tokenizer.rank_file import (
     KNOWN_ENCODINGS,
     RankTokenizer,
@@ -48,7 +48,8 @@ def load_tokenizer(
     if name.endswith(".json"):
         return of_json_file(path, eot_token)
     if name.endswith(".model"):
-        return of_model_file(path, eot_token)
+        data = read_file(path)
+        return ModelTokenizer.of(data, path.name, where=str(path), eot_token=eot_token)
     if re.fullmatch(r"[\w.-]+", name):
         return of_encoding(name, eot_token)
     if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name):

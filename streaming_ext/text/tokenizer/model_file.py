@@ -1,14 +1,12 @@
 """Tokenizers of SentencePiece: a .model file, as the library trains it."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 from typing import Any, ClassVar
 
 from streaming_ext.base.errors import TokenizerError, one_line
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer, choose_eot, read_file
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer, choose_eot, fingerprint_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +36,12 @@ class ModelTokenizer(Tokenizer):
         control = {model.id_to_piece(id_): id_ for id_ in range(size) if model.is_control(id_)}
         named = model.id_to_piece(model.eos_id()) if model.eos_id() >= 0 else None
         eot_token = choose_eot(where, control, eot_token, named)
-        digest = hashlib.sha256(f"shardmill tokenizer 1: sentencepiece\n{eot_token}\n".encode())
-        digest.update(data)
         return cls(
             name=name,
             vocab_size=size,
             eot_id=control[eot_token],
             eot_token=eot_token,
-            fingerprint=digest.hexdigest(),
+            fingerprint=fingerprint_of(cls.kind, f"{eot_token}\n".encode(), data),
             data=data,
             model=model,
             control=frozenset(control.values()),
@@ -74,8 +70,3 @@ class ModelTokenizer(Tokenizer):
     def file_bytes(self) -> bytes:
         """The model, byte for byte."""
         return self.data
-
-
-def of_model_file(path: Path, eot_token: str | None) -> ModelTokenizer:
-    """A .model file."""
-    return ModelTokenizer.of(read_file(path), path.name, where=str(path), eot_token=eot_token)

@@ -6,7 +6,6 @@ of the public encodings.
 
 import base64
 import binascii
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from streaming_ext.text.tokenizer.tokenizer import (
     Tokenizer,
     canonical_json,
     choose_eot,
+    fingerprint_of,
     panics_as_errors,
     read_file,
 )
@@ -97,15 +97,13 @@ class RankTokenizer(Tokenizer):
             )
         except Exception as error:  # noqa: BLE001 - a bad pattern raises ValueError or a Rust error
             raise TokenizerError(f"tiktoken refuses {name}, pattern {pattern!r}: {error}") from None
-        digest = hashlib.sha256(b"shardmill tokenizer 1: tiktoken\n")
-        digest.update(canonical_json([pattern, special_tokens, eot_token]) + b"\n")
-        digest.update(rank_file_bytes(ranks))
+        decisive = canonical_json([pattern, special_tokens, eot_token]) + b"\n"
         return cls(
             name=name,
             vocab_size=max([*taken, *special_tokens.values()]) + 1,
             eot_id=special_tokens[eot_token],
             eot_token=eot_token,
-            fingerprint=digest.hexdigest(),
+            fingerprint=fingerprint_of(cls.kind, decisive, rank_file_bytes(ranks)),
             pattern=pattern,
             ranks=ranks,
             special_tokens=special_tokens,

@@ -1,5 +1,6 @@
 """The interface of tokenizers, whatever kind of file holds them."""
 
+import hashlib
 import json
 import os
 from abc import ABC, abstractmethod
@@ -122,6 +123,14 @@ def read_file(path: Path) -> bytes:
         raise TokenizerError(
             f"Cannot read the tokenizer file {path}: {os.strerror(error.errno or 0)}."
         ) from None
+
+
+def fingerprint_of(kind: str, *chunks: bytes) -> str:
+    """SHA-256 of all that decides the ids, as hex."""
+    digest = hashlib.sha256(f"shardmill tokenizer 1: {kind}\n".encode())
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 def canonical_json(value: Any) -> bytes:
