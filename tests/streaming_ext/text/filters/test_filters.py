@@ -76,7 +76,7 @@ def test_in_every_format(kind: Kind, tmp_path: Path, batch_bytes: int) -> None:
 
 
 @ALL
-def test_a_column_that_is_not_there_is_named_before_work(kind: Kind, tmp_path: Path) -> None:
+def test_a_missing_column_is_named_before_work(kind: Kind, tmp_path: Path) -> None:
     path = tmp_path / f"other{kind.suffix}"
     kind.write_rows(path, ROWS)
     options = ReadOptions(columns=("meta.text",), filters=Filters(where="language == 'en'"))
@@ -150,7 +150,7 @@ def test_another_type_is_an_error_that_names_the_place(kind: Kind, tmp_path: Pat
 
 
 @ALL
-def test_whether_there_is_a_value(kind: Kind, tmp_path: Path) -> None:
+def test_whether_a_value_is_null(kind: Kind, tmp_path: Path) -> None:
     path = tmp_path / f"other{kind.suffix}"
     kind.write_rows(path, ROWS)
     options = ReadOptions(columns=("meta.text",), filters=Filters(where="title is None"))
@@ -216,7 +216,7 @@ def test_views_of_strings_are_texts(tmp_path: Path, suffix: str) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
-def test_statistics_do_not_tell_of_nan(tmp_path: Path, where: str, kind: pa.DataType) -> None:
+def test_statistics_leave_out_nan(tmp_path: Path, where: str, kind: pa.DataType) -> None:
     scores = pa.array([0.1, 0.1, float("nan"), 0.1], pa.float64()).cast(kind)
     table = pa.table({"text": ["a", "b", "c", "d"], "score": scores, "n": [1] * 4})
     found = []

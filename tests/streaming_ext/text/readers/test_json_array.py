@@ -1,4 +1,4 @@
-"""An array of JSON as one file: read in pieces of any size, and what is bad in it is named."""
+"""An array of JSON as one file: read in chunks of any size, and what is bad in it is named."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.streaming_ext.text.reading import documents
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 64, 2**20])
-def test_pieces_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+def test_chunks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr(json_lines, "_CHUNK_BYTES", chunk)
     values = [
         {"text": "\u00e9\U0001f600" * row, "n": [1.5, {"x": -row}, True, None]} for row in range(30)

@@ -238,7 +238,7 @@ class TestDamage:
             for batch in ParquetFormat().read(file, ReadOptions(), batch_bytes=1000):
                 found += batch.texts.to_pylist()
         row = int(str(caught.value).split("row ")[1].split()[0])
-        # Arrow's batches begin at row groups here or within: never behind the damage.
+        # Arrow's batches begin at row groups here or within: never after the damage.
         assert len(found) <= row <= group * 10 + 10
         assert found == self.TEXTS[: len(found)]
         assert len(found) >= group * 10 - 10

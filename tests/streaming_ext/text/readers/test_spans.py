@@ -93,7 +93,7 @@ def test_lines_cut_anywhere(
 
 
 def documents_of(path: Path, span: Span | None, batch_bytes: int) -> tuple[list[str | None], int]:
-    """Row by row the texts of a span, null where there is no text; and how many rows it has."""
+    """Row by row the texts of a span, null for no text; and how many rows it has."""
     held: list[str | None] = []
     for batch in format_of(path.name).read(path, TEXT, span=span, batch_bytes=batch_bytes):
         begin = len(held)

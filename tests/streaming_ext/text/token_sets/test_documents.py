@@ -1,4 +1,4 @@
-"""Documents of token sets: cut by end-of-text ids and by formats, over pieces and files."""
+"""Documents of token sets: cut by end-of-text ids and by formats, over spans and files."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +20,8 @@ from tests.streaming_ext.text.token_sets.writing import (
     Documents,
     options,
     read,
-    tell_litdata,
     write_litdata,
+    write_litdata_index,
     write_llmc,
     write_mds,
     write_megatron,
@@ -30,13 +30,13 @@ from tests.streaming_ext.text.token_sets.writing import (
 
 
 def by_hand(ids: list[int], starts: list[int]) -> list[tuple[int, list[int]]]:
-    """Place and ids of each document of a stream, one id after another."""
+    """Position and ids of each document of a stream, one id after another."""
     found: list[tuple[int, list[int]]] = []
     fresh = True
-    for place, token in enumerate(ids):
-        fresh = fresh or place in starts
+    for position, token in enumerate(ids):
+        fresh = fresh or position in starts
         if token != EOT and fresh:
-            found.append((place, []))
+            found.append((position, []))
         if token != EOT:
             found[-1][1].append(token)
         fresh = token == EOT
@@ -48,10 +48,10 @@ some_ids = st.lists(st.sampled_from([1, 2, 3, EOT]), min_size=1, max_size=40)
 
 @settings(max_examples=20, deadline=None)
 @given(ids=some_ids, cut=st.data())
-def test_documents_of_pieces_of_files(
+def test_documents_of_spans_of_files(
     tmp_path_factory: pytest.TempPathFactory, ids: list[int], cut: st.DataObject
 ) -> None:
-    """Each document stands in the piece of the file in which it begins, whole."""
+    """Each document belongs to the span of the file in which it begins, complete."""
     folder = tmp_path_factory.mktemp("set")
     if EOT not in ids:
         ids[0] = EOT
@@ -63,28 +63,28 @@ def test_documents_of_pieces_of_files(
     for number in range(len(files)):
         path = folder / f"x_{number:03}.bin"
         end = path.stat().st_size
-        places = sorted({0, end, *cut.draw(st.lists(st.integers(0, end), max_size=3))})
-        for span in pairwise(places):
-            first, last = (max(0, -(-(place - 1024) // 2)) + number * size for place in span)
-            own = [found for place, found in expected if first <= place < last]
+        cuts = sorted({0, end, *cut.draw(st.lists(st.integers(0, end), max_size=3))})
+        for span in pairwise(cuts):
+            first, last = (max(0, -(-(position - 1024) // 2)) + number * size for position in span)
+            own = [found for position, found in expected if first <= position < last]
             assert read(path, options("llmc"), span) == own
             check_needed(path, options("llmc"), span, own)
 
 
 @settings(max_examples=20, deadline=None)
 @given(ids=some_ids, cut=st.data())
-def test_documents_that_the_format_tells(
+def test_documents_that_the_format_marks(
     tmp_path_factory: pytest.TempPathFactory, ids: list[int], cut: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("set")
     inner = cut.draw(st.lists(st.integers(1, max(1, len(ids) - 1)), max_size=4))
-    starts = sorted({0, *(place for place in inner if place < len(ids))})
+    starts = sorted({0, *(position for position in inner if position < len(ids))})
     path = write_megatron(folder / "x", ids, starts)
     expected = by_hand(ids, starts)
     assert read(path, options("megatron")) == [found for _, found in expected]
     middle = cut.draw(st.integers(0, 2 * len(ids)))
     for span in ((0, middle), (middle, 2 * len(ids))):
-        own = [found for place, found in expected if span[0] <= 2 * place < span[1]]
+        own = [found for position, found in expected if span[0] <= 2 * position < span[1]]
         assert read(path, options("megatron"), span) == own
         check_needed(path, options("megatron"), span, own)
 
@@ -92,7 +92,7 @@ def test_documents_that_the_format_tells(
 def check_needed(
     path: Path, chosen: ReadOptions, span: tuple[int, int], expected: Documents
 ) -> None:
-    """What pins a piece covers all that its documents are made of: the rest may be anything."""
+    """The identity of a span covers all of its documents: the rest may be anything."""
     data = path.read_bytes()
     with local_bytes(path, name=str(path)) as file:
         ranges = format_of(str(path), chosen).needed(file, chosen, span)
@@ -106,7 +106,7 @@ def check_needed(
     assert found == expected
 
 
-def test_rows_of_tars_go_on_from_tar_to_tar(tmp_path: Path) -> None:
+def test_rows_continue_from_tar_to_tar(tmp_path: Path) -> None:
     rows = [[1, 2, 9, 3], [4, 4, 4, 4], [5, 9, 6, 9], [9, 9, 9, 9]]
     for number in range(2):
         write_tar(
@@ -116,8 +116,8 @@ def test_rows_of_tars_go_on_from_tar_to_tar(tmp_path: Path) -> None:
     first, second = (tmp_path / f"x-{number:06}.tar" for number in range(2))
     assert read(first, options("webdataset")) == [[1, 2], [3, 4, 4, 4, 4, 5]]
     assert read(second, options("webdataset")) == [[6]]
-    told = options("webdataset", rows="documents")
-    assert read(first, told) == [[1, 2], [3], [4, 4, 4, 4]]
+    chosen = options("webdataset", rows="documents")
+    assert read(first, chosen) == [[1, 2], [3], [4, 4, 4, 4]]
 
 
 @pytest.mark.parametrize("suffix", [".tar.gz", ".tgz"])
@@ -131,10 +131,10 @@ def test_tars_that_are_packed(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["llmc", "webdataset"])
-def test_the_ids_of_a_neighbour_that_belong_to_a_file_pin_it(
+def test_the_identity_of_a_file_covers_its_ids_in_a_neighbour(
     tmp_path: Path, name: TokenSetName
 ) -> None:
-    """A document goes on in the next file, which then decides what the first one gives."""
+    """A document continues in the next file, which then decides the documents of the first."""
 
     def write(number: int, ids: list[int]) -> Path:
         if name == "llmc":
@@ -150,20 +150,20 @@ def test_the_ids_of_a_neighbour_that_belong_to_a_file_pin_it(
     assert alone == f"xxh128:{hash_file(one)}"
     write(2, [3, 4, 9, 5])
     before = version()
-    pieces = [(0, 1028), (1028, 1030)] if name == "llmc" else []  # both end in that document
-    of_pieces = [version(span) for span in pieces]
+    spans = [(0, 1028), (1028, 1030)] if name == "llmc" else []  # both end in that document
+    of_spans = [version(span) for span in spans]
     write(2, [3, 4, 9, 6])
     assert version() == before
     write(2, [3, 5, 9, 6])
     assert len({version(), before, alone}) == 3
-    assert not {version(span) for span in pieces} & {*of_pieces}
+    assert not {version(span) for span in spans} & {*of_spans}
     write(2, [9, 5, 9, 6])
     before = version()
     write(0, [9, 7])  # and what the first one begins with belongs to that before it
     assert version() != before
 
 
-def test_a_neighbour_that_nothing_goes_on_in_pins_nothing(tmp_path: Path) -> None:
+def test_a_neighbour_in_which_nothing_continues_does_not_matter(tmp_path: Path) -> None:
     one = write_llmc(tmp_path / "x_1.bin", [9, 1, 2, 9])
     source = SourceFile(url=str(one), size=one.stat().st_size)
     alone = identify(source, one, options=options("llmc")).version
@@ -190,14 +190,14 @@ def test_a_lost_tar_costs_nothing_where_samples_are_whole_documents(tmp_path: Pa
     paths = [tmp_path / f"x-{number}.tar" for number in (1, 3)]
     for path in paths:
         write_tar(path, {"a.npy": [3, 9], "b.npy": [4, 9]})
-    told = options("webdataset", rows="documents")
+    chosen = options("webdataset", rows="documents")
     for path in paths:
-        assert read(path, told) == [[3], [4]]
+        assert read(path, chosen) == [[3], [4]]
         source = SourceFile(url=str(path), size=path.stat().st_size)
-        assert identify(source, path, options=told).version == f"xxh128:{hash_file(path)}"
+        assert identify(source, path, options=chosen).version == f"xxh128:{hash_file(path)}"
 
 
-def test_an_index_of_mds_counts_what_its_shard_holds_and_pins_it(tmp_path: Path) -> None:
+def test_an_index_of_mds_describes_its_shard_and_its_identity(tmp_path: Path) -> None:
     path = write_mds(tmp_path)
     assert read(path, options("mds")) == [[1, 2, 3], [4, 5, 6], [7, 8, 1]]
     source = SourceFile(url=str(path), size=path.stat().st_size)
@@ -220,14 +220,14 @@ def test_items_of_other_types(tmp_path: Path) -> None:
 def test_items_that_were_tensors(tmp_path: Path, code: int, dtype: str) -> None:
     """As litGPT and most users of `TokensLoader` write them."""
     path = write_litdata(tmp_path, [[1, 2, 9], [3, 4]], dtype)
-    tell_litdata(tmp_path, f"no_header_tensor:{code}")
+    write_litdata_index(tmp_path, f"no_header_tensor:{code}")
     assert read(path, options("litdata")) == [[1, 2], [3, 4]]
 
 
 @pytest.mark.parametrize("codec", ["zstd", "zstd:9"])
 def test_a_chunk_that_is_compressed(tmp_path: Path, codec: str) -> None:
     path = write_litdata(tmp_path, [[1, 2, 9], [3, 4]])
-    tell_litdata(tmp_path, "no_header_numpy:5", codec)
+    write_litdata_index(tmp_path, "no_header_numpy:5", codec)
     packed = pa.Codec("zstd").compress(path.read_bytes(), asbytes=True)
     path.write_bytes(packed)
     assert read(path, options("litdata")) == [[1, 2], [3, 4]]

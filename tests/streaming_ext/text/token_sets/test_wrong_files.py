@@ -23,8 +23,8 @@ from tests.streaming_ext.text.token_sets.writing import (
     megatron,
     options,
     read,
-    tell_litdata,
     write_litdata,
+    write_litdata_index,
     write_llmc,
     write_mds,
     write_tar,
@@ -98,18 +98,18 @@ def nanotron(folder: Path) -> Path:
 def litdata_of(form: object) -> Callable[[Path], Path]:
     def make(folder: Path) -> Path:
         path = write_litdata(folder, [[1, 9]])
-        tell_litdata(folder, form)
+        write_litdata_index(folder, form)
         return path
 
     return make
 
 
-def litdata_told(**told: Any) -> Callable[[Path], Path]:
-    """A chunk, and an index that tells something else."""
+def litdata_with(**fields: Any) -> Callable[[Path], Path]:
+    """A chunk, and an index that says something else."""
 
     def make(folder: Path) -> Path:
         path = write_litdata(folder, [[1, 9]])
-        tell_litdata(folder, "no_header_numpy:5", **told)
+        write_litdata_index(folder, "no_header_numpy:5", **fields)
         return path
 
     return make
@@ -149,9 +149,9 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
     ("litdata", bare([1, 9]), "no index.json next to it"),
     ("litdata", litdata_of("no_header_numpy:five"), "chunks of 'no_header_numpy:five'"),
     ("litdata", litdata_of("no_header_tensor:11"), "chunks of 'no_header_tensor:11'"),
-    ("litdata", litdata_told(chunks=3), r"lists chunk-0-1.bin and more, which does not exist"),
-    ("litdata", litdata_told(chunks=0), r"index.json does not list it. Leave it out"),
-    ("litdata", litdata_told(dim=None), r"for PyTreeLoader\. .*item_loader=TokensLoader"),
+    ("litdata", litdata_with(chunks=3), r"lists chunk-0-1.bin and more, which does not exist"),
+    ("litdata", litdata_with(chunks=0), r"index.json does not list it. Leave it out"),
+    ("litdata", litdata_with(dim=None), r"for PyTreeLoader\. .*item_loader=TokensLoader"),
     ("litdata", litdata_of(5), "chunks of 5, compressed with None; chunks of ids"),
     ("webdataset", damaged(tar_of("a.npy", [1, 9]), ".tar", slice(700, None)), "cut short"),
     ("webdataset", tar_of("a.npy", [1, 9], more="a.ids.npy"), "sample a holds several .npy"),
@@ -182,7 +182,7 @@ def _saved(path: Path) -> Path:
 def test_what_is_wrong_with_a_file_is_one_error(
     tmp_path: Path, name: TokenSetName, make: Callable[[Path], Path], words: str
 ) -> None:
-    """Where a look tells it before any work, by that; else by reading."""
+    """Found by a look before any work if possible, else by reading."""
     path = make(tmp_path)
     chosen, state = options(name), path.stat()
     source = SourceFileBytes(SourceFile(url=str(path), size=state.st_size))
@@ -197,11 +197,11 @@ def test_what_is_wrong_with_a_file_is_one_error(
     assert str(path.parent) in str(raised.value)
 
 
-@pytest.mark.parametrize("asked", ["uint16", "int32", "uint32"])
-def test_a_type_that_is_too_small_is_refused(tmp_path: Path, asked: str) -> None:
-    """What does not tell the type itself would be read as ids with zeros between them."""
+@pytest.mark.parametrize("given", ["uint16", "int32", "uint32"])
+def test_a_type_that_is_too_small_is_refused(tmp_path: Path, given: str) -> None:
+    """A format that does not say the type would be read as ids with zeros between them."""
     path = bare([1, 2, 3, 9] * 40, "<i8")(tmp_path)
-    chosen = options("nanogpt", dtype=asked)
+    chosen = options("nanogpt", dtype=given)
     with pytest.raises(UsageError, match="Pass --dtype int64"):
         format_of(str(path), chosen).look(
             SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size)), chosen
@@ -210,18 +210,20 @@ def test_a_type_that_is_too_small_is_refused(tmp_path: Path, asked: str) -> None
         for _ in range(20):
             writer.write({"tokens": np.array([1, 2, 3, 9] * 4, "<i8").tobytes()})
     shard = tmp_path / "mds/shard.00000.mds"
-    told = r"^\S+index.json: shard.00000.mds: all but one of . ids are 0.* Pass int64 as .*--dtype"
-    with pytest.raises(UsageError, match=told):
-        read(shard, options("mds", dtype=asked))
+    words = r"^\S+index.json: shard.00000.mds: all but one of . ids are 0.* Pass int64 as .*--dtype"
+    with pytest.raises(UsageError, match=words):
+        read(shard, options("mds", dtype=given))
     assert read(shard, options("mds", dtype="int64")) == [[1, 2, 3]] * 80
     with pytest.raises(UsageError, match=r"index\.json: .*do not tell the type.*--dtype\): int64"):
         read(shard, options("mds"))
 
 
 @pytest.mark.parametrize("codec", ["zstd", "bz2"])
-def test_a_damaged_shard_that_tells_the_length_of_rows_is_named(tmp_path: Path, codec: str) -> None:
-    told = {"columns": {"tokens": "bytes"}, "compression": codec}
-    with streaming.MDSWriter(out=str(tmp_path / "mds"), **told) as writer:
+def test_a_damaged_shard_is_named_that_decides_the_length_of_rows(
+    tmp_path: Path, codec: str
+) -> None:
+    fields = {"columns": {"tokens": "bytes"}, "compression": codec}
+    with streaming.MDSWriter(out=str(tmp_path / "mds"), **fields) as writer:
         writer.write({"tokens": np.array([1, 2, 3, 9], "<u2").tobytes()})
     shard = tmp_path / f"mds/shard.00000.mds.{codec}"
     assert read(shard, options("mds", dtype="uint16")) == [[1, 2, 3]]
@@ -244,7 +246,7 @@ def test_rows_that_are_filled_up_with_0_are_no_wider_ids(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["llmc", "olmo"])
 def test_a_file_that_cannot_be_opened_is_one_error(tmp_path: Path, name: TokenSetName) -> None:
-    """What is no file, and yet has a size."""
+    """A folder also has a size."""
     path = tmp_path / ("x_0.bin" if name == "llmc" else "x.npy")
     path.mkdir()
     assert path.stat().st_size % 2 == 0

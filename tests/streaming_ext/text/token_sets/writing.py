@@ -46,14 +46,14 @@ def write_llmc(path: Path, ids: list[int]) -> Path:
 
 
 def write_megatron(prefix: Path, ids: list[int], starts: list[int]) -> Path:
-    """Documents that begin at some places, each of them one sequence."""
+    """Documents that begin at some positions, each of them one sequence."""
     lengths = np.diff([*starts, len(ids)])
     head = b"MMIDIDX\0\0" + np.uint64(1).tobytes() + bytes([8])
     head += np.array([len(starts), len(starts) + 1], "<u8").tobytes()
     offsets = 2 * np.array(starts)
     numbers = np.arange(len(starts) + 1)
-    pieces = (lengths.astype("<i4"), offsets.astype("<i8"), numbers.astype("<i8"))
-    prefix.with_suffix(".idx").write_bytes(head + b"".join(each.tobytes() for each in pieces))
+    chunks = (lengths.astype("<i4"), offsets.astype("<i8"), numbers.astype("<i8"))
+    prefix.with_suffix(".idx").write_bytes(head + b"".join(each.tobytes() for each in chunks))
     np.array(ids, "<u2").tofile(prefix.with_suffix(".bin"))
     return prefix.with_suffix(".bin")
 
@@ -63,27 +63,27 @@ def write_tar(path: Path, members: dict[str, Any]) -> Path:
         for name, array in members.items():
             data = io.BytesIO()
             np.save(data, array)
-            told = tarfile.TarInfo(name)
-            told.size = data.tell()
+            fields = tarfile.TarInfo(name)
+            fields.size = data.tell()
             data.seek(0)
-            tar.addfile(told, data)
+            tar.addfile(fields, data)
     return path
 
 
 def write_litdata(folder: Path, documents: Documents, dtype: str = "<u2") -> Path:
     lengths = [len(ids) for ids in documents]
     head = 4 * (len(documents) + 2)
-    places = head + np.dtype(dtype).itemsize * np.cumsum([0, *lengths])
-    data = np.array([len(documents), *places], "<u4").tobytes()
+    bounds = head + np.dtype(dtype).itemsize * np.cumsum([0, *lengths])
+    data = np.array([len(documents), *bounds], "<u4").tobytes()
     data += np.concatenate(documents).astype(dtype).tobytes()
     path = folder / "chunk-0-0.bin"
     path.write_bytes(data)
     code = {"<u2": 5, "<u4": 6, "<i4": 2, "<i8": 3}[dtype]
-    tell_litdata(folder, f"no_header_numpy:{code}")
+    write_litdata_index(folder, f"no_header_numpy:{code}")
     return path
 
 
-def tell_litdata(
+def write_litdata_index(
     folder: Path,
     form: object,
     compression: str | None = None,
@@ -91,19 +91,19 @@ def tell_litdata(
     chunks: int = 1,
     dim: int | None = 5,
 ) -> None:
-    told = {
+    fields = {
         "chunks": [{"filename": f"chunk-0-{number}.bin", "dim": dim} for number in range(chunks)],
         "config": {"compression": compression, "data_format": [form]},
     }
-    (folder / "index.json").write_text(json.dumps(told))
+    (folder / "index.json").write_text(json.dumps(fields))
 
 
 def write_mds(folder: Path, *, samples: int = 3, kind: str = "uint16:4", **more: Any) -> Path:
     columns = json.dumps({"column_encodings": [f"ndarray:{kind}"]}).encode()
     head = 4 + 4 * 4 + len(columns)
     ids = np.array([1, 2, 3, 9, 4, 5, 6, 9, 7, 8, 1, 9], "<u2")
-    places = np.array([3, *(head + 8 * n for n in range(4))], "<u4")
-    data = places.tobytes() + columns + ids.tobytes()
+    bounds = np.array([3, *(head + 8 * n for n in range(4))], "<u4")
+    data = bounds.tobytes() + columns + ids.tobytes()
     path = folder / "shard.00000.mds"
     path.write_bytes(data)
     raw = {"basename": path.name, "bytes": len(data), "hashes": {}} | more

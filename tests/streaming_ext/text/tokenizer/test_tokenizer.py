@@ -257,11 +257,11 @@ class TestHubThatCannotBeReached:
         began = time.monotonic()
         with pytest.raises(
             TokenizerError, match=r"'org/name': http://127\S+ does not answer.*cache.*HF_TOKEN"
-        ) as told:
+        ) as raised:
             load_tokenizer("org/name")
         assert time.monotonic() - began < 60
-        assert "\n" not in str(told.value)
-        assert "Retry" not in str(told.value) + caplog.text
+        assert "\n" not in str(raised.value)
+        assert "Retry" not in str(raised.value) + caplog.text
 
     def test_a_hub_tokenizer_of_the_cache_is_taken_when_offline(
         self, cache: Path, tokenizer_json: str
@@ -281,12 +281,12 @@ def test_a_process_that_imported_nothing_of_the_hub_looks_into_its_cache(tmp_pat
         "try: load_tokenizer('org/name')\n"
         "except TokenizerError as error: print(error)"
     )
-    asked = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-P", "-c", code],
         env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert asked.stdout.startswith("Cannot get tokenizer.json of the Hugging Face"), asked.stderr
+    assert ended.stdout.startswith("Cannot get tokenizer.json of the Hugging Face"), ended.stderr
 
 
 def test_an_encoding_by_name_equals_its_rank_file(
