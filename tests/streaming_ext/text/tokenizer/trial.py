@@ -18,7 +18,7 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import decoders, pre_tokenizers
 
-from streaming_ext.text.tokenizer import code_points, fast_tokenizer
+from streaming_ext.text.tokenizer import engine, fast_tokenizer
 from streaming_ext.text.tokenizer.fast_tokenizer import BYTE_NAMES, fast_loader
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
@@ -136,7 +136,7 @@ def write_table() -> None:
             ranges[-1][1] = point
         else:
             ranges.append([point, point])
-    code_points.TABLE.write_text(json.dumps(ranges, separators=(",", ":")) + "\n")
+    engine.TABLE.write_text(json.dumps(ranges, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":
