@@ -24,7 +24,7 @@ from streaming_ext.base.errors import StoppedError, StorageError, UsageError
 from streaming_ext.store import Storage, open_storage
 from streaming_ext.store.locations import holds_secret, local_path, require_no_secret
 from tasks.core.build import engine
-from tasks.core.build.build import Build, Tell
+from tasks.core.build.build import Build, OnStatus
 from tasks.core.linux import require_linux
 from tasks.core.reporting.progress import RunProgress, watched
 from tasks.core.reporting.report import (
@@ -40,7 +40,7 @@ from tasks.steps import finish_task
 _MOST_REASONS = 3  # in the message of a failed run
 
 
-Plan = Callable[[Any, Storage, Tell], Build]  # of a configuration, for an output
+Plan = Callable[[Any, Storage, OnStatus], Build]  # of a configuration, for an output
 
 
 def run_name(words: str) -> str:
@@ -94,7 +94,7 @@ def _build(config: Any, plan: Plan, progress: RunProgress) -> State:
     with dashboard(progress):  # outermost: workers end before its last update
         before = engine.state_of(output)
         build = plan(config, output, progress.enter)
-        if build.published and not engine.is_begun(build, output):
+        if build.published and not engine.is_started(build, output):
             output.tidy(build.scratch)
             return complete
         output.create()

@@ -21,7 +21,7 @@ from streaming_ext.store.locations import holds_secret, require_no_secret
 from tasks.core.linux import require_linux
 from tasks.core.reporting.report import FailedFile
 from tasks.guest import CannotTakePartError, Guest
-from tasks.prefect_tasks import asked_once
+from tasks.prefect_tasks import one_attempt
 
 REFUSE_SECONDS = 60.0  # without another partition, for a host that cannot work
 
@@ -80,7 +80,7 @@ def _refuse(message: str) -> State:
     if deployment.id:
         worker, deadline = os.getppid(), time.monotonic() + REFUSE_SECONDS
         refused: State = Failed(name=REFUSED, message=message)
-        with asked_once(), get_client(sync_client=True) as client:
+        with one_attempt(), get_client(sync_client=True) as client:
             client.set_flow_run_state(UUID(str(flow_run.id)), refused, force=True)
         while time.monotonic() < deadline and os.getppid() == worker:
             time.sleep(1)

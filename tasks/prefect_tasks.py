@@ -47,8 +47,8 @@ ANSWER_SECONDS = 5.0  # for clients that are made meanwhile: a server that hangs
 
 
 @contextmanager
-def asked_once() -> Iterator[None]:
-    """Ask once and go on where there is no answer: Prefect's client asks for a minute."""
+def one_attempt() -> Iterator[None]:
+    """Send each request once and ignore a failure: Prefect's client tries for a minute."""
     settings = {"client.max_retries": 0, "api.request_timeout": ANSWER_SECONDS}
     with changed_settings(settings), suppress(httpx.HTTPError):
         yield

@@ -36,13 +36,13 @@ def task_of(step: str) -> Task[..., PartTimes | None]:
 def finish(build: Build, output: Storage, progress: RunProgress) -> Build | None:
     """Make the parts one output, or prepare the next phase; returns that phase."""
 
-    def tell(words: str) -> None:
+    def on_status(words: str) -> None:
         progress.enter(f"{build.words.finishing}, {words}")
 
     try:
-        return engine.finish(build, output, tell)
+        return engine.finish(build, output, on_status)
     except TransientStorageError as error:
-        tell(f"waiting to try again: {one_line(error)}")
+        on_status(f"waiting to try again: {one_line(error)}")
         raise
 
 

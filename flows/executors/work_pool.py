@@ -19,7 +19,7 @@ from prefect.states import Crashed
 from flows.executors.on_hosts import OnHosts
 from flows.prefect_api.connection import may_pass
 from streaming_ext.base.errors import UsageError, one_line
-from tasks.prefect_tasks import asked_once
+from tasks.prefect_tasks import one_attempt
 
 PARAMETERS = {"output", "run", "partition", "attempt"}  # of the flow `shard-partition`
 _PAGE = 100  # runs a request
@@ -90,7 +90,7 @@ class WorkPool(OnHosts):
     def states(self, guests: Sequence[str]) -> dict[str, State]:
         """The states of runs; none if the server does not answer."""
         states: dict[str, State] = {}
-        with asked_once():
+        with one_attempt():
             for start in range(0, len(guests), _PAGE):
                 ids = [UUID(guest) for guest in guests[start : start + _PAGE]]
                 page = FlowRunFilter(id=FlowRunFilterId(any_=ids))
@@ -104,7 +104,7 @@ class WorkPool(OnHosts):
         """Set the state of runs that have not ended."""
         for guest, now in self.states(guests).items():
             if not now.is_final():
-                with asked_once():
+                with one_attempt():
                     self._client.set_flow_run_state(UUID(guest), state, force=True)
 
 

@@ -22,7 +22,7 @@ from prefect.runtime import deployment, flow_run
 from flows.stops import Stopped, handled
 from streaming_ext.base.errors import StoppedError
 from tasks.core.reporting.progress import RunProgress
-from tasks.prefect_tasks import asked_once
+from tasks.prefect_tasks import one_attempt
 
 POLL_SECONDS = 3.0
 
@@ -127,7 +127,7 @@ def _cancelled() -> Callable[[], str | None]:
     run = UUID(str(flow_run.id))
 
     def why() -> str | None:
-        with asked_once(), get_client(sync_client=True) as client:
+        with one_attempt(), get_client(sync_client=True) as client:
             try:
                 state = client.read_flow_run(run).state
             except ObjectNotFound:  # somebody deleted the record; the run continues

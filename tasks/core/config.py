@@ -11,20 +11,24 @@ from tasks.core.options import ExecutionOnHosts, Fetching, Order, Output
 
 
 class Selection(Options):
-    """Which partition of the documents is taken."""
+    """Which of the sources are taken."""
 
     heading: ClassVar[str] = "Input"
 
     nodes: Annotated[
         int | None,
-        Field(gt=0, le=100_000, description="Nodes of which each keeps its own share of the data."),
+        Field(
+            gt=0,
+            le=100_000,
+            description="Number of nodes that each make their own dataset of some of the sources.",
+        ),
     ] = None
     node_rank: Annotated[
         int | None,
         Field(
             ge=0,
             validate_default=True,
-            description="Whose share to make here, from 0; see docs/how-to/node-shares.md.",
+            description="Which of these datasets to make, from 0; see docs/how-to/node-shares.md.",
         ),
     ] = None
 

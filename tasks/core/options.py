@@ -30,7 +30,7 @@ def cores() -> int:
 
 
 class Execution(Options):
-    """With which means; none of them decides a byte."""
+    """How the work is done; nothing of it decides a byte."""
 
     heading: ClassVar[str] = "Execution"
 
@@ -47,7 +47,7 @@ class Execution(Options):
 
 
 class ExecutionOnHosts(Execution):
-    """The same for tokenizing, and where it is done."""
+    """How sources are tokenized, and on which hosts."""
 
     engine: Annotated[
         Literal["auto", "reference"],
@@ -75,7 +75,7 @@ class ExecutionOnHosts(Execution):
         if not _EXECUTOR.fullmatch(executor):
             raise ValueError("must be here, prefect://FLOW/DEPLOYMENT or dask://HOST:PORT")
         if executor != "here" and info.data.get("nodes") is not None:
-            raise ValueError("must be here with --nodes: each node prepares its own share itself")
+            raise ValueError("must be here with --nodes: each node prepares its own sources")
         return executor
 
 
@@ -104,7 +104,7 @@ class Output(Options):
     ]
     sequence_length: Annotated[int, Field(gt=0, le=2**24, description="Tokens a sample.")] = 2048
     holdout_fraction: Annotated[
-        float, Field(ge=0, lt=1, description="Share of the documents kept out of training.")
+        float, Field(ge=0, lt=1, description="Fraction of the documents kept out of training.")
     ] = 0.001
     holdout_seed: Annotated[
         int, Field(ge=0, lt=2**64, description="Seed that decides which documents those are.")

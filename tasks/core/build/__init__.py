@@ -1,1 +1,1 @@
-"""The engine: everything that makes an output is a build, and this is what all builds share."""
+"""The engine: everything that makes an output is a build; this is common to all builds."""

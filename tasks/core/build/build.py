@@ -23,7 +23,7 @@ from tasks.core.options import Execution
 from tasks.core.reporting.report import PartTimes
 from tasks.core.workers.messages import Job, MadePart
 
-Tell = Callable[[str], None]
+OnStatus = Callable[[str], None]
 
 
 class Step(NamedTuple):
@@ -31,7 +31,7 @@ class Step(NamedTuple):
 
     Attributes:
         name: as people see it.
-        fetches: it brings the part's sources to this host; left out if they lie here.
+        fetches: it brings the part's sources to this host; left out if this host has them already.
         moves: it waits for a network, so workers of its own do it.
     """
 
@@ -41,7 +41,7 @@ class Step(NamedTuple):
 
 
 class Words(NamedTuple):
-    """What a run does: with the parts, in the end, and behind the parts."""
+    """What a run does, for people: with the parts, when all is done, and after the parts."""
 
     doing: str
     done: str
@@ -58,7 +58,7 @@ class Stretch(NamedTuple):
 
     @classmethod
     def of(cls, file: FileRecord) -> Self:
-        """A whole file."""
+        """All bytes of a file."""
         return cls(file.path, 0, file.size, file.xxh128)
 
 
@@ -76,28 +76,28 @@ class Recorded(NamedTuple):
     records: Mapping[int, Any] = {}
 
 
-class Whole(NamedTuple):
-    """What makes all parts one output.
+class Published(NamedTuple):
+    """What turns all parts into one output.
 
     Attributes:
         manifest: path of the file that is put last.
         data: its content.
-        files: size of every other file that has to lie on the output, by its path.
-        behind: files that follow the manifest, by their paths.
+        files: size of every other file that the output must hold, by its path.
+        after: files that follow the manifest, by their paths.
     """
 
     manifest: str
     data: bytes
     files: Mapping[str, int]
-    behind: Mapping[str, bytes] = {}
+    after: Mapping[str, bytes] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Build(ABC):
-    """What is to be made, and what of it is left to do.
+    """What is to be made, and what is left to do.
 
     Attributes:
-        config: with which means.
+        config: how the work is done.
         phase: what is done with each part.
         parts: all of them; the index is the part's number.
         todo: numbers of the parts that are left to do.
@@ -119,7 +119,7 @@ class Build(ABC):
     @property
     @abstractmethod
     def words(self) -> Words:
-        """How people see what the run does."""
+        """The run in words, for people."""
 
     @property
     @abstractmethod
@@ -158,12 +158,12 @@ class Build(ABC):
         """
 
     @abstractmethod
-    def finish(self, output: Storage, tell: Tell) -> "Whole | Build":
-        """Put what belongs to no part in place; returns what is put last, or the next phase.
+    def finish(self, output: Storage, on_status: OnStatus) -> "Published | Build":
+        """Put what belongs to no part; returns what is put last, or the next phase.
 
         Args:
             output: holds all parts.
-            tell: called with what is waited for.
+            on_status: called with what is done next.
         """
 
     def steps(self, output: Storage) -> tuple[Step, ...]:
@@ -195,10 +195,10 @@ class Build(ABC):
         return {}
 
     def require_same(self, identity: Mapping[str, Any], *, where: str) -> None:
-        """Refuse to resume what was begun as something else.
+        """Refuse to resume an output that was started as something else.
 
         Args:
-            identity: `identity` of what was begun, as JSON.
+            identity: `identity` of what was started, as JSON.
             where: names it in messages.
 
         Raises:
@@ -223,7 +223,7 @@ class Build(ABC):
         """What every worker does before its first part."""
         return None
 
-    def published_to(self, output: Storage, tell: Tell) -> None:  # noqa: B027  (most builds do nothing)
+    def published_to(self, output: Storage, on_status: OnStatus) -> None:  # noqa: B027  (most builds do nothing)
         """Do what follows the manifest."""
 
     def forget(self, number: int, results: Mapping[str, Any]) -> None:  # noqa: B027  (most builds do nothing)
@@ -287,7 +287,7 @@ def require_same(ours: Mapping[str, Any], theirs: Mapping[str, Any], *, where: s
 
     Args:
         ours: of what the output holds.
-        theirs: of what is asked for.
+        theirs: of this run.
         where: names the output in messages.
 
     Raises:
@@ -301,10 +301,10 @@ def require_same(ours: Mapping[str, Any], theirs: Mapping[str, Any], *, where: s
     ]
     if differences:
         raise ConfigMismatchError(
-            f"{where} was begun or made as something else; nothing was changed there:\n  "
+            f"{where} was started or made as something else; nothing was changed there:\n  "
             + "\n  ".join(differences)
-            + "\nUse the old values, or another --output. If the dataset was extended since, begin "
-            "anew in an empty folder."
+            + "\nUse the old values, or another --output. If the dataset was extended since, use "
+            "an empty folder."
         )
 
 

@@ -21,7 +21,7 @@ from streaming_ext.format.layout import (
 from streaming_ext.format.schema import HASH, FileRecord, content_hash
 from streaming_ext.store import Storage
 from streaming_ext.store.scratch import drop_scratch, take_scratch
-from tasks.core.build.build import Build, Recorded, Stretch, Tell
+from tasks.core.build.build import Build, OnStatus, Recorded, Stretch
 from tasks.core.build.outside import require_outside
 
 _BLOCK = 8 * 2**20  # bytes that are read at once
@@ -49,7 +49,7 @@ def compare(build: B, output: Storage) -> B:
     are the same.
 
     Raises:
-        ConfigMismatchError: the output holds something else, or was begun as something else.
+        ConfigMismatchError: the output holds something else, or was started as something else.
         UsageError: it holds files of others, or lies inside a dataset.
     """
     require_outside(output)
@@ -73,13 +73,13 @@ def compare(build: B, output: Storage) -> B:
 
 
 def state_of(output: Storage) -> object:
-    """What tells whether another run wrote to an output since."""
+    """A value that changes when another run writes to the output."""
     records = [output.list(folder) for folder in (PARTS_FOLDER, SHUFFLE_FOLDER, "export")]
     return records, [_hash_of(output, path) for path in (MANIFEST, EXPORT, BUILD)]
 
 
-def begin(build: B, output: Storage, tell: Tell) -> B:
-    """Mark the output as begun, after what killed runs left there was removed.
+def begin(build: B, output: Storage, on_status: OnStatus) -> B:
+    """Mark the output as started, and remove what killed runs left.
 
     The caller holds the output (`Storage.exclusive`).
 
@@ -91,7 +91,7 @@ def begin(build: B, output: Storage, tell: Tell) -> B:
         ScratchError: scratch is not writable.
     """
     output.remove_incoming()
-    build = without_damaged(build, tell)
+    build = without_damaged(build, on_status)
     is_resumed = _hash_of(output, BUILD) is not None
     take_scratch(build.scratch, keep=[build.kept] if is_resumed else [])
     build.remove_leftovers(output)
@@ -100,7 +100,7 @@ def begin(build: B, output: Storage, tell: Tell) -> B:
     return build
 
 
-def finish(build: Build, output: Storage, tell: Tell) -> Build | None:
+def finish(build: Build, output: Storage, on_status: OnStatus) -> Build | None:
     """Make the parts one output, the manifest last; returns the next phase if there is one.
 
     Raises:
@@ -109,33 +109,33 @@ def finish(build: Build, output: Storage, tell: Tell) -> Build | None:
         StorageError: the output is full, gone or not writable, or another run took it over.
     """
     output.require_held()
-    whole = build.finish(output, tell)
+    whole = build.finish(output, on_status)
     if isinstance(whole, Build):
         return whole
-    tell("looking whether all of it is there")
+    on_status("checking that nothing is missing")
     sizes = all_sizes(output)
     if lost := [path for path, size in whole.files.items() if sizes.get(path) != size]:
         raise _lost(output, lost)
-    tell("putting the manifest")
+    on_status("putting the manifest")
     output.require_held()  # what came before may have taken hours
     output.put(whole.manifest, whole.data)
     if _hash_of(output, whole.manifest) != content_hash(whole.data):
         raise _lost(output, [whole.manifest])
-    for path, data in whole.behind.items():
+    for path, data in whole.after.items():
         output.put(path, data)
-    build.published_to(output, tell)
+    build.published_to(output, on_status)
     output.remove(BUILD)
     return None
 
 
-def settle(build: Build, output: Storage, tell: Tell) -> None:
-    """Do what a run left undone that was killed once the manifest was in place.
+def settle(build: Build, output: Storage, on_status: OnStatus) -> None:
+    """Finish what a run left that was killed after it had put the manifest.
 
     The caller holds the output.
     """
-    if is_begun(build, output):
+    if is_started(build, output):
         output.remove_incoming()
-        build.published_to(output, tell)
+        build.published_to(output, on_status)
         output.remove(BUILD)
     drop_scratch(build.scratch)
 
@@ -162,17 +162,17 @@ def all_sizes(output: Storage) -> dict[str, int]:
 
 
 def lost_files(sizes: Mapping[str, int], wanted: Iterable[FileRecord]) -> list[str]:
-    """Those files that are not there, or not as long as recorded.
+    """The files that are missing, or not as long as recorded.
 
     Args:
         sizes: path -> size in bytes, as `Storage.list` gives them.
-        wanted: what should be there.
+        wanted: the recorded files.
     """
     return [file.path for file in wanted if sizes.get(file.path) != file.size]
 
 
 def with_files(records: Mapping[int, R], sizes: Mapping[str, int]) -> dict[int, R]:
-    """The records whose files are all there; the other parts are made again."""
+    """The records that have all their files; the other parts are made again."""
     return {
         part: record for part, record in records.items() if not lost_files(sizes, record.files())
     }
@@ -181,13 +181,13 @@ def with_files(records: Mapping[int, R], sizes: Mapping[str, int]) -> dict[int, 
 def parts_with_files(
     recorded: Recorded, sizes: Mapping[str, int], output: Storage, *, shared: bool = False
 ) -> set[int]:
-    """The recorded parts whose files are all there.
+    """The recorded parts that have all their files.
 
     Args:
         recorded: what the records say.
         sizes: of all files on the output.
         output: that they are of.
-        shared: whether files may go on behind a part's bytes.
+        shared: whether files may hold more after the bytes of a part.
     """
     if recorded.storage is not output:
         sizes = all_sizes(recorded.storage)
@@ -202,7 +202,7 @@ def parts_with_files(
     return done
 
 
-def without_damaged(build: B, tell: Tell) -> B:
+def without_damaged(build: B, on_status: OnStatus) -> B:
     """A build that takes over what is as it was written; damaged parts are made again.
 
     What was done is read from the beginning to the end. The caller holds the output.
@@ -215,13 +215,13 @@ def without_damaged(build: B, tell: Tell) -> B:
     taken = {part: ranges for part, ranges in parts.items() if part not in left and ranges}
     if build.done is None or not taken:
         return build
-    tell("checking what earlier runs finished")
+    on_status("checking what earlier runs finished")
     damaged = damaged_parts(Recorded(build.done.storage, taken))
     return build.with_again(damaged) if damaged else build
 
 
 def damaged_parts(recorded: Recorded) -> frozenset[int]:
-    """The parts of which a byte is not the recorded one; the first of each is logged.
+    """The parts that hold a byte other than the recorded one; logs the first of each.
 
     Raises:
         StorageError: a file cannot be read.
@@ -269,7 +269,7 @@ def wrong_bytes(
 
 
 def mark_of(build: Build) -> bytes:
-    """What the output says of itself until it is whole."""
+    """What the output says of itself until it is published."""
     identity = build.identity.model_dump(mode="json")
     return (json.dumps({"kind": build.kind, "identity": identity}) + "\n").encode()
 
@@ -280,7 +280,7 @@ def require_ours(
     """Refuse an output that holds anything but what runs of this build left there.
 
     Raises:
-        ConfigMismatchError: it was begun as something else.
+        ConfigMismatchError: it was started as something else.
         UsageError: it holds files of others.
     """
     other = EXPORT if build.manifest_path == MANIFEST else MANIFEST
@@ -296,7 +296,7 @@ def require_ours(
         mark = json.loads(output.read(BUILD))
         if mark["kind"] != build.kind:
             raise ConfigMismatchError(
-                f"{output} was begun by `shardmill {mark['kind']}`. Finish that, or use another "
+                f"{output} was started by `shardmill {mark['kind']}`. Finish that, or use another "
                 "--output."
             )
         build.require_same(mark["identity"], where=str(output))
@@ -306,8 +306,8 @@ def require_ours(
         )
 
 
-def is_begun(build: Build, output: Storage) -> bool:
-    """Whether the output was begun as this very build, and is not finished."""
+def is_started(build: Build, output: Storage) -> bool:
+    """Whether this very build was started on the output, and is not finished."""
     try:
         return output.read(BUILD) == mark_of(build)
     except FileNotFoundError:
@@ -322,7 +322,7 @@ def named(paths: list[str]) -> str:
 
 def _lost(output: Storage, paths: list[str]) -> TransientStorageError:
     return TransientStorageError(
-        f"{output} said that it kept {named(paths)}, and does not hold "
+        f"{output} confirmed {named(paths)}, but does not hold "
         f"{'it' if len(paths) == 1 else 'them'} as written, so nothing is published. Run the same "
         "command again."
     )

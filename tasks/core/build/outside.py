@@ -34,7 +34,7 @@ _MADE = _FOLDERS | {
 
 
 def made_by_output(output: str) -> Callable[[SourceFile], bool]:
-    """Tells which sources are files of the output itself, where it lies in a folder of sources.
+    """Says which sources are files of the output itself, if it lies in a folder of sources.
 
     Args:
         output: a folder or URL.
@@ -65,7 +65,7 @@ def _is_begun(root: Path) -> bool:
 
 
 def require_outside(storage: Storage) -> None:
-    """Refuse an output inside a dataset, published or begun; nothing is written.
+    """Refuse an output inside a dataset, published or started; nothing is written.
 
     Raises:
         UsageError: naming the dataset.

@@ -14,14 +14,14 @@ from tasks.core.reporting.report import PartTimes
 from tasks.core.workers.messages import JobProgress
 from tasks.core.workers.pool import WorkerPool
 
-LOOK_AHEAD_BYTES = 8 * 2**30  # of source files on scratch that no worker has begun
-LOOK_AHEAD_FILES = 2  # beside one a worker: enough that no worker waits, and little scratch
+LOOK_AHEAD_BYTES = 8 * 2**30  # of source files on scratch that no worker has started
+LOOK_AHEAD_FILES = 2  # more than one a worker: enough that no worker waits, and little scratch
 _LOOK_SECONDS = 0.5
 _BEFORE_THE_LAST_STEP = 0.95  # of a part's time: for the progress bar
 
 
 class Run:
-    """The means of a run, which its Prefect tasks share; nothing of it passes through Prefect."""
+    """What the Prefect tasks of a run have in common; nothing of it passes through Prefect."""
 
     def __init__(
         self,
@@ -92,12 +92,12 @@ class Run:
         self._room.give_back(part.number)
         self.build.forget(part.number, self._results.pop(part.number, {}))
 
-    def _listener(self, part: Part, share: float) -> Callable[[JobProgress], None]:
+    def _listener(self, part: Part, weight: float) -> Callable[[JobProgress], None]:
         def listen(progress: JobProgress) -> None:
             self._room.give_back(part.number)
             self.progress.update(
                 part.number,
-                source_bytes=part.size * progress.fraction * share,
+                source_bytes=part.size * progress.fraction * weight,
                 text_bytes=progress.text_bytes,
                 tokens=progress.tokens,
             )
@@ -106,7 +106,7 @@ class Run:
 
 
 class Room:
-    """So many bytes of downloaded files that nobody works on yet; one file may always be there.
+    """A limit to the bytes of downloaded files that no worker has started; one file always fits.
 
     Args:
         limit: in bytes.
@@ -139,7 +139,7 @@ class Room:
             self._held[part] = size
 
     def give_back(self, part: int) -> None:
-        """Somebody works on the part now, or it failed; again is no error."""
+        """Release the bytes of a part that a worker has started, or that has failed."""
         with self._changed:
             self._held.pop(part, None)
             self._changed.notify_all()

@@ -51,7 +51,7 @@ class SharedPlan(Message):
         partitions: the parts of each.
         versions: of the packages that the parent run has.
         phase, merge_input, first_part: see `RunPlan`.
-        first_source: number of the first source that the run reads, where there is a shuffle.
+        first_source: number of the first source that the run reads, for a shuffle.
     """
 
     format: Literal[1] = 1
@@ -111,11 +111,11 @@ def read_plan(storage: Storage, run: str) -> SharedPlan:
         raise NotADatasetError(
             f"{storage} holds nothing of this run. The output must lie where all hosts reach it."
         ) from error
-    here = installed_versions()
+    installed = installed_versions()
     differences = [
-        f"{name}: {shared.versions.get(name)} at the parent run, {here.get(name)} here"
+        f"{name}: {shared.versions.get(name)} at the parent run, {installed.get(name)} here"
         for name in _MUST_AGREE
-        if shared.versions.get(name) != here.get(name)
+        if shared.versions.get(name) != installed.get(name)
     ]
     if differences:
         raise ConfigMismatchError(
@@ -139,7 +139,7 @@ def partition_plan(
         shared: the plan of the run.
         config: the run's, with what is this host's own.
         storage: the dataset's.
-        parts: to be done here.
+        parts: of this host.
         scratch: an empty folder on this host.
 
     Raises:
@@ -174,7 +174,7 @@ def partition_plan(
 
 
 def part_times(storage: Storage, plan: RunPlan, parts: Iterable[int]) -> Iterator[PartTimes]:
-    """What the records of parts tell, where whoever made them could not.
+    """What the records of parts say, if the host that made them could not report it.
 
     Raises:
         DatasetError: a part has no record.
@@ -199,7 +199,7 @@ def part_times(storage: Storage, plan: RunPlan, parts: Iterable[int]) -> Iterato
 
 
 def _recorded(storage: Storage, phase: PhaseName, parts: Iterable[int]) -> set[int]:
-    """Those of the parts that are recorded with all their files."""
+    """The parts that are recorded with all their files."""
     files = storage.list()
     if phase == "sort":
         runs = read_spill_records(storage, parts)

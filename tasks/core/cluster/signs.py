@@ -45,7 +45,7 @@ class ParentSign(Message):
 
 
 class FileInHand(Message):
-    """A file that a partition has begun: its step, and what of it is done so far."""
+    """A part that a partition works on: its step, and what is done so far."""
 
     part: int
     step: str
@@ -55,12 +55,12 @@ class FileInHand(Message):
 
 
 class PartitionSign(Message):
-    """A partition lives, and has done so much.
+    """A partition lives; what it has done so far.
 
     Attributes:
         ended: it did what it could; nothing more comes.
         stopped: it was given up before that, and nothing of it runs any more.
-        fault: why it ended early, where every other partition would meet the same.
+        fault: why it ended early, if every other partition would meet the same.
     """
 
     beat: int
@@ -94,7 +94,7 @@ def partition_path(run: str, partition: int, attempt: int) -> str:
 
 
 def silent_seconds() -> float:
-    """How long a sign may stay the same before whoever puts it counts as gone, in seconds.
+    """Seconds without a change of a sign after which its host counts as lost.
 
     Raises:
         UsageError: the environment holds no such number.
@@ -150,7 +150,7 @@ class Heartbeat:
             self._storage.put(self._path, to_json(self._sign(self._beats)))
 
     def beat_if_possible(self) -> None:
-        """Put the sign now; where storage fails for longer, the work itself reports it."""
+        """Put the sign now; if storage keeps failing, the work itself reports it."""
         with suppress(StorageError):
             self.beat()
 
@@ -160,10 +160,10 @@ class Heartbeat:
 
 
 class Pulse:
-    """Whether a sign that somebody keeps putting still changes.
+    """Whether the sign of another host still changes.
 
     Attributes:
-        limit: seconds without a change after which whoever puts it counts as gone.
+        limit: seconds without a change after which that host counts as lost.
     """
 
     def __init__(self, now: float | None = None) -> None:
@@ -179,5 +179,5 @@ class Pulse:
         return now - self._changed
 
     def listen_anew(self, now: float | None = None) -> None:
-        """Forget how long nothing was heard: nothing could be."""
+        """Forget the silence, in which nothing could be heard."""
         self._changed = time.monotonic() if now is None else now

@@ -13,7 +13,7 @@ from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.store import LocalStorage, Storage, open_storage, uploads
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
-from tasks.core.build.build import Build, Recorded, Tell, Whole, Words
+from tasks.core.build.build import Build, OnStatus, Published, Recorded, Words
 from tasks.core.build.engine import compare
 from tasks.core.build.outside import require_outside
 from tasks.core.derive.config import ExportConfig
@@ -141,7 +141,7 @@ class ExportBuild(Build):
         for path in {*map(record_path, self.todo)} & {*keeper.list(FOLDER)}:
             keeper.remove(path)
 
-    def finish(self, output: Storage, tell: Tell) -> Whole:
+    def finish(self, output: Storage, tell: OnStatus) -> Published:
         """Put indexes and shared files in place."""
         tell("reading the records")
         found = self._records(self.keeper(output))
@@ -178,11 +178,11 @@ class ExportBuild(Build):
                 output.put(path, record)
         sizes = file_sizes(all_spans(manifest, records))
         sizes |= {path: len(record) for path, record in data.items()}
-        return Whole(EXPORT, to_json(manifest), sizes)
+        return Published(EXPORT, to_json(manifest), sizes)
 
 
 def plan_export(
-    config: ExportConfig, output: Storage, tell: Tell = lambda words: None
+    config: ExportConfig, output: Storage, tell: OnStatus = lambda words: None
 ) -> ExportBuild:
     """What an export has to do; nothing is written.
 

@@ -10,8 +10,8 @@ from streaming_ext.format.schema import FileRecord
 from streaming_ext.store import Storage, open_storage
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
-from tasks.core.build.build import Build, Recorded, Tell, Whole, Words
-from tasks.core.build.engine import compare, is_begun
+from tasks.core.build.build import Build, OnStatus, Published, Recorded, Words
+from tasks.core.build.engine import compare, is_started
 from tasks.core.derive.config import CopyConfig, MergeConfig
 from tasks.core.derive.contents import Contents, contents_of, is_published_as, manifest_hash
 from tasks.core.derive.merging import merged
@@ -72,7 +72,7 @@ class MoveBuild(Build):
 
     def recorded(self, output: Storage, *, published: bool) -> Recorded:
         """All parts: the sizes of their files say which of them are done."""
-        if not (published or is_begun(self, output)):
+        if not (published or is_started(self, output)):
             return Recorded(output, {})
         parts = enumerate(self.contents.parts)
         return Recorded(output, {number: group.spans for number, group in parts})
@@ -85,15 +85,17 @@ class MoveBuild(Build):
         """The same, with some parts to be put again."""
         return replace(super().with_again(parts), damaged=parts)
 
-    def finish(self, output: Storage, tell: Tell) -> Whole:
+    def finish(self, output: Storage, tell: OnStatus) -> Published:
         """Put in place what belongs to no part."""
         tell("putting the indexes")
         put_group(self.contents.rest, output, self.scratch / "rest", read=self.read)
         manifest = self.contents.manifest
-        return Whole(manifest.path, manifest.text.encode(), self.contents.sizes)
+        return Published(manifest.path, manifest.text.encode(), self.contents.sizes)
 
 
-def plan_copy(config: CopyConfig, output: Storage, tell: Tell = lambda words: None) -> MoveBuild:
+def plan_copy(
+    config: CopyConfig, output: Storage, tell: OnStatus = lambda words: None
+) -> MoveBuild:
     """What a copy has to do; nothing is written.
 
     Raises:
@@ -106,7 +108,9 @@ def plan_copy(config: CopyConfig, output: Storage, tell: Tell = lambda words: No
     return _compare(config, "copy", contents_of(original), output)
 
 
-def plan_merge(config: MergeConfig, output: Storage, tell: Tell = lambda words: None) -> MoveBuild:
+def plan_merge(
+    config: MergeConfig, output: Storage, tell: OnStatus = lambda words: None
+) -> MoveBuild:
     """What a merge has to do; nothing is written.
 
     Raises:

@@ -19,7 +19,7 @@ from streaming_ext.store import Storage, open_storage
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.writing.publish import publish_splits
-from tasks.core.build.build import Build, Recorded, Stretch, Tell, Whole, Words
+from tasks.core.build.build import Build, OnStatus, Published, Recorded, Stretch, Words
 from tasks.core.build.engine import compare
 from tasks.core.build.outside import require_outside
 from tasks.core.derive.choosing import Choice, choose, chosen
@@ -30,7 +30,7 @@ from tasks.core.derive.subset_part import OriginalPart, SubsetJob, documents_of
 from tasks.core.reading.dataset_files import DatasetFiles, read_dataset, read_records
 from tasks.core.shard.dataset_layout import beside_parts
 from tasks.core.shard.plan import scratch_folder
-from tasks.core.shard.publish import all_recorded, whole
+from tasks.core.shard.publish import all_recorded, published_dataset
 
 _IO_THREADS = 8
 _MOST_SPANS = 1000  # of a part of the subset
@@ -100,7 +100,7 @@ class SubsetBuild(Build):
         for number in self.todo:
             output.remove(record_path(number))
 
-    def finish(self, output: Storage, tell: Tell) -> Whole:
+    def finish(self, output: Storage, tell: OnStatus) -> Published:
         """Put the indexes and the tokenizer."""
         tell("reading the records")
         records = all_recorded(output, len(self.parts))
@@ -118,7 +118,7 @@ class SubsetBuild(Build):
             share=self.original.share,
             merged=self.members,
         )
-        return whole(manifest, records)
+        return published_dataset(manifest, records)
 
     def job(self, step: str, number: int, output: Storage, results: Mapping[str, Any]) -> SubsetJob:
         """What a worker does for a part."""
@@ -135,7 +135,7 @@ class SubsetBuild(Build):
 
 
 def plan_subset(
-    config: SubsetConfig, output: Storage, tell: Tell = lambda words: None
+    config: SubsetConfig, output: Storage, tell: OnStatus = lambda words: None
 ) -> SubsetBuild:
     """What a subset has to do; nothing is written.
 

@@ -47,7 +47,7 @@ from tasks.core.shuffle.spills import Spill, SpillIndex
 
 
 def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
-    """The plan of phase two: its parts, which of them are done, and where all spills lie.
+    """The plan of phase two: its parts, the finished ones, and the index of all spills.
 
     Put on the output are the index of spills, copies and the hashes of what stays; with a shuffle,
     the table of sources.
@@ -64,7 +64,7 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
             "the run. Run the same command again."
         )
     records = [found[part.number] for part in own]
-    for record in records:  # whatever else wrote here meanwhile
+    for record in records:  # another run may have written meanwhile
         record.spec.require_same(plan.spec, where=f"{storage}/{spill_record_path(record.part)}")
     laid_out = _lay_out(own, records)
     shuffled = plan.spec.shuffle is not None
@@ -218,7 +218,7 @@ def _lay_out(parts: Sequence[Part], records: Sequence[SpillRecord]) -> _LaidOut:
 
 
 def _whole_version(identity: SourceIdentity, span: tuple[int, int] | None) -> str:
-    """What pins all of a file of which only a later span is here."""
+    """What pins a complete file, if no part begins at its start."""
     if span is None or is_remote(identity.url):
         return identity.version
     return identify(SourceFile(url=identity.url, size=identity.size), Path(identity.url)).version

@@ -16,7 +16,7 @@ class ExtendRunConfig(ShardConfig):
     """The run of an extension: `shard` into a published dataset, with its configuration.
 
     Attributes:
-        instead: a tokenizer that is taken where the dataset lost its own.
+        instead: a tokenizer to use if the dataset lost its own.
     """
 
     instead: str | None = None
@@ -34,20 +34,20 @@ class Extension(Options):
         tuple[str, ...],
         Field(
             min_length=1,
-            description="What to add, as for shard; files that are in it unchanged are left out.",
+            description="What to add, as for shard; files that it already holds are left out.",
         ),
     ]
     tokenizer: Annotated[
         str | None,
         Field(
             min_length=1,
-            description="The tokenizer that it was made with, where it lost its own copy of it.",
+            description="The tokenizer that it was made with, if it lost its own copy.",
         ),
     ] = None
 
 
 class ExtendConfig(ExecutionOnHosts, Fetching, Parts, Hub, Extension):
-    """An extension, and with which means it is made.
+    """An extension, and how it is made.
 
     Only the sources and the two sizes of parts decide the bytes that are added; all else that does
     is the dataset's own.
@@ -73,7 +73,7 @@ class ExtendConfig(ExecutionOnHosts, Fetching, Parts, Hub, Extension):
         require_extendable(storage, manifest)
         spec = manifest.spec
         read = spec.read_options
-        # What is not set is each host's own, where there are several.
+        # What is not set is each host's own.
         own = {
             name: getattr(self, name) for name in self.model_fields_set - {"dataset", "tokenizer"}
         }

@@ -46,12 +46,12 @@ def list_token_files(
 
     Raises:
         UsageError: a pattern matches nothing, or lies where no files are listed; a type of ids is
-            given that the files tell.
+            given that the files say.
         StorageError: a server refuses or does not answer.
     """
     reads = TOKEN_SETS[options.set_format]
     if options.dtype is not None and reads.tells_type:
-        raise UsageError(f"--dtype is of no use with {options.set_format}, whose files tell it.")
+        raise UsageError(f"--dtype is of no use with {options.set_format}, whose files say it.")
     forget_listings()
     found: dict[str, SourceFile] = {}
     for pattern in patterns:
@@ -143,7 +143,7 @@ class Ids(Options):
     dtype: Annotated[
         IdType | None,
         Field(
-            description="Type of an id, for files that do not tell it; default: the usual one for "
+            description="Type of an id, for files that do not say it; default: the usual one for "
             "the vocabulary."
         ),
     ] = None

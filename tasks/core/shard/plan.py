@@ -17,7 +17,7 @@ from streaming_ext.store.scratch import user_scratch
 from streaming_ext.text.parts.part import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.load import load_tokenizer
-from tasks.core.build.build import Tell
+from tasks.core.build.build import OnStatus
 from tasks.core.build.engine import begin, compare, lost_files, with_files
 from tasks.core.config import ShardConfig
 from tasks.core.reading.dataset_files import read_records
@@ -38,7 +38,7 @@ class _HasScratch(Protocol):
 
 
 def scratch_folder(config: _HasScratch, storage: Storage) -> Path:
-    """Where work in progress goes: as configured, else where the storage says."""
+    """The folder for work in progress: the configured one, or that of the storage."""
     if config.scratch is None:
         return storage.scratch_parent / f".{storage.name}.scratch"
     return scratch_base(config, storage)
@@ -46,27 +46,29 @@ def scratch_folder(config: _HasScratch, storage: Storage) -> Path:
 
 def scratch_base(config: _HasScratch, storage: Storage) -> Path:
     """The folder on this host for work on this output: as configured, else a temporary one."""
-    # Two outputs of one name may share the folder: what stands below it names the whole path.
+    # Two outputs may have one name: a hash of the path keeps their folders apart.
     name = f"{storage.name}-{content_hash(str(storage).encode())[:8]}"
     if config.scratch is None:
         return user_scratch() / name
     return local_path(config.scratch).absolute() / name
 
 
-def plan_shard(config: ShardConfig, output: Storage, tell: Tell = lambda words: None) -> ShardBuild:
+def plan_shard(
+    config: ShardConfig, output: Storage, on_status: OnStatus = lambda words: None
+) -> ShardBuild:
     """What a run has to do; nothing is written.
 
     Raises:
         ShardmillError: as `compare_with_output` and `check_sources`.
     """
-    tell("looking at the sources")
+    on_status("looking at the sources")
     sources = check_sources(config)
-    tell("preparing the tokenizer")
+    on_status("preparing the tokenizer")
     return compare_with_output(config, output, sources)
 
 
 def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, ...]) -> ShardBuild:
-    """Compare what is asked for with what the output holds, and begin.
+    """Compare the configuration with what the output holds, and start.
 
     The caller holds the output (`Storage.exclusive`).
 

@@ -1,4 +1,4 @@
-"""Making a dataset whole: merged indexes, the tokenizer, and last of all the manifest."""
+"""Publishing a dataset: merged indexes, the tokenizer, and last of all the manifest."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from streaming_ext.writing.publish import (
     put_tokenizer,
     summarize_split,
 )
-from tasks.core.build.build import Whole
+from tasks.core.build.build import Published
 from tasks.core.reading.dataset_files import read_records
 from tasks.core.shard.base_dataset import BaseDataset
 from tasks.core.shard.dataset_layout import beside_parts
@@ -25,8 +25,8 @@ from tasks.core.shuffle.records import MergeInput
 
 
 def publish(
-    plan: RunPlan, storage: Storage, *, tell: Callable[[str], None] = lambda words: None
-) -> Whole:
+    plan: RunPlan, storage: Storage, *, on_status: Callable[[str], None] = lambda words: None
+) -> Published:
     """Put what makes the recorded parts one dataset, but for the manifest.
 
     The records are read back from the output, so that what was removed meanwhile is noticed.
@@ -34,19 +34,19 @@ def publish(
     Args:
         plan: of the run.
         storage: of the dataset.
-        tell: called with what is done next.
+        on_status: called with what is done next.
 
     Raises:
         DatasetError: a part has no record, or the dataset is not what its manifest says.
         StorageError: the output is full, gone or not writable, or lost what was put there.
     """
-    tell("reading the records")
+    on_status("reading the records")
     records = recorded_parts(plan, storage)
-    tell("putting the indexes")
+    on_status("putting the indexes")
     if plan.base is not None:
         return _next_generation(plan, plan.base, records, storage)
     splits = publish_splits(plan.spec, records, storage)
-    tell("putting the tokenizer")
+    on_status("putting the tokenizer")
     kind = plan.spec.tokenizer.kind
     manifest = Manifest(
         spec=plan.spec,
@@ -56,7 +56,7 @@ def publish(
         share=plan.share,
         **_of_two_phases(plan),
     )
-    return whole(manifest, records)
+    return published_dataset(manifest, records)
 
 
 def _of_two_phases(plan: RunPlan) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _of_two_phases(plan: RunPlan) -> dict[str, Any]:
 
 def _next_generation(
     plan: RunPlan, base: BaseDataset, records: list[PartRecord], storage: Storage
-) -> Whole:
+) -> Published:
     """Put the indexes of the next generation, and keep what it replaces.
 
     Readers see one generation or the other: the manifest is put in one step, and names indexes
@@ -111,8 +111,8 @@ def _next_generation(
     if manifest.generations:
         for split, file in zip(manifest.splits, kept_indexes(manifest.splits), strict=True):
             storage.put(file.path, indexes[split])
-    return whole(
-        manifest, records, behind={index_path(split): index for split, index in indexes.items()}
+    return published_dataset(
+        manifest, records, after={index_path(split): index for split, index in indexes.items()}
     )
 
 
@@ -153,22 +153,22 @@ def _manifest_of(newest: Manifest, number: int, storage: Storage) -> bytes:
     return data
 
 
-def whole(
-    manifest: Manifest, records: Iterable[PartRecord], *, behind: Mapping[str, bytes] | None = None
-) -> Whole:
+def published_dataset(
+    manifest: Manifest, records: Iterable[PartRecord], *, after: Mapping[str, bytes] | None = None
+) -> Published:
     """What makes the recorded parts one dataset.
 
     Args:
         manifest: of it.
         records: of its parts.
-        behind: files that follow the manifest.
+        after: files that follow the manifest.
     """
-    behind = behind or {}
+    after = after or {}
     files = [file for record in records for file in record.files()]
     files += [part.record for part in manifest.parts]
-    files += [file for file in beside_parts(manifest) if file.path not in behind]
+    files += [file for file in beside_parts(manifest) if file.path not in after]
     sizes = {file.path: file.size for file in files}
-    return Whole(MANIFEST, to_json(manifest), sizes, behind)
+    return Published(MANIFEST, to_json(manifest), sizes, after)
 
 
 def recorded_parts(plan: RunPlan, storage: Storage) -> list[PartRecord]:
@@ -179,13 +179,13 @@ def recorded_parts(plan: RunPlan, storage: Storage) -> list[PartRecord]:
         ConfigMismatchError: one is of another configuration.
     """
     parts = all_recorded(storage, len(plan.parts))
-    for part in parts:  # whatever else wrote here meanwhile
+    for part in parts:  # another run may have written meanwhile
         part.spec.require_same(plan.spec, where=f"{storage}/{record_path(part.part)}")
     return parts
 
 
 def all_recorded(storage: Storage, count: int) -> list[PartRecord]:
-    """The records of so many parts, read back from an output.
+    """The records of the first `count` parts, read back from an output.
 
     Raises:
         DatasetError: one is gone.

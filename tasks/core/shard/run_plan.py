@@ -33,7 +33,7 @@ class RunPlan(Build):
     Attributes:
         tokenizer: that the dataset is made with; None on hosts that find it on scratch.
         earlier: counts of the parts that are done already.
-        share: whose part of all sources these are, if each node keeps its own.
+        share: of the node, if each makes a dataset of some of the sources.
         first_part: number of the first part that is made; those before are of a published dataset.
         first_sources: number of the source of each part's first span, for a shuffle.
         merge_input: what the parts of the second phase are merged from.
@@ -58,12 +58,12 @@ class RunPlan(Build):
 
     @property
     def tokenizer_folder(self) -> Path:
-        """Where the tokenizer lies that all workers load."""
+        """The folder of the tokenizer that all workers load."""
         return self.scratch / TOKENIZER_FOLDER
 
     @property
     def downloads(self) -> Path:
-        """The folder for source files on their way; what is in it outlives a kill."""
+        """The folder for fetched source files; what is in it outlives a kill."""
         return self.kept
 
     def part_scratch(self, part: int) -> Path:

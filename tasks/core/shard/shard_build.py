@@ -29,7 +29,7 @@ from streaming_ext.store import Storage
 from streaming_ext.text.fetch import local_name, remove_fetched
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
-from tasks.core.build.build import Build, Recorded, Step, Stretch, Tell, Whole, Words
+from tasks.core.build.build import Build, OnStatus, Published, Recorded, Step, Stretch, Words
 from tasks.core.build.engine import with_files
 from tasks.core.reading.dataset_files import read_records
 from tasks.core.reporting.report import PartCounts, PartTimes
@@ -58,11 +58,11 @@ _INSTEAD = "the old sources, or another --output"
 _INSTEAD_OF_EXTENSION = (
     "the sources of the extension that was started, or remove runs/.build.json to start it anew"
 )
-_PACKED = 0.5  # shards beside runs, at their least
+_PACKED = 0.5  # of the spills, what the shards take at least
 
 
 def require_room(plan: RunPlan, storage: Storage) -> None:
-    """Refuse a run whose runs and shards are sure not to fit, before any work.
+    """Refuse a run whose spills and shards are sure not to fit, before any work.
 
     Raises:
         StorageError: saying what it takes and what there is.
@@ -73,17 +73,17 @@ def require_room(plan: RunPlan, storage: Storage) -> None:
     needed = least_bytes(plan)
     if needed > free:
         raise StorageError(
-            f"{storage} has {free / 1e9:,.1f} GB free; with --shuffle or --deduplicate, runs lie "
+            f"{storage} has {free / 1e9:,.1f} GB free; with --shuffle or --deduplicate, spills lie "
             "there until the dataset is published, and they and the shards take "
-            f"{needed / 1e9:,.1f} GB or more (`shardmill plan` tells). Free some, or use another "
+            f"{needed / 1e9:,.1f} GB or more (see `shardmill plan`). Free some, or use another "
             "--output."
         )
 
 
 def least_bytes(plan: RunPlan) -> float:
-    """What the parts that are left to tokenize take at least, as runs and as shards."""
+    """What the parts that are left to tokenize take at least, as spills and as shards."""
     if plan.spec.filters.given():
-        return 0.0  # who knows how many documents stay
+        return 0.0  # how many documents stay is not known
     spans = {
         source_span.source.url: source_span.source
         for part in plan.todo
@@ -102,7 +102,7 @@ def least_bytes(plan: RunPlan) -> float:
         source_bytes += source.size
     size = sum(plan.part(part).size for part in plan.todo)
     tokens = size * text_bytes / max(source_bytes, 1) / _MOST_BYTES_A_TOKEN
-    packed = _PACKED if plan.spec.deduplicate is None else 0.0  # who knows how much is copies
+    packed = _PACKED if plan.spec.deduplicate is None else 0.0  # how many are copies is not known
     return tokens * np.dtype(plan.spec.dtype).itemsize * (1 + packed)
 
 
@@ -148,7 +148,7 @@ class ShardBuild(RunPlan):
 
     @property
     def most_at_once(self) -> int:
-        """Parts that may be in hand at once; the second phase may have more of them."""
+        """Parts that may be worked on at once; the second phase may have more of them."""
         return len(self.parts) if self.is_one_phase else self.config.workers
 
     def is_published(self, output: Storage) -> bool:
@@ -173,7 +173,7 @@ class ShardBuild(RunPlan):
         Nothing is hashed of the parts of the dataset that is extended, nor of spills, which the
         second phase compares with their hashes when it reads them.
         """
-        is_merge = self.phase == "merge"  # of which publishing alone is left
+        is_merge = self.phase == "merge"  # all parts are made; only publishing is left
         parts: dict[int, list[Stretch]]
         parts = {part: [] for part in range(len(self.parts) if is_merge else self.first_part)}
         known = {} if self.base is None else self.base.records
@@ -286,7 +286,7 @@ class ShardBuild(RunPlan):
         return PrepareJob.of(self.tokenizer_folder, self.config.engine)
 
     def prepare(self) -> None:
-        """Put the tokenizer where all workers load it, and drop source files of no use."""
+        """Save the tokenizer for all workers, and drop source files that are not needed."""
         wanted = {
             local_name(source_span.source).partition(".")[0]
             for part in self.todo
@@ -320,16 +320,16 @@ class ShardBuild(RunPlan):
         elif self.is_one_phase:
             remove_unrecorded(output, recorded, first_part=0)
 
-    def finish(self, output: Storage, tell: Tell) -> Whole | Build:
+    def finish(self, output: Storage, on_status: OnStatus) -> Published | Build:
         """Put what belongs to no part; the first of two phases is followed by the second."""
         if self.phase == "sort":
             return arrange(self, output)
-        return publish(self, output, tell=tell)
+        return publish(self, output, on_status=on_status)
 
-    def published_to(self, output: Storage, tell: Tell) -> None:
+    def published_to(self, output: Storage, on_status: OnStatus) -> None:
         """Remove the spills of the first phase."""
         if self.merge_input is not None:
-            tell("removing the spills")
+            on_status("removing the spills")
             remove_spills(output)
 
     def report_fields(self, output: Storage) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def deal(sizes: Sequence[int], count: int) -> list[list[int]]:
 def own_share(
     parts: Sequence[Part], *, nodes: int | None, rank: int | None
 ) -> tuple[tuple[Part, ...], NodeShare | None]:
-    """This node's parts in their order, and which share that is; all where there are no nodes.
+    """The parts of this node, and how it names its share; all parts if there are no nodes.
 
     Raises:
         UsageError: there are fewer parts than nodes.
@@ -111,7 +111,7 @@ _IO_THREADS = 8
 _LISTING_SECONDS = 60.0
 _MOST_LINES = 20
 _MOST_LOOKED_INTO = 1000  # of local files
-# One listing serves the check at the command line and the flow behind it: servers count requests.
+# One listing serves the check at the command line and the flow after it: servers count requests.
 _listings: dict[tuple[object, ...], tuple[float, tuple[SourceFile, ...]]] = {}
 
 
@@ -158,7 +158,7 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
     def check(source: SourceFile) -> str | None:
         try:
             format_of(source.url, options).look(SourceFileBytes(source), options)
-        except SourceError:  # damaged: said when its turn comes
+        except SourceError:  # damaged: its own part reports it
             return None
         except UsageError as error:
             return str(error)

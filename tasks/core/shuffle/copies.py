@@ -82,7 +82,7 @@ class OlderTexts:
             data = b""
         if content_hash(data) != file.xxh128:
             raise CorruptDatasetError(
-                f"{self.storage}/{file.path} is gone or damaged: without it nothing tells which "
+                f"{self.storage}/{file.path} is gone or damaged: without it nothing says which "
                 "texts the dataset holds. Put it back from a copy of the dataset."
             )
         return data
@@ -188,7 +188,7 @@ class CopiesLeftOut:
 
         Args:
             storage: that holds the spills.
-            copies: index of them; none where copies are not looked for.
+            copies: index of them; none if copies are not looked for.
             part: block of each.
             spec: of the dataset.
 
@@ -234,7 +234,7 @@ class CopiesLeftOut:
         return stay
 
     def finish(self, folder: Path, part: int) -> None:
-        """Write the list of what was left out of a part, where copies are looked for.
+        """Write the list of what was left out of a part, if copies are looked for.
 
         Raises:
             CorruptDatasetError: something was to be left out that the part does not hold.
@@ -242,7 +242,7 @@ class CopiesLeftOut:
         if self.documents != len(self._codes):
             raise CorruptDatasetError(
                 f"part {part:05}: {self.documents} documents of {len(self._codes)} that were to be "
-                "left out are there: something changed the folder shuffle of the output. Remove "
+                "left out exist: something changed the folder shuffle of the output. Remove "
                 "that folder and run the same command again."
             )
         if self._spec.deduplicate is None:

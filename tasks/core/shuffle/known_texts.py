@@ -1,4 +1,4 @@
-"""Copies that are found while a part is tokenized, and so need not be: nothing is decided here.
+"""Copies that are found while a part is tokenized, so that they need not be tokenized.
 
 Known are the texts of earlier parts that are recorded on the output, and those of the part so far.
 What is a copy of these is left out between the phases in any case; of such a text the run has no
@@ -49,7 +49,7 @@ class Noted:
         """Find those that stand in the batch before.
 
         Args:
-            keys: of each text, equal where the texts are, (texts, 2).
+            keys: of each text, equal if the texts are, (texts, 2).
             own: bits of the text itself, for its note, (texts,).
             tokens: of what is known, else -1, (texts,).
         """
@@ -96,7 +96,7 @@ class KnownTexts:
         self._read: set[int] = set()
 
     def begin(self, part: int) -> None:
-        """Turn to a part, of which nothing is known."""
+        """Start a part, of which nothing is known."""
         if any(number >= part for number in self._read):
             self._forget()
         self._part = _Table()
@@ -126,7 +126,7 @@ class KnownTexts:
 
         Raises:
             StorageError: the output cannot be read.
-            CorruptDatasetError: what lies there is damaged.
+            CorruptDatasetError: a record or a spill is damaged.
         """
         self._read_more()
         own = np.zeros(len(digests), np.uint64)
@@ -195,16 +195,16 @@ class _Forms:
 
 
 class _Table:
-    """Tokens of texts by key, in sorted pieces, each at most half as long as the one before."""
+    """Tokens of texts by key, in sorted chunks, each at most half as long as the one before."""
 
     def __init__(self, most: int | None = None) -> None:
         self._most = MOST_KNOWN if most is None else most
-        self._pieces: list[tuple[Keys, Ints]] = []
+        self._chunks: list[tuple[Keys, Ints]] = []
 
     @property
     def full(self) -> bool:
         """Whether nothing more is remembered."""
-        return sum(len(tokens) for _, tokens in self._pieces) >= self._most
+        return sum(len(tokens) for _, tokens in self._chunks) >= self._most
 
     def add(self, keys: Keys, tokens: Ints) -> None:
         """Remember texts: (texts, 2), and (texts,)."""
@@ -212,18 +212,18 @@ class _Table:
         if self.full or not fit.any():
             return
         keys, tokens = keys[fit], tokens[fit]
-        while self._pieces and len(self._pieces[-1][1]) < 2 * len(tokens):
-            more_keys, more = self._pieces.pop()
+        while self._chunks and len(self._chunks[-1][1]) < 2 * len(tokens):
+            more_keys, more = self._chunks.pop()
             keys, tokens = np.concatenate([more_keys, keys]), np.concatenate([more, tokens])
         order = np.argsort(keys[:, 0])
-        self._pieces.append((keys[order], tokens[order]))
+        self._chunks.append((keys[order], tokens[order]))
 
     def tokens_of(self, keys: Keys) -> Ints:
-        """Of each text that is here, else -1: (texts,)."""
+        """Tokens of each text, -1 if it is not known: (texts,)."""
         found = np.full(len(keys), -1, np.int64)
         order = np.argsort(keys[:, 0])  # what is looked for in order is found near by
         wanted = keys[order]
-        for own, tokens in self._pieces:
+        for own, tokens in self._chunks:
             at = np.minimum(np.searchsorted(own[:, 0], wanted[:, 0]), len(tokens) - 1)
             same = (own[at] == wanted).all(axis=1)
             found[order[same]] = tokens[at[same]]

@@ -1,8 +1,8 @@
-"""What the two phases tell each other: the record of a part's spills, and what phase two merges.
+"""What the first phase leaves for the second: records of spills, and the index to merge by.
 
 Below `shuffle/` of the output, until the dataset is published:
 
-    00007.json           the record of part 7; when it is there, phase one of the part is done
+    00007.json           the record of part 7; with it, phase one of the part is done
     00007-002.spill      its third spill: documents sorted by key; without a shuffle its only one,
                          in the order of the source
     00007-000.digests    where copies are looked for: sorted hashes of its documents
@@ -36,14 +36,14 @@ def spill_record_path(part: int) -> str:
 
 
 class SpillRecord(PartCounts, Sealed):
-    """What became of a part's source files in phase one, and its spills.
+    """What phase one made of the sources of a part: counts and spills.
 
     Attributes:
         splits: counts alone; nothing is packed yet.
         documents: of each span.
-        whole_version: what pins all of the first file, where the part holds the first span of it.
+        whole_version: what pins all of the first file, if the part holds the first span of it.
         spills: of documents, each of those that follow those of the one before.
-        digests: spills of their hashes, where copies are looked for.
+        digests: spills of their hashes, if copies are looked for.
     """
 
     format: Literal[1] = 1
@@ -133,7 +133,7 @@ class MergeInput:
     Attributes:
         summary: of the sources, for the manifest; None without a shuffle.
         index: of the spills; None where only publishing is left.
-        digests: hashes of what stays, where copies are left out.
+        digests: hashes of what stays, if copies are left out.
     """
 
     summary: ShuffleSummary | None = None
@@ -179,7 +179,7 @@ class MergeIndex:
         """What `put` wrote.
 
         Raises:
-            CorruptDatasetError: something else lies there.
+            CorruptDatasetError: the file is another one.
         """
         data = storage.read(file.path)
         if content_hash(data) != file.xxh128:

@@ -55,7 +55,7 @@ _DOCUMENTS: Final = pa.schema(
         ("tokens", pa.uint32()),  # without its end-of-text id
         ("text_bytes", pa.uint32()),
         ("in_holdout", pa.bool_()),
-        ("ids", pa.large_binary()),  # with its end-of-text id; null where it is known to be a copy
+        ("ids", pa.large_binary()),  # with its end-of-text id; null if it is known to be a copy
     ]
 )
 
@@ -81,15 +81,15 @@ def documents_batch(
     """Documents as spills hold them; all arrays but the first: (documents,).
 
     Args:
-        stream: their ids, an end-of-text id behind each; none of those that are left out.
+        stream: their ids, an end-of-text id after each; none of those that are left out.
         left_out: which are known to be copies.
         kept: the values of each kept column.
         keys, groups, rows, places, tokens, text_bytes, in_holdout: see the schema above.
     """
     sizes = np.where(left_out, 0, (tokens + 1) * stream.itemsize)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    here = pa.py_buffer(np.packbits(~left_out, bitorder="little"))
-    buffers = [here, pa.py_buffer(offsets), pa.py_buffer(stream)]
+    valid = pa.py_buffer(np.packbits(~left_out, bitorder="little"))
+    buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(stream)]
     ids = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(rows), buffers)
     columns = (keys, groups, rows, places, tokens, text_bytes, in_holdout)
     kinds = zip(columns, _DOCUMENTS.types[:-1], strict=True)
@@ -98,7 +98,7 @@ def documents_batch(
 
 
 def ids_of(ids: pa.LargeBinaryArray, dtype: str) -> npt.NDArray[Any]:
-    """The ids of some documents one behind another: (tokens,)."""
+    """The ids of some documents, one after another: (tokens,)."""
     _, offsets, data = ids.buffers()
     edges = np.frombuffer(offsets, np.int64)[ids.offset : ids.offset + len(ids) + 1]
     first, last = int(edges[0]), int(edges[-1])
@@ -208,7 +208,7 @@ class SpillInOrder:
 
 
 class Spilled:
-    """Documents in spills for phase two, with hashes of their texts where copies are looked for.
+    """Documents in spills for phase two, with hashes of their texts if copies are looked for.
 
     Attributes:
         spills: of the documents.

@@ -27,7 +27,7 @@ from streaming_ext.format.shuffled import KEY_BITS, Keys, ascending
 from streaming_ext.store import Storage
 from streaming_ext.text.documents.kept_values import joined
 
-BLOCK_BYTES: Final = 2**17  # about, of a sorted spill; a reader takes whole blocks
+BLOCK_BYTES: Final = 2**17  # about, of a sorted spill; a reader takes complete blocks
 MOST_BLOCKS: Final = 2**16  # of a sorted spill: the index of all spills is in memory
 _TAKEN_BYTES: Final = 2**24  # of documents that are put in order at a time
 _READS_AT_ONCE: Final = 16  # of object storage
@@ -60,7 +60,7 @@ class Spill(Value):
 
 
 class SpillWriter:
-    """Writes the blocks of a spill, and remembers where they lie."""
+    """Writes the blocks of a spill, and remembers their offsets."""
 
     def __init__(self, path: str) -> None:
         """Begin without a block; `path` is its place below the root of the output."""
@@ -94,7 +94,7 @@ class SpillWriter:
 
 
 def block_bits(size: int) -> int:
-    """How many bits of a key name the block of a sorted spill of so many bytes."""
+    """How many bits of a key name the block of a sorted spill of `size` bytes."""
     return min(MOST_BLOCKS.bit_length() - 1, max(0, (size // BLOCK_BYTES).bit_length()))
 
 
@@ -117,12 +117,12 @@ def sorted_blocks(
     sizes = edges * (documents.nbytes / max(len(order), 1))
     for begin, end in stretches(sizes, _TAKEN_BYTES):
         taken = documents.take(pa.array(order[edges[begin] : edges[end]]))
-        for here, after in pairwise((edges[begin : end + 1] - edges[begin]).tolist()):
-            yield taken.slice(here, after - here)
+        for start, stop in pairwise((edges[begin : end + 1] - edges[begin]).tolist()):
+            yield taken.slice(start, stop - start)
 
 
 def stretches(edges: npt.NDArray[Any], most: int) -> Iterator[tuple[int, int]]:
-    """Cut consecutive things into stretches of at most so many bytes; a larger one is alone.
+    """Cut consecutive things into stretches of at most `most` bytes; a larger one is alone.
 
     Args:
         edges: byte that each begins with, then the end: (things + 1,).
@@ -281,7 +281,7 @@ def read_all(storage: Storage, wanted: Sequence[Blocks]) -> Iterator[list[pa.Rec
 
 
 def as_one(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """Batches of documents one behind another; kept columns may have other types in each."""
+    """Batches of documents, one after another; kept columns may have other types in each."""
     columns = []
     for number, field in enumerate(schema):
         arrays = [batch.column(number) for batch in batches] or [pa.array([], field.type)]

@@ -53,7 +53,7 @@ class MergeJob(Job[PackedPart]):
         first: number of the first of them.
         scratch: folder that the result goes to, replaced if it exists.
         output: that holds the spills.
-        source: what the part's record says that it was made of, where there is a shuffle.
+        source: what the part's record says that it was made of, for a shuffle.
         index: see `MergeIndex`.
     """
 

@@ -149,8 +149,8 @@ class WorkerPool:
         """Do a job in a free worker; blocks until it is done. Called from several threads.
 
         Raises:
-            ShardmillError: whatever the job raised, by its type; `WorkerDiedError` where the
-                process died, `StoppedError` where the pool was stopped meanwhile.
+            ShardmillError: whatever the job raised, by its type; `WorkerDiedError` if the
+                process died, `StoppedError` if the pool was stopped meanwhile.
         """
         return self._run_in(self._slots.get(), job, on_progress)
 
@@ -160,7 +160,7 @@ class WorkerPool:
         In place of a worker that dies, another does it.
 
         Raises:
-            ShardmillError: as `run`; `WorkerDiedError` where the other dies too.
+            ShardmillError: as `run`; `WorkerDiedError` if the other one dies too.
         """
 
         def do(worker: Worker | None) -> None:

@@ -14,7 +14,7 @@ from streaming_ext.format.schema import FileRecord
 from streaming_ext.store import LocalStorage, Storage
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
-from tasks.core.build.build import Build, Recorded, Stretch, Tell, Whole, Words
+from tasks.core.build.build import Build, OnStatus, Published, Recorded, Stretch, Words
 from tasks.core.build.engine import compare
 from tasks.core.options import Execution
 from tasks.core.workers.messages import Job, Kept, MadePart, Report
@@ -64,9 +64,9 @@ class Shout(Build):
     def job(self, step: str, number: int, output: Storage, results: Mapping[str, Any]) -> ShoutJob:
         return ShoutJob(identity=self.shouted, part=number, output=str(output))
 
-    def finish(self, output: Storage, tell: Tell) -> Whole:
+    def finish(self, output: Storage, tell: OnStatus) -> Published:
         files = (self.shouted.file(part.number) for part in self.parts)
-        return Whole(MANIFEST, b"loud\n", {file.path: file.size for file in files})
+        return Published(MANIFEST, b"loud\n", {file.path: file.size for file in files})
 
 
 def shout(folder: Path, *texts: str) -> tuple[Shout, LocalStorage]:
@@ -117,6 +117,6 @@ def test_something_else_is_refused(tmp_path: Path) -> None:
 def test_a_lost_part_is_not_published(tmp_path: Path) -> None:
     build, output = shout(tmp_path, "one", "two")
     do_parts(build, output, [0])
-    with pytest.raises(TransientStorageError, match=r"kept parts/1.txt"):
+    with pytest.raises(TransientStorageError, match=r"confirmed parts/1.txt"):
         publish(replace(build, todo=()), output)
     assert MANIFEST not in output.list()

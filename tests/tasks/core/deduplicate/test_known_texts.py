@@ -130,7 +130,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         tokens = drawn.integers(1, 2**24 - 1, len(keys))
         told |= {(int(a), int(b)): int(c) for (a, b), c in zip(keys, tokens, strict=True)}
         table.add(keys, tokens)
-        assert len(table._pieces) <= 10
+        assert len(table._chunks) <= 10
     asked = np.array(list(told), np.uint64)
     assert table.tokens_of(asked).tolist() == list(told.values())
     assert table.tokens_of(asked ^ np.uint64(1)).max() == -1

@@ -108,11 +108,11 @@ def test_a_damaged_original_is_not_put_into_a_bucket(
 
 def test_a_place_with_something_else_is_refused(first: Path, second: Path, tmp_path: Path) -> None:
     copied(first, tmp_path / "copy")
-    with pytest.raises(ConfigMismatchError, match="begun or made as something else"):
+    with pytest.raises(ConfigMismatchError, match="started or made as something else"):
         copied(second, tmp_path / "copy")
     begun = plan_copy(planned(first, tmp_path / "begun"), open_storage(str(tmp_path / "begun")))
     begin(begun, [0])
-    with pytest.raises(ConfigMismatchError, match="begun or made as something else"):
+    with pytest.raises(ConfigMismatchError, match="started or made as something else"):
         copied(second, tmp_path / "begun")
     (tmp_path / "own").mkdir()
     (tmp_path / "own/letter.txt").write_text("dear")
@@ -164,11 +164,11 @@ def test_what_was_begun_before_an_extension_begins_anew(first: Path, tmp_path: P
     ]
     extended(dataset, sources[0])
     for name in ("begun", "copy"):
-        with pytest.raises(ConfigMismatchError, match=f"{name} was begun or made"):
+        with pytest.raises(ConfigMismatchError, match=f"{name} was started or made"):
             copied(dataset, tmp_path / name)
     older = verify_export(open_storage(str(tmp_path / "export")))  # which is what it was
     assert (older.sound, older.not_compared) == (True, "")
-    with pytest.raises(ConfigMismatchError, match=r"export was begun or made[\s\S]*extended since"):
+    with pytest.raises(ConfigMismatchError, match=r"was started or made[\s\S]*extended since"):
         exported(dataset, tmp_path / "export", "nanogpt")
     with pytest.raises(ConfigMismatchError, match="subset: the output has"):
         subset(dataset, tmp_path / "subset", documents=5)

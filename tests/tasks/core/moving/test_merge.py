@@ -110,7 +110,7 @@ def test_a_merge_that_was_killed_goes_on(
     plan = plan_merge(config, open_storage(str(output)))
     begin(plan, [3, 1])
     assert not (output / "manifest.json").exists()
-    with pytest.raises(ConfigMismatchError, match="begun or made as something else"):
+    with pytest.raises(ConfigMismatchError, match="started or made as something else"):
         merged([second, first], output)
     again = plan_merge(config, open_storage(str(output)))
     assert again.todo == (0, 2, 4)

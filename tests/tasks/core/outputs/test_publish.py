@@ -185,7 +185,7 @@ def test_a_store_that_lost_what_publishing_put_is_not_believed(
     plan: ShardBuild, storage: Recorder, path: str
 ) -> None:
     forgetful = Forgetful(storage.root, loses={path: 1})
-    with pytest.raises(TransientStorageError, match=f"said that it kept {path}, and does not"):
+    with pytest.raises(TransientStorageError, match=f"confirmed {path}, but does not"):
         publish(plan, forgetful)
     assert "manifest.json" not in storage.list()
     publish(plan, forgetful)  # as Prefect tries it again
@@ -201,7 +201,7 @@ def test_a_store_that_lost_a_shard_is_not_believed(
     shard.unlink()  # a link to scratch
     if cut:
         shard.write_bytes(data[:-1])
-    with pytest.raises(StorageError, match=r"kept train/00000/shard\.00000\.mds, .* again"):
+    with pytest.raises(StorageError, match=r"confirmed train/00000/shard\.00000\.mds, .* again"):
         publish(plan, storage)
     assert "manifest.json" not in storage.list()
 
@@ -227,9 +227,9 @@ def test_what_it_waits_for_is_told(plan: ShardBuild, storage: Recorder) -> None:
     assert lines[0].startswith("publishing, reading the records: 0/3 parts")
     assert "train/index.json publishing, putting the indexes: 0/3 parts" in lines[1]
     assert "publishing, putting the tokenizer: " in lines[2]
-    assert any("publishing, looking whether all of it is there: " in line for line in lines)
+    assert any("publishing, checking that nothing is missing: " in line for line in lines)
     assert re.match(
-        "publishing, waiting to try again: .* said that it kept train/index.json",
+        "publishing, waiting to try again: .* confirmed train/index.json",
         progress.snapshot().phase,
     )
     finish.fn(plan, forgetful, progress)
