@@ -35,7 +35,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("damage", [flip, truncate, lengthen, Path.unlink])
+@pytest.mark.parametrize("damage", [flip, lengthen, Path.unlink])
 @pytest.mark.parametrize("file", KINDS)
 def test_damage_names_the_file_and_no_other(
     file: str, damage: Callable[[Path], None], copy: Path
@@ -44,7 +44,7 @@ def test_damage_names_the_file_and_no_other(
     assert files_named(check(copy)) == {file}
 
 
-def test_two_shards_in_each_others_place(copy: Path) -> None:
+def test_two_swapped_shards(copy: Path) -> None:
     first, second = "train/00000/shard.00000.mds.zstd", "train/00001/shard.00000.mds.zstd"
     (copy / first).rename(copy / "aside")
     (copy / second).rename(copy / first)

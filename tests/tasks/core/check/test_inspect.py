@@ -189,11 +189,11 @@ def test_a_cut_character_is_left_out(
         ("😀".encode()[1:2], True, True, ""),
     ],
 )
-def test_pieces_of_utf8(data: bytes, cut_start: bool, cut_end: bool, text: str) -> None:
+def test_cut_utf8(data: bytes, cut_start: bool, cut_end: bool, text: str) -> None:
     assert decode_cut(data, cut_start=cut_start, cut_end=cut_end) == text
 
 
-def test_samples_come_in_the_order_asked_for(dataset: LocalStorage) -> None:
+def test_samples_come_in_the_given_order(dataset: LocalStorage) -> None:
     asked = [5, 0, 5, 2]
     assert [sample.sample for sample in decode_samples(dataset, "train", asked)] == asked
 
@@ -207,7 +207,7 @@ def test_a_sample_out_of_range_says_the_range(
         decode_samples(dataset, "train", [0, sample])
 
 
-def test_a_split_that_is_not_there(tmp_path: Path, rank_path: Path) -> None:
+def test_a_missing_split(tmp_path: Path, rank_path: Path) -> None:
     root = build_dataset(tmp_path, [["One."]], tokenizer=str(rank_path), holdout_fraction=0.0)
     with pytest.raises(UsageError, match=r"no split 'holdout'; it has train"):
         decode_samples(LocalStorage(root), "holdout", [0])
@@ -286,7 +286,7 @@ def test_the_table_of_parts(description: DatasetDescription) -> None:
         assert any("12 more" in line for line in lines) == (len(parts) > len(shown))
 
 
-def test_a_run_that_did_the_second_stage_alone(description: DatasetDescription) -> None:
+def test_a_run_that_did_the_second_phase_alone(description: DatasetDescription) -> None:
     done = make_report()
     gone_on = make_report(parts=(), files_done=0, merged=done.parts)
     with Path("/dev/null").open("w") as nowhere:

@@ -13,7 +13,7 @@ from tests.tasks.core.build_dataset import build_dataset
 
 
 class Failing(LocalStorage):
-    """Answers the first reads, and then fails so many of each ten."""
+    """Answers the first reads, and then fails N of each ten."""
 
     def __init__(self, root: Path, *, after: int, of_ten: int) -> None:
         super().__init__(root)

@@ -1,4 +1,4 @@
-"""What a newer shardmill published is told to be newer."""
+"""Datasets of a newer shardmill are reported as newer."""
 
 import json
 import shutil

@@ -33,7 +33,7 @@ def documents_of(parts: Iterable[Iterable[tuple[Split, Any]]] = PARTS) -> Docume
 
 
 def with_end(documents: Iterable[list[int]], eot: int = EOT) -> list[list[int]]:
-    """The same, each with an end-of-text id behind it."""
+    """The same, each with an end-of-text id after it."""
     return [[*ids, eot] for ids in documents]
 
 

@@ -22,7 +22,7 @@ SPLITS = ("train", "holdout")
 
 
 def cut(ids: np.ndarray, eot: int = EOT) -> list[list[int]]:
-    """Documents of a stream, each with the end-of-text id behind it."""
+    """Documents of a stream, each with the end-of-text id after it."""
     found: list[list[int]] = [[]]
     for token in ids.tolist():
         found[-1].append(token)

@@ -64,7 +64,7 @@ class TestMegatron:
         assert (root / "train/text_document.bin").stat().st_size == width * tokens
         assert read_megatron(root)["train"] == with_end(documents_of()["train"])
 
-    def test_the_counts_of_all_pairs_are_told(self, make: Make) -> None:
+    def test_the_counts_of_all_pairs_are_listed(self, make: Make) -> None:
         found = json.loads((make("megatron") / "sequences.json").read_text())
         assert found == {"holdout/text_document": [3, 4], "train/text_document": [6, 7]}
 
@@ -153,7 +153,7 @@ class TestLlmc:
 
 
 class TestModdedNanogpt:
-    def test_there_are_two_files_at_least(
+    def test_train_has_at_least_two_files(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(builder, "EOT", 50256)

@@ -12,7 +12,6 @@ from tasks.core.derive import export_plan as publishing
 from tasks.core.derive.export_records import describe_export, is_export, read_export_records
 from tasks.core.derive.formats import FORMATS
 from tests.tasks.core.exports.exporting import (
-    PARTS,
     content,
     documents_of,
     exported,
@@ -27,7 +26,7 @@ NAMES = sorted(READERS)
 READ_ELSEWHERE = {"modded-nanogpt"}
 
 
-def test_every_format_is_read_here() -> None:
+def test_every_format_has_a_reader() -> None:
     assert {*NAMES, *READ_ELSEWHERE} == set(FORMATS)
 
 
@@ -39,8 +38,7 @@ def name(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"compression": "none"},
-        {"shard_samples": 1},
+        {},
         {"compression": "none", "shard_samples": 1},
     ],
     ids=str,
@@ -70,7 +68,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(name: str, tmp_path: P
     assert not list(tmp_path.glob(".out*"))  # of the scratch folder nothing is left
 
 
-def test_a_part_whose_file_is_gone_is_done_again(name: str, tmp_path: Path) -> None:
+def test_a_part_that_lost_its_file_is_exported_again(name: str, tmp_path: Path) -> None:
     dataset, output = make_dataset(tmp_path).root, tmp_path / "out"
     plan = planned(dataset, output, name)
     do_parts(plan, LocalStorage(output), [0, 1])
@@ -85,7 +83,7 @@ def test_a_part_whose_file_is_gone_is_done_again(name: str, tmp_path: Path) -> N
     assert planned(dataset, output, name).todo == plan.todo[:-1]
 
 
-def test_a_published_export_that_lost_a_file_is_made_whole_again(name: str, tmp_path: Path) -> None:
+def test_a_published_export_that_lost_a_file_is_repaired(name: str, tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path).root
     output = exported(dataset, tmp_path / "out", name)
     whole = content(output)
@@ -132,13 +130,6 @@ def test_a_damaged_dataset_is_not_exported(name: str, tmp_path: Path) -> None:
 
 
 class TestVerify:
-    def test_an_export_is_sound(self, name: str, tmp_path: Path) -> None:
-        output = exported(make_dataset(tmp_path).root, tmp_path / "out", name)
-        report = verify_export(LocalStorage(output), workers=2)
-        assert report.findings == ()
-        assert not report.not_compared
-        assert report.documents == sum(map(len, PARTS))
-
     def test_every_file_is_looked_at(self, name: str, tmp_path: Path) -> None:
         output = exported(make_dataset(tmp_path).root, tmp_path / "out", name)
         files = describe_export(LocalStorage(output)).files
@@ -194,7 +185,7 @@ class TestVerify:
         found = verify_export(LocalStorage(output)).findings
         assert {finding.file for finding in found} == {"export/00001.json"}
 
-    def test_another_dataset_at_its_place_is_a_finding(self, tmp_path: Path) -> None:
+    def test_another_dataset_under_its_path_is_a_finding(self, tmp_path: Path) -> None:
         dataset = make_dataset(tmp_path).root
         output = exported(dataset, tmp_path / "out", "nanogpt")
         dataset.rename(tmp_path / "moved")

@@ -40,7 +40,7 @@ def test_documents_as_samples(tmp_path: Path, vocab_size: int) -> None:
         assert {ids.dtype.itemsize for ids in found} == {2 if vocab_size == 100 else 4}
 
 
-def test_documents_tell_where_they_come_from(tmp_path: Path) -> None:
+def test_documents_name_their_source_and_row(tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path).root
     root = exported(dataset, tmp_path / "out", "webdataset", **DOCUMENTS, provenance=True)
     for split in ("train", "holdout"):
@@ -54,7 +54,7 @@ def test_documents_tell_where_they_come_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {**DOCUMENTS, "provenance": True}], ids=str)
-def test_members_tell_nothing_of_time_or_user(tmp_path: Path, options: dict[str, object]) -> None:
+def test_members_hold_no_time_or_user(tmp_path: Path, options: dict[str, object]) -> None:
     root = exported(make_dataset(tmp_path).root, tmp_path / "out", "webdataset", **options)
     told = set()
     for file in root.glob("*/*.tar"):

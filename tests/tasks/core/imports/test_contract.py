@@ -121,7 +121,7 @@ def test_the_first_dataset_holds_what_was_written(dataset: Path, written: Docume
     }  # fmt: skip
 
 
-def test_there_and_back(
+def test_an_export_is_imported_again(
     case: Case, dataset: Path, source: Path, own: dict[str, Any], tmp_path: Path
 ) -> None:
     """The same documents, in each split in the order in which the files hold them; sound."""
@@ -135,7 +135,7 @@ def test_there_and_back(
     assert read_manifest(open_storage(str(back))).text_bytes == 0
 
 
-def test_what_there_was_of_sides_is_gone(
+def test_splits_of_the_export_do_not_matter(
     dataset: Path, own: dict[str, Any], tmp_path: Path
 ) -> None:
     """Files are read in the order of their names, whichever split they were of."""
@@ -149,7 +149,7 @@ def test_what_there_was_of_sides_is_gone(
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.is_cut], ids=str)
-def test_pieces_of_files_hold_what_files_hold(
+def test_spans_of_files_hold_the_same_documents(
     case: Case, dataset: Path, source: Path, own: dict[str, Any], tmp_path: Path
 ) -> None:
     pieces = imported(case.name, source, tmp_path / "pieces", **own, part_size=1100)
@@ -173,7 +173,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
     assert content(imported(case.name, source, tmp_path / "out", **own)) == whole
 
 
-def test_what_lies_beside_a_file_pins_it_too(
+def test_an_index_beside_a_file_identifies_it_too(
     dataset: Path, own: dict[str, Any], tmp_path: Path
 ) -> None:
     """The index of Megatron decides where documents begin, and so which there are."""

@@ -27,7 +27,7 @@ def planned(original: Path, output: Path) -> CopyConfig:
     return CopyConfig(dataset=str(original), output=str(output))
 
 
-def test_a_copy_is_the_same_and_shares_no_file(first: Path, tmp_path: Path) -> None:
+def test_a_copy_is_the_same_in_files_of_its_own(first: Path, tmp_path: Path) -> None:
     output = tmp_path / "copy"
     copied(first, output)
     assert content(output) == content(first)
@@ -50,7 +50,7 @@ def test_a_copy_of_an_export(first: Path, tmp_path: Path, form: str) -> None:
     assert not report.not_compared
 
 
-def test_every_unit_may_be_the_last_one_before_a_kill(second: Path, tmp_path: Path) -> None:
+def test_a_kill_after_any_part(second: Path, tmp_path: Path) -> None:
     for done in range(4):
         output = tmp_path / str(done)
         plan = plan_copy(planned(second, output), open_storage(str(output)))
@@ -66,7 +66,7 @@ def test_every_unit_may_be_the_last_one_before_a_kill(second: Path, tmp_path: Pa
         assert content(output) == content(second)
 
 
-def test_what_there_is_no_copy_of_yet(first: Path, tmp_path: Path) -> None:
+def test_an_unfinished_copy_names_the_command_that_finishes_it(first: Path, tmp_path: Path) -> None:
     """The command that is named can be pasted into a shell."""
     place = tmp_path / "a copy"
     place.mkdir()
@@ -106,7 +106,9 @@ def test_a_damaged_original_is_not_put_into_a_bucket(
     assert not {f"train/00001/{shard.name}", "parts/00001.json", "manifest.json"} & there.keys()
 
 
-def test_a_place_with_something_else_is_refused(first: Path, second: Path, tmp_path: Path) -> None:
+def test_an_output_with_something_else_is_refused(
+    first: Path, second: Path, tmp_path: Path
+) -> None:
     copied(first, tmp_path / "copy")
     with pytest.raises(ConfigMismatchError, match="started or made as something else"):
         copied(second, tmp_path / "copy")
@@ -126,7 +128,7 @@ def test_a_place_with_something_else_is_refused(first: Path, second: Path, tmp_p
         copied(tmp_path / "own", tmp_path / "else")
 
 
-def test_what_a_copy_lost_is_found_and_put_there_again(first: Path, tmp_path: Path) -> None:
+def test_files_that_a_copy_lost_are_found_and_put_again(first: Path, tmp_path: Path) -> None:
     output = tmp_path / "copy"
     copied(first, output)
     shard = sorted((output / "train/00000").iterdir())[0]
@@ -149,7 +151,7 @@ def test_what_a_copy_lost_is_found_and_put_there_again(first: Path, tmp_path: Pa
     assert content(output) == content(first)
 
 
-def test_what_was_begun_before_an_extension_begins_anew(first: Path, tmp_path: Path) -> None:
+def test_an_output_started_before_an_extension_is_refused(first: Path, tmp_path: Path) -> None:
     """Said in one sentence, of copies, exports and subsets; a copy can be extended."""
     dataset = Path(shutil.copytree(first, tmp_path / "dataset"))
     begin(

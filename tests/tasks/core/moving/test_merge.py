@@ -171,18 +171,14 @@ def test_imports_go_together_however_their_sets_were_read(
     assert "held out in the other" in lines[-1]
 
 
-def test_a_dataset_that_is_a_whole_by_itself_is_refused(
-    first: Path, tmp_path: Path, rank_path: Path
-) -> None:
+def test_a_deduplicated_dataset_is_refused(first: Path, tmp_path: Path, rank_path: Path) -> None:
     text = [[f"Text {number}." for number in range(9)]]
     other = build_dataset(tmp_path, text, tokenizer=str(rank_path), deduplicate="exact")
     with pytest.raises(UsageError, match="is deduplicated as a whole"):
         merged([first, other], tmp_path / "out")
 
 
-def test_texts_are_there_twice_only_when_asked_for(
-    first: Path, tmp_path: Path, rank_path: Path
-) -> None:
+def test_texts_repeat_only_on_request(first: Path, tmp_path: Path, rank_path: Path) -> None:
     again = build_from(first.parent / "sources", tmp_path / "again", tokenizer=str(rank_path))
     with pytest.raises(UsageError, match="its texts would be there twice"):
         merged([first, again], tmp_path / "out")

@@ -67,7 +67,7 @@ def test_a_shard_of_another_length_is_damaged(change: int, tmp_path: Path) -> No
         _found(built)
 
 
-def test_ids_are_not_copied_where_there_is_room_before_them() -> None:
+def test_ids_are_not_copied_if_there_is_room_before_them() -> None:
     memory = np.zeros(40, np.uint8)
     ids = np.frombuffer(memory, "<u2", 10, 15)
     ids[:] = np.arange(10)
@@ -77,7 +77,7 @@ def test_ids_are_not_copied_where_there_is_room_before_them() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 5])
-def test_they_are_where_there_is_none(at: int) -> None:
+def test_ids_are_copied_if_there_is_no_room(at: int) -> None:
     memory = np.zeros(40, np.uint8)
     ids = np.frombuffer(memory, "<u2", 10, at)
     ids[:] = np.arange(10)

@@ -231,7 +231,9 @@ def test_damage_is_named(whole: Path, tmp_path: Path) -> None:
         subset(copy, tmp_path / "subset", documents=40)
 
 
-def test_what_is_whole_by_itself_is_refused(tmp_path: Path, rank_path: Path, whole: Path) -> None:
+def test_shuffled_datasets_and_subsets_are_refused(
+    tmp_path: Path, rank_path: Path, whole: Path
+) -> None:
     texts = [[f"Text {number}." for number in range(9)]]
     shuffled = build_dataset(tmp_path, texts, tokenizer=str(rank_path), shuffle="documents")
     with pytest.raises(UsageError, match="is shuffled"):
