@@ -226,13 +226,29 @@ class PassOrder:
         position = self.starts[at] + sequences - self._bounds[own]
         node = np.searchsorted(self.node_start, position, side="right") - 1
         depth = position - self.node_start[node]
-        if self.spec.shuffle:
-            window = depth // self.spec.window
-            begin = window * self.spec.window
-            sizes = np.minimum(self.spec.window, self.node_length[node] - begin)
-            depth = begin + unpermute(depth - begin, sizes, with_words(self.key, node, window))
+        depth = _in_windows(
+            unpermute, self.spec, depth, length=self.node_length[node], keys=self.key, node=node
+        )
         result: Ints = self.node_first[node] + depth * self.spec.canonical_nodes
         return result
+
+
+def _in_windows(
+    step: Callable[[Ints, Ints, Keys], Ints],
+    spec: OrderSpec,
+    depth: Ints,
+    *,
+    length: Ints,
+    keys: Keys,
+    node: Ints,
+) -> Ints:
+    """Depths in canonical nodes of some lengths, permuted within their windows: (n,) each."""
+    if not spec.shuffle:
+        return depth
+    window = depth // spec.window
+    begin = window * spec.window
+    sizes = np.minimum(spec.window, length - begin)
+    return begin + step(depth - begin, sizes, with_words(keys, node, window))
 
 
 class StreamOrders:
@@ -346,12 +362,7 @@ class JoinedPasses:
         node = draws % spec.canonical_nodes
         first, length = self._node_first[at, node], self._node_length[at, node]
         depth = (draws - first) // spec.canonical_nodes  # in the canonical node
-        if spec.shuffle:
-            window = depth // spec.window
-            begin = window * spec.window
-            sizes = np.minimum(spec.window, length - begin)
-            keys = with_words(self._keys[at], node, window)
-            depth = begin + permute(depth - begin, sizes, keys)
+        depth = _in_windows(permute, spec, depth, length=length, keys=self._keys[at], node=node)
         position = self._node_start[at, node] + depth
         group = np.searchsorted(self._starts, position, side="right") - 1
         result: Ints = self._firsts[group] + position - self._starts[group]

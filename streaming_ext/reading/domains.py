@@ -84,7 +84,6 @@ class DomainMap:
     Attributes:
         path: of the file.
         names: of the domains, by their codes.
-        tokens: of the stream.
     """
 
     def __init__(self, path: Path, *, verify: bool = True) -> None:
@@ -106,7 +105,6 @@ class DomainMap:
             raise damaged(path, "its content has another hash")
         self._starts, self._codes = data[: 8 * count].view("<i8"), data[8 * count :].view("<i4")
         self.names = tuple(directory["names"])
-        self.tokens = int(directory["tokens"])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process maps the file itself, which this one has verified."""
@@ -265,9 +263,10 @@ class TokenDomains:
         owners, domains, tokens = self._ranges(spans)
         gaps = spans.rooms - spans.lengths
         padded = np.flatnonzero(gaps)  # padding behind a span is a range too
-        at = np.searchsorted(owners, padded, side="right")
-        domains = np.insert(domains, at, np.int32(PADDING))
-        tokens = np.insert(tokens, at, gaps[padded])
+        if padded.size:
+            at = np.searchsorted(owners, padded, side="right")
+            domains = np.insert(domains, at, np.int32(PADDING))
+            tokens = np.insert(tokens, at, gaps[padded])
         found: Codes = np.repeat(domains, tokens).reshape(len(real), length)
         found[~real] = PADDING
         return found
@@ -283,6 +282,9 @@ class TokenDomains:
 
     def _ranges(self, spans: Spans) -> tuple[Ints, Codes, Ints]:
         """Span, domain and tokens of each range of tokens of one domain, in their order."""
+        if len(self._maps) == 1:
+            owners, codes, tokens = self._maps[0].look_up(spans.starts, spans.lengths)
+            return owners, self._numbers[0][codes], tokens
         columns = []
         for stream, own in by_value(spans.streams[spans.rows]):
             found, codes, tokens = self._maps[stream].look_up(spans.starts[own], spans.lengths[own])

@@ -316,7 +316,6 @@ class PackingPlan:
         path: of the file.
         length: tokens a row.
         bounds: first row of each group, then their number: (groups + 1,).
-        segments: how many the rows hold together.
     """
 
     def __init__(self, path: Path, *, length: int) -> None:
@@ -340,7 +339,6 @@ class PackingPlan:
         columns = [[section[name] for section in sections] for name in names]
         rows, segments, self._origins = np.array(columns, np.int64)
         self.bounds: Ints = np.concatenate([[0], np.cumsum(rows)])
-        self.segments = int(segments.sum())
         # First word of each group, then the end; and of its starts and marked lengths.
         self._firsts_at = np.concatenate([[0], np.cumsum(rows + 1 + 2 * segments)])
         self._starts_at = self._firsts_at[:-1] + rows + 1

@@ -136,8 +136,6 @@ class TokenSource:
 
     Attributes:
         dtype: type of an id.
-        fingerprints: one a stream: two streams have the same only if every id is the same.
-        eot_id: the id that ends a document, None if it is unknown.
         patience: seconds after which a row that does not come is a failure.
         hold_limit: bytes that one batch in the making should hold at most, None for no limit.
         multiple: of tokens that each of `segments_of` takes in its row.
@@ -146,17 +144,13 @@ class TokenSource:
     multiple = 1
 
     def __init__(self, reader: TokenReader, *, cache_limit: int | None) -> None:
-        """Take over what the indexes say.
+        """Take the reader.
 
         Args:
             reader: of the shards.
             cache_limit: bytes that all caches together may hold, None for no limit.
         """
-        indexes = [cache.index for cache in reader.caches]
-        self.reader = reader
-        self.dtype = reader.dtype
-        self.fingerprints = tuple(index.index_hash for index in indexes)
-        self.eot_id = indexes[0].eot_id
+        self.reader, self.dtype = reader, reader.dtype
         # What fetching a shard may take, with its retries and those of who is waited for.
         self.patience = 6 * reader.caches[0].source.timeout + 60
         self._prefetch_limit = None if cache_limit is None else cache_limit // 2

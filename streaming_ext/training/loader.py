@@ -189,7 +189,7 @@ class StreamingTokenLoader:
         """Let the next iteration resume from a state; see the dataset's `load_state_dict`."""
         resume = self.dataset.resume
         saved = resume.saved_cursor(state, allow_changes=allow_changes, extend_state=extend_state)
-        cursor = resume.going_on(saved)
+        cursor = resume.resumed_at(saved)
         self._resume_counts(state, saved, begins=not cursor.position)
         self._cursor, self._received = cursor, 0
 

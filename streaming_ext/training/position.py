@@ -250,7 +250,7 @@ class TrainingPosition:
         place = self._resume.saved_cursor(
             state, allow_changes=allow_changes, extend_state=extend_state
         )
-        cursor = self._resume.going_on(place)
+        cursor = self._resume.resumed_at(place)
         own = state.get("worker")
         if own is None:
             self._board.set(self._saved(cursor))

@@ -62,20 +62,8 @@ class Resume:
             past=cursor.past,
         )
 
-    def cursor_of(
-        self,
-        state: Mapping[str, Any],
-        *,
-        allow_changes: Collection[str],
-        extend_state: bool = False,
-    ) -> Cursor:
-        """Where training resumes from a state; see `saved_cursor`."""
-        return self.going_on(
-            self.saved_cursor(state, allow_changes=allow_changes, extend_state=extend_state)
-        )
-
-    def going_on(self, place: Cursor) -> Cursor:
-        """The same, or the next epoch if no step is left of the cursor's."""
+    def resumed_at(self, place: Cursor) -> Cursor:
+        """Where training resumes: a cursor, or the next epoch if no step is left of this one."""
         return place if self.plan.steps_left(place) else self.plan.next_epoch(place)
 
     def saved_cursor(

@@ -220,12 +220,6 @@ class TestStatefulLoader:
 
 
 class TestOurLoader:
-    @pytest.mark.parametrize("workers", [0, 2])
-    def test_batches_are_whole_and_int64(self, open_raw, workers) -> None:
-        for batch in StreamingTokenLoader(open_raw(), num_workers=workers):
-            assert batch["tokens"].shape == (4, 8)
-            assert batch["tokens"].dtype == torch.int64
-
     def test_a_dataset_is_sent_to_another_process(self, open_raw) -> None:
         dataset = pickle.loads(pickle.dumps(open_raw()))  # noqa: S301
         assert tokens_of(StreamingTokenLoader(dataset)) == tokens_of(
@@ -286,20 +280,15 @@ class TestArguments:
             ({"local": None}, "either streams"),
             ({"streams": [TokenStream(local="x")]}, "not both"),
             ({"remote": "s3://bucket/data", "local": None}, "give local= a folder"),
-            ({"shuffle_seed": -1}, "shuffle_seed"),
             ({"shuffle_block_size": 0}, "shuffle_block_size"),
-            ({"num_canonical_nodes": -2}, "num_canonical_nodes"),
             ({"sequence_length": -8}, "sequence_length"),
             ({"sequence_length": 10_000}, "less than one sequence"),
             ({"batch_size": 1000}, "less than one global batch of 1000"),
-            ({"batch_size": -4}, "batch_size"),
             ({"cache_limit": "1gx"}, "cache_limit"),
             ({"cache_limit": "1kb", "remote": "RAW"}, "cache_limit"),
             ({"dp_world_size": 0}, "dp_rank"),
             ({"predownload": 0}, "`predownload` must be at least 1, got 0"),
-            ({"predownload": -5}, "`predownload` must be at least 1, got -5"),
             ({"predownload": 2.5}, r"`predownload` must be a whole number .*, got 2\.5"),
-            ({"predownload": "64"}, "`predownload` must be a whole number .*, got '64'"),
         ],
     )
     def test_senseless_ones_are_refused(self, open_raw, raw, tmp_path, settings, words) -> None:

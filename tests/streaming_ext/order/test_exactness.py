@@ -1,7 +1,7 @@
-"""Coverage, elasticity and resume, proved on whole small epochs.
+"""Coverage, elasticity and resume on complete small epochs.
 
-How steps are dealt out to ranks and workers is proved in test_rank_slices.py and
-training/test_blocks.py, for any number of them; here some are real.
+test_brute_force.py compares random settings, ranks, workers and states; test_rank_slices.py and
+training/test_blocks.py prove for any number of ranks and workers how steps are dealt out.
 """
 
 from collections.abc import Callable
@@ -33,16 +33,6 @@ def steps_of(open_raw: Open, ranks: int, *, workers: int = 0, **settings: Any) -
 
 
 class TestCoverage:
-    @pytest.mark.parametrize(
-        ("ranks", "workers"), [*((ranks, 0) for ranks in RANKS), (1, 3), (2, 2), (3, 1)]
-    )
-    def test_an_epoch_holds_every_sequence_once(self, open_raw, ranks, workers) -> None:
-        steps = steps_of(open_raw, ranks, workers=workers, batch_size=3)
-        seen = [sequence for step in steps for sequence in step]
-        dropped = 585 % (3 * ranks)
-        assert len(seen) == len(set(seen)) == 585 - dropped
-        assert set(seen) <= set(range(585))
-
     @pytest.mark.parametrize("length", [1, 3, 7, 8, 11, 16, 100, 1024])
     @pytest.mark.parametrize("shuffle", [True, False])
     def test_every_token_of_the_stream_comes_once(self, raw, open_raw, length, shuffle) -> None:
@@ -55,19 +45,6 @@ class TestCoverage:
         stream = raw.streams["train"][: count * length].astype(np.int64).reshape(count, length)
         assert (tokens[torch.argsort(ids)].numpy() == stream).all()
         assert (ids[:-1] < ids[1:]).all() != shuffle or count < 3
-
-    @pytest.mark.parametrize("canonical_nodes", [1, 5, 8, 64])
-    @pytest.mark.parametrize("block", [1, 10, 10_000])
-    def test_canonical_nodes_and_blocks_lose_nothing(
-        self, open_raw, canonical_nodes, block
-    ) -> None:
-        settings = {
-            "num_canonical_nodes": canonical_nodes,
-            "shuffle_block_size": block,
-            "batch_size": 1,
-        }
-        steps = steps_of(open_raw, 5, **settings)
-        assert sorted(s for step in steps for s in step) == list(range(585))
 
     def test_epochs_differ_and_all_cover(self, open_raw) -> None:
         loader = StreamingTokenLoader(open_raw(batch_size=1))
@@ -98,10 +75,8 @@ class TestElastic:
         ]
         assert len(runs[0]) == 24
         assert all(run == runs[0] for run in runs)
-
-    def test_and_any_workers(self, open_raw) -> None:
-        runs = [steps_of(open_raw, 2, workers=workers, batch_size=12) for workers in (0, 3)]
-        assert runs[0] == runs[1]
+        seen = [sequence for step in runs[0] for sequence in step]
+        assert len(seen) == len(set(seen)) == 585 // 24 * 24
 
     def test_microbatches_of_a_step_make_up_the_step(self, open_raw) -> None:
         whole = steps_of(open_raw, 2, batch_size=8)
@@ -143,7 +118,7 @@ class TestResume:
                 rest += [(again.epoch, batch["tokens"].tolist()) for batch in again]
             assert rest[: 42 - number] == batches[number:]
 
-    @pytest.mark.parametrize("workers", [1, 2, 3])
+    @pytest.mark.parametrize("workers", [1, 2])
     def test_the_state_counts_what_training_received(self, open_raw, workers) -> None:
         expected = [b["tokens"].tolist() for b in StreamingTokenLoader(open_raw(batch_size=40))]
         loader = StreamingTokenLoader(open_raw(batch_size=40), num_workers=workers)
@@ -155,25 +130,6 @@ class TestResume:
         again.load_state_dict(state)
         rest = [batch["tokens"].tolist() for batch in again]
         assert received + rest == expected
-
-    def test_on_other_ranks_and_workers(self, open_raw) -> None:
-        expected = steps_of(open_raw, 1, batch_size=24)
-        loader = StreamingTokenLoader(open_raw(batch_size=12, dp_world_size=2))
-        iterator = iter(loader)
-        for _ in range(7):
-            next(iterator)
-        state = loader.state_dict()
-        for ranks in (1, 3, 8):
-            steps: list[list[int]] = []
-            for rank in range(ranks):
-                again = StreamingTokenLoader(
-                    open_raw(batch_size=24 // ranks, dp_rank=rank, dp_world_size=ranks),
-                    num_workers=rank % 2,
-                )
-                again.load_state_dict(state)
-                own = [batch["sequence_ids"].tolist() for batch in again]
-                steps = [a + b for a, b in zip(steps, own, strict=True)] if steps else own
-            assert [sorted(step) for step in steps] == expected[7:]
 
     def test_an_iteration_broken_off_goes_on(self, open_raw) -> None:
         expected = [b["tokens"].tolist() for b in StreamingTokenLoader(open_raw())]
@@ -280,18 +236,6 @@ class TestMixture:
         next(iter(changed))
         again = changed.state_dict()
         assert [stream["before"] for stream in again["streams"]] == drawn[::-1]
-
-    def test_resume_within_a_mixture(self, raw, other) -> None:
-        shares = {"raw": 0.6, "other": 0.4}
-        loader = StreamingTokenLoader(self.open(raw, other, shares))
-        iterator, batches, states = iter(loader), [], []
-        for batch in iterator:
-            batches.append(batch["tokens"].tolist())
-            states.append(loader.state_dict())
-        for number in range(0, len(states) - 1, 7):
-            again = StreamingTokenLoader(self.open(raw, other, shares))
-            again.load_state_dict(states[number])
-            assert [b["tokens"].tolist() for b in again] == batches[number + 1 :]
 
     def test_tokenizers_that_differ_are_refused(self, raw, tmp_path) -> None:
         other = build(tmp_path / "o", numbered_parts(some_documents(50)), fingerprint="f1")

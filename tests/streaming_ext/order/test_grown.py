@@ -85,7 +85,9 @@ def test_each_sequence_comes_once_from_any_step(
         assert seen + rest == wanted
         # and from the next epoch on, the order is that of the new generation alone
         plan = loader.dataset.plan
-        cursor = loader.dataset.resume.cursor_of(state, allow_changes=(), extend_state=True)
+        resume = loader.dataset.resume
+        saved = resume.saved_cursor(state, allow_changes=(), extend_state=True)
+        cursor = resume.resumed_at(saved)
         following, plain = plan.next_epoch(cursor), plan.start(1)
         assert (following.before, following.grown) == (plain.before, None)
 

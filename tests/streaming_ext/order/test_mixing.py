@@ -160,8 +160,8 @@ def test_a_mixture_that_changes_goes_on_at_any_step(mixing, epoch) -> None:
         )
         saved = Resume(plan=plan, settings=told, fingerprints=fingerprints)
         loaded = Resume(plan=other, settings=told, fingerprints=fingerprints)
-        cursor = loaded.cursor_of(saved.state_of(plan.after(begin, step)).to_dict(),
-                                  allow_changes=())  # fmt: skip
+        state = saved.state_of(plan.after(begin, step)).to_dict()
+        cursor = loaded.resumed_at(loaded.saved_cursor(state, allow_changes=()))
         assert tuple(map(np.ndarray.tolist, other.whole_step(cursor, 0))) == steps[step]
         for stream in steps[step][0]:
             drawn[stream] += 1

@@ -152,7 +152,8 @@ def test_a_state_of_any_step_goes_on_on_any_number_of_ranks(sizes, epoch) -> Non
     for step in range(len(expected) + 1):
         state = resume_of(alone, sizes).state_of(alone.after(begin, step)).to_dict()
         other = plan_of(sizes, rank=step % 3, ranks=3)
-        cursor = resume_of(other, sizes).cursor_of(state, allow_changes=())
+        resume = resume_of(other, sizes)
+        cursor = resume.resumed_at(resume.saved_cursor(state, allow_changes=()))
         # The next two steps: the state of each step tells of those behind it.
         left = other.steps_left(cursor)
         found = [other.whole_step(cursor, number)[1].tolist() for number in range(min(left, 2))]

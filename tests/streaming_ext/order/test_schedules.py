@@ -208,7 +208,7 @@ def test_a_mixture_anneals_and_a_small_stream_does_not_repeat_for_ever(tmp_path)
 def test_wrong_mixtures(tmp_path) -> None:
     with pytest.raises(UsageError, match="`max_repeats` goes with `proportion`"):
         TokenStream(local="x", max_repeats=3)
-    with pytest.raises(UsageError, match="`max_repeats` of a stream must be above 0"):
+    with pytest.raises(UsageError, match="`max_repeats` must be a number above 0"):
         TokenStream(local="x", proportion=1, max_repeats=0)
     with pytest.raises(UsageError, match="`proportion` must be a number, or a schedule"):
         TokenStream(local="x", proportion="much")

@@ -4,7 +4,6 @@ import mmap
 import pickle
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from streaming_ext.base.errors import (
 )
 from streaming_ext.reading import packing as opening
 from tests.streaming_ext.build import EOT, build, numbered_parts, some_documents
-from tests.streaming_ext.packing.packed import LENGTH, MASKS, Open, documents_of
+from tests.streaming_ext.packing.packed import LENGTH, MASKS, documents_of
 
 
 def pieces_in(row: list[int]) -> list[list[int]]:
@@ -120,37 +119,6 @@ def test_masks_are_those_of_the_rows(open_packed, raw, length) -> None:
         assert batch["cu_seqlens"].tolist() == edges
         assert batch["max_seqlen"] == max(np.diff(edges))
     assert checked > 100
-
-
-def steps_of(open_packed: Open, ranks: int, *, workers: int = 0, state: Any = None,
-             **settings: Any) -> list[list[int]]:  # fmt: skip
-    steps: list[list[int]] = []
-    for rank in range(ranks):
-        dataset = open_packed(dp_rank=rank, dp_world_size=ranks, batch_size=24 // ranks, **settings)
-        loader = StreamingTokenLoader(dataset, num_workers=workers)
-        if state is not None:
-            loader.load_state_dict(state)
-        own = [b["sequence_ids"].tolist() for b in loader]
-        steps = [a + b for a, b in zip(steps, own, strict=True)] if steps else own
-    return [sorted(step) for step in steps]
-
-
-def test_steps_are_the_same_on_any_ranks_and_workers(open_packed) -> None:
-    whole = steps_of(open_packed, 1)
-    assert len(whole) == open_packed().size // 24 > 10
-    for ranks in (2, 3, 4, 8):
-        assert steps_of(open_packed, ranks) == whole
-    assert steps_of(open_packed, 2, workers=2) == whole
-
-
-def test_a_resume_at_every_step_on_other_ranks(open_packed) -> None:
-    whole = steps_of(open_packed, 1)
-    loader = StreamingTokenLoader(open_packed(batch_size=24))
-    states = [loader.state_dict(), *(loader.state_dict() for _ in loader)]
-    assert len(states) == len(whole) + 1
-    for done, state in enumerate(states[:-1]):
-        ranks = (1, 2, 3, 4, 6, 8)[done % 6]
-        assert steps_of(open_packed, ranks, state=state) == whole[done:]
 
 
 def test_tokens_are_the_same_through_workers_of_either_kind(open_packed) -> None:
