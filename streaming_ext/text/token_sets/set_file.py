@@ -1,7 +1,7 @@
 """A file of a token set, local or remote, the files next to it, and the ids that it holds."""
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -13,9 +13,11 @@ import numpy.typing as npt
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.schema import content_hash
+from streaming_ext.store.buckets import Bucket, split_url
 from streaming_ext.text.documents.files import SourceBytes, Span, local_bytes
+from streaming_ext.text.sources.objects import list_prefix
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
-from streaming_ext.text.token_sets import listed
+from streaming_ext.text.sources.source_file import SourceFile
 
 Ids = npt.NDArray[Any]  # of any type of whole numbers
 
@@ -108,7 +110,7 @@ def local_file(path: Path) -> SetFile:
 def open_in(folder: str, key: str) -> SetFile | None:
     """A file of a folder, or of a folder below it; None if there is none."""
     if "://" in folder:
-        found = listed.files_in(folder).get(key)
+        found = _remote_files(folder).get(key)
         if found is None:
             return None
         return SetFile(found.url, SourceFileBytes(found), (found.version, found.size))
@@ -121,17 +123,46 @@ def open_in(folder: str, key: str) -> SetFile | None:
 
 def holds(folder: str, key: str) -> bool:
     """Whether a folder holds a file; lists little."""
-    return listed.is_in(folder, key) if "://" in folder else Path(folder, key).is_file()
+    if "://" not in folder:
+        return Path(folder, key).is_file()
+    if folder.startswith("hf://"):  # the Hub lists whole folders
+        return key in _remote_files(folder)
+    return key in _objects(folder, key)
 
 
 def names_in(folder: str) -> Iterable[str]:
     """The files in a folder; of a remote one also those below, with `/` between."""
     if "://" in folder:
-        return listed.files_in(folder)
+        return _remote_files(folder)
     try:
         return [file.name for file in Path(folder).iterdir()]
     except OSError as error:
         raise SourceError(f"{folder}: cannot be read: {error.strerror}.") from error
+
+
+@lru_cache(64)
+def _remote_files(folder: str) -> Mapping[str, SourceFile]:
+    """All files in a remote folder and below it, by their names there.
+
+    Each names the version that was listed, so a kept listing is never stale: reading a file that
+    changed since is an error.
+    """
+    if not folder.startswith("hf://"):
+        return _objects(folder, "")
+    from streaming_ext.text.sources.hub import list_files
+
+    found = list_files(f"{folder}/", lambda name: True)
+    return {source.url.removeprefix(f"{folder}/"): source for source in found}
+
+
+def _objects(folder: str, prefix: str) -> dict[str, SourceFile]:
+    """The objects below a folder whose names there begin with a prefix."""
+    scheme, _, path = folder.partition("://")
+    name, _, key = path.partition("/")
+    split_url(f"{scheme}://{name}")
+    base = f"{key}/" if key else ""
+    found = list_prefix(Bucket(scheme=scheme, name=name), f"{base}{prefix}")
+    return {key.removeprefix(base): source for key, source in found.items()}
 
 
 @lru_cache(64)
@@ -151,7 +182,7 @@ def pin_of_all(folder: str, suffixes: tuple[str, ...]) -> str:
 
 def forget_listings() -> None:
     """List remote folders anew from now on."""
-    listed.forget()
+    _remote_files.cache_clear()
     pin_of.cache_clear()
     pin_of_all.cache_clear()
 
