@@ -306,24 +306,12 @@ class PartRecord(PartCounts, Sealed):
 
     def summary(self) -> PartSummary:
         """The line that stands for this part in the manifest."""
+        shared = PartSummary.model_fields.keys() & type(self).model_fields.keys()
+        unchecked = sum(span.source.content is not None for span in self.spans)
         return PartSummary(
-            part=self.part,
-            source=self.source,
+            **{name: getattr(self, name) for name in shared},
             span=self.spans[0].span if self.spans else None,
             files=len(self.made_of),
-            files_not_checked=sum(
-                source_span.source.content is not None for source_span in self.spans
-            )
-            if len(self.spans) > 1
-            else 0,
+            files_not_checked=unchecked if len(self.spans) > 1 else 0,
             record=FileRecord.of(record_path(self.part), to_json(self)),
-            rows=self.rows,
-            null_documents=self.null_documents,
-            empty_documents=self.empty_documents,
-            bad_documents=self.bad_documents,
-            dropped_documents=self.dropped_documents,
-            text_bytes=self.text_bytes,
-            duplicate_documents=self.duplicate_documents,
-            duplicate_tokens=self.duplicate_tokens,
-            unchosen_documents=self.unchosen_documents,
         )

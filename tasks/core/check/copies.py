@@ -12,7 +12,6 @@ from streaming_ext.format.duplicates import (
     Digests,
     digests_limit,
     kept_digests_path,
-    read_digests,
 )
 from streaming_ext.format.layout import DIGESTS_FOLDER, DUPLICATES_FOLDER, record_path
 from streaming_ext.format.manifest import Manifest
@@ -155,7 +154,7 @@ def check_digests(
             with out.about(path):
                 data = files.read(file, limit=digests_limit(kept.documents))
                 shuffled = manifest.shuffled is not None
-                found = Digests.joined([*read_digests(data, shuffled=shuffled)])
+                found = Digests.joined([*Digests.read(data, shuffled=shuffled)])
                 own = codes(found.groups, found.rows)
                 known = np.isin(own, wanted)
                 positions = np.searchsorted(wanted, own[known])

@@ -15,7 +15,6 @@ from streaming_ext.format.compression import decompress
 from streaming_ext.format.duplicates import (
     Duplicates,
     duplicates_limit,
-    read_duplicates,
 )
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.manifest import Manifest
@@ -94,7 +93,7 @@ def duplicates_of(files: DatasetFiles, record: PartRecord) -> Duplicates:
     if record.duplicates is None:
         return Duplicates.joined([])
     data = files.read(record.duplicates, limit=duplicates_limit(record.duplicate_documents))
-    return Duplicates.joined([*read_duplicates(data, shuffled=record.spec.shuffle is not None)])
+    return Duplicates.joined([*Duplicates.read(data, shuffled=record.spec.shuffle is not None)])
 
 
 Ids = npt.NDArray[Any]  # uint16 or uint32

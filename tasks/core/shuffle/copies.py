@@ -18,11 +18,8 @@ from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.format.duplicates import (
     Digests,
     Duplicates,
-    digests_bytes,
     duplicates_path,
     kept_digests_path,
-    read_digests,
-    table_of,
 )
 from streaming_ext.format.layout import SHUFFLE_FOLDER
 from streaming_ext.format.manifest import KeptDigests
@@ -71,7 +68,7 @@ class OlderTexts:
             # file i of n holds the hashes from i / n of all on
             first, last = (count * start) >> KEY_BITS, -((-count * end) >> KEY_BITS)
             for file in each.files[first:last]:
-                batches = read_digests(self._read(file), shuffled=self.shuffled)
+                batches = Digests.read(self._read(file), shuffled=self.shuffled)
                 found += [batch.chosen(np.isin(batch.high, wanted)) for batch in batches]
         return Digests.joined(found)
 
@@ -135,7 +132,7 @@ def put_comparison(
             writer.add(out, [copies.slice(first, last - first)])
         storage.put(path, out.getvalue())
         spills.append(writer.spill)
-        data = digests_bytes(stay, shuffled=shuffled)
+        data = stay.to_bytes(shuffled=shuffled)
         kept.append(FileRecord.of(kept_digests_path(first_part, number), data))
         storage.put(kept[-1].path, data)
         stayed += len(stay.high)
@@ -250,7 +247,7 @@ class CopiesLeftOut:
         file = folder / duplicates_path(part)
         file.parent.mkdir(parents=True, exist_ok=True)
         shuffled = self._spec.shuffle is not None
-        file.write_bytes(table_of(Duplicates.joined(self._found), shuffled=shuffled))
+        file.write_bytes(Duplicates.joined(self._found).to_bytes(shuffled=shuffled))
 
 
 def _codes(groups: Ints, rows: Ints) -> Ints:

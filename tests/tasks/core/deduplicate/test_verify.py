@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.format.duplicates import duplicates_path, duplicates_schema
+from streaming_ext.format.duplicates import Duplicates, duplicates_path
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.shuffled import SOURCES_PATH
 from streaming_ext.store import LocalStorage
@@ -27,7 +27,7 @@ class CopiesForger(Forger):
     def set_copies(self, part: int, table: Table, **counts: int) -> None:
         path = duplicates_path(part)
         pq.write_table(
-            pa.table(table, schema=duplicates_schema(shuffled=self.spec.shuffle is not None)),
+            pa.table(table, schema=Duplicates.schema(shuffled=self.spec.shuffle is not None)),
             self.root / path,
         )
         listed = FileRecord.of(path, (self.root / path).read_bytes())
