@@ -37,7 +37,7 @@ class Compression:
         if codec not in _CODECS:
             raise UsageError(
                 f"Compression {text!r} is unknown: expected none or one of {', '.join(_CODECS)}, "
-                "with a level behind a colon where wanted, for example zstd:1."
+                "with an optional level after a colon, for example zstd:1."
             )
         default_level, levels = _CODECS[codec]
         if not colon:
@@ -66,7 +66,7 @@ def decompress(data: bytes | memoryview, *, codec: str, raw_size: int) -> bytes:
 
     Args:
         data: the compressed bytes.
-        codec: the codec's name, a level behind a colon is ignored.
+        codec: the codec's name, a level after a colon is ignored.
         raw_size: size of the result in bytes, as the index says.
 
     Raises:

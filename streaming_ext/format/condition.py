@@ -123,7 +123,7 @@ class Condition:
 
     @cached_property
     def _stand_in(self) -> str:
-        """What stands for a name in backticks, with its number behind; no other name begins so."""
+        """A prefix that replaces a name in backticks, before its number."""
         text = normalize("NFKC", self.text)  # as Python's parser sees names
         return next(name for n in count() if (name := f"quoted{n}_") not in text)
 
@@ -131,7 +131,7 @@ class Condition:
         return f" {self._stand_in}{self._quoted.index(match[1])} " if match[1] else match[0]
 
     def _column(self, node: ast.expr) -> str | None:
-        """The column that a node names, None where it names none."""
+        """The column that a node names, None if it names none."""
         if isinstance(node, ast.Attribute):
             before = self._column(node.value)
             return None if before is None else f"{before}.{self._spelled(node.attr)}"

@@ -39,12 +39,12 @@ class TokenIndex(ShardTable):
 
     @property
     def eot_id(self) -> int | None:
-        """The id that ends a document, None where it is unknown."""
+        """The id that ends a document, None if it is unknown."""
         return None if self.tokenizer is None else self.tokenizer.eot_id
 
     @property
     def tokenizer(self) -> TokenizerIdentity | None:
-        """Which tokenizer the ids are of, None where it is unknown."""
+        """Which tokenizer the ids are of, None if it is unknown."""
         return None if self.manifest is None else self.manifest.spec.tokenizer
 
 
@@ -66,7 +66,7 @@ def read_index(
 
     Raises:
         NotADatasetError: there is neither a manifest nor an index.
-        CorruptDatasetError: what is there contradicts itself.
+        CorruptDatasetError: its files contradict each other.
         UsageError: there is no such generation.
     """
     manifest: Manifest | None = None
@@ -108,7 +108,7 @@ def read_index(
 
 
 def _read_manifest(remote: Remote, generation: str | None) -> Manifest:
-    """The manifest of the newest generation, or of the one that is asked for."""
+    """The manifest of the newest generation, or of the requested one."""
 
     def read(path: str) -> tuple[Manifest, bytes]:
         return remote.read_checked(

@@ -17,7 +17,7 @@ SHUFFLE_FOLDER = "shuffle"  # work in progress of a run of two phases, gone when
 RUNS_FOLDER = LOCK_FOLDER  # all that may differ between two runs
 TOKENIZER_FOLDER = "tokenizer"
 GENERATIONS_FOLDER = "generations"  # manifests that an extension replaced
-BUILD = f"{RUNS_FOLDER}/.build.json"  # what is being made here; gone when it is whole
+BUILD = f"{RUNS_FOLDER}/.build.json"  # what is being built; removed when it is complete
 
 
 def index_path(split: Split) -> str:

@@ -46,7 +46,7 @@ class SplitSummary(Value):
 
 
 class NodeShare(Value):
-    """Which share of the sources a dataset was made of, where each node keeps its own.
+    """Which fraction of the sources a dataset was made of, if each node keeps its own.
 
     Attributes:
         rank: of the node, from 0.
@@ -151,10 +151,9 @@ def kept_indexes(splits: Mapping[Split, SplitSummary]) -> list[FileRecord]:
 class Manifest(Brief):
     """The commit point of a dataset, written last.
 
-    `share` stands in the file only where there is one, `shuffled` only where the dataset is,
-    `merged` only where it was merged of others, and `generations` only where it was extended: what
-    it was before, the oldest first, the last one its parent. `digests` stands where copies were
-    left out: of what each generation added, the oldest first.
+    Fields with their default are left out of the file. `generations` lists what the dataset was
+    before each extension, the oldest first; `digests` the hashes of what each generation added, if
+    copies were left out.
     """
 
     format: Literal[1] = 1
@@ -197,7 +196,7 @@ class Manifest(Brief):
     @model_validator(mode="after")
     def _is_shuffled_as_specified(self) -> Self:
         if (self.spec.shuffle is None) != (self.shuffled is None):
-            raise ValueError(f"shuffle {self.spec.shuffle!r}, and sources told otherwise")
+            raise ValueError(f"shuffle {self.spec.shuffle!r}, and sources that contradict it")
         return self
 
     @property
@@ -284,22 +283,22 @@ def chosen_generation(
     found = {file.xxh128 for file in older} | {own}
     matching = sorted(each for each in found if prefix and each.startswith(prefix.lower()))
     if len(matching) != 1:
-        there = ", ".join([*(file.xxh128[:_SHOWN] for file in older), f"{own[:_SHOWN]} (newest)"])
+        hashes = ", ".join([*(file.xxh128[:_SHOWN] for file in older), f"{own[:_SHOWN]} (newest)"])
         said = f"{len(matching)} generations have" if matching else "no generation has"
         raise UsageError(
             f"{where}: {said} a hash that begins with {prefix!r}. There are, the oldest first: "
-            f"{there}."
+            f"{hashes}."
         )
     return next((file for file in older if file.xxh128 == matching[0]), None)
 
 
-def index_file(split: Split, index: FileRecord, there: Collection[str]) -> FileRecord:
-    """The index of a split as a generation lists it, where it lies unchanged.
+def index_file(split: Split, index: FileRecord, existing: Collection[str]) -> FileRecord:
+    """The index of a split as a generation lists it, if it is unchanged.
 
     Args:
         split: of the dataset.
         index: as the manifest lists it.
-        there: paths of the files of the dataset.
+        existing: paths of the files of the dataset.
     """
     kept = kept_index_path(split, index.xxh128)
-    return index.model_copy(update={"path": kept}) if kept in there else index
+    return index.model_copy(update={"path": kept}) if kept in existing else index

@@ -1,7 +1,7 @@
 """The MDS shard as Shardmill writes it: unpacked, byte for byte what MDSWriter writes.
 
 A raw shard is ``num_samples: u32``, ``offsets: u32[num_samples + 1]``, the column description as
-JSON, then the samples back to back. With one fixed-size column nothing stands between two
+JSON, then the samples back to back. With one fixed-size column nothing lies between two
 samples, so the tail of the file is a flat array of token ids that can be memory-mapped.
 
 Layout of the format: mosaicml-streaming, ``streaming/base/format/mds/writer.py``.
@@ -77,7 +77,7 @@ class MdsFormat(ShardFormat):
         return json.dumps(self._mds_config(), sort_keys=True).encode()
 
     def header(self, num_samples: int) -> bytes:
-        """The bytes of a raw shard that stand before its samples."""
+        """The bytes of a raw shard before its samples."""
         config = self._config_json()
         first = 4 + 4 * (num_samples + 1) + len(config)
         # offsets: (num_samples + 1,), from the start of the file

@@ -5,7 +5,7 @@ back. What differs from sample to sample is refused.
 
 Layout of the format: mosaicml-streaming, ``format/mds/writer.py`` and ``format/mds/encodings.py``.
 
-How many bits an id has, where nothing but the ids tells it.
+How many bits an id has, if only the ids show it.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from streaming_ext.format.compression import decompress
 
 _TYPE_CODES: Final = {16: "uint16", 32: "uint32", 33: "int32", 65: "int64"}
 COLUMN: Final = "tokens"
-_ASKED: Final = "token_dtype= (of `import`: --dtype)"  # where a type is told that bytes do not
+_OPTION: Final = "token_dtype= (of `import`: --dtype)"  # where a type is told that bytes do not
 ID_TYPES: Final = tuple(_TYPE_CODES.values())
 Bytes = npt.NDArray[np.uint8]
 
@@ -33,7 +33,7 @@ class SampleLayout:
         sizes: bytes of each column, None where each sample says its own.
         column: which of them holds the token ids.
         encoding: of that column, `bytes` or `ndarray[:TYPE[:LENGTH]]`.
-        token_dtype: type of the ids, where the user named it.
+        token_dtype: type of the ids, if the user named it.
     """
 
     sizes: tuple[int | None, ...]
@@ -60,26 +60,28 @@ class SampleLayout:
                 raise ValueError(f"{size!r} is no size of a column")
         column = names.index(COLUMN)
         kind, _, rest = encodings[column].partition(":")
-        told = rest.partition(":")[0]
-        if kind not in ("bytes", "ndarray") or (told and told not in ID_TYPES):
+        stated = rest.partition(":")[0]
+        if kind not in ("bytes", "ndarray") or (stated and stated not in ID_TYPES):
             raise ValueError(
                 f"encoding is {encodings[column]!r}, expected bytes, or ndarray with "
                 f"{', '.join(ID_TYPES)}"
             )
         if token_dtype not in (None, *ID_TYPES):
-            raise UsageError(f"{_ASKED} may be {', '.join(ID_TYPES)}; got {token_dtype!r}.")
+            raise UsageError(f"{_OPTION} may be {', '.join(ID_TYPES)}; got {token_dtype!r}.")
         if kind == "bytes" and token_dtype is None:
             raise UsageError(
-                f"The column {COLUMN!r} is stored as bytes, which do not tell the type of an id. "
-                f"Pass it as {_ASKED}: int64 (llm-foundry's older sets), uint16, uint32 or int32."
+                f"The column {COLUMN!r} is stored as bytes, which do not say the type of an id. "
+                f"Pass it as {_OPTION}: int64 (llm-foundry's older sets), uint16, uint32 or int32."
             )
-        if told and token_dtype not in (None, told):
-            raise UsageError(f"{_ASKED} says {token_dtype}, but the set says {told}: leave it out.")
+        if stated and token_dtype not in (None, stated):
+            raise UsageError(
+                f"{_OPTION} says {token_dtype}, but the set says {stated}: leave it out."
+            )
         return cls(
             sizes=tuple(sizes),
             column=column,
             encoding=encodings[column],
-            token_dtype=told or token_dtype,
+            token_dtype=stated or token_dtype,
         )
 
     def token_ids(self, raw: bytes, *, samples: int, where: str) -> npt.NDArray[Any]:
@@ -101,7 +103,7 @@ class SampleLayout:
         if values.shape[1] == 0 or values.shape[1] % np.dtype(dtype).itemsize:
             raise CorruptDatasetError(
                 f"{where}: {values.shape[1]} bytes a sample are no whole number of {dtype} ids. "
-                f"Pass the right type as {_ASKED}."
+                f"Pass the right type as {_OPTION}."
             )
         return values.view(np.dtype(dtype).newbyteorder("<"))
 
@@ -112,15 +114,15 @@ class SampleLayout:
             raise CorruptDatasetError(f"{where} does not hold the {samples} samples of the index.")
         offsets = raw[4:head].view("<u4").astype(np.int64)
         own = [number for number, size in enumerate(self.sizes) if size is None]
-        begin, behind = offsets[:-1], offsets[1:]
-        if begin[0] < head or behind[-1] != len(raw) or (behind - begin < 4 * len(own)).any():
+        starts, ends = offsets[:-1], offsets[1:]
+        if starts[0] < head or ends[-1] != len(raw) or (ends - starts < 4 * len(own)).any():
             raise CorruptDatasetError(f"{where}: its samples do not lie within it.")
         # sizes that each sample says, then those of all columns: (samples, columns)
-        said = _cut_out(raw, begin, 4 * len(own)).view("<u4").astype(np.int64)
+        said = _cut_out(raw, starts, 4 * len(own)).view("<u4").astype(np.int64)
         sizes = np.empty((samples, len(self.sizes)), np.int64)
         for number, size in enumerate(self.sizes):
             sizes[:, number] = said[:, own.index(number)] if size is None else size
-        wrong = np.flatnonzero(4 * len(own) + sizes.sum(axis=1) != behind - begin)
+        wrong = np.flatnonzero(4 * len(own) + sizes.sum(axis=1) != ends - starts)
         if wrong.size:
             raise CorruptDatasetError(
                 f"{where}: sample {wrong[0]} has not the size of its columns."
@@ -133,19 +135,19 @@ class SampleLayout:
                 f"{sizes[0, self.column]}. Only sets whose samples have one length are read: "
                 "pack them to one first."
             )
-        starts = begin + 4 * len(own) + sizes[:, : self.column].sum(axis=1)
-        return _cut_out(raw, starts, int(sizes[0, self.column]))
+        columns = starts + 4 * len(own) + sizes[:, : self.column].sum(axis=1)
+        return _cut_out(raw, columns, int(sizes[0, self.column]))
 
     def _header(self, cells: Bytes, where: str) -> tuple[str, int]:
-        """Type of an id, and the bytes that stand before a sample's ids."""
-        kind, _, told = self.encoding.partition(":")
+        """Type of an id, and the bytes before a sample's ids."""
+        kind, _, stated = self.encoding.partition(":")
         cell = cells[0]
         if kind == "bytes":
             return str(self.token_dtype), 0
         if len(cell) < 2:
             raise CorruptDatasetError(f"{where}: its arrays have no header.")
-        at, dtype = (0, self.token_dtype) if told else (1, _TYPE_CODES.get(int(cell[0])))
-        if ":" not in told:  # one byte for number of dimensions and width, then the shape
+        at, dtype = (0, self.token_dtype) if stated else (1, _TYPE_CODES.get(int(cell[0])))
+        if ":" not in stated:  # one byte for number of dimensions and width, then the shape
             dimensions, width = int(cell[at]) >> 2, 1 << (int(cell[at]) & 3)
             at += 1 + dimensions * width
         if dtype is None or at > len(cell) or self.token_dtype not in (None, dtype):
@@ -157,7 +159,7 @@ class SampleLayout:
 
 
 def flattened(layout: SampleLayout, raw: bytes, *, samples: int, where: str) -> bytes:
-    """A raw shard rewritten with its token ids back to back behind the table of offsets."""
+    """A raw shard rewritten with its token ids end to end after the table of offsets."""
     ids = layout.token_ids(raw, samples=samples, where=where)
     offsets = 8 + 4 * samples + np.arange(samples + 1, dtype=np.int64) * ids[0].nbytes
     table: bytes = np.uint32(samples).tobytes() + offsets.astype("<u4").tobytes()
@@ -179,7 +181,7 @@ def first_sample(
             raise CorruptDatasetError(f"{where}: {error}") from error
     ids = layout.token_ids(data, samples=samples, where=where)
     if layout.encoding == "bytes" and (found := wider_type(ids.reshape(-1))):
-        raise UsageError(f"{where}: {found.told}. Pass {found.name} as {_ASKED}.")
+        raise UsageError(f"{where}: {found.reason}. Pass {found.name} as {_OPTION}.")
     return ids.dtype.name, ids.shape[1]
 
 
@@ -191,7 +193,7 @@ def _cut_out(raw: Bytes, starts: Ints, width: int) -> Bytes:
 
 
 _LOOKED_AT = 2**12  # ids
-_TELLING = 64  # ids of which every other one is 0, which no text gives
+_TELLING = 64  # ids of which every other one is 0, which no text has
 _MOST_BITS = 64
 
 
@@ -201,11 +203,11 @@ class WiderType:
 
     Attributes:
         name: of their type.
-        told: how it shows, for messages.
+        reason: how it shows, for messages.
     """
 
     name: str
-    told: str
+    reason: str
 
 
 def wider_type(ids: npt.NDArray[Any]) -> WiderType | None:
@@ -215,7 +217,7 @@ def wider_type(ids: npt.NDArray[Any]) -> WiderType | None:
         ids: (ids,), as they were read, from the beginning of a file or of a shard.
 
     Returns:
-        None where the ids do not show it: not all but one of 2, 4 or 8 are 0.
+        None if the ids do not show it: not all but one of 2, 4 or 8 are 0.
     """
     first = ids[:_LOOKED_AT]
     bits = own = 8 * ids.itemsize
@@ -225,7 +227,7 @@ def wider_type(ids: npt.NDArray[Any]) -> WiderType | None:
         return None
     return WiderType(
         name="int64" if bits == _MOST_BITS else f"uint{bits}",
-        told=f"all but one of {bits // own} ids are 0, so they have {bits} bits and not {own}",
+        reason=f"all but one of {bits // own} ids are 0, so they have {bits} bits and not {own}",
     )
 
 

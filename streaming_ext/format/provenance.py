@@ -3,7 +3,7 @@
 Where a document stands in its source file: from its row in a part to its row in the file.
 
 Rows of a part are counted over its spans. Where a file was cut, the parts before hold the rows
-before, so the row in the file is known where they are in the same dataset:
+before, so the row in the file is known if they are in the same dataset:
 
     a file of 7 rows in parts 3 and 4, which hold 5 and 2: row 1 of part 4 is row 6 of the file
 """
@@ -29,7 +29,7 @@ from streaming_ext.format.shuffled import Source
 
 DOCUMENTS_SCHEMA = pa.schema([("row", pa.int64()), ("split", pa.string()), ("tokens", pa.uint32())])
 # Of a shuffled dataset: the number of each document's source, what names it there however the file
-# is cut, left out where that is its row, and its row there.
+# is cut, left out if that is its row, and its row there.
 SHUFFLED_SCHEMA = pa.schema(
     [("source", pa.int32()), ("place", pa.int64()), *DOCUMENTS_SCHEMA],
 )
@@ -48,8 +48,8 @@ class DocumentRows:
         rows: row in the source file, int64 (n,).
         splits: index into `SPLITS`, int8 (n,).
         tokens: ids of each, its end-of-text id left out, int64 (n,).
-        sources: number of the source, int64 (n,); None where the dataset is not shuffled.
-        places: what names each in its source, int64 (n,); None where it is not shuffled.
+        sources: number of the source, int64 (n,); None if the dataset is not shuffled.
+        places: what names each in its source, int64 (n,); None if it is not shuffled.
         values: of each kept column, by its name: (n,) each.
     """
 
@@ -67,7 +67,7 @@ class DocumentRows:
 
 
 def documents_limit(num_documents: int, kept_columns: int = 0) -> int:
-    """What the provenance of so many documents takes at most, in bytes.
+    """What the provenance of this many documents takes at most, in bytes.
 
     Args:
         num_documents: that it lists.
@@ -113,7 +113,7 @@ def _open(data: bytes) -> pq.ParquetFile:
     try:
         file = pq.ParquetFile(
             pa.BufferReader(data),
-            read_dictionary=["split"],  # however long the name, it stands in memory once
+            read_dictionary=["split"],  # however long the name, it is in memory once
             thrift_string_size_limit=_MAX_THRIFT,
             thrift_container_size_limit=_MAX_THRIFT,
         )
@@ -251,7 +251,7 @@ class PlacesOfSources:
 
 
 def rows_before(parts: Sequence[PartSummary], part: int) -> int | None:
-    """Rows of the file that stand before a part that is a span of it; None where it is not known.
+    """Rows of the file that stand before a part that is a span of it; None if it is not known.
 
     Args:
         parts: of the dataset, in order.

@@ -14,7 +14,7 @@ class Files(Protocol):
     """Where a dataset lies: `str()` names it in messages."""
 
     def read(self, path: str) -> bytes:
-        """The content of a file; `FileNotFoundError` where there is none."""
+        """The content of a file; `FileNotFoundError` if it does not exist."""
         ...
 
 
@@ -39,8 +39,8 @@ def record_of(data: bytes, *, where: str) -> PartRecord:
 def listed_record(data: bytes, manifest: Manifest, part: int, *, where: str) -> PartRecord:
     """The record that a file holds, which is the one that a manifest lists.
 
-    A record repeats the specification of its dataset, so that a manifest that was changed, in its
-    end-of-text id for instance, is told from what the dataset was made with.
+    A record repeats the specification of its dataset, so that a change of the manifest, in its
+    end-of-text id for instance, is found.
 
     Raises:
         CorruptDatasetError: it is another one, or the two contradict each other.
@@ -53,9 +53,9 @@ def listed_record(data: bytes, manifest: Manifest, part: int, *, where: str) -> 
         )
     record = record_of(data, where=where)
     if differences := record.spec.differences(manifest.spec_of(part)):
-        told = "; ".join(differences).replace("the output has", "the record has")
-        told = told.replace("this run asks for", "the manifest")
-        raise CorruptDatasetError(f"{where} and {MANIFEST} contradict each other: {told}.")
+        shown = "; ".join(differences).replace("the output has", "the record has")
+        shown = shown.replace("this run asks for", "the manifest")
+        raise CorruptDatasetError(f"{where} and {MANIFEST} contradict each other: {shown}.")
     return record
 
 

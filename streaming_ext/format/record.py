@@ -1,7 +1,7 @@
-"""The record of a part: what it was made of and every file that came of it.
+"""The record of a part: its sources, and every file made of them.
 
 A part counts when its record exists. It is a function of the source bytes and the configuration
-alone: no time and no host stands in it.
+alone: it holds no time and no host.
 """
 
 from typing import Annotated, Literal, Self
@@ -36,7 +36,7 @@ class SourceIdentity(Brief):
         url: where the file was found.
         size: in bytes.
         version: what pins its content, `xxh128:HEX` for a file on disk.
-        content: `not checked` where the server offered nothing to compare the bytes with that
+        content: `not checked` if the server offered nothing to compare the bytes with that
             came, or only some of the file were fetched.
     """
 
@@ -73,7 +73,7 @@ class BadDocument(Value):
     Attributes:
         file: URL of the source file.
         row: its number there.
-        place: where that is, for people.
+        place: where that is, for messages.
         reason: what is wrong.
     """
 
@@ -139,7 +139,7 @@ class PartSummary(LeftOut):
         source: its first file.
         span: of that file, where the part is a span of it.
         files: how many the part is made of.
-        files_not_checked: of those, where they are several.
+        files_not_checked: of those, if they are several.
     """
 
     part: Count
@@ -163,11 +163,11 @@ class PartSummary(LeftOut):
 
 
 class PartCounts(LeftOut):
-    """What became of a part's source files: what its record and that of its runs have alike.
+    """The counts of a part: what its record and the report of its runs share.
 
     Attributes:
         source: its first file.
-        spans: what it is made of, in order; none where that is one whole file.
+        spans: what it is made of, in order; none if that is one whole file.
         rows: of all spans; each is a document of a split, null, empty, bad, or
             dropped.
         null_documents: rows that hold no text.
@@ -189,7 +189,7 @@ class PartCounts(LeftOut):
 
     @property
     def made_of(self) -> tuple[SpanRecord, ...]:
-        """Its spans, also where that is one whole file."""
+        """Its spans, also if that is one whole file."""
         return self.spans or (SpanRecord(source=self.source, rows=self.rows),)
 
     @property
@@ -200,12 +200,12 @@ class PartCounts(LeftOut):
 
 
 class PartRecord(PartCounts, Sealed):
-    """What became of a part's source files, and every file that was made of them.
+    """The counts of a part, and every file that was made of its sources.
 
     Attributes:
         duplicate_documents: rows that were left out as copies of earlier documents.
         duplicate_tokens: their tokens, with one end-of-text id each.
-        duplicates: the list of them, where copies are looked for.
+        duplicates: the list of them, if copies are looked for.
         unchosen_documents: of a subset, rows that are documents of the whole dataset alone; nothing
             tells the bytes of the texts of the others, so `text_bytes` is 0.
     """
@@ -305,7 +305,7 @@ class PartRecord(PartCounts, Sealed):
         return [self.documents] if self.duplicates is None else [self.documents, self.duplicates]
 
     def summary(self) -> PartSummary:
-        """The line that stands for this part in the manifest."""
+        """The entry of this part in the manifest."""
         shared = PartSummary.model_fields.keys() & type(self).model_fields.keys()
         unchecked = sum(span.source.content is not None for span in self.spans)
         return PartSummary(

@@ -2,7 +2,7 @@
 
 The shards of a split as arrays: what an index tells, whatever its format.
 
-What a format tells of the files that hold a split: names, sizes, index, and their token ids.
+What a format defines of the files of a split: names, sizes, index, and their token ids.
 """
 
 import re
@@ -26,7 +26,7 @@ _SHARD_NAME = re.compile(r"\d{5,}/(shard\.|(train|holdout)-\d{5,}-)\d{5,}\.[a-z0
 
 
 def is_shard_name(name: str) -> bool:
-    """Whether a stored file is named as shards here are."""
+    """Whether a stored file has the name of a shard."""
     return _SHARD_NAME.fullmatch(name) is not None
 
 
@@ -39,7 +39,7 @@ def token_dtype(vocab_size: int) -> TokenDtype:
 class Shard:
     """One shard of a split: names relative to the split's folder, sizes in bytes, content hashes.
 
-    What lies on storage is the compressed file where there is one, else the raw one.
+    What lies on storage is the compressed file if there is one, else the raw one.
     """
 
     samples: int
@@ -74,7 +74,7 @@ class Shard:
 
     @property
     def codec(self) -> str | None:
-        """How the stored file is compressed, None where it is raw."""
+        """How the stored file is compressed, None if it is raw."""
         return None if self.zip_name is None else self.zip_name.rpartition(".")[2]
 
     @property
@@ -96,12 +96,12 @@ class Rewriting(Protocol):
     """Makes a shard that can be mapped of one whose ids do not lie back to back."""
 
     def __call__(self, raw: bytes, *, samples: int, where: str) -> bytes:
-        """A raw shard anew; `CorruptDatasetError` where it contradicts itself."""
+        """A raw shard anew; `CorruptDatasetError` if it contradicts itself."""
         ...
 
 
 class HeadCheck(Protocol):
-    """Looks at what stands before the samples of a raw shard."""
+    """Checks what lies before the samples of a raw shard."""
 
     def __call__(self, raw: Bytes, *, samples: int, header: int, sample_bytes: int) -> str:
         """What is wrong with it, or nothing.
@@ -122,10 +122,10 @@ class ShardTable:
     Attributes:
         names: stored file of each shard, relative to the split's folder.
         raw_names: the shard's file when unpacked.
-        codecs: per shard, None where it is stored raw.
+        codecs: per shard, None if it is stored raw.
         sizes: bytes of each stored file: (shards,).
         raw_sizes: bytes of each raw shard: (shards,).
-        hashes: XXH3-128 of each stored file, None where the index has none.
+        hashes: XXH3-128 of each stored file, None if the index has none.
         raw_hashes: the same of each raw shard.
         samples: samples of each shard: (shards,).
         sample_tokens: tokens a sample.

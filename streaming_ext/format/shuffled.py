@@ -61,7 +61,7 @@ def _mixed(values: Keys) -> Keys:
 
 
 def ascending(keys: Keys) -> Ints:
-    """The order of keys, equal ones as they stand: several times as fast where no two are equal."""
+    """The order of keys, equal ones as they come: several times as fast if no two are equal."""
     order = np.argsort(keys)
     sorted_keys = keys[order]
     if (sorted_keys[1:] == sorted_keys[:-1]).any():

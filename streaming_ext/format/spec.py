@@ -1,4 +1,4 @@
-"""What decides the bytes of a dataset beside its sources.
+"""What decides the bytes of a dataset, apart from its sources.
 
 What is read of a source file: part of the configuration that decides the bytes.
 
@@ -49,9 +49,9 @@ class IdOptions:
 
     Attributes:
         set_format: name of the format of all files.
-        eot_id: the end-of-text id, which ends a document wherever it stands.
+        eot_id: the end-of-text id, which ends a document wherever it occurs.
         vocab_size: ids that there are.
-        dtype: type of an id, for files that do not tell it; None takes what is usual.
+        dtype: type of an id, for files that do not state it; None takes the usual one.
         rows: what a sample of WebDataset is.
     """
 
@@ -68,8 +68,8 @@ class ReadOptions:
 
     Attributes:
         columns: that hold its text; each a name, or a path such as `meta.text`.
-        separator: what stands between the texts of several columns.
-        source_format: name of the format of all files; None where each one's name tells it.
+        separator: between the texts of several columns.
+        source_format: name of the format of all files; None if their names say it.
         on_bad_document: whether a document that cannot be read fails its file or is left out.
         filters: which documents stay.
         kept: further columns whose values are stored beside each document.
@@ -149,7 +149,7 @@ class DatasetSpec(Brief):
         text_column: that holds the documents, or several that are joined.
         output_format: how samples lie in files; a name of `streaming_ext.format.spec`.
         text_separator: between the texts of several columns.
-        source_format: of all source files, where their names do not tell it.
+        source_format: of all source files, if their names do not say it.
         on_bad_document: whether one that cannot be read fails its file or is left out.
         filters: which documents stay.
         shuffle: what is permuted over all of the dataset; None keeps the order of the sources.
@@ -158,7 +158,7 @@ class DatasetSpec(Brief):
         unicode: version of Unicode by which texts are normalized before they are compared.
         keep_columns: of the sources, whose values the lists of documents hold.
         imported: how ids were read, where the sources hold ids and no text; then `text_column`
-            tells nothing.
+            has no meaning.
         subset: which documents of all these are there; None for all.
     """
 
@@ -226,7 +226,7 @@ class DatasetSpec(Brief):
 
     @property
     def splits(self) -> tuple[Split, ...]:
-        """The splits that there are: a holdout only where a share of documents goes there."""
+        """The splits that there are: a holdout only if a fraction of the documents goes there."""
         return SPLITS if self.holdout_fraction else ("train",)
 
     @property

@@ -157,11 +157,11 @@ class _File:
 
     def open(self, subset: Subset, state: State) -> Flow:
         """Its blocks, each of which is made before it is needed."""
-        ahead = self._ahead(self._blocks(subset, state))
-        next(ahead)  # start reading
-        return ahead
+        flow = self._prefetched(self._blocks(subset, state))
+        next(flow)  # start reading
+        return flow
 
-    def _ahead(self, flow: Flow) -> Flow:
+    def _prefetched(self, flow: Flow) -> Flow:
         coming = self.threads.submit(next, flow, None)
         try:
             yield Block()

@@ -32,7 +32,7 @@ ExecutorType: TypeAlias = Literal["thread", "process"]
 Function: TypeAlias = Callable[[Sample], Any]
 OfBlock: TypeAlias = Callable[[Block], Block]
 MANY: Final = 100_000  # samples left out in a row before a warning
-_AHEAD: Final = 2  # tasks a worker, one of which it works on
+_IN_FLIGHT: Final = 2  # tasks a worker, one of which it works on
 _FARTHEST: Final = 64  # tasks a worker while the first one is slow, unless ordered
 _LEAST: Final = 64  # samples of a task of whole blocks
 _log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class Crew:
                 "executor_type must be 'thread' or 'process', max_workers and prefetch_factor 1 or "
                 f"more, got {executor_type!r}, {max_workers} and {prefetch_factor}."
             )
-        samples = -(-prefetch_factor // _AHEAD)
+        samples = -(-prefetch_factor // _IN_FLIGHT)
         return cls(executor_type=executor_type, workers=workers, samples=samples, ordered=ordered)
 
     def start(self, function: OfBlock) -> Executor | None:
@@ -254,8 +254,8 @@ def applied(
 
 def _wants_more(tasks: Sequence[_Task], crew: Crew) -> bool:
     """Whether to hand out another task."""
-    ahead = max(crew.workers * _AHEAD, 1)
-    if len(tasks) < ahead or crew.ordered:
-        return len(tasks) < ahead
+    most = max(crew.workers * _IN_FLIGHT, 1)
+    if len(tasks) < most or crew.ordered:
+        return len(tasks) < most
     busy = sum(task.is_slow for task in tasks)
-    return tasks[0].is_slow and busy < ahead and len(tasks) < crew.farthest
+    return tasks[0].is_slow and busy < most and len(tasks) < crew.farthest

@@ -186,7 +186,7 @@ class DatasetMaker:
         shutil.rmtree(self._making, ignore_errors=True)  # another process may lock a part there
 
     def _require_room(self, limit: int | None) -> None:
-        """Refuse to begin where the dataset does not fit.
+        """Refuse to start if the dataset does not fit.
 
         Raises:
             StorageError: saying what it takes and what there is.
@@ -220,8 +220,8 @@ class DatasetMaker:
         """About how many tokens a part has; the first of them are added to `ids`."""
         if part.remote:
             return part.size / _MOST_BYTES_A_TOKEN
-        here = [LocalSpan(p.source.url, Path(p.source.url), p.span, p.size) for p in part.spans]
-        batch = next(PartDocuments(here, self._spec.read_options).batches(), None)
+        local = [LocalSpan(p.source.url, Path(p.source.url), p.span, p.size) for p in part.spans]
+        batch = next(PartDocuments(local, self._spec.read_options).batches(), None)
         if batch is None or not batch.fraction:
             return 0.0
         before, taken = len(ids), 0
@@ -235,22 +235,22 @@ class DatasetMaker:
 
 
 def copy_dataset(source: LocalStorage, target: Storage) -> None:
-    """Put a dataset elsewhere as it is, the manifest last; parts that lie there already stay.
+    """Put a dataset elsewhere as it is, the manifest last; existing parts stay.
 
     Raises:
-        UsageError: another dataset lies there.
+        UsageError: the target holds another dataset.
         StorageError: the target cannot be written to.
     """
     target.create()
     with target.exclusive():
-        manifest, there = source.read(MANIFEST), target.list()
-        if MANIFEST in there and target.read(MANIFEST) != manifest:
+        manifest, existing = source.read(MANIFEST), target.list()
+        if MANIFEST in existing and target.read(MANIFEST) != manifest:
             raise UsageError(f"{target} holds another dataset. Give another output.")
         rest = source.list()
         for part in read_manifest(source).parts:
             record = source.read(part.record.path)
             files = [file.path for file in read_record(source, part.part).files()]
-            if part.record.path not in there or target.read(part.record.path) != record:
+            if part.record.path not in existing or target.read(part.record.path) != record:
                 with uploads(target) as put:
                     for path in files:
                         put(path, source.root / path)

@@ -1,4 +1,4 @@
-"""The documents of a part: its spans, brought here and read one after another."""
+"""The documents of a part: its spans, fetched and read one after another."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +38,7 @@ def fetch_part(
     Args:
         part: remote.
         folder: on scratch.
-        report: called with the bytes that are here.
+        report: called with the bytes that were fetched.
         options: all that will be read.
         check: whether each span must be compared with a hash or checksums; files come whole then.
 
@@ -130,7 +130,7 @@ class PartDocuments:
         """Called before a span is read."""
 
     def _end(self, source_span: LocalSpan) -> None:
-        """Called behind it."""
+        """Called after it."""
 
     @property
     def num_spans(self) -> int:
@@ -230,7 +230,7 @@ class PartDocuments:
 
 
 def _moved(batch: DocumentBatch, rows: int) -> DocumentBatch:
-    """The same documents so many rows further on."""
+    """The same documents, with rows counted from another one on."""
     bad = tuple(replace(one, row=one.row + rows) for one in batch.bad)
     return replace(batch, rows=batch.rows + rows, bad=bad)
 
@@ -248,7 +248,7 @@ class PinnedDocuments(PartDocuments):
 
         Args:
             part: which spans.
-            paths: where the bytes of each lie; none where that is their sources' own place.
+            paths: where the bytes of each lie; none if the sources are local.
             options: which text to read.
         """
         self.part = part
@@ -281,20 +281,20 @@ class PinnedDocuments(PartDocuments):
             return None
         return identify(source_span.source, Path(source_span.source.url)).version
 
-    def _begin(self, here: LocalSpan) -> None:
+    def _begin(self, local: LocalSpan) -> None:
         source_span = next(self._coming)
-        self._before = _state_of(here.path)
+        self._before = _state_of(local.path)
         if self._before and source_span.source.modified not in {None, self._before[2]}:
-            raise SourceError(f"{here.url}: changed since the run began. Run again.")
+            raise SourceError(f"{local.url}: changed since the run began. Run again.")
         self._identity = identity_of(
-            source_span.source, here.path, span=here.span, options=self._options
+            source_span.source, local.path, span=local.span, options=self._options
         )
 
-    def _end(self, here: LocalSpan) -> None:
+    def _end(self, local: LocalSpan) -> None:
         assert self._identity is not None  # noqa: S101  (set when it began)
-        if self._before is None or _state_of(here.path) != self._before:
-            raise SourceError(f"{here.url}: changed while it was read. Run again.")
-        self.spans.append(SpanRecord(source=self._identity, span=here.span, rows=self.rows[-1]))
+        if self._before is None or _state_of(local.path) != self._before:
+            raise SourceError(f"{local.url}: changed while it was read. Run again.")
+        self.spans.append(SpanRecord(source=self._identity, span=local.span, rows=self.rows[-1]))
 
 
 def _state_of(file: Path) -> tuple[int, int, int] | None:

@@ -47,12 +47,12 @@ class Tokens:
     Attributes:
         batch: that they are of.
         kept: which of its texts they are, (texts,).
-        stream: their ids, an end-of-text id behind each, (tokens,).
+        stream: their ids, an end-of-text id after each, (tokens,).
         lengths: their tokens, without end-of-text ids, (documents,).
         in_holdout: their split, (documents,).
-        digests: hashes of the texts of the batch, where copies are looked for: (texts, 2).
+        digests: hashes of the texts of the batch, if copies are looked for: (texts, 2).
         notes: of the texts of the batch, beside these, (texts,).
-        left_out: documents that are known to be copies, of which there are no ids, (documents,).
+        left_out: documents that are known to be copies, without ids, (documents,).
     """
 
     batch: DocumentBatch
@@ -151,7 +151,7 @@ class PartFiles:
 
     @contextmanager
     def _enough_memory(self) -> Iterator[None]:
-        """Say what takes the memory of a worker, where it is not enough."""
+        """Explain what takes the memory of a worker, if it is too little."""
         try:
             yield
         except MemoryError as error:
@@ -168,9 +168,9 @@ class _DocumentsFile:
     """Where each document came from, and what its kept columns hold, as a Parquet file.
 
     Row groups end with what was appended, but for those of a shuffled dataset: how much of that is
-    appended at a time hangs on the parts that it was tokenized in, and must not show.
+    appended at a time depends on the parts that it was tokenized in, and must not show.
 
-    A kept column has the type of all of its values, or of texts where it has none. Where a later
+    A kept column has the type of all of its values, or of texts if it has none. Where a later
     row group holds values of another type than those before it, the file is written again.
     """
 
@@ -250,7 +250,7 @@ class _DocumentsFile:
             self._writer.write_table(table, row_group_size=len(table))
 
     def _written(self) -> pa.Schema:
-        """What stands in the file, as far as is known."""
+        """The columns of the file, as far as they are known."""
         schema = self._schema
         for name, kind in self._kinds.items():
             kept = pa.large_string() if pa.types.is_null(kind) else kind

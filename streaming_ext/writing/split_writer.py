@@ -87,7 +87,7 @@ def _write(path: Path, data: bytes | memoryview) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RawShard:
-    """The bytes of one raw shard, valid until the next one is asked for.
+    """The bytes of one raw shard, valid until the next one is made.
 
     Attributes:
         samples: how many it holds.

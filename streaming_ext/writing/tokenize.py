@@ -42,7 +42,7 @@ _AUDIT_BYTES = 2**13  # of text a batch, a two-thousandth: the reference is thir
 
 @dataclass(slots=True)
 class Counts:
-    """Rows of a part, what became of them, and tokens of its documents."""
+    """Counts of a part's rows, and the tokens of its documents."""
 
     rows: int = 0
     nulls: int = 0
@@ -68,7 +68,7 @@ class NotedTexts(Protocol):
         ...
 
     def notes(self, lengths: Ints) -> Keys:
-        """What stands beside the hash of each text, (texts,)."""
+        """The note beside the hash of each text, (texts,)."""
         ...
 
 
@@ -78,7 +78,7 @@ class KnownTexts(Protocol):
     def hashes(
         self, texts: pa.LargeStringArray, make: Callable[[pa.LargeStringArray], Keys]
     ) -> Keys:
-        """What `make` gives for each text, (texts, 3)."""
+        """What `make` returns for each text, (texts, 3)."""
         ...
 
     def look(self, texts: pa.LargeStringArray, digests: Keys) -> NotedTexts:
@@ -260,7 +260,7 @@ def tokenize_batches(
 def _hashes_of(texts: pa.LargeStringArray, spec: DatasetSpec) -> Keys:
     """Hashes of what of each text is compared: (texts, 1 or 3).
 
-    The first is for the holdout; where copies are looked for, two halves of that which tells them
+    The first is for the holdout; if copies are left out, the two halves of the hash of copies
     follow.
     """
     compared = compared_texts(texts, spec.deduplicate, spec.unicode)

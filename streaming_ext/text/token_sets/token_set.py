@@ -127,7 +127,7 @@ def require_width(ids: Ids, *, where: str) -> None:
         SourceError: all but every second, or every fourth of them are 0.
     """
     if found := wider_type(ids):
-        raise SourceError(f"{where}: {found.told}. Pass --dtype {found.name}.")
+        raise SourceError(f"{where}: {found.reason}. Pass --dtype {found.name}.")
 
 
 def batch_of(

@@ -214,7 +214,7 @@ def test_a_type_that_is_too_small_is_refused(tmp_path: Path, given: str) -> None
     with pytest.raises(UsageError, match=words):
         read(shard, options("mds", dtype=given))
     assert read(shard, options("mds", dtype="int64")) == [[1, 2, 3]] * 80
-    with pytest.raises(UsageError, match=r"index\.json: .*do not tell the type.*--dtype\): int64"):
+    with pytest.raises(UsageError, match=r"index\.json: .*do not say the type.*--dtype\): int64"):
         read(shard, options("mds"))
 
 

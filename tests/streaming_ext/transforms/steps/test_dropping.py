@@ -37,7 +37,6 @@ def endless() -> Chain:
 FILTERS: dict[str, Callable[[Chain, Any], Chain]] = {
     "filter": lambda d, f: d.filter(f),
     "parallel_filter": lambda d, f: d.parallel_filter(f, **THREADS),
-    "parallel_filter, unordered": lambda d, f: d.parallel_filter(f, ordered=False, **THREADS),
     "parallel_filter, processes": lambda d, f: d.parallel_filter(f, max_workers=1),
 }
 SOURCES: dict[str, Callable[[], Chain]] = {
@@ -48,7 +47,6 @@ SOURCES: dict[str, Callable[[], Chain]] = {
     "of single samples": lambda: endless().map(dict).enumerate().add_bos_eos(1, 2),
     "interleave": lambda: interleave_datasets([endless(), endless().map(dict)], [3, 1]),
     "parallel_map": lambda: endless().parallel_map(dict, **THREADS),
-    "parallel_map, unordered": lambda: endless().parallel_map(dict, ordered=False, **THREADS),
 }
 
 

@@ -30,33 +30,6 @@ def rows(dataset: Chain) -> list[list[int]]:
     return [sample["input_ids"] for sample in samples_of(dataset)]
 
 
-def test_chunk_cuts_each_sample_alone() -> None:
-    dataset = Chain.from_sequence(ROWS)
-    assert rows(dataset.chunk(6)) == [[0, 1, 2, 3, 4, 5], [20, 21, 22, 23, 24, 25]]
-    assert rows(dataset.chunk(6, drop_remainder=False)) == [
-        [0, 1, 2, 3, 4, 5], [6, 7, 8, 9], [10, 11, 12], [20, 21, 22, 23, 24, 25], [26],
-    ]  # fmt: skip
-
-
-def test_concat_chunk_goes_on_in_the_next_sample() -> None:
-    assert rows(Chain.from_sequence(ROWS).concat_chunk(6)) == [
-        [0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11], [12, 20, 21, 22, 23, 24],
-    ]  # fmt: skip
-
-
-def test_pack_chunk_keeps_samples_whole() -> None:
-    dataset = Chain.from_sequence(ROWS)
-    assert rows(dataset.pack_chunk(10, ["input_ids"])) == [
-        [*range(10)], [10, 11, 12, 20, 21, 22, 23, 24, 25, 26],
-    ]  # fmt: skip
-    assert rows(dataset.pack_chunk(8, ["input_ids"])) == [
-        [*range(8)], [10, 11, 12], [20, 21, 22, 23, 24, 25, 26],
-    ]  # fmt: skip
-    assert rows(dataset.pack_chunk(8, ["input_ids"], discard_long_samples=True)) == [
-        [10, 11, 12], [20, 21, 22, 23, 24, 25, 26],
-    ]  # fmt: skip
-
-
 def test_pack_chunk_gives_no_row_without_a_token() -> None:
     empty: dict[str, Any] = {"input_ids": []}
     samples = [empty, *ROWS[:2], empty, empty, ROWS[2], empty]
@@ -92,22 +65,6 @@ def test_interleave_keeps_to_the_weights_at_any_time() -> None:
 def test_the_first_epoch_is_in_epochraft_s_order() -> None:
     dataset = Chain.from_sequence(GREETINGS, shuffle=True)
     assert [sample["text"] for sample in dataset] == ["Salut", "Hallo", "Ciao", "Hello"]
-
-
-def test_a_function_cannot_change_the_source() -> None:
-    def shout(sample: dict[str, str]) -> dict[str, str]:
-        sample["text"] += "!"
-        return sample
-
-    dataset = Chain.from_sequence(GREETINGS, repeat=True).map(shout).take(8)
-    assert {sample["text"] for sample in dataset} == {"Hello!", "Hallo!", "Salut!", "Ciao!"}
-    assert GREETINGS[0] == {"text": "Hello"}
-
-
-def test_the_cache_cannot_be_changed_through_a_sample() -> None:
-    dataset = Chain.from_sequence(ROWS).concat_chunk(6).cache()
-    raised = dataset.map(lambda sample: {"input_ids": sample["input_ids"].add_(1)})
-    assert rows(raised) == rows(raised) == [[n + 1 for n in row] for row in rows(dataset)]
 
 
 def test_a_pass_goes_on_behind_what_another_one_put_into_the_cache() -> None:
@@ -165,20 +122,6 @@ def test_a_pass_that_failed_goes_on_at_its_state(
     mark.touch()
     found.extend(sample["id"] for sample in dataset.iter(state))
     assert found == [sample["id"] for sample in dataset]
-
-
-def test_shuffle_loses_nothing_and_moves_most() -> None:
-    found = [sample["id"] for sample in Chain.from_sequence(NUMBERED).shuffle(10)]
-    assert sorted(found) == list(range(len(NUMBERED)))
-    assert sum(one != other for one, other in zip(found, sorted(found), strict=True)) > 20
-    assert min(found.index(one) - one for one in found) >= -9
-
-
-def test_parallel_map_in_processes() -> None:
-    dataset = Chain.from_sequence(NUMBERED).parallel_map(
-        lambda sample: {"id": -sample["id"]}, max_workers=1
-    )
-    assert [sample["id"] for sample in dataset] == [-n for n in range(len(NUMBERED))]
 
 
 def test_a_worker_process_that_dies_is_an_error() -> None:
