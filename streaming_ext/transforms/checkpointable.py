@@ -8,7 +8,6 @@ from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.kinds import MOST, count, flag, plain_real
-from streaming_ext.transforms import steps
 from streaming_ext.transforms.block import Block, Sample, State
 from streaming_ext.transforms.flow import Flow, Input, Made, Subset, through
 from streaming_ext.transforms.functions import (
@@ -31,6 +30,19 @@ from streaming_ext.transforms.sources import (
     repeated,
     same_pass,
     sequence_pass,
+)
+from streaming_ext.transforms.steps import (
+    Collate,
+    batched,
+    chunked,
+    concat_chunk,
+    enumerated,
+    filled,
+    pack_chunk,
+    padded,
+    stride,
+    take,
+    with_ends,
 )
 
 if TYPE_CHECKING:
@@ -206,18 +218,18 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
 
     def enumerate(self, count_column: str = "step") -> "CheckpointableDataset":
         """Samples with their number in a column."""
-        step = partial(steps.enumerated, column=count_column)
+        step = partial(enumerated, column=count_column)
         return self._then(f"enumerate({count_column})", through, step=step, same=True)
 
     def take(self, max_count: int) -> "CheckpointableDataset":
         """The first `max_count` samples."""
-        return self._step(steps.take, count=count("max_count", max_count, least=0))
+        return self._step(take, count=count("max_count", max_count, least=0))
 
     def stride(self, interval: int, offset: int) -> "CheckpointableDataset":
         """One sample of each interval: interval 3 and offset 1 give the samples 1, 4, 7, ..."""
         interval = count("interval", interval, least=1)
         offset = count("offset", offset, least=0, most=interval - 1)
-        return self._step(steps.stride, interval=interval, offset=offset)
+        return self._step(stride, interval=interval, offset=offset)
 
     def shuffle(self, buffer_size: int, seed: int = 42) -> "CheckpointableDataset":
         """Samples out of a buffer, a random one each time, as in tf.data and webdataset."""
@@ -225,11 +237,11 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         return self._then(f"shuffle({slots}, {seed})", shuffled, slots=slots, seed=seed)
 
     def batch(
-        self, batch_size: int, collate_fn: steps.Collate | None = None, drop_last: bool = False
+        self, batch_size: int, collate_fn: Collate | None = None, drop_last: bool = False
     ) -> "CheckpointableDataset":
         """Samples in groups, joined by torch's `default_collate` or by `collate_fn`."""
         return self._step(
-            steps.batched,
+            batched,
             size=count("batch_size", batch_size, least=1),
             drop_last=flag("drop_last", drop_last),
             collate=collate_fn or default_collate,
@@ -256,20 +268,20 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         """Rows of `chunk_length` tokens of each sample alone; a shorter rest is left out."""
         length, names = count("chunk_length", chunk_length, least=1), names_of(target_columns)
         rest, name = flag("drop_remainder", drop_remainder), f"chunk({length})"
-        return self._function(steps.chunked, name, length=length, names=names, drop_rest=rest)
+        return self._function(chunked, name, length=length, names=names, drop_rest=rest)
 
     def concat_chunk(
         self, chunk_length: int, target_columns: Sequence[str] = ("input_ids",)
     ) -> "CheckpointableDataset":
         """Rows of `chunk_length` tokens of all samples end to end."""
-        return self._rows(steps.concat_chunk, chunk_length, target_columns)
+        return self._rows(concat_chunk, chunk_length, target_columns)
 
     def pack_chunk(
         self, chunk_length: int, target_columns: Sequence[str], discard_long_samples: bool = False
     ) -> "CheckpointableDataset":
         """Rows of at most `chunk_length` tokens, of whole samples; longer ones are cut."""
         discard = flag("discard_long_samples", discard_long_samples)
-        return self._rows(steps.pack_chunk, chunk_length, target_columns, discard=discard)
+        return self._rows(pack_chunk, chunk_length, target_columns, discard=discard)
 
     def _rows(
         self, step: Callable[..., Made], length: int, columns: Sequence[str], discard: bool = False
@@ -277,21 +289,21 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         """Rows of the samples that have tokens, and not too many."""
         length, names = count("chunk_length", length, least=1), names_of(columns)
         name, longest = f"{step.__name__}({length})", length if discard else None
-        filled = self._function(steps.filled, name, names=names, longest=longest)
-        return filled._step(step, length=length, names=names)
+        usable = self._function(filled, name, names=names, longest=longest)
+        return usable._step(step, length=length, names=names)
 
     def pad(self, pad_values: Mapping[str, int], chunk_length: int) -> "CheckpointableDataset":
         """Columns filled up to one length, each with its value."""
         values = {name: _seed(value, name=name) for name, value in pad_values.items()}
         length = count("chunk_length", chunk_length, least=1)
-        return self._function(steps.padded, length=length, values=values)
+        return self._function(padded, length=length, values=values)
 
     def add_bos_eos(
         self, bos_token_id: int | None, eos_token_id: int | None, target_column: str = "input_ids"
     ) -> "CheckpointableDataset":
         """A token before and one after those of each sample."""
         return self._function(
-            steps.with_ends,
+            with_ends,
             bos=count("bos_token_id", bos_token_id, least=0, optional=True),
             eos=count("eos_token_id", eos_token_id, least=0, optional=True),
             column=target_column,
