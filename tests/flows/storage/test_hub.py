@@ -194,4 +194,4 @@ def test_sources_that_cannot_be_checked(online: CommandLine, hub: Hub, tmp_path:
     assert refused.returncode == 1, refused.stdout
     assert "cannot be checked: its server offers no hash" in " ".join(refused.stdout.split())
     taken = succeeded(online.run(*command))
-    assert "1 source file not checked on the way" in taken.stdout
+    assert "1 source file not checked: the store has no hash" in taken.stdout
