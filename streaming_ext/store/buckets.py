@@ -123,10 +123,10 @@ class Bucket:
                 "environment: docs/operate/storage.md lists the variables."
             ) from error
 
-    def _ask(
+    def ask(
         self, what: str, request: Callable[[Store], Result], attempts: Attempts | None = None
     ) -> Result:
-        """Make a request, and again after a fault that may pass; `what` is its name in messages.
+        """Make a request, and again after a fault that may pass; `what` names it in messages.
 
         Raises:
             FileNotFoundError: there is no such object.
@@ -177,7 +177,7 @@ class Bucket:
                 )
             return data
 
-        return self._ask(what, read)
+        return self.ask(what, read)
 
     def read_at_most(self, key: str, limit: int, *, what: str, attempts: Attempts) -> bytes:
         """The first `limit` bytes of an object, or all if it has fewer."""
@@ -190,44 +190,28 @@ class Bucket:
                     return b""
                 raise
 
-        return self._ask(what, read, attempts)
+        return self.ask(what, read, attempts)
 
-    def headers(self, key: str, *, what: str) -> Mapping[str, str]:
-        """The headers that hold hashes of an object, in lower case."""
-        return self._ask(what, lambda store: store.headers(key))
+    def put(self, key: str, data: bytes | Path, *, what: str, new: bool = False) -> None:
+        """Put an object; if `new`, `FileExistsError` if there is one.
 
-    def put(self, key: str, data: bytes, *, what: str, new: bool = False) -> None:
-        """Put an object; if `new`, `FileExistsError` if there is one."""
+        A large file is not held in memory.
+
+        Raises:
+            StorageError: the local file cannot be read.
+        """
+        if isinstance(data, Path):
+            file = data
+            try:
+                data = file if file.stat().st_size >= _STREAMED_BYTES else file.read_bytes()
+            except OSError as error:
+                raise StorageError(f"Cannot {what} from {file}: {reason_of(error)}.") from error
         self._of_bucket(what, lambda store: store.put(key, data, new=new))
-
-    def put_file(self, key: str, file: Path, *, what: str) -> None:
-        """Put a local file; a large one is not held in memory.
-
-        Raises:
-            StorageError: the file cannot be read.
-        """
-        try:
-            data = file if file.stat().st_size >= _STREAMED_BYTES else file.read_bytes()
-        except OSError as error:
-            raise StorageError(f"Cannot {what} from {file}: {reason_of(error)}.") from error
-        self._of_bucket(what, lambda store: store.put(key, data, new=False))
-
-    def copy(self, bucket: str, key: str, to: str, *, what: str) -> bool:
-        """Copy the object `key` of another bucket to `to` inside the store, if the store can.
-
-        Raises:
-            FileNotFoundError: there is no such object.
-        """
-        return self._ask(what, lambda store: store.copy(bucket, key, to))
-
-    def remove(self, key: str, *, what: str) -> None:
-        """Remove an object; `FileNotFoundError` if the store reports that there is none."""
-        self._ask(what, lambda store: store.remove(key))
 
     def _of_bucket(self, what: str, request: Callable[[Store], Result]) -> Result:
         """A request that an existing bucket never answers with "not found"."""
         try:
-            return self._ask(what, request)
+            return self.ask(what, request)
         except FileNotFoundError as error:
             raise StorageError(
                 f"Cannot {what}: there is no bucket {self.name!r}, or the endpoint is no object "

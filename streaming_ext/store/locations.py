@@ -1,4 +1,4 @@
-"""Paths of this machine as users write them: `~` expanded, and what no file can be named told."""
+"""Paths and URLs as users write them: `~` expanded, impossible names and secrets refused."""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ def local_path(text: str | Path) -> Path:
 
 
 def require_possible_name(text: str) -> None:
-    """Refuse a name that no record of a run could hold, or no file can have.
+    """Refuse a name that no file can have, or that no record of a run could hold.
 
     Raises:
         UsageError: it is not UTF-8, or holds a zero byte.
@@ -36,13 +36,13 @@ def require_possible_name(text: str) -> None:
 
 
 def require_writable_name(text: str) -> None:
-    """Refuse a path as `require_possible_name`, also for the folder that a relative one is in.
+    """Refuse a path as `require_possible_name` does, and a relative one for its folder.
 
     Args:
         text: a path, or a URL.
 
     Raises:
-        UsageError: it cannot be, or there is no such user.
+        UsageError: it is impossible, or there is no such user.
     """
     require_possible_name(text)
     if "://" not in text and not is_utf8(str(local_path(text).absolute())):
@@ -53,7 +53,7 @@ def require_writable_name(text: str) -> None:
 
 
 def is_utf8(path: str) -> bool:
-    """Whether a path, as the system gives it, is text; other bytes come as surrogates."""
+    """Whether a path of the system is text; other bytes come as surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in path)
 
 
@@ -67,12 +67,12 @@ _URL = re.compile(
 )
 _PATHS = {"file", "local"}  # name no host
 _PORT = re.compile(r"[^:]*|[^:]*:\d+|\[[0-9a-fA-F:.]*\](:\d+)?")
-# '?' is a wildcard in a pattern of sources; a query has an '=' behind it.
+# '?' is a wildcard in a pattern of sources; a query has an '=' after it.
 _QUERY = re.compile(r"\?[^/]*=|#[^/]*=")
 
 
 def _secret_in(text: str) -> tuple[str, str] | None:
-    """The scheme of a URL, and what it holds and must not; None where that is all right."""
+    """The scheme of a URL and what it must not hold; None if it is all right."""
     # The braces of a pattern may hold whole URLs: {s3://one/x,s3://other/y}.
     alternatives = re.split("[{,]", text) if "{" in text else []
     for part in (text, *alternatives):
@@ -100,7 +100,7 @@ def require_no_secret(text: str, option: str) -> None:
         option: its name, for the message.
 
     Raises:
-        UsageError: without a word of the URL but its scheme.
+        UsageError: repeats nothing of the URL but its scheme.
     """
     if found := _secret_in(text):
         scheme, problem = found
@@ -112,7 +112,7 @@ def require_no_secret(text: str, option: str) -> None:
 
 
 def require_no_secrets(given: object, option: str) -> None:
-    """Refuse such a URL anywhere in what was given: a text, or lists and mappings of them.
+    """Refuse such a URL anywhere in a value: a text, or lists and mappings of texts.
 
     Raises:
         UsageError: as `require_no_secret`.

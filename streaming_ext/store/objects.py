@@ -56,14 +56,15 @@ class ObjectStorage(Storage):
 
     def put_file(self, path: str, file: Path, *, lasting: bool = True) -> None:
         """Put a local file in one step, over an older one; an object always lasts."""
-        self._bucket.put_file(self._key(path), file, what=f"write {self}/{path}")
+        self._bucket.put(self._key(path), file, what=f"write {self}/{path}")
 
     def adopt(self, other: Storage, path: str, to: str, size: int) -> bool:
         """Copy an object inside the store, if the store can."""
         if not isinstance(other, ObjectStorage) or other._bucket.scheme != self._bucket.scheme:
             return False
         key, what = self._key(to), f"copy {other}/{path} to {self}/{to}"
-        if not self._bucket.copy(other._bucket.name, other._key(path), key, what=what):
+        name, source = other._bucket.name, other._key(path)
+        if not self._bucket.ask(what, lambda store: store.copy(name, source, key)):
             return False
         copied = self._bucket.find(key, what=what).get(key)
         if copied is not None and copied.size != size:
@@ -105,8 +106,9 @@ class ObjectStorage(Storage):
 
     def remove(self, path: str) -> None:
         """Remove a file."""
+        key = self._key(path)
         with suppress(FileNotFoundError):
-            self._bucket.remove(self._key(path), what=f"remove {self}/{path}")
+            self._bucket.ask(f"remove {self}/{path}", lambda store: store.remove(key))
 
     def above(self) -> Iterator[tuple["ObjectStorage", str]]:
         """Each prefix that contains it, up to the bucket."""

@@ -16,7 +16,6 @@ from streaming_ext.store.patience import connect_seconds
 
 # A file of up to twice this size is one request: a kill leaves no open upload.
 CHUNK_BYTES = 64 * 2**20
-_MOST_CHUNKS = 10_000  # of an upload, by S3's limit
 _CHUNKS_AT_ONCE = 4
 NO_MD5 = "SHARDMILL_ETAG_IS_NO_MD5"  # "1" for a store whose ETags only look like MD5s
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
@@ -105,7 +104,7 @@ class S3:
         """PutObject with `If-None-Match: *` if `new`; of a large file a multipart upload."""
         with whole_headers():
             if isinstance(data, Path):
-                with self._transfers(data.stat().st_size) as transfers:
+                with self._transfers() as transfers:
                     transfers.upload(str(data), self._bucket, key).result()
             else:
                 condition = {"IfNoneMatch": "*"} if new else {}
@@ -124,13 +123,12 @@ class S3:
         """DeleteObject."""
         self._client.delete_object(Bucket=self._bucket, Key=key)
 
-    def _transfers(self, size: int = 0) -> Any:
+    def _transfers(self) -> Any:
         from s3transfer.manager import TransferConfig, TransferManager  # type: ignore[import-untyped]
 
-        chunk = max(CHUNK_BYTES, -(-size // _MOST_CHUNKS))
         config = TransferConfig(
-            multipart_threshold=2 * chunk,
-            multipart_chunksize=chunk,
+            multipart_threshold=2 * CHUNK_BYTES,
+            multipart_chunksize=CHUNK_BYTES,
             max_request_concurrency=_CHUNKS_AT_ONCE,
             max_submission_concurrency=1,
         )

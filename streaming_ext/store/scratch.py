@@ -1,8 +1,7 @@
-"""Where work in progress goes on this host."""
+"""Folders for work in progress on this host."""
 
 import fcntl
 import os
-import re
 import shutil
 import stat
 import tempfile
@@ -10,12 +9,10 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from streaming_ext.base.errors import ScratchError, StorageError, UsageError
+from streaming_ext.base.errors import ScratchError, StorageError, UsageError, reason_of
 from streaming_ext.store.locations import is_utf8, shown_path
 
 SCRATCH_MARK = ".shardmill-scratch"  # in folders for work in progress, never in a dataset
-# What lies in those that were made before there was a mark: parts, files on their way, ...
-_OLDER = re.compile(r"\d{5,}|[0-9a-f]{32}|tokenizer|sources|assembly|publish|rest|.+\.lock")
 
 
 def temporary_folder() -> Path:
@@ -45,7 +42,7 @@ def user_scratch() -> Path:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
     except OSError as error:
-        raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
+        raise ScratchError(f"Cannot write to scratch {folder}: {reason_of(error)}.") from error
     if status.st_uid != os.getuid() or not folder.is_dir() or folder.is_symlink():
         raise StorageError(f"{folder} belongs to someone else. Pass --scratch.")
     return folder
@@ -54,28 +51,19 @@ def user_scratch() -> Path:
 def take_scratch(folder: Path, *, keep: Collection[Path] = ()) -> None:
     """Make a folder for work in progress, or empty the one that a killed run left.
 
-    Its name follows from the output's, so that anything may lie there: only a folder of this user
-    that was made for such work is emptied, and no link is followed.
+    Its name follows from the output's, so it may exist for another reason: only a folder of this
+    user that was made for such work is emptied, and no link is followed.
 
     Args:
         folder: to make or to empty.
         keep: folders in it that stay.
 
     Raises:
-        ScratchError: it is a link, somebody else's or holds other files, or the disk does not
-            take it.
+        ScratchError: it is a link, another user's or holds other files, or it cannot be written.
     """
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        if (why := _why_not_ours(folder)) is not None:
-            raise ScratchError(
-                f"Scratch {folder} {why}, so it is left as it is. Move it away, or pass --scratch "
-                "with another folder."
-            )
+        _take(folder)
         folder.chmod(0o700)
-        (folder / SCRATCH_MARK).touch()
         for leftover in folder.iterdir():
             if leftover.is_symlink() or not leftover.is_dir():
                 if leftover.name != SCRATCH_MARK:
@@ -83,18 +71,31 @@ def take_scratch(folder: Path, *, keep: Collection[Path] = ()) -> None:
             elif leftover not in keep:
                 shutil.rmtree(leftover, ignore_errors=True)
     except OSError as error:
-        raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
+        raise ScratchError(f"Cannot write to scratch {folder}: {reason_of(error)}.") from error
 
 
 def drop_scratch(folder: Path) -> None:
-    """Remove a folder for work in progress; one that may not be emptied stays as it is."""
+    """Remove a folder for work in progress; one that must not be emptied stays."""
     with suppress(OSError):
-        if _why_not_ours(folder) is None:
+        if _foreign(folder) is None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _why_not_ours(folder: Path) -> str | None:
-    """Why a folder must not be emptied; None where it may."""
+def _take(folder: Path) -> None:
+    """Make a folder, or make sure that it is one for work in progress."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    if (problem := _foreign(folder)) is not None:
+        raise ScratchError(
+            f"Scratch {folder} {problem}, so it is left as it is. Move it away, or pass --scratch "
+            "with another folder."
+        )
+    (folder / SCRATCH_MARK).touch()
+
+
+def _foreign(folder: Path) -> str | None:
+    """Why a folder must not be emptied; None if it may."""
     status = folder.lstat()
     if stat.S_ISLNK(status.st_mode):
         return "is a link"
@@ -103,30 +104,24 @@ def _why_not_ours(folder: Path) -> str | None:
     if status.st_uid != os.getuid():
         return "belongs to another user"
     names = {entry.name for entry in folder.iterdir()}
-    foreign = [name for name in names if not _OLDER.fullmatch(name) and f"{name}.lock" not in names]
-    if foreign and SCRATCH_MARK not in names:
-        return f"holds files that no run left there ({min(foreign)!r})"
+    if names and SCRATCH_MARK not in names:
+        return f"holds files that no run left there ({min(names)!r})"
     return None
 
 
 @contextmanager
 def own_folder(parent: Path, name: str) -> Iterator[Path]:
-    """A new folder that is removed when the block ends; several processes may share the parent.
+    """A new folder that is removed at the end of the block; several processes may share the parent.
 
-    Where a process was killed its folder stays: the next one to come by removes it. A lock beside
-    a folder says whether its process lives.
+    A killed process leaves its folder: the next one removes it. A lock beside a folder shows
+    whether its process lives.
 
     Raises:
-        StorageError: the parent is not this user's own, or the disk does not take it.
+        StorageError: the parent is not this user's own, or cannot be written.
     """
     folder, lock = parent / name, parent / f"{name}.lock"
     try:
-        parent.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            parent.mkdir(mode=0o700)
-        if (why := _why_not_ours(parent)) is not None:
-            raise StorageError(f"Scratch {parent} {why}. Pass --scratch with another folder.")
-        (parent / SCRATCH_MARK).touch()
+        _take(parent)
         _remove_leftovers(parent)
         with lock.open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -138,7 +133,7 @@ def own_folder(parent: Path, name: str) -> Iterator[Path]:
                 lock.unlink(missing_ok=True)
     except OSError as error:
         raise StorageError(
-            f"Cannot write to scratch {folder}, or lock it: {error.strerror}. --scratch takes a "
+            f"Cannot write to scratch {folder}, or lock it: {reason_of(error)}. --scratch takes a "
             "folder on a local disk."
         ) from error
 

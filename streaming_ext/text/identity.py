@@ -1,10 +1,11 @@
 """What pins the bytes of a source file, or of a span of it."""
 
+import hashlib
 from pathlib import Path
 
 import xxhash
 
-from streaming_ext.base.errors import SourceError
+from streaming_ext.base.errors import SourceError, reason_of
 from streaming_ext.format.record import LOCAL_VERSION, NOT_CHECKED, SourceIdentity
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.files import Span, local_bytes
@@ -21,15 +22,12 @@ def hash_file(path: Path) -> str:
     Raises:
         SourceError: the file cannot be read.
     """
-    digest = xxhash.xxh3_128()
-    buffer = memoryview(bytearray(_READ_BYTES))
     try:
-        with path.open("rb", buffering=0) as file:
-            while count := file.readinto(buffer):
-                digest.update(buffer[:count])
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, xxhash.xxh3_128)  # type: ignore[arg-type]
+            return digest.hexdigest()
     except OSError as error:
-        raise SourceError(f"{path}: cannot be read: {error.strerror}.") from error
-    return digest.hexdigest()
+        raise SourceError(f"{path}: cannot be read: {reason_of(error)}.") from error
 
 
 def _hash_span(source: SourceFile, local: Path, span: Span, options: ReadOptions) -> str:
@@ -37,8 +35,8 @@ def _hash_span(source: SourceFile, local: Path, span: Span, options: ReadOptions
     digest = xxhash.xxh3_128()
     with local_bytes(local, name=source.url) as file:
         for start, end in format_of(source.url, options).needed(file, options, span):
-            for at in range(start, end, _READ_BYTES):
-                digest.update(file.read(at, min(at + _READ_BYTES, end)))
+            for first in range(start, end, _READ_BYTES):
+                digest.update(file.read(first, min(first + _READ_BYTES, end)))
     return digest.hexdigest()
 
 
@@ -49,26 +47,18 @@ def identify(
     span: Span | None = None,
     options: ReadOptions | None = None,
 ) -> SourceIdentity:
-    """Pin the bytes of a source file that lies at `local`, or of a span of it.
+    """Pin the bytes of a source file, or of a span of it, by a hash.
 
     Args:
         source: the file as it was listed.
-        local: where its bytes lie.
-        span: of the span; all of the file unless given.
-        options: which text is read of a span.
+        local: its path on this machine.
+        span: all of the file by default.
+        options: which text of it is read.
 
     Raises:
         SourceError: it cannot be read, or its size is not the listed one.
     """
-    try:
-        size = local.stat().st_size
-    except OSError as error:
-        raise SourceError(f"{source.url}: cannot be read: {error.strerror}.") from error
-    if size != source.size:
-        raise SourceError(
-            f"{source.url}: {size} bytes, but {source.size} when the run began. "
-            "It is being written to; run again when it is whole."
-        )
+    _require_size(source, local)
     if span is None or options is None:
         digest = hash_file(local)
     else:
@@ -78,9 +68,21 @@ def identify(
     if options is not None and (outside := reads.outside(local, options, span)):
         further.append(xxhash.xxh3_128_hexdigest(outside))
     if further:
-        all_of_them = "".join([digest, *further])
-        digest = xxhash.xxh3_128(all_of_them.encode()).hexdigest()
-    return SourceIdentity(url=source.url, size=size, version=f"{LOCAL_VERSION}{digest}")
+        digest = xxhash.xxh3_128_hexdigest("".join([digest, *further]).encode())
+    version = f"{LOCAL_VERSION}{digest}"
+    return SourceIdentity(url=source.url, size=source.size, version=version)
+
+
+def _require_size(source: SourceFile, local: Path) -> None:
+    try:
+        size = local.stat().st_size
+    except OSError as error:
+        raise SourceError(f"{source.url}: cannot be read: {reason_of(error)}.") from error
+    if size != source.size:
+        raise SourceError(
+            f"{source.url}: {size} bytes, but {source.size} when the run began. "
+            "It is being written to; run again when it is complete."
+        )
 
 
 def identity_of(
@@ -90,23 +92,16 @@ def identity_of(
     span: Span | None = None,
     options: ReadOptions | None = None,
 ) -> SourceIdentity:
-    """What pins a source whose bytes lie at `local`, or a span of it; see `identify`.
+    """What pins a source, or a span of it: the listed version, else a hash; see `identify`.
 
     Raises:
-        SourceError: they cannot be read, or are not as many as listed.
+        SourceError: it cannot be read, or changed since it was listed.
     """
     if source.pin is None:
         return identify(source, local, span=span, options=options)
     ids = None if options is None else options.ids
-    if (
-        source.beside
-        and ids is not None
-        and TOKEN_SETS[ids.set_format].pinned(source, ids) != source
-    ):
+    if source.beside and ids and TOKEN_SETS[ids.set_format].pinned(source, ids) != source:
         raise SourceError(f"{source.url}: files beside it changed since the run began. Run again.")
-    if local.stat().st_size != source.size:
-        raise SourceError(
-            f"{source.url}: {local.stat().st_size} bytes on scratch, {source.size} were listed."
-        )
+    _require_size(source, local)
     checked = NOT_CHECKED if came_unchecked(local) else None
     return SourceIdentity(url=source.url, size=source.size, version=source.pin, content=checked)

@@ -1,4 +1,4 @@
-"""Which source files there are: patterns and URLs to one sorted list."""
+"""Listing source files: from patterns and URLs to one sorted list."""
 
 import os
 import re
@@ -22,7 +22,7 @@ from streaming_ext.text.sources.local import match_local
 from streaming_ext.text.sources.patterns import Takes, is_pattern
 from streaming_ext.text.sources.source_file import SourceFile
 
-_STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # what would steer a terminal or a log
+_CONTROL = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # would control a terminal or a log
 _LONGEST_NAME = 4096  # of a URL; a path on Linux is no longer
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(?:@[\w./-]+)?")
 
@@ -41,14 +41,14 @@ def list_sources(
         patterns: files, folders (all files of known formats in them, however deep), glob and brace
             patterns; on disk or as s3://, gs://, az://, https:// or hf:// URLs; or a dataset of
             the Hub, `ORG/NAME`.
-        max_files: keep only the first so many.
+        max_files: keep only the first ones.
         any_name: take all files of folders, not only those of known formats.
         hub_config: which configuration of such a dataset.
-        without: which ones are left out, such as those of the output.
+        without: selects files to leave out, such as those of the output.
 
     Raises:
-        UsageError: a pattern matches nothing, or a scheme is not supported; or one file is found
-            by two names.
+        UsageError: a pattern matches nothing, a scheme is not supported, or one file has two
+            names.
         StorageError: a server refuses, or does not answer (`TransientStorageError`).
     """
     takes: Takes = (lambda _: True) if any_name else has_known_suffix
@@ -58,22 +58,17 @@ def list_sources(
         if _is_repository(pattern, hub_config):
             from streaming_ext.text.sources.hub import list_configuration
 
-            matches, reason = (
-                list_configuration(pattern, hub_config, takes),
-                f"no {known_suffixes()} file in it.",
-            )
+            matches = list_configuration(pattern, hub_config, takes)
             used_config = True
         else:
-            matches, reason = _match(pattern, takes)
-            if not matches:
-                reason += _to_be_named(pattern)
+            matches = files_of(pattern, takes)
         if not matches:
-            raise UsageError(f"{pattern}: {reason}")
+            raise UsageError(f"{pattern}: {_why_nothing(pattern)}")
         for source in (others := [match for match in matches if not without(match)]):
             check_name(source)
             found[source.url] = source
         if not others:
-            raise UsageError(f"{pattern}: no file there but those of the output itself.")
+            raise UsageError(f"{pattern}: no file but those of the output itself.")
     if hub_config is not None and not used_config:
         raise UsageError(
             f"--hub-config {hub_config} goes with a dataset of the Hub, ORG/NAME; the sources are "
@@ -100,7 +95,7 @@ def listed_again(identity: SourceIdentity) -> SourceFile:
 
 
 def require_one_name(sources: Iterable[SourceFile]) -> None:
-    """Refuse a local file that is found by two names, by a link beside it, say.
+    """Refuse a local file that has two names, for example by a link.
 
     Raises:
         UsageError: naming both.
@@ -110,8 +105,8 @@ def require_one_name(sources: Iterable[SourceFile]) -> None:
     for source in sorted(sources):
         if (path := source.local_path) is None:
             continue
-        place = os.path.realpath(path) if path.is_symlink() else f"{real(path.parent)}/{path.name}"
-        first = names.setdefault(place, source.url)
+        target = os.path.realpath(path) if path.is_symlink() else f"{real(path.parent)}/{path.name}"
+        first = names.setdefault(target, source.url)
         if first != source.url:
             raise UsageError(
                 f"{source.url} is the same file as {first}, by a link, and would be taken twice. "
@@ -120,17 +115,17 @@ def require_one_name(sources: Iterable[SourceFile]) -> None:
 
 
 def check_name(source: SourceFile) -> None:
-    """Refuse a name that would steer a terminal or a log, or lead out of where it was listed.
+    """Refuse a name that would control a terminal or a log, or lead out of its folder.
 
     Raises:
-        UsageError: it would.
+        UsageError: naming the problem.
     """
     url = source.url
     if not is_utf8(url):
         problem = "is not UTF-8"
         url = url.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     elif not url.isprintable() and any(
-        unicodedata.category(character) in _STEERING for character in url
+        unicodedata.category(character) in _CONTROL for character in url
     ):
         problem = "holds control characters"
     elif source.remote and {".", ".."} & set(url.partition("://")[2].split("/")):
@@ -149,36 +144,31 @@ def _is_repository(pattern: str, hub_config: str | None) -> bool:
     return hub_config is not None or not Path(pattern.partition("/")[0]).exists()
 
 
-def _to_be_named(pattern: str) -> str:
-    """What a folder without a source holds that must be named to be one."""
-    found = Counter(format_of(source.name) for source in _match(pattern, must_be_named)[0])
-    return "".join(
-        f" It holds {count} {one.suffixes[0]} file{'s' if count > 1 else ''}: pass --format "
-        f"{one.name}, or name what is to be read."
-        for one, count in found.items()
-    )
+def files_of(pattern: str, takes: Takes) -> list[SourceFile]:
+    """The files of one pattern.
 
+    Args:
+        pattern: a path or URL, with or without wildcards.
+        takes: whether a file in a folder is a source, by its name.
 
-def _match(pattern: str, takes: Takes) -> tuple[list[SourceFile], str]:
-    """The files of one pattern, and what to say where there are none."""
+    Raises:
+        UsageError: the scheme is not supported.
+    """
     scheme, separator, rest = pattern.partition("://")
-    nothing = f"no file there matches, and no folder of this name holds a {known_suffixes()} file."
-    if not separator:
-        return match_local(pattern, takes), _why_nothing(pattern)
-    if scheme == "file":
-        return match_local(rest, takes), _why_nothing(rest)
+    if not separator or scheme == "file":
+        return match_local(rest if separator else pattern, takes)
     if scheme in OBJECT_STORES:
         from streaming_ext.text.sources.objects import list_objects
 
-        return list_objects(pattern, takes), nothing
+        return list_objects(pattern, takes)
     if scheme == "hf":
         from streaming_ext.text.sources.hub import list_files
 
-        return list_files(pattern, takes), nothing
+        return list_files(pattern, takes)
     if scheme in {"http", "https"}:
         from streaming_ext.text.sources.web import list_url
 
-        return list_url(pattern), nothing
+        return list_url(pattern)
     raise UsageError(
         f"{pattern}: {scheme}:// is not supported as source; expected a file or folder, hf://, "
         "s3://, gs://, az:// or https://."
@@ -186,9 +176,19 @@ def _match(pattern: str, takes: Takes) -> tuple[list[SourceFile], str]:
 
 
 def _why_nothing(pattern: str) -> str:
-    """Why a path or pattern names no file."""
-    if local_path(pattern.removeprefix("file://")).is_dir():
-        return f"no {known_suffixes()} file in this folder."
-    if is_pattern(pattern):
-        return "no file matches this pattern. (Quoted, so that the shell leaves it alone?)"
-    return "no such file or folder."
+    """Why a pattern names no file, and which files of a folder must be named to be sources."""
+    path = pattern.removeprefix("file://")
+    if "://" in path or (_REPOSITORY.fullmatch(path) and not Path(path).exists()):
+        reason = f"no file matches, and no folder of this name holds a {known_suffixes()} file."
+    elif local_path(path).is_dir():
+        reason = f"no {known_suffixes()} file in this folder."
+    elif is_pattern(path):
+        return "no file matches this pattern. (Quote it, so that the shell does not expand it.)"
+    else:
+        return "no such file or folder."
+    unnamed = Counter(format_of(source.name) for source in files_of(pattern, must_be_named))
+    return reason + "".join(
+        f" It holds {count} {one.suffixes[0]} file{'s' if count > 1 else ''}: pass --format "
+        f"{one.name}, or name what is to be read."
+        for one, count in unnamed.items()
+    )

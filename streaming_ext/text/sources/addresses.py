@@ -1,6 +1,6 @@
-"""Where a redirect may lead: a server on the Internet must not send us into a private network.
+"""Redirects: a server on the Internet must not send us into a private network.
 
-A source's URL is the user's own word; where its server sends us is not. A redirect from a public
+The user chooses a source's URL, but its server chooses the target of a redirect. One from a public
 host to loopback, link-local or private addresses is refused, and so is one from https to http.
 """
 
@@ -18,51 +18,51 @@ VARIABLE = "SHARDMILL_ALLOW_PRIVATE_REDIRECTS"
 
 
 class RedirectGuard:
-    """Looks at every answer; `seen` is an httpx event hook."""
+    """Checks every answer; `seen` is an httpx event hook."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._led_to: set[str] = set()  # hosts that a public one led to
 
     def seen(self, response: httpx.Response) -> None:
-        """Refuse an answer that leads, or has led, where no public host may send us.
+        """Refuse an answer that leads, or has led, to an address that no public host may name.
 
         Raises:
             SourceError: naming both ends.
         """
         if os.environ.get(VARIABLE) == "1":
             return
-        here = response.url
+        url = response.url
         with self._lock:
-            was_led_to = here.host in self._led_to
+            was_led_to = url.host in self._led_to
         if was_led_to and (peer := _peer(response)) is not None and not peer.is_global:
-            # The name was a public one when it was looked up, and another one a moment later.
+            # The name had a public address at first, and another one a moment later.
             raise SourceError(
-                f"{_short(here)}: a redirect led to this host, and it is at {peer}, an address of "
-                f"this machine or network. Set {VARIABLE}=1 where that is wanted."
+                f"{_short(url)}: a redirect led to this host, and it is at {peer}, an address of "
+                f"this machine or network. Set {VARIABLE}=1 to allow it."
             )
         if not response.has_redirect_location:
             return
-        target = here.join(response.headers["Location"])
-        if here.scheme == "https" and target.scheme != "https":
+        target = url.join(response.headers["Location"])
+        if url.scheme == "https" and target.scheme != "https":
             raise SourceError(
-                f"{_short(here)}: redirects to {_short(target)}, from https to {target.scheme}. "
+                f"{_short(url)}: redirects to {_short(target)}, from https to {target.scheme}. "
                 f"Name that URL as source, or set {VARIABLE}=1."
             )
-        if target.host == here.host or any(not a.is_global for a in addresses_of(here.host)):
+        if target.host == url.host or any(not a.is_global for a in addresses_of(url.host)):
             return
         inside = [address for address in addresses_of(target.host) if not address.is_global]
         if inside:
             raise SourceError(
-                f"{_short(here)}: redirects to {_short(target)}, which is at {inside[0]}, an "
-                f"address of this machine or network. Set {VARIABLE}=1 where that is wanted."
+                f"{_short(url)}: redirects to {_short(target)}, which is at {inside[0]}, an "
+                f"address of this machine or network. Set {VARIABLE}=1 to allow it."
             )
         with self._lock:
             self._led_to.add(target.host)
 
 
 def addresses_of(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """The addresses of a host; none where it is not known here, as behind a proxy."""
+    """The addresses of a host; none if it cannot be resolved here, as behind a proxy."""
     try:
         return [_address(host)]
     except ValueError:
@@ -82,7 +82,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def _peer(response: httpx.Response) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Who really answered; None where a proxy stands between."""
+    """The address that answered; None if a proxy is used."""
     stream = response.extensions.get("network_stream")
     if stream is None or getproxies():
         return None
@@ -91,6 +91,6 @@ def _peer(response: httpx.Response) -> ipaddress.IPv4Address | ipaddress.IPv6Add
 
 
 def _short(url: httpx.URL) -> str:
-    """A URL without what may be secret in it: signed links hold keys in their query."""
+    """A URL without its secrets: signed links hold keys in their query."""
     text = f"{url.scheme}://{url.host}{f':{url.port}' if url.port else ''}{url.path}"
     return text.encode("unicode_escape").decode() if not text.isprintable() else text

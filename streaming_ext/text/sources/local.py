@@ -1,4 +1,4 @@
-"""Source files on a disk: patterns to paths, and whether a file is still as it was listed."""
+"""Source files on a disk: from patterns to paths, and whether a file is still as listed."""
 
 import glob
 import os
@@ -25,8 +25,7 @@ def match_local(pattern: str, takes: Takes) -> list[SourceFile]:
     """The files that a path or pattern names.
 
     Raises:
-        UsageError: one of them cannot be looked at, or is no file that can be read twice; or the
-            pattern is empty.
+        UsageError: a file cannot be opened or read twice, or the pattern is empty.
     """
     if not pattern:
         raise UsageError("A source is empty. Is a variable of the shell not set?")
@@ -34,7 +33,7 @@ def match_local(pattern: str, takes: Takes) -> list[SourceFile]:
 
 
 def _plain(path: Path) -> Path:
-    """A path without `..`, where that leads to the same file: a link may stand before it."""
+    """A path without `..`, if it leads to the same file: a link may come before it."""
     if ".." not in path.parts:
         return path
     plain = Path(os.path.normpath(path))
@@ -81,23 +80,23 @@ def _expand(pattern: str, takes: Takes) -> list[Path]:
 
 
 def _glob(pattern: str, takes: Takes) -> Iterator[Path]:
-    here = Path.cwd()  # never part of the pattern: its name may hold brackets
-    fixed = here / folder_of(pattern)
+    current = Path.cwd()  # never part of the pattern: its name may hold brackets
+    fixed = current / folder_of(pattern)
     in_progress = cache(lambda folder: _is_in_progress(folder, fixed))
-    for name in sorted(glob.glob(pattern, root_dir=here, recursive=True)):  # noqa: PTH207
-        path = here / name
+    for name in sorted(glob.glob(pattern, root_dir=current, recursive=True)):  # noqa: PTH207
+        path = current / name
         is_folder = path.is_dir()
         if in_progress(path if is_folder else path.parent):
             continue
         if is_folder:
             yield from _source_files_in(path, takes)
         else:
-            path.stat()  # a link that leads nowhere is an error, not a file less
+            path.stat()  # a dangling link is an error, not one file fewer
             yield path
 
 
 def _is_in_progress(folder: Path, named: Path) -> bool:
-    """Whether a folder is of work in progress, or in one, and was not named as one to look into."""
+    """Whether a folder holds work in progress, unless the user named it."""
     while folder not in {named, folder.parent}:
         if (folder / SCRATCH_MARK).exists():
             return True
@@ -112,19 +111,19 @@ def _source_files_in(folder: Path, takes: Takes) -> list[Path]:
     def refuse(error: OSError) -> None:
         raise error
 
-    for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        real = os.path.realpath(place)
+    for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        real = os.path.realpath(parent)
         if real in seen:  # a link to a folder above
             folders.clear()
             continue
         seen.add(real)
-        if SCRATCH_MARK in names and place != str(folder):  # work in progress
+        if SCRATCH_MARK in names and parent != str(folder):  # work in progress
             folders.clear()
             continue
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
             if takes(name) and not name.startswith("."):
-                file = Path(place, name)
+                file = Path(parent, name)
                 file.stat()
                 found.append(file)
     return found
@@ -132,10 +131,10 @@ def _source_files_in(folder: Path, takes: Takes) -> list[Path]:
 
 @contextmanager
 def kept_as_listed(source: SourceFile, path: Path, *, changed: SourceError) -> Iterator[Path]:
-    """A file of this machine, of which what is read until the block ends is as it was listed.
+    """A file of this machine that stays as it was listed until the block ends.
 
     Raises:
-        SourceError: it is gone; or `changed`, before or behind the block.
+        SourceError: it is gone; or `changed`, before or after the block.
     """
 
     def require() -> None:

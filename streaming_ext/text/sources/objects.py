@@ -75,7 +75,9 @@ class ObjectReader:
         """The headers that may hold hashes of the object."""
         what = f"look at {self._source.url}"
         try:
-            return self._as_listed(lambda: self._bucket.headers(self._key, what=what))
+            return self._as_listed(
+                lambda: self._bucket.ask(what, lambda store: store.headers(self._key))
+            )
         except StorageError as error:
             if error.transient:
                 raise

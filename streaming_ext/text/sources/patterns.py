@@ -7,7 +7,7 @@ import bracex
 
 from streaming_ext.base.errors import UsageError
 
-MOST_NAMES = 100_000  # that the braces of one pattern may spell out
+MOST_NAMES = 100_000  # that the braces of one pattern may expand to
 _GLOB = re.compile(r"[*?\[{]")
 _WILDCARD = re.compile(r"\*\*/|\*\*|\*|\?|\[!?[^\]/]+\]")
 
@@ -18,10 +18,10 @@ def is_pattern(text: str) -> bool:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """What the braces of a pattern spell out; the pattern alone where it has none.
+    """The names that the braces of a pattern expand to; the pattern alone if it has none.
 
     Raises:
-        UsageError: these are too many.
+        UsageError: they are too many.
     """
     try:
         return list(bracex.iexpand(pattern, limit=MOST_NAMES))
@@ -32,7 +32,7 @@ def alternatives(pattern: str) -> list[str]:
 
 
 def require_each(pattern: str, missing: list[str]) -> None:
-    """Refuse a pattern whose braces name what is not there: a file less would go unnoticed.
+    """Refuse a pattern whose braces name missing files: nobody would notice that one is missing.
 
     Raises:
         UsageError: naming the first of them.
@@ -40,8 +40,8 @@ def require_each(pattern: str, missing: list[str]) -> None:
     if missing:
         more = f" ({len(missing) - 1:,} more are missing)" if len(missing) > 1 else ""
         raise UsageError(
-            f"{pattern}: the braces name {missing[0]}, and no file there is called so{more}. "
-            "Leave out what is not there."
+            f"{pattern}: the braces name {missing[0]}, and there is no such file{more}. "
+            "Leave out missing files."
         )
 
 
@@ -55,16 +55,16 @@ Takes = Callable[[str], bool]  # whether a file of this name, in a folder, is a 
 
 
 def matching(names: Iterable[str], pattern: str, takes: Takes, *, each: bool = True) -> list[str]:
-    """The names that a pattern means: itself, a folder's source files, or what it matches.
+    """The names that a pattern selects: itself, a folder's source files, or all that match.
 
     Args:
-        names: that there are.
+        names: of all files.
         pattern: a name, or one with wildcards and braces.
         takes: whether a file in a folder is a source.
-        each: whether all that braces spell out must be there, if any of it is.
+        each: whether all names that braces expand to must exist, if any does.
 
     Raises:
-        UsageError: it is not; or braces spell out too many names.
+        UsageError: one is missing; or braces expand to too many names.
     """
     names = list(names)
     known = set(names)
@@ -96,22 +96,22 @@ def _matching(names: list[str], pattern: str, takes: Takes) -> list[str]:
 
 
 def _translate(pattern: str) -> str:
-    pieces, last = [], 0
+    parts, last = [], 0
     for match in _WILDCARD.finditer(pattern):
-        pieces.append(re.escape(pattern[last : match.start()]))
+        parts.append(re.escape(pattern[last : match.start()]))
         last = match.end()
         word = match[0]
         if word == "**/":
-            pieces.append("(?:[^/]+/)*")
+            parts.append("(?:[^/]+/)*")
         elif word == "**":
-            pieces.append(".*")
+            parts.append(".*")
         elif word == "*":
-            pieces.append("[^/]*")
+            parts.append("[^/]*")
         elif word == "?":
-            pieces.append("[^/]")
+            parts.append("[^/]")
         else:
             inner = word[1:-1]
             negated = inner.startswith("!")
             inner = inner.removeprefix("!").replace("\\", r"\\").replace("^", r"\^")
-            pieces.append(f"[{'^' if negated else ''}{inner}]")
-    return "".join(pieces) + re.escape(pattern[last:])
+            parts.append(f"[{'^' if negated else ''}{inner}]")
+    return "".join(parts) + re.escape(pattern[last:])

@@ -1,4 +1,4 @@
-"""The bytes of a source file wherever it lies: any range, without fetching the whole."""
+"""The bytes of a local or remote source file: any range, without fetching all of it."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property

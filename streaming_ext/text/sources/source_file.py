@@ -7,15 +7,15 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class SourceFile:
-    """One file as it was listed; `part` numbers follow the sorted order of `url`.
+    """One file as it was listed; part numbers follow the sorted order of `url`.
 
     Attributes:
         url: absolute path of a local file, or a URL; one of the Hub holds the commit.
         size: in bytes.
-        version: what pins the content of a remote file: `sha256:`, `git:`, `etag:`, ...; None for
-            a local one, which is hashed when it is read.
-        beside: what pins other files that a remote one is read with, where there may be some.
-        modified: when a local one was written to last, in nanoseconds since 1970.
+        version: pins the content of a remote file: `sha256:`, `git:`, `etag:`, ...; None for a
+            local one, which is hashed when it is read.
+        beside: pins other files that a remote one is read with, if there are any.
+        modified: when a local one was last modified, in nanoseconds since 1970.
     """
 
     url: str
@@ -31,7 +31,7 @@ class SourceFile:
 
     @property
     def pin(self) -> str | None:
-        """What pins all that a remote file is read with; None for a local one."""
+        """Pins a remote file and those that it is read with; None for a local one."""
         return f"{self.version} beside:{self.beside}" if self.beside else self.version
 
     @property
@@ -41,7 +41,7 @@ class SourceFile:
 
     @property
     def local_path(self) -> Path | None:
-        """Where its bytes lie; None where they must be fetched first."""
+        """Its path on this machine; None if it must be fetched."""
         return None if self.remote else Path(self.url)
 
 
@@ -51,6 +51,6 @@ def is_remote(url: str) -> bool:
 
 
 def by_numbers(url: str) -> tuple[tuple[str | int, ...], str]:
-    """A key to sort names by, in which numbers count as such: `chunk-0-2` before `chunk-0-10`."""
-    pieces = re.split(r"(\d+)", url)
-    return tuple(int(piece) if piece.isdigit() else piece for piece in pieces), url
+    """A key that sorts names by the numbers in them: `chunk-0-2` before `chunk-0-10`."""
+    words = re.split(r"(\d+)", url)
+    return tuple(int(word) if word.isdigit() else word for word in words), url

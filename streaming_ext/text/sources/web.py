@@ -73,9 +73,9 @@ def require_ok(response: httpx.Response) -> None:
         )
 
 
-def web_fault(error: httpx.HTTPError, what: str, url: str) -> Exception:
+def _fault(error: httpx.HTTPError, url: str) -> Exception:
     """The error to raise in place of httpx's."""
-    fault = translated(error, what)
+    fault = translated(error, f"read {url}")
     if isinstance(fault, StorageError):
         return fault
     return SourceError(f"{url}: there is no such file ({words_of(error)}).")
@@ -106,7 +106,7 @@ class WebReader:
                 raise httpx.ReadError(f"{len(data)} of {end - start} bytes came")
             return data
 
-        return self._insist(request)
+        return _ask(self._source.url, request)
 
     def stream(self, start: int) -> Iterator[bytes]:
         """All bytes from `start` on, over any number of connections that each bring some."""
@@ -123,7 +123,7 @@ class WebReader:
             if position > before:
                 attempts = Attempts(Retry.usual())
             if position < self._source.size:
-                fault = web_fault(error, f"read {self._source.url}", self._source.url)
+                fault = _fault(error, self._source.url)
                 if not isinstance(fault, TransientStorageError):
                     raise fault from error
                 attempts.failed(fault)
@@ -137,10 +137,7 @@ class WebReader:
                 return {}
             return {name.lower(): text for name, text in response.headers.items()}
 
-        return self._insist(request)
-
-    def _insist(self, request: Callable[[], Result]) -> Result:
-        return ask(f"read {self._source.url}", self._source.url, request)
+        return _ask(self._source.url, request)
 
     def _stream_once(self, start: int, end: int) -> Iterator[bytes]:
         headers = self._headers | {"Range": f"bytes={start}-{end - 1}"}
@@ -179,8 +176,8 @@ class WebReader:
             )
 
 
-def ask(what: str, url: str, request: Callable[[], Result]) -> Result:
-    """Make a request, and again after a fault that may pass.
+def _ask(url: str, request: Callable[[], Result]) -> Result:
+    """Make a request for a source, and again after a fault that may pass.
 
     Raises:
         SourceError: there is no such file.
@@ -191,7 +188,7 @@ def ask(what: str, url: str, request: Callable[[], Result]) -> Result:
         try:
             return request()
         except httpx.HTTPError as error:
-            raise web_fault(error, what, url) from error
+            raise _fault(error, url) from error
 
     return insist(once)
 
@@ -258,4 +255,4 @@ def _list_one(url: str) -> SourceFile:
             )
         return SourceFile(url=url, size=int(total), version=version)
 
-    return ask(f"look at {url}", url, request)
+    return _ask(url, request)

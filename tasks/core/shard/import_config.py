@@ -17,12 +17,10 @@ from streaming_ext.format.spec import (
     TokenizerIdentity,
     TokenSetName,
 )
-from streaming_ext.store.buckets import OBJECT_STORES
 from streaming_ext.text.formats import TOKEN_SETS
-from streaming_ext.text.listing import check_name, require_one_name
+from streaming_ext.text.listing import check_name, files_of, require_one_name
 from streaming_ext.text.options import Options, Parts, Tokenizer
-from streaming_ext.text.sources import SourceFile, by_numbers, is_remote
-from streaming_ext.text.sources.local import match_local
+from streaming_ext.text.sources import SourceFile, by_numbers
 from streaming_ext.text.sources.patterns import Takes
 from streaming_ext.text.token_sets.set_file import forget_listings
 from streaming_ext.text.tokenizer.load import load_tokenizer
@@ -72,21 +70,12 @@ def list_token_files(
 
 
 def _match(pattern: str, takes: Takes) -> list[SourceFile]:
-    scheme = pattern.partition("://")[0]
-    if not is_remote(pattern) or scheme == "file":
-        return match_local(pattern.removeprefix("file://"), takes)
-    if scheme in OBJECT_STORES:
-        from streaming_ext.text.sources.objects import list_objects
-
-        return list_objects(pattern, takes)
-    if scheme == "hf":
-        from streaming_ext.text.sources.hub import list_files
-
-        return list_files(pattern, takes)
-    raise UsageError(
-        f"{pattern}: token sets are read from disks, s3://, gs://, az:// and hf://, where files "
-        "beside each other are found. Copy it to one of them first."
-    )
+    if pattern.startswith(("http://", "https://")):
+        raise UsageError(
+            f"{pattern}: token sets are read from disks, s3://, gs://, az:// and hf://, where "
+            "files beside each other are found. Copy it to one of them first."
+        )
+    return files_of(pattern, takes)
 
 
 _OWN = {"format", "dtype", "rows"}  # what a run of `shard` does not have

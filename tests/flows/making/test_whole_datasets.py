@@ -11,8 +11,8 @@ import pytest
 
 from streaming_ext.format.layout import BUILD
 from streaming_ext.store import open_storage
-from streaming_ext.store.buckets import Bucket
 from streaming_ext.store.disk import INCOMING
+from streaming_ext.store.s3 import S3
 from streaming_ext.store.scratch import take_scratch
 from tasks.core.build.engine import mark_of
 from tasks.core.check.export import compare_copy
@@ -188,14 +188,14 @@ def test_object_storage(
     copied(one, two)
     assert compare_copy(open_storage(one), open_storage(two), workers=4).sound
     requested: list[str] = []
-    copy = Bucket.copy
+    copy = S3.copy
 
-    def noted(self: Bucket, bucket: str, key: str, to: str, *, what: str) -> bool:
+    def noted(self: S3, bucket: str, key: str, to: str) -> bool:
         requested.append(to)
-        return copy(self, bucket, key, to, what=what)
+        return copy(self, bucket, key, to)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Bucket, "copy", noted)
+        patch.setattr(S3, "copy", noted)
         merged([one, two], both, repeats=True)
     expected = tmp_path / "both"
     merged([here, here], expected, repeats=True)

@@ -56,17 +56,6 @@ def test_what_a_killed_run_left_is_emptied(folder: Path) -> None:
     assert left == {SCRATCH_MARK, "sources", "sources/file"}
 
 
-@pytest.mark.parametrize("name", ["", "00000", "123456", "tokenizer", "sources", "assembly", "x"])
-def test_what_an_older_version_left_is_emptied(folder: Path, name: str) -> None:
-    (folder / name).mkdir(parents=True)
-    if name == "x":  # of a process of another run, which locks it
-        (folder / "x.lock").touch()
-    folder.chmod(0o755)
-    take_scratch(folder)
-    assert [file.name for file in folder.iterdir()] == [SCRATCH_MARK]
-    assert folder.stat().st_mode & 0o777 == 0o700
-
-
 def _link(folder: Path, victim: Path) -> None:
     folder.symlink_to(victim)
 
@@ -81,7 +70,7 @@ def _file(folder: Path, victim: Path) -> None:
 
 @pytest.mark.parametrize(
     ("lay", "why"),
-    [(_link, "is a link"), (_files, "holds files .*'mine'"), (_file, "is no folder")],
+    [(_link, "is a link"), (_files, "holds files "), (_file, "is no folder")],
 )
 def test_what_is_not_of_a_run_stays(
     folder: Path, lay: Callable[[Path, Path], None], why: str

@@ -209,7 +209,7 @@ class TestRefusals:
             ),
             ("hf://datasets/org/text@v9/x", UsageError, "org/text at v9 .*Revision Not Found"),
             ("hf://datasets/org/text/none/*.parquet", UsageError, "Entry Not Found"),
-            ("hf://datasets/org/text/sample/10BT/9*.parquet", UsageError, "no file there matches"),
+            ("hf://datasets/org/text/sample/10BT/9*.parquet", UsageError, "no file matches"),
             ("hf://models/org/text", UsageError, "expected hf://datasets/"),
         ],
     )

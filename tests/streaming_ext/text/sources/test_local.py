@@ -142,7 +142,7 @@ class TestNothingMatches:
         ("pattern", "said"),
         [
             ("missing.parquet", "missing.parquet: no such file or folder."),
-            ("*.json", "*.json: no file matches this pattern. (Quoted"),
+            ("*.json", "*.json: no file matches this pattern. (Quote it"),
             ("{c,d}.parquet", "no file matches this pattern"),
             (
                 "empty",
@@ -210,9 +210,9 @@ def test_hash_of_nothing_is_the_published_one(tmp_path: Path) -> None:
 
 
 def test_hash_of_what_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="gone: cannot be read: No such file"):
+    with pytest.raises(SourceError, match="gone: cannot be read: no such file"):
         hash_file(tmp_path / "gone")
-    with pytest.raises(SourceError, match="cannot be read: Is a directory"):
+    with pytest.raises(SourceError, match="cannot be read: is a directory"):
         hash_file(tmp_path)
 
 

@@ -51,7 +51,7 @@ def test_a_folder_that_no_run_wrote_to_is_like_any_other(
 
 def test_a_source_inside_of_the_output(inside: ShardConfig) -> None:
     given = inside.model_copy(update={"sources": (f"{inside.output}/documents",)})
-    with pytest.raises(UsageError, match="no file there but those of the output itself"):
+    with pytest.raises(UsageError, match="no file but those of the output itself"):
         names(given)
 
 
