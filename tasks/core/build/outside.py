@@ -51,10 +51,10 @@ def made_by_output(output: str) -> Callable[[SourceFile], bool]:
         below = path.removeprefix(f"{root}/")
         return below != path and below.split("/", 1)[0] in _MADE
 
-    return made if remote or _is_begun(Path(root)) else lambda source: False
+    return made if remote or _is_started(Path(root)) else lambda source: False
 
 
-def _is_begun(root: Path) -> bool:
+def _is_started(root: Path) -> bool:
     """Whether a run wrote to a folder, which may be another one with a `train` in it."""
     return (
         (root / MANIFEST).is_file()

@@ -31,7 +31,7 @@ class Run:
         progress: RunProgress,
         movers: WorkerPool,
     ) -> None:
-        """Put together the means of a run.
+        """Put together what a run needs.
 
         Args:
             build: what is to be made.
@@ -121,7 +121,7 @@ class Room:
 
     @property
     def used(self) -> int:
-        """Bytes that are taken."""
+        """Bytes in use."""
         with self._changed:
             return sum(self._held.values())
 

@@ -67,7 +67,7 @@ class SharedPlan(Message):
 
 
 def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> SharedPlan:
-    """Put what the partitions need on the storage; what earlier runs left of theirs goes.
+    """Put what the partitions need on the storage, and remove what earlier runs left.
 
     Raises:
         StorageError: it cannot be put.
@@ -96,7 +96,7 @@ def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> Sh
 
 
 def read_plan(storage: Storage, run: str) -> SharedPlan:
-    """The plan that a partition is of.
+    """The plan of a run.
 
     Raises:
         StoppedError: the run is over.
@@ -133,7 +133,7 @@ def partition_plan(
     parts: Sequence[int],
     scratch: Path,
 ) -> RunPlan:
-    """The plan for those of some parts that are not recorded yet, with its tokenizer on scratch.
+    """The plan for the parts of this host that are not recorded yet; saves its tokenizer.
 
     Args:
         shared: the plan of the run.

@@ -1,8 +1,8 @@
 """Copies that are found while a part is tokenized, so that they need not be tokenized.
 
 Known are the texts of earlier parts that are recorded on the output, and those of the part so far.
-What is a copy of these is left out between the phases in any case; of such a text the run has no
-ids. A copy of what is not known yet, or no longer fits here, is tokenized as any other text.
+Their copies are left out between the phases in any case, so the spills hold no ids of them. A copy
+that is not known yet, or that no longer fits in memory, is tokenized like any other text.
 """
 
 import time
@@ -24,9 +24,9 @@ from tasks.core.shuffle.spills import SpillIndex
 
 MOST_KNOWN: Final = 2**22  # texts that a worker remembers: 100 MB
 _MOST_FORMS: Final = 2**21  # texts whose normal forms it knows the hashes of: 100 MB
-_TOKEN_BITS: Final = np.uint64(24)  # of a note; what stands above them is of the text itself
+_TOKEN_BITS: Final = np.uint64(24)  # of a note; the bits above them are of the text itself
 _MOST_TOKENS: Final = 2**24 - 1  # of a text that is remembered
-_MOST_PARTS: Final = 1024  # that stand nearest before a part
+_MOST_PARTS: Final = 1024  # before a part, the nearest ones
 _LOOK_SECONDS: Final = 0.5
 
 
@@ -39,14 +39,14 @@ def finds_copies(spec: DatasetSpec, storage: Storage) -> bool:
 
 
 class Noted:
-    """Texts of a batch by what they are compared by, and the tokens of those that are known.
+    """Texts of a batch by their keys, with the number of tokens of the known ones.
 
     Attributes:
         new: which of them are to be tokenized, (texts,).
     """
 
     def __init__(self, keys: Keys, own: Keys, tokens: Ints) -> None:
-        """Find those that stand in the batch before.
+        """Find the texts that the batch holds twice.
 
         Args:
             keys: of each text, equal if the texts are, (texts, 2).
@@ -72,12 +72,12 @@ class Noted:
         return lengths
 
     def notes(self, lengths: Ints) -> Keys:
-        """What the run of hashes notes of each text, (texts,)."""
+        """The note of each text in the spill of hashes, (texts,)."""
         return self._own | np.minimum(lengths, _MOST_TOKENS).astype(np.uint64)
 
 
 class KnownTexts:
-    """What a worker knows of parts that stand before the one that it tokenizes."""
+    """What a worker knows of the parts before the one that it tokenizes."""
 
     def __init__(self, storage: Storage, spec: DatasetSpec, first: int) -> None:
         """Know nothing.
@@ -96,7 +96,7 @@ class KnownTexts:
         self._read: set[int] = set()
 
     def begin(self, part: int) -> None:
-        """Start a part, of which nothing is known."""
+        """Start a part; nothing of it is known yet."""
         if any(number >= part for number in self._read):
             self._forget()
         self._part = _Table()
@@ -208,7 +208,7 @@ class _Table:
 
     def add(self, keys: Keys, tokens: Ints) -> None:
         """Remember texts: (texts, 2), and (texts,)."""
-        fit = (tokens > 0) & (tokens < _MOST_TOKENS)  # else nothing is noted
+        fit = (tokens > 0) & (tokens < _MOST_TOKENS)  # others are not remembered
         if self.full or not fit.any():
             return
         keys, tokens = keys[fit], tokens[fit]
@@ -221,7 +221,7 @@ class _Table:
     def tokens_of(self, keys: Keys) -> Ints:
         """Tokens of each text, -1 if it is not known: (texts,)."""
         found = np.full(len(keys), -1, np.int64)
-        order = np.argsort(keys[:, 0])  # what is looked for in order is found near by
+        order = np.argsort(keys[:, 0])  # sorted look-ups touch memory in order
         wanted = keys[order]
         for own, tokens in self._chunks:
             at = np.minimum(np.searchsorted(own[:, 0], wanted[:, 0]), len(tokens) - 1)

@@ -96,7 +96,7 @@ class Answer(Message, Generic[R]):
 
 
 class Job(Message, Generic[R]):
-    """What one worker is asked to do; `R` is its result.
+    """What one worker has to do; `R` is its result.
 
     Attributes:
         RESULT: the type of the result.

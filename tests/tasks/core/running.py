@@ -61,7 +61,7 @@ def finish(build: Build, output: Storage) -> None:
 
 
 def make(build: B, output: Storage) -> B:
-    """Make a build from the beginning to the end; returns it as it was begun."""
+    """Make a build from the beginning to the end; returns it as it was started."""
     build = begun(build, output)
     if build.published:
         engine.settle(build, output, quiet)

@@ -44,7 +44,7 @@ def test_inside_a_dataset(sources: Path, vocabulary: Path, dataset: Built, below
     assert tree(dataset.root) == before
 
 
-def test_inside_one_that_is_begun(
+def test_inside_one_that_is_started(
     sources: Path, vocabulary: Path, dataset: Built, tmp_path: Path
 ) -> None:
     (tmp_path / "begun/parts").mkdir(parents=True)

@@ -1,7 +1,6 @@
 """Source files dealt to nodes: every file once, evenly, whoever asks."""
 
 import random
-from pathlib import Path
 
 import pytest
 
@@ -57,10 +56,6 @@ def test_a_share_says_which_it_is() -> None:
     )
     assert other is not None
     assert other.sources != shares[0].sources  # another list, other data
-
-
-def test_without_nodes_all_is_one(tmp_path: Path) -> None:
-    assert own_share(SOURCES, nodes=None, rank=None) == (tuple(SOURCES), None)
 
 
 def test_more_nodes_than_files() -> None:

@@ -75,7 +75,7 @@ class Counting(LocalStorage):
         return super().read_range(path, start, end)
 
 
-def test_a_store_is_asked_once_for_each_part_of_each_stage(
+def test_one_request_to_a_store_for_each_part_of_each_phase(
     tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = hash_of(build(lines, tmp_path / "one", vocabulary))

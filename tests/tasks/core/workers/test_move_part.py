@@ -1,7 +1,5 @@
 """Shards and record of a part by hand: samples of 4 ids, 3 samples a shard, an id a byte."""
 
-import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,31 +125,6 @@ def test_compression_changes_only_how_it_is_stored(
         assert (shard.size < shard.raw_bytes) == bool(suffix)
 
 
-def test_large_vocabularies_take_four_bytes_an_id(make: Make, storage: Recorder) -> None:
-    spec = make_spec(tokenizer=byte_tokenizer(vocab_size=70_001, eot_id=70_000), shard_size=300)
-    _, record = make(["ab"], spec)
-    assert ids_of(storage, record, "train") == [97, 98, 70_000, 70_000]
-    data = storage.read("train/00007/shard.00000.mds")
-    assert data.endswith(np.array([97, 98, 70_000, 70_000], "<u4").tobytes())
-
-
-def test_both_splits(make: Make, storage: Recorder) -> None:
-    texts: Texts = [f"{number:02}" for number in range(40)]
-    _, record = make(texts, make_spec(holdout_fraction=0.4))
-    sides = {}
-    for split in ("train", "holdout"):
-        ids = ids_of(storage, record, split)
-        held = record.splits[split]  # type: ignore[index]
-        assert held.tokens == held.documents * 3 > 0
-        assert len(ids) == held.tokens + held.padding
-        assert held.padding < 4
-        assert ids[held.tokens :] == [EOT] * held.padding
-        sides[split] = {bytes(ids[n : n + 2]).decode() for n in range(0, held.tokens, 3)}
-    assert not sides["train"] & sides["holdout"]
-    assert sides["train"] | sides["holdout"] == set(texts)
-    assert storage.order[-1] == "parts/00007.json"
-
-
 @pytest.mark.parametrize("texts", [[], [None, None], ["", ""]])
 @pytest.mark.parametrize("fraction", [0.0, 0.5])
 def test_a_part_without_a_token(
@@ -175,17 +148,6 @@ def test_record_lists_every_file(make: Make, storage: Recorder) -> None:
         if path != "parts/00007.json"
     }
     assert len(files) > 5
-
-
-def test_the_same_bytes_every_time(make: Make, storage: Recorder) -> None:
-    texts: Texts = [f"text {number}" for number in range(30)]
-    spec = make_spec(holdout_fraction=0.3, compression="gz:6")
-    make(texts, spec)
-    first = {path: storage.read(path) for path in storage.list()}
-    make(texts, spec)
-    assert {path: storage.read(path) for path in storage.list()} == first
-    record = json.loads(first["parts/00007.json"])
-    assert "seconds" not in str(record)
 
 
 def test_without_its_folder_there_is_no_record(make: Make, storage: Recorder) -> None:
@@ -217,12 +179,6 @@ def test_again_after_it_was_cut_off(make: Make, storage: Recorder, tmp_path: Pat
     write_part(write_job(tmp_path / "s", storage.root, part=7), storage)
     assert {path: storage.read(path) for path in storage.list()} == before
     assert storage.leftovers() == []
-
-
-def test_scratch_may_go_afterwards(make: Make, storage: Recorder, tmp_path: Path) -> None:
-    _, record = make(["x" * 30], make_spec())
-    shutil.rmtree(tmp_path / "s")
-    assert ids_of(storage, record, "train") == [ord("x")] * 30 + [EOT] * 2
 
 
 @pytest.mark.parametrize("damage", ["gone", "of 3 bytes"])

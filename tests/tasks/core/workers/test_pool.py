@@ -18,7 +18,6 @@ from streaming_ext.base.errors import (
     UsageError,
     WorkerDiedError,
 )
-from streaming_ext.format.spec import TokenizerIdentity
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.sources import SourceFile
 from tasks.core.workers.messages import JobProgress
@@ -221,10 +220,3 @@ def test_each_thread_gets_its_own_answer(
         return pool.run(job(source, str(count))).counts.documents == count
 
     assert list(threads.map(ask, range(1, 5))) == [True] * 4
-
-
-def test_the_saved_tokenizer_is_the_one_that_the_tests_expect(tokenizer_folder: Path) -> None:
-    from streaming_ext.text.tokenizer.load import open_saved
-
-    description = open_saved(tokenizer_folder).description()
-    assert TokenizerIdentity.model_validate(description).eot_id == EOT
