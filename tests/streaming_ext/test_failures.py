@@ -44,11 +44,11 @@ HOW = ("missing", "truncated", "empty", "flipped")
 
 
 @pytest.mark.parametrize(
-    ("place", "how", "workers"),
+    ("source", "how", "workers"),
     [
         *(
-            (position, how, 0)
-            for position in ("in place", "unpacked", "through a cache")
+            (source, how, 0)
+            for source in ("in place", "unpacked", "through a cache")
             for how in HOW
         ),
         ("in place", "flipped", 2),
@@ -57,13 +57,13 @@ HOW = ("missing", "truncated", "empty", "flipped")
     ],
 )
 def test_a_bad_shard_stops_the_epoch(
-    raw, packed, copy, open_raw, tmp_path, position, how, workers
+    raw, packed, copy, open_raw, tmp_path, source, how, workers
 ) -> None:
-    root = copy(raw if position == "in place" else packed)
-    name = SHARD if position == "in place" else f"{SHARD}.zstd"
+    root = copy(raw if source == "in place" else packed)
+    name = SHARD if source == "in place" else f"{SHARD}.zstd"
     damage(root / "train" / name, how)
     settings = {"local": root}
-    if position == "through a cache":
+    if source == "through a cache":
         settings = {"remote": str(root), "local": tmp_path / "cache"}
     loader = StreamingTokenLoader(open_raw(**settings), num_workers=workers)
     with pytest.raises(CorruptDatasetError, match=name.replace(".", r"\.")):

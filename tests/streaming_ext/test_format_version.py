@@ -56,7 +56,7 @@ class TestNewer:
     @pytest.mark.parametrize("model", [Manifest, PartRecord])
     def test_a_record_or_manifest(self, new: Path, model: type) -> None:
         name = "manifest.json" if model is Manifest else "parts/00000.json"
-        data = changed(new / name, format=2, segments=[1])
+        data = changed(new / name, format=2, pieces=[1])
         with pytest.raises(NewerVersionError) as caught:
             from_json(model, data, where=f"out/{name}")
         assert str(caught.value) == (

@@ -237,17 +237,17 @@ class TestShards:
     @pytest.fixture
     def damaged(self, published: tuple[Built, str], s3: SwiftServer, how: str) -> Iterator[None]:
         bucket, _, prefix = published[1].removeprefix("s3://").partition("/")
-        position = {"Bucket": bucket, "Key": f"{prefix}/train/{SHARD}"}
+        stored = {"Bucket": bucket, "Key": f"{prefix}/train/{SHARD}"}
         client = s3_client(s3.url)
         whole = (published[0].root / "train" / SHARD).read_bytes()
         if how == "missing":
-            client.delete_object(**position)
+            client.delete_object(**stored)
         elif how == "truncated":
-            client.put_object(**position, Body=whole[: len(whole) // 2])
+            client.put_object(**stored, Body=whole[: len(whole) // 2])
         else:
-            client.put_object(**position, Body=whole[:-5] + bytes([whole[-5] ^ 4]) + whole[-4:])
+            client.put_object(**stored, Body=whole[:-5] + bytes([whole[-5] ^ 4]) + whole[-4:])
         yield
-        client.put_object(**position, Body=whole)
+        client.put_object(**stored, Body=whole)
         client.close()
 
     @pytest.mark.usefixtures("damaged")
