@@ -107,7 +107,7 @@ def test_an_epoch_is_never_silently_short(open_raw, monkeypatch) -> None:
     everything = dataset.batch_reader.batches
 
     def half(*arguments: Any, **settings: Any) -> Any:
-        for number, batch in enumerate(everything(*arguments, **settings | {"gathered": 0})):
+        for number, batch in enumerate(everything(*arguments, **settings | {"ids_at_once": 0})):
             if number == 70:
                 return
             yield batch
