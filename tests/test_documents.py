@@ -95,11 +95,13 @@ def data(tmp_path_factory: pytest.TempPathFactory, dataset: Path, vocabulary: Pa
     return folder
 
 
-Here = Callable[[str], str]
+Localize = Callable[[str], str]
 
 
 @pytest.fixture
-def here(data: Path, tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
+def localize(
+    data: Path, tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> Localize:
     """The text of a block with folders and a tokenizer that exist here."""
     folder = tmp_path / "page"
     shutil.copytree(data, folder)
@@ -137,7 +139,7 @@ QUICK = {"inspect", "trace", "verify"}  # without a Prefect run: in this process
 @pytest.mark.parametrize("page", list(pages()))
 def test_blocks(
     page: str,
-    here: Here,
+    localize: Localize,
     served: CommandLine,
     shardmill: Command,  # noqa: F811
 ) -> None:
@@ -145,7 +147,7 @@ def test_blocks(
     if page in BEFORE:
         assert served.run(*BEFORE[page].split()).returncode == 0
     for block in FENCE.finditer((DOCS / page).read_text()):
-        text = here(textwrap.dedent(block["text"]))
+        text = localize(textwrap.dedent(block["text"]))
         if "import webdataset" in text:
             continue  # tests/tasks/core/exports/test_other_readers.py, in `make interop`
         if block["language"] == "python":
@@ -160,11 +162,11 @@ def test_blocks(
             assert ended.returncode == 0, (line, ended.stdout, ended.stderr)
 
 
-def test_readme_python(here: Here) -> None:
+def test_readme_python(localize: Localize) -> None:
     (block,) = (b["text"] for b in FENCE.finditer((ROOT / "README.md").read_text())
                 if b["language"] == "python")  # fmt: skip
     names: dict[str, Any] = {}
-    exec(compile(here(block) + "    break\n", "README.md", "exec"), names)  # noqa: S102
+    exec(compile(localize(block) + "    break\n", "README.md", "exec"), names)  # noqa: S102
     assert names["batch"]["tokens"].shape == (8, 2048)
 
 
@@ -232,8 +234,8 @@ def test_messages_of_troubleshooting_exist() -> None:
     for message in shown:
         if message == "Could not connect to the endpoint URL":
             continue  # botocore's
-        pieces = [piece for piece in message.split("…") if piece.strip()]
-        assert any(all(piece in text for piece in pieces) for text in known), message
+        fragments = [text for text in message.split("…") if text.strip()]
+        assert any(all(fragment in text for fragment in fragments) for text in known), message
 
 
 def test_how_to_pages_are_short() -> None:

@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def here(text: str, vocabulary: Path) -> str:
+def with_tokenizer(text: str, vocabulary: Path) -> str:
     """The same with a tokenizer that needs no download."""
     return text.replace("--tokenizer gpt2", f"--tokenizer {vocabulary} --pattern gpt2")
 
@@ -92,7 +92,7 @@ def test_commands(folder: Path, vocabulary: Path, shell_environment: dict[str, s
     """Those of README, and those of docs/how-to/watch.md, which start a server."""
     port = shell_environment["PREFECT_SERVER_API_PORT"]
     commands = [
-        here(block, vocabulary).replace("4200", port)
+        with_tokenizer(block, vocabulary).replace("4200", port)
         for page in ("README.md", "docs/how-to/watch.md")
         for block in blocks(page, "bash")
         if not block.startswith(SET_UP)

@@ -16,7 +16,7 @@ from tests.command_line import CommandLine, assert_same_text, kill_group, succee
 from tests.servers.hub import Dataset, Hub, hub_server
 from tests.servers.prefect.database import give_database
 from tests.servers.storage.swift import OWNER, SwiftServer, aws_environment, download_all, is_held
-from tests.test_readme import blocks, here, search_path
+from tests.test_readme import blocks, search_path, with_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_the_commands_of_the_documents(online: CommandLine, bucket: str, tmp_pat
     assert script.startswith(short)
     script += to_disk
     script = script.replace("HuggingFaceFW/fineweb-edu", "org/text")
-    script = here(script.replace("s3://bucket", f"s3://{bucket}"), online.tokenizer)
+    script = with_tokenizer(script.replace("s3://bucket", f"s3://{bucket}"), online.tokenizer)
     ended = subprocess.run(
         ["bash", "-euxc", script],
         cwd=tmp_path,
