@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streaming_ext import StreamingTokenDataset
 from tasks.core.synthetic import make_documents
 from tests.command_line import CommandLine
 from tests.flows.conftest import Command, shardmill  # noqa: F401
@@ -113,6 +114,7 @@ def localize(
             '"/scratch': f'"{folder}/scratch',
             '"/data': f'"{folder}/data',
             "/disk": f"{folder}/disk",
+            '"cache': f'"{folder}/cache',
             "{00..99}": "{00..01}",
             "--tokenizer gpt2": f"--tokenizer {vocabulary} --pattern gpt2",
             'tokenizer="gpt2"': f'tokenizer="{vocabulary}", pattern="gpt2"',
@@ -160,6 +162,8 @@ def test_blocks(
                 continue  # tests/flows runs it; `data` holds what it makes
             ended = (shardmill if words[0] in QUICK else served.run)(*words)
             assert ended.returncode == 0, (line, ended.stdout, ended.stderr)
+    if isinstance(dataset := names.get("dataset"), StreamingTokenDataset):
+        dataset.close()  # it may read ahead, into a folder that goes
 
 
 def test_readme_python(localize: Localize) -> None:
@@ -167,6 +171,7 @@ def test_readme_python(localize: Localize) -> None:
                 if b["language"] == "python")  # fmt: skip
     names: dict[str, Any] = {}
     exec(compile(localize(block) + "    break\n", "README.md", "exec"), names)  # noqa: S102
+    names["dataset"].close()
     assert names["batch"]["tokens"].shape == (8, 2048)
 
 

@@ -28,7 +28,7 @@ class Selection(Options):
         Field(
             ge=0,
             validate_default=True,
-            description="Which of these datasets to make, from 0; see docs/how-to/node-shares.md.",
+            description="Which of them to make, from 0; see docs/how-to/node-partitions.md.",
         ),
     ] = None
 
