@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, model_validator
 from flows.terminal.consoles import out
 from flows.terminal.visible import option_name, say
 from streaming_ext.base.errors import (
-    NothingThereError,
+    MissingFolderError,
     StorageError,
     UsageError,
     one_line,
@@ -26,7 +26,7 @@ from streaming_ext.store.locations import local_path
 from streaming_ext.text.options import Options
 
 if TYPE_CHECKING:
-    from streaming_ext.format.provenance import Place
+    from streaming_ext.format.provenance import SourceRow
     from streaming_ext.training.streams import TokenStream
     from streaming_ext.training.token_dataset import StreamingTokenDataset
 
@@ -191,7 +191,7 @@ def _streams(config: TraceConfig, cache: str) -> "list[TokenStream]":
         given["max_repeats"] = [None if each == inf else each for each in given["max_repeats"]]
     for path in paths:
         if "://" not in path and not Path(path).is_dir():
-            raise NothingThereError(f"{path} is no dataset: the folder does not exist.")
+            raise MissingFolderError(f"{path} is no dataset: the folder does not exist.")
     return [
         TokenStream(
             remote=path if "://" in path else None,
@@ -266,9 +266,9 @@ def _documents(streams: "Sequence[TokenStream]", config: TraceConfig) -> list[tu
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"`{option}` cannot be read: {one_line(error)}.") from error
         texts = list(dict.fromkeys([text, text.removesuffix("\n")]))  # editors add a line break
-    found: list[Place] = []
+    found: list[SourceRow] = []
     for stream in streams:
-        storage, of = open_storage(stream.place), {"generation": stream.generation}
+        storage, of = open_storage(stream.url), {"generation": stream.generation}
         for text in texts:
             found += find_documents(storage, config.split, text, is_all=True, **of)
         if config.grep is not None:

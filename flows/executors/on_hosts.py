@@ -303,7 +303,7 @@ class OnHosts(ABC):
         self.end(_guests(started), Cancelled(message="Stopped with the parent run."))
 
     def _is_working(self, partition: Partition, states: dict[str, State]) -> bool:
-        """Whether a guest has begun and not ended, as far as is known."""
+        """Whether a guest has started and not ended, as far as is known."""
         state = states.get(partition.guest or "")
         if state is not None:
             return not (state.is_final() or state.is_scheduled())

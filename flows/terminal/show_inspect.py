@@ -108,7 +108,7 @@ def _show_span(span: Excerpt, console: Console) -> None:
     tokens = f"tokens {span.first_token} to {stop} of {span.document_tokens}"
     if span.begins and span.ends:
         tokens = f"all {span.document_tokens} tokens"
-    say(console, f"▶ {span.place} · {tokens}", style="bold cyan")
+    say(console, f"▶ {span.source_row} · {tokens}", style="bold cyan")
     if not span.begins:
         say(console, "… continued from the sample before", style="dim")
     say(console, span.text, keep="\n\t")

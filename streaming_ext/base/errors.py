@@ -87,7 +87,7 @@ class NotADatasetError(DatasetError):
     """There is no published dataset at this location."""
 
 
-class NothingThereError(NotADatasetError, UsageError):
+class MissingFolderError(NotADatasetError, UsageError):
     """There is nothing at the location that was named as a dataset."""
 
 

@@ -49,7 +49,7 @@ class DocumentRows:
         splits: index into `SPLITS`, int8 (n,).
         tokens: ids of each, its end-of-text id left out, int64 (n,).
         sources: number of the source, int64 (n,); None if the dataset is not shuffled.
-        places: what names each in its source, int64 (n,); None if it is not shuffled.
+        positions: what names each in its source, int64 (n,); None if it is not shuffled.
         values: of each kept column, by its name: (n,) each.
     """
 
@@ -57,7 +57,7 @@ class DocumentRows:
     splits: npt.NDArray[np.int8]
     tokens: npt.NDArray[np.int64]
     sources: npt.NDArray[np.int64] | None = None
-    places: npt.NDArray[np.int64] | None = None
+    positions: npt.NDArray[np.int64] | None = None
     values: Mapping[str, pa.Array] = field(default_factory=dict)
 
     def of(self, split: Split) -> npt.NDArray[np.bool_]:
@@ -149,16 +149,16 @@ def _convert(batch: pa.RecordBatch, first: int) -> DocumentRows:
         raise CorruptDatasetError(f"the split {unknown[0]!r}, expected {', '.join(SPLITS)}")
     codes = np.array([SPLITS.index(name) for name in names], np.int8)
     rows = np.asarray(batch.column("row"))
-    sources = places = None
+    sources = positions = None
     if "source" in batch.schema.names:
         sources = np.asarray(batch.column("source")).astype(np.int64)
-        places = np.asarray(pc.coalesce(batch.column("place"), batch.column("row")))
+        positions = np.asarray(pc.coalesce(batch.column("place"), batch.column("row")))
     return DocumentRows(
         rows,
         codes[np.asarray(split.indices)],
         np.asarray(batch.column("tokens")).astype(np.int64),
         sources,
-        places,
+        positions,
         {
             name.removeprefix(KEPT_PREFIX): column
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
@@ -168,7 +168,7 @@ def _convert(batch: pa.RecordBatch, first: int) -> DocumentRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceRow:
     """Of one document.
 
     Attributes:
@@ -186,8 +186,8 @@ class Place:
         return f"row {self.row}{behind} of {self.source}"
 
 
-class PlacesOfPart:
-    """The places of a part's documents."""
+class RowsOfPart:
+    """The positions of a part's documents."""
 
     def __init__(self, record: PartRecord, manifest: Manifest | None = None) -> None:
         """Look up what lies before.
@@ -210,10 +210,10 @@ class PlacesOfPart:
         """URL and `from_byte` of each span."""
         return [(source_span.source.url, self._from_byte) for source_span in self._spans]
 
-    def of(self, row: int, source: int = 0) -> Place:
+    def of(self, row: int, source: int = 0) -> SourceRow:
         """The place of a row of the part; the number of a source is for shuffled ones."""
         number = min(bisect_right(self._starts, row), len(self._spans)) - 1
-        return Place(
+        return SourceRow(
             self._spans[number].source.url,
             row - self._starts[number] + self._before,
             self._from_byte,
@@ -227,8 +227,8 @@ class PlacesOfPart:
         return number, rows - starts[number] + self._before
 
 
-class PlacesOfSources:
-    """The places of the documents of a shuffled dataset, which name their sources by number."""
+class RowsOfSources:
+    """The positions of the documents of a shuffled dataset, which name their sources by number."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = sources
@@ -241,13 +241,13 @@ class PlacesOfSources:
         ]
 
     def numbered(self, rows: Ints, sources: Ints) -> tuple[Ints, Ints]:
-        """Numbers in `files` and rows in these files; see `PlacesOfPart.numbered`."""
+        """Numbers in `files` and rows in these files; see `RowsOfPart.numbered`."""
         return sources, rows
 
-    def of(self, row: int, source: int) -> Place:
+    def of(self, row: int, source: int) -> SourceRow:
         """The place of a row of a source."""
         found = self._sources[source]
-        return Place(found.identity.url, row, 0 if found.span is None else found.span[0])
+        return SourceRow(found.identity.url, row, 0 if found.span is None else found.span[0])
 
 
 def rows_before(parts: Sequence[PartSummary], part: int) -> int | None:

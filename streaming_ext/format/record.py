@@ -73,17 +73,17 @@ class BadDocument(Value):
     Attributes:
         file: URL of the source file.
         row: its number there.
-        place: where that is, for messages.
+        location: where that is, for messages.
         reason: what is wrong.
     """
 
     file: str
     row: Count
-    place: str
+    location: str
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.place}: {self.reason}"
+        return f"{self.file}: {self.location}: {self.reason}"
 
 
 Span = tuple[Count, Count]  # bytes [start, end)
@@ -116,7 +116,7 @@ def made_of_text(name: str, span: Span | None, size: int, *, files: int) -> str:
         return f"{name} and {files - 1:,} more"
     if span is None:
         return name
-    start, end = (f"{100 * place / max(size, 1):.4g}" for place in span)
+    start, end = (f"{100 * byte / max(size, 1):.4g}" for byte in span)
     return f"{name} [{start}-{end}%]"
 
 

@@ -190,11 +190,11 @@ class ShardTable:
         return self.raw_sizes - self.samples * self.sample_bytes
 
     def bounds(self, sequence_length: int) -> Ints:
-        """First sequence of each unit of the order, then their number; see `units_of_order`."""
-        return units_of_order(self.token_starts, sequence_length)
+        """First sequence of each unit of the order, then their number; see `sequence_starts`."""
+        return sequence_starts(self.token_starts, sequence_length)
 
 
-def units_of_order(starts: Ints, sequence_length: int) -> Ints:
+def sequence_starts(starts: Ints, sequence_length: int) -> Ints:
     """First sequence of each unit of the order, then their number: (units + 1,).
 
     Sequence i holds the tokens [i L, (i + 1) L) of the split laid end to end; what is less than one

@@ -38,18 +38,18 @@ _SHIFT = np.uint64(33)
 _FIRST, _SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 
-def document_keys(seed: int, sources: Ints, places: Ints) -> Keys:
+def document_keys(seed: int, sources: Ints, positions: Ints) -> Keys:
     """The key of each document.
 
     Args:
         seed: of the permutation.
         sources: number of each document's source, int64 (documents,).
-        places: its place there, int64 (documents,).
+        positions: its place there, int64 (documents,).
     """
     digest = xxhash.xxh3_128_intdigest(seed.to_bytes(8, "little"), seed=0x5348554646_4C45)
     low, high = np.uint64(digest & (2**KEY_BITS - 1)), np.uint64(digest >> KEY_BITS)
     of_source = _mixed(sources.astype(np.uint64) + low)
-    return _mixed(_mixed(places.astype(np.uint64) ^ of_source) + high)
+    return _mixed(_mixed(positions.astype(np.uint64) ^ of_source) + high)
 
 
 def _mixed(values: Keys) -> Keys:

@@ -39,7 +39,7 @@ TokenSetName = Literal[
 IdType = Literal["uint8", "uint16", "uint32", "int32", "int64"]
 RowsOf = Literal["samples", "documents"]
 OnBadDocument = Literal["fail", "skip"]
-ShuffleUnit = Literal["documents"]
+ShuffleMode = Literal["documents"]
 SEPARATOR = "\n\n"
 
 
@@ -174,7 +174,7 @@ class DatasetSpec(Brief):
     source_format: FormatName | None = None
     on_bad_document: OnBadDocument = "fail"
     filters: Filters = NO_FILTERS
-    shuffle: ShuffleUnit | None = None
+    shuffle: ShuffleMode | None = None
     shuffle_seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     deduplicate: Comparison | None = None
     unicode: str | None = None

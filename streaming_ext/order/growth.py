@@ -14,7 +14,7 @@ import numpy as np
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.format.index import TokenIndex
-from streaming_ext.format.shard import units_of_order
+from streaming_ext.format.shard import sequence_starts
 from streaming_ext.order.order import OrderSpec, PassOrder, Recent, StreamOrders
 from streaming_ext.order.state import Growth
 
@@ -168,7 +168,7 @@ def earlier_of(indexes: Sequence[TokenIndex], length: int, *, plain: bool) -> di
     index, manifest = indexes[0], indexes[0].manifest
     # An extension may leave a split as it was: then both generations have one index.
     return {
-        summary.index.xxh128: units_of_order(index.token_starts[: summary.shards + 1], length)
+        summary.index.xxh128: sequence_starts(index.token_starts[: summary.shards + 1], length)
         for each in manifest.generations
         for split, summary in each.splits.items()
         if split == index.split and summary.index.xxh128 != index.index_hash

@@ -108,7 +108,7 @@ class ShardCache:
         link = contextlib.ExitStack()
         with link:
             link.enter_context(self._link)
-            self._share_failure(shard, started)
+            self._publish_failure(shard, started)
             with self._alone(f".{shard}.lock", what=self.label(shard)):
                 if self.path(shard).exists():
                     return
@@ -124,7 +124,7 @@ class ShardCache:
         """Seconds since a shard was started for, or since the last one came."""
         return time.monotonic() - max(started, self._came)
 
-    def _share_failure(self, shard: int, started: float) -> None:
+    def _publish_failure(self, shard: int, started: float) -> None:
         """Give up with those that were waited for where nothing came in all the time that there is.
 
         Raises:

@@ -16,9 +16,9 @@ from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import (
     DocumentRows,
-    Place,
-    PlacesOfPart,
-    PlacesOfSources,
+    RowsOfPart,
+    RowsOfSources,
+    SourceRow,
     read_provenance,
 )
 from streaming_ext.format.reading import listed_record, read_listed
@@ -64,7 +64,7 @@ class PartDocuments:
         labels: see `read_part`: (documents,).
     """
 
-    origins: PlacesOfPart | PlacesOfSources
+    origins: RowsOfPart | RowsOfSources
     begin: int
     lengths: Ints
     rows: Ints
@@ -91,11 +91,11 @@ class PartDocuments:
         """Number of the file of each document, and its row there: (documents,) each."""
         return self.origins.numbered(self.rows, self.sources)
 
-    def place(self, document: int) -> Place:
+    def source_row(self, document: int) -> SourceRow:
         """The source file and row of a document."""
         numbers, rows = self.in_files
         url, from_byte = self.files[numbers[document]]
-        return Place(url, int(rows[document]), from_byte)
+        return SourceRow(url, int(rows[document]), from_byte)
 
 
 def manifest_of(cache: ShardCache) -> tuple[Manifest, Split]:
@@ -137,17 +137,17 @@ def part_record(cache: ShardCache, part: int) -> PartRecord:
     return listed_record(read_listed(cache.source, listed), manifest, part, where=where)
 
 
-def origins_of(cache: ShardCache, record: PartRecord) -> PlacesOfPart | PlacesOfSources:
+def origins_of(cache: ShardCache, record: PartRecord) -> RowsOfPart | RowsOfSources:
     """The source files of a part's documents."""
     manifest, _ = manifest_of(cache)
-    return PlacesOfPart(record, manifest) if manifest.shuffled is None else _shuffled(cache)
+    return RowsOfPart(record, manifest) if manifest.shuffled is None else _shuffled(cache)
 
 
 @lru_cache(maxsize=16)
-def _shuffled(cache: ShardCache) -> PlacesOfSources:
+def _shuffled(cache: ShardCache) -> RowsOfSources:
     manifest, _ = manifest_of(cache)
     assert manifest.shuffled is not None  # noqa: S101 - the caller has looked
-    return PlacesOfSources(sources_of(read_listed(cache.source, manifest.shuffled.sources)))
+    return RowsOfSources(sources_of(read_listed(cache.source, manifest.shuffled.sources)))
 
 
 def read_part(
@@ -240,7 +240,7 @@ def parts_with(cache: ShardCache, urls: set[str]) -> Iterator[PartDocuments]:
             yield read_documents(cache, span)
 
 
-def find_document(cache: ShardCache, source: str, row: int) -> Iterator[tuple[int, int, Place]]:
+def find_document(cache: ShardCache, source: str, row: int) -> Iterator[tuple[int, int, SourceRow]]:
     """Where a document lies in the split: first token, the token behind its last, source and row.
 
     Args:
@@ -260,7 +260,11 @@ def find_document(cache: ShardCache, source: str, row: int) -> Iterator[tuple[in
         own = [number for number, (url, _) in enumerate(documents.files) if url in urls]
         numbers, rows = documents.in_files
         for found in np.flatnonzero(np.isin(numbers, own) & (rows == row)).tolist():
-            yield int(documents.starts[found]), int(documents.ends[found]), documents.place(found)
+            yield (
+                int(documents.starts[found]),
+                int(documents.ends[found]),
+                documents.source_row(found),
+            )
 
 
 def _sources(cache: ShardCache) -> Iterator[str]:

@@ -32,7 +32,7 @@ def _failing(what: str) -> Iterator[None]:
         raise StorageError(f"Cannot {what}: {reason_of(error)}.") from error
 
 
-def place(
+def put_file(
     root: Path,
     target: Path,
     make: Callable[[Path], object],
@@ -154,12 +154,12 @@ class LocalStorage(Storage):
 
     def put(self, path: str, data: bytes) -> None:
         """Put a file in one step, over an older one."""
-        place(self.root, self._path(path), lambda incoming: incoming.write_bytes(data))
+        put_file(self.root, self._path(path), lambda incoming: incoming.write_bytes(data))
 
     def put_file(self, path: str, file: Path, *, lasting: bool = True) -> None:
         """Put a file in one step, over an older one: as a second name if that is possible."""
         target = self._path(path)
-        place(self.root, target, lambda incoming: link_or_copy(file, incoming), lasting=lasting)
+        put_file(self.root, target, lambda incoming: link_or_copy(file, incoming), lasting=lasting)
 
     def adopt(self, other: Storage, path: str, to: str, size: int) -> bool:
         """Give a file on the same disk a second name; links to it are followed."""
@@ -170,7 +170,7 @@ class LocalStorage(Storage):
             raise CorruptDatasetError(f"{other}/{path} has {found} bytes, expected {size}.")
         try:
             # Not a second name of a link; and the file may be readable alone.
-            place(
+            put_file(
                 self.root,
                 self._path(to),
                 lambda incoming: incoming.hardlink_to(file.resolve()),

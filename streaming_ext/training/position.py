@@ -220,16 +220,16 @@ class TrainingPosition:
             cursor = own.cursor
             num_samples = self.yielded * self._plan.rank.size
             from_beginning = False
-        place = num_samples if from_beginning else cursor.position + num_samples
-        behind = place - cursor.position
+        position = num_samples if from_beginning else cursor.position + num_samples
+        behind = position - cursor.position
         step = self._plan.batch_size * self._plan.rank.size
-        if behind % step and place < self._plan.epoch_size:
+        if behind % step and position < self._plan.epoch_size:
             raise UsageError(
                 f"{num_samples} sequences are no whole number of global batches of {step}. Save "
                 "between two steps."
             )
-        place = min(place, self._plan.epoch_size)
-        return self._resume.state_of(replace(cursor, position=place)).to_dict()
+        position = min(position, self._plan.epoch_size)
+        return self._resume.state_of(replace(cursor, position=position)).to_dict()
 
     def _state_of_worker(self) -> dict[str, Any]:
         """The state of this worker's iteration, which may not have started in it."""
@@ -246,16 +246,16 @@ class TrainingPosition:
     def load(
         self, state: Mapping[str, Any], *, allow_changes: Collection[str], extend_state: bool
     ) -> Cursor:
-        """See `StreamingTokenDataset.load_state_dict`; returns the place that the state is of."""
-        place = self._resume.saved_cursor(
+        """See `StreamingTokenDataset.load_state_dict`; returns its position."""
+        saved_cursor = self._resume.saved_cursor(
             state, allow_changes=allow_changes, extend_state=extend_state
         )
-        cursor = self._resume.resumed_at(place)
+        cursor = self._resume.resumed_at(saved_cursor)
         own = state.get("worker")
         if own is None:
             self._board.set(self._saved(cursor))
             self._worker_state = None
-            return place
+            return saved_cursor
         worker, num_workers = _worker()
         if (own["worker"], own["num_workers"]) != (worker, num_workers):
             raise ConfigMismatchError(
@@ -266,7 +266,7 @@ class TrainingPosition:
         # Later epochs count from this one, even if it ends before it gives a row.
         self._board.begin_at(self._saved(cursor))
         self._iteration, self._worker_state = None, (cursor, own["yielded"])
-        return place
+        return saved_cursor
 
     def _saved(self, cursor: Cursor) -> bytes:
         return json.dumps(self._resume.state_of(cursor).to_dict()).encode()

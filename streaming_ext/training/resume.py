@@ -62,9 +62,9 @@ class Resume:
             past=cursor.past,
         )
 
-    def resumed_at(self, place: Cursor) -> Cursor:
+    def resumed_at(self, cursor: Cursor) -> Cursor:
         """Where training resumes: a cursor, or the next epoch if no step is left of this one."""
-        return place if self.plan.steps_left(place) else self.plan.next_epoch(place)
+        return cursor if self.plan.steps_left(cursor) else self.plan.next_epoch(cursor)
 
     def saved_cursor(
         self,

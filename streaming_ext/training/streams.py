@@ -49,7 +49,7 @@ class TokenStream:
     generation: str | None = None
 
     @property
-    def place(self) -> str:
+    def url(self) -> str:
         """The location of the data, for messages."""
         return str(self.remote or self.local)
 
@@ -100,7 +100,7 @@ class StreamUsage:
 
 def domains_of(streams: Sequence[TokenStream]) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The domains by their numbers, and the number of each stream's domain."""
-    names = [stream.domain or stream.place for stream in streams]
+    names = [stream.domain or stream.url for stream in streams]
     domains = tuple(dict.fromkeys(names))
     return domains, tuple(domains.index(name) for name in names)
 

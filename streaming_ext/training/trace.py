@@ -9,7 +9,7 @@ import numpy as np
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.kinds import count
-from streaming_ext.format.provenance import Place
+from streaming_ext.format.provenance import SourceRow
 from streaming_ext.order.state import Cursor
 from streaming_ext.reading.documents import documents_between, find_document
 
@@ -53,9 +53,9 @@ class DocumentSpan:
     from_byte: int = 0
 
     @property
-    def document(self) -> Place:
+    def document(self) -> SourceRow:
         """The row, for people."""
-        return Place(self.source, self.row, self.from_byte)
+        return SourceRow(self.source, self.row, self.from_byte)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,7 +151,7 @@ def trace_document(
     visits: list[DocumentVisit] = []
     found = 0
     for stream, cache in enumerate(dataset.reader.caches):
-        for begin, end, place in find_document(cache, source, row):
+        for begin, end, origin in find_document(cache, source, row):
             found += 1
             sequences = reading.sequences_with(stream, begin, end, dataset.sequence_length)
             visits += [
@@ -164,7 +164,7 @@ def trace_document(
                 )
                 for visit in plan.visits(start, stream, sequences)
                 for span in _spans(dataset, stream, visit.sequence, visit.length)
-                if span.document == place
+                if span.document == origin
             ]
     if not found:
         raise UsageError(
@@ -225,12 +225,12 @@ def _spans(
             high = int(np.searchsorted(documents.starts, end))
             for number in range(low, high):
                 first, last = int(documents.starts[number]), int(documents.ends[number])
-                start, place = max(begin, first), documents.place(number)
+                start, origin = max(begin, first), documents.source_row(number)
                 spans.append(
                     DocumentSpan(
-                        source=place.source,
-                        row=place.row,
-                        from_byte=place.from_byte,
+                        source=origin.source,
+                        row=origin.row,
+                        from_byte=origin.from_byte,
                         first=start - first,
                         tokens=min(end, last) - start,
                         position=column + start - begin,

@@ -84,8 +84,8 @@ def repeated(
     while epoch != times:
         for block in each(subset, begin, epoch):
             filled = epoch if len(block) else filled  # the newest pass with a sample
-            here = {"epoch": epoch, "source": block.state, "filled": filled}
-            yield block.at(here, epoch if times is None else 0)
+            saved = {"epoch": epoch, "source": block.state, "filled": filled}
+            yield block.at(saved, epoch if times is None else 0)
         if epoch - filled >= (subset[1] if dealt else 1):  # this worker has no sample
             if times is None and not others_have_any(each, subset):
                 raise UsageError("A dataset without a sample cannot repeat: it would never end.")
@@ -159,8 +159,8 @@ def interleaved(
                 : without[0] if len(without) else count
             ]
             turn = None if len(without) else turn + count
-            here = {"turn": turn, "sources": [given.state() for given in inputs]}
-            yield concat(got).take(numbers).at(here, min(given.passes for given in inputs))
+            saved = {"turn": turn, "sources": [given.state() for given in inputs]}
+            yield concat(got).take(numbers).at(saved, min(given.passes for given in inputs))
 
 
 def concatenated(subset: Subset, state: State, *, sources: Sequence[Source]) -> Flow:

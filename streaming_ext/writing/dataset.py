@@ -40,7 +40,7 @@ from streaming_ext.writing.publish import publish_splits, put_tokenizer
 from streaming_ext.writing.split_writer import Memories
 from streaming_ext.writing.tokenize import emptied, make_part
 
-MAKING: Final = ".making"  # work in progress below the folder; gone when the dataset is whole
+WORK_FOLDER: Final = ".making"  # work in progress below the folder; gone when the dataset is whole
 _PAUSE: Final = 0.05  # seconds between looks whether another process is done
 _SAMPLED: Final = 3  # parts whose first texts say how much room all of them take
 _SAMPLED_BYTES: Final = 2**17  # of text of each
@@ -76,7 +76,7 @@ class DatasetMaker:
             threads: of this process.
         """
         self._folder, self._spec, self._parts = folder, spec, parts
-        self._making = folder / MAKING
+        self._work_folder = folder / WORK_FOLDER
         self._tokenizer, self._engine, self._threads = tokenizer, engine, threads
         self._storage = LocalStorage(folder)
         self._compression = Compression.parse(spec.compression)
@@ -96,9 +96,9 @@ class DatasetMaker:
             return
         self._storage.create()
         with FileLock(self._folder / ".lock"):
-            if not (self._folder / MANIFEST).exists() and not self._making.exists():
+            if not (self._folder / MANIFEST).exists() and not self._work_folder.exists():
                 self._require_room(limit)
-                self._making.mkdir()
+                self._work_folder.mkdir()
         todo = deque(self._parts)
 
         def work() -> None:
@@ -134,7 +134,7 @@ class DatasetMaker:
         record = self._folder / record_path(part.number)
         if record.exists():
             return True
-        scratch = self._making / f"{part.number:05}"
+        scratch = self._work_folder / f"{part.number:05}"
         try:
             with FileLock(f"{scratch}.lock", timeout=0):
                 if not record.exists():
@@ -173,7 +173,7 @@ class DatasetMaker:
 
     def _publish(self) -> None:
         records = [read_record(self._storage, part.number) for part in self._parts]
-        saved = self._making / TOKENIZER_FOLDER
+        saved = self._work_folder / TOKENIZER_FOLDER
         self._tokenizer.save(saved)
         manifest = Manifest(
             spec=self._spec,
@@ -183,7 +183,9 @@ class DatasetMaker:
         )
         self._storage.put(MANIFEST, to_json(manifest))
         self._storage.close()
-        shutil.rmtree(self._making, ignore_errors=True)  # another process may lock a part there
+        shutil.rmtree(
+            self._work_folder, ignore_errors=True
+        )  # another process may lock a part there
 
     def _require_room(self, limit: int | None) -> None:
         """Refuse to start if the dataset does not fit.

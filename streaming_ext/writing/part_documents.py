@@ -137,7 +137,7 @@ class PartDocuments:
         """How many spans the part has."""
         return len(self._spans)
 
-    def place(self, row: int) -> tuple[str, str]:
+    def locate(self, row: int) -> tuple[str, str]:
         """A row of the part, for people: its file, and which row of what is read of it."""
         source_span, own = self._span_of(row)
         origin = "" if source_span.span is None else f" from byte {source_span.span[0]} on"
@@ -158,7 +158,7 @@ class PartDocuments:
         for one in batch.bad:
             source_span, own = self._span_of(one.row)
             found.append(
-                BadDocument(file=source_span.url, row=own, place=one.location, reason=one.reason)
+                BadDocument(file=source_span.url, row=own, location=one.location, reason=one.reason)
             )
         return found
 

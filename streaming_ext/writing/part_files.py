@@ -33,11 +33,11 @@ class Origins:
 
     Attributes:
         sources: number of each one's source, (documents,).
-        places: what names it there, (documents,).
+        positions: what names it there, (documents,).
     """
 
     sources: npt.NDArray[np.int64]
-    places: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +201,8 @@ class _DocumentsFile:
             pa.array(lengths.astype(np.uint32)),
         ]
         if origins is not None:
-            places = pa.array(origins.places, mask=origins.places == rows)
-            columns = [pa.array(origins.sources.astype(np.int32)), places, *columns]
+            positions = pa.array(origins.positions, mask=origins.positions == rows)
+            columns = [pa.array(origins.sources.astype(np.int32)), positions, *columns]
         batch = pa.record_batch(columns, schema=self._schema)
         first = 0
         while origins is not None and len(rows) - first >= self._room:

@@ -195,7 +195,7 @@ def tokenize_batches(
     Raises:
         SourceError, EngineMismatchError: see `make_part`.
     """
-    place = documents.place
+    locate = documents.locate
     counts = Counts()
     for batch in documents.batches():
         if known is not None:
@@ -220,9 +220,9 @@ def tokenize_batches(
             encoded = engine.encode(texts)
             audit_sample(tokenizer, texts, encoded, rows)
         except (EngineMismatchError, SourceError) as error:
-            url, row = place(int(batch.rows[0]))
+            url, row = locate(int(batch.rows[0]))
             raise type(error)(f"{url}, in the batch from {row} on: {error}") from error
-        check_ids(encoded, tokenizer, where=where, place=partial(_place_of, place, batch.rows[new]))
+        check_ids(encoded, tokenizer, where=where, locate=partial(_locate, locate, batch.rows[new]))
 
         # lengths: (documents of the batch that have a token,)
         lengths = np.diff(encoded.offsets)
@@ -268,8 +268,6 @@ def _hashes_of(texts: pa.LargeStringArray, spec: DatasetSpec) -> Keys:
     return hashes if spec.deduplicate is None else np.hstack([hashes, text_digests(compared)])
 
 
-def _place_of(
-    place: Callable[[int], tuple[str, str]], rows: Ints, document: int
-) -> tuple[str, str]:
+def _locate(locate: Callable[[int], tuple[str, str]], rows: Ints, document: int) -> tuple[str, str]:
     """File and row of a tokenized document of a batch, for people."""
-    return place(int(rows[document]))
+    return locate(int(rows[document]))

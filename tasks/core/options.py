@@ -18,7 +18,7 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.format.compression import Compression
 from streaming_ext.format.duplicates import Comparison
 from streaming_ext.format.mds_index import MAX_SHARD_BYTES
-from streaming_ext.format.spec import DEFAULT_FORMAT, FORMATS, ShuffleUnit
+from streaming_ext.format.spec import DEFAULT_FORMAT, FORMATS, ShuffleMode
 from streaming_ext.text.options import Options
 
 _EXECUTOR = re.compile(r"here|prefect://[^/]+/[^/]+|dask(\+tls)?://[^/]+:\d+")
@@ -153,7 +153,7 @@ class Order(Options):
     heading: ClassVar[str] = "Output"
 
     shuffle: Annotated[
-        ShuffleUnit | None,
+        ShuffleMode | None,
         Field(
             description="Put the documents of each split in a random order, over all parts: a "
             "permutation, the same for any number of workers and any size of parts."

@@ -130,8 +130,8 @@ def _pin(name: str, revision: str) -> tuple[_Repository, list[dict[str, Any]]]:
     api = HfApi(endpoint=_endpoint())
     what = f"look at the dataset {name} at {revision} on the Hub"
     info = _ask(what, lambda: _timed(what, lambda: api.dataset_info(name, revision=revision)))
-    card = info.card_data
-    configs = card.get("configs") if card is not None else None
+    metadata = info.card_data
+    configs = metadata.get("configs") if metadata is not None else None
     configs = [one for one in configs if isinstance(one, dict)] if configs else []
     return _Repository(name, str(info.sha)), configs
 

@@ -259,7 +259,7 @@ def check_ids(
     encoded: Encoded,
     tokenizer: Tokenizer,
     *,
-    place: Callable[[int], tuple[str, str]],
+    locate: Callable[[int], tuple[str, str]],
     where: str,
 ) -> None:
     """Refuse ids outside the vocabulary, and a text that gives the end-of-text id.
@@ -267,7 +267,7 @@ def check_ids(
     Args:
         encoded: the ids of some documents.
         tokenizer: theirs.
-        place: file and row of a document, for people.
+        locate: file and row of a document, for people.
         where: name of the part in messages.
 
     Raises:
@@ -283,7 +283,7 @@ def check_ids(
     ends = np.flatnonzero(encoded.ids == tokenizer.eot_id)
     if len(ends):
         document = int(np.searchsorted(encoded.offsets, ends[0], side="right")) - 1
-        url, row = place(document)
+        url, row = locate(document)
         raise TokenizerError(
             f"{url}: the text of {row} gives the end-of-text id "
             f"{tokenizer.eot_id}, so documents could not be told apart. Pass another --eot-token."

@@ -259,7 +259,7 @@ class Build(ABC):
         return MANIFEST
 
     @property
-    def shares_files(self) -> bool:
+    def has_shared_files(self) -> bool:
         """Whether several parts may write into one file."""
         return False
 

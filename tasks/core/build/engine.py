@@ -56,7 +56,7 @@ def compare(build: B, output: Storage) -> B:
     published = build.is_published(output)
     recorded = build.recorded(output, published=published)
     sizes = all_sizes(output)
-    done = parts_with_files(recorded, sizes, output, shared=build.shares_files)
+    done = parts_with_files(recorded, sizes, output, shared=build.has_shared_files)
     if not published:
         require_ours(build, output, sizes, is_recorded=bool(done))
     todo = tuple(part for part in range(len(build.parts)) if part not in done)

@@ -70,18 +70,18 @@ def require_outside(storage: Storage) -> None:
     Raises:
         UsageError: naming the dataset.
     """
-    for place, below in storage.above():
-        if _is_dataset(place, below.split("/", 1)[0]):
+    for above, below in storage.above():
+        if _is_dataset(above, below.split("/", 1)[0]):
             raise UsageError(
-                f"{storage} lies inside the dataset {place}, which would hold files then that "
+                f"{storage} lies inside the dataset {above}, which would hold files then that "
                 "belong to no part of it. Use another --output."
             )
 
 
-def _is_dataset(place: Storage, folder: str) -> bool:
+def _is_dataset(above: Storage, folder: str) -> bool:
     """Whether a folder is a dataset's, seen from a way that leads into it by `folder`."""
     try:
-        read_manifest(place)
+        read_manifest(above)
     except NewerVersionError:
         return True
     except DatasetError:  # none, or a manifest.json of something else
@@ -94,4 +94,4 @@ def _is_dataset(place: Storage, folder: str) -> bool:
         return True
     if folder not in _FOLDERS:
         return False
-    return any(path.endswith(".json") for path in place.list(PARTS_FOLDER))
+    return any(path.endswith(".json") for path in above.list(PARTS_FOLDER))

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from streaming_ext.base.errors import CorruptDatasetError, UsageError, one_line
 from streaming_ext.format.layout import SPLITS, Split, index_path
 from streaming_ext.format.manifest import Manifest, index_file
-from streaming_ext.format.provenance import Place
+from streaming_ext.format.provenance import SourceRow
 from streaming_ext.format.shard import TokenArray
 from streaming_ext.store import Storage
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
@@ -21,7 +21,7 @@ from tasks.core.reading.dataset_files import (
     naming,
     open_dataset,
     open_tokenizer,
-    places_of,
+    origin_rows_of,
     read_record,
 )
 from tasks.core.reading.documents import Documents, Ids, PartOfDataset, documents_of, read_shard
@@ -56,9 +56,9 @@ class Excerpt:
     from_byte: int = 0
 
     @property
-    def place(self) -> Place:
+    def source_row(self) -> SourceRow:
         """The row, for people."""
-        return Place(self.source, self.row, self.from_byte)
+        return SourceRow(self.source, self.row, self.from_byte)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,7 +123,7 @@ class _Part:
     ) -> None:
         self.part, self._files, self._split, self._tokenizer = part, files, split, tokenizer
         self._record = read_record(files, manifest, part)
-        self._places = places_of(files, manifest, self._record)
+        self._source_rows = origin_rows_of(files, manifest, self._record)
         with naming(files, self._record.documents.path):
             listed = documents_of(files, self._record)
         own = listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
@@ -166,7 +166,7 @@ class _Part:
         for document in documents:
             start, end = int(self._starts[document]) - first, int(self._ends[document]) - 1 - first
             own = ids[max(start, 0) : end].tolist()
-            place = self._places.of(int(self._rows[document]), int(self._sources[document]))
+            origin = self._source_rows.of(int(self._rows[document]), int(self._sources[document]))
             try:
                 data = self._tokenizer.decode_bytes(own)
                 text = decode_cut(data, cut_start=start < 0, cut_end=end >= len(ids))
@@ -180,9 +180,9 @@ class _Part:
                 first_token=max(-start, 0),
                 document_tokens=end - start,
                 part=self.part,
-                row=place.row,
-                source=place.source,
-                from_byte=place.from_byte,
+                row=origin.row,
+                source=origin.source,
+                from_byte=origin.from_byte,
             )
 
 
@@ -196,7 +196,7 @@ def decode_cut(data: bytes, *, cut_start: bool, cut_end: bool) -> str:
 
 def find_documents(
     storage: Storage, split: Split, text: str, *, is_all: bool, generation: str | None = None
-) -> Iterator[Place]:
+) -> Iterator[SourceRow]:
     """The documents of a split that hold some words, or have the ids of a text, in order.
 
     All shards of the split are read.
@@ -236,10 +236,10 @@ def find_documents(
             if words in tokenizer.decode_bytes(stream[end - length : end - 1].tolist()):
                 yield number
 
-    def search(part: int) -> list[Place]:
+    def search(part: int) -> list[SourceRow]:
         opened = PartOfDataset(storage, manifest, part)
         return [
-            origins.places.of(int(origins.rows[number]), int(origins.sources[number]))
+            origins.source_rows.of(int(origins.rows[number]), int(origins.sources[number]))
             for block in opened.documents(split, origins=True)
             if (origins := block.origins) is not None
             for number in matching(block)
@@ -248,11 +248,11 @@ def find_documents(
     return _each(search, len(manifest.parts))
 
 
-def _each(search: Callable[[int], list[Place]], parts: int) -> Iterator[Place]:
+def _each(search: Callable[[int], list[SourceRow]], parts: int) -> Iterator[SourceRow]:
     with ThreadPoolExecutor(_THREADS) as threads:
         try:
-            for places in threads.map(search, range(parts)):
-                yield from places
+            for rows in threads.map(search, range(parts)):
+                yield from rows
         finally:  # cancels what nobody wants any more
             threads.shutdown(wait=False, cancel_futures=True)
 

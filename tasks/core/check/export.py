@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from streaming_ext.base.errors import (
     CorruptDatasetError,
     DatasetError,
+    MissingFolderError,
     NotADatasetError,
-    NothingThereError,
     StorageError,
     UsageError,
     command,
@@ -223,15 +223,17 @@ def _compare(
     workers: int,
 ) -> tuple[str, Extent]:
     """Compare an export with its dataset; returns why it cannot be compared, or how much was."""
-    here = made_with(manifest.identity.export)
-    if manifest.made_with != here:
-        versions = [", ".join(map(" ".join, each.items())) for each in (manifest.made_with, here)]
+    installed = made_with(manifest.identity.export)
+    if manifest.made_with != installed:
+        versions = [
+            ", ".join(map(" ".join, each.items())) for each in (manifest.made_with, installed)
+        ]
         return f"made with {versions[0] or 'none'}, here is {versions[1] or 'none'}", Extent()
     where, generation = manifest.dataset, manifest.identity.dataset_manifest.xxh128
     try:
         storage = open_storage(where)
         _, dataset, parts = read_dataset(storage, generation=generation)
-    except NothingThereError:
+    except MissingFolderError:
         return f"{where} is not there", Extent()
     except (DatasetError, StorageError, UsageError) as error:
         out.found(where, f"cannot be compared with: {error}")

@@ -184,9 +184,9 @@ def _problems_of_sources(manifest: Manifest) -> Iterator[str]:
     older = [each.parts for each in manifest.generations]
     if manifest.shuffled is None:
         key = by_numbers if manifest.spec.imported else str
-        places = [(key(part.source.url), part.span or (0, 0)) for part in manifest.parts]
+        starts = [(key(part.source.url), part.span or (0, 0)) for part in manifest.parts]
         begins = {*older, *accumulate(each.parts for each in manifest.merged)}
-        pairs = enumerate(pairwise(places), start=1)
+        pairs = enumerate(pairwise(starts), start=1)
         if any(before >= after for number, (before, after) in pairs if number not in begins):
             yield "the parts are not in the sorted order of their source files"
         return
@@ -232,8 +232,8 @@ def _sources(manifest: Manifest, files: DatasetFiles, out: Outcome) -> Sequence[
         sources = [*sources_of(files.read(file, limit=MAX_JSON_BYTES))]
         listed = {"rows": sum(source.rows for source in sources), "files": len(sources)}
         for name, found in listed.items():
-            if (told := getattr(manifest.shuffled, name)) != found:
-                out.found(MANIFEST, f"{told} {name} of all sources, {file.path} lists {found}")
+            if (recorded := getattr(manifest.shuffled, name)) != found:
+                out.found(MANIFEST, f"{recorded} {name} of all sources, {file.path} lists {found}")
     return sources
 
 

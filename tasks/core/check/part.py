@@ -118,11 +118,11 @@ def _out_of_order(
     files = [0, *(summary.files for summary in summaries if summary is not None)]
     number = bisect_right(ends, record.part) - 1
     low, high = key_range(record.part - ends[number], ends[number + 1] - ends[number])
-    sources, rows, places = (listed[name].to_numpy() for name in ("source", "row", "place"))
+    sources, rows, positions = (listed[name].to_numpy() for name in ("source", "row", "place"))
     wrong: npt.NDArray[np.bool_] = (sources < files[number]) | (sources >= files[number + 1])
     of_source = np.array([source.rows for source in dataset.sources], np.int64)
     wrong |= (rows < 0) | (rows >= of_source[np.where(wrong, 0, sources)])
-    keys, own = document_keys(record.spec.shuffle_seed, sources, places), codes(sources, rows)
+    keys, own = document_keys(record.spec.shuffle_seed, sources, positions), codes(sources, rows)
     wrong |= (keys < np.uint64(low)) | (keys > np.uint64(high - 1))
     wrong |= np.lexsort((own, keys)) != np.arange(len(keys))
     wrong[1:] |= own[1:] == own[:-1]

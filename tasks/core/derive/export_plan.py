@@ -79,7 +79,7 @@ class ExportBuild(Build):
         return self.kept if self.form.shared() else None
 
     @property
-    def shares_files(self) -> bool:
+    def has_shared_files(self) -> bool:
         """Whether several parts may write into one file."""
         return self.assembly is not None
 
@@ -172,7 +172,7 @@ class ExportBuild(Build):
             spans=tuple(out.spans),
             made_with=made_with(self.identity.export),
         )
-        if self.shares_files:
+        if self.has_shared_files:
             tell("putting the records")
             for path, record in data.items():
                 output.put(path, record)

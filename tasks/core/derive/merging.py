@@ -174,6 +174,6 @@ def _members(manifest: Manifest) -> tuple[MergedDataset, ...]:
         manifest=FileRecord.of(MANIFEST, to_json(manifest)).xxh128,
         parts=len(manifest.parts),
         spec=manifest.spec,
-        share=manifest.share,
+        node_subset=manifest.node_subset,
     )
     return manifest.members or (own,)

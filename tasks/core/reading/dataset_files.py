@@ -11,8 +11,8 @@ import xxhash
 
 from streaming_ext.base.errors import (
     CorruptDatasetError,
+    MissingFolderError,
     NotADatasetError,
-    NothingThereError,
     StorageDownError,
     TokenizerError,
     TransientStorageError,
@@ -27,7 +27,7 @@ from streaming_ext.format.layout import (
     record_path,
 )
 from streaming_ext.format.manifest import Manifest, chosen_generation
-from streaming_ext.format.provenance import PlacesOfPart, PlacesOfSources
+from streaming_ext.format.provenance import RowsOfPart, RowsOfSources
 from streaming_ext.format.reading import listed_record, manifest_of, record_of
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import FileRecord, content_hash
@@ -168,7 +168,7 @@ class DatasetFiles:
                 f"is no {MANIFEST}. Run `shardmill shard` again with the same options to finish it."
             )
         if not self.sizes:
-            raise NothingThereError(
+            raise MissingFolderError(
                 f"{self.storage} is no dataset: it is empty or not there. Is the path right?"
             )
         raise NotADatasetError(
@@ -262,19 +262,19 @@ def naming(files: DatasetFiles, path: str) -> Iterator[None]:
         ) from None
 
 
-def places_of(
+def origin_rows_of(
     files: DatasetFiles, manifest: Manifest, record: PartRecord
-) -> PlacesOfPart | PlacesOfSources:
+) -> RowsOfPart | RowsOfSources:
     """What tells where the documents of a part come from.
 
     Raises:
         CorruptDatasetError: the table of sources is missing or damaged.
     """
     if manifest.shuffled is None:
-        return PlacesOfPart(record, manifest)
+        return RowsOfPart(record, manifest)
     table = manifest.shuffled.sources
     with naming(files, table.path):
-        return PlacesOfSources(sources_of(files.read(table, limit=MAX_JSON_BYTES)))
+        return RowsOfSources(sources_of(files.read(table, limit=MAX_JSON_BYTES)))
 
 
 def read_record(files: DatasetFiles, manifest: Manifest, part: int) -> PartRecord:
@@ -348,8 +348,10 @@ def read_records(storage: Storage, parts: Iterable[int] | None = None) -> dict[i
     Raises:
         CorruptDatasetError: a record is damaged.
     """
-    there = storage.list(PARTS_FOLDER)
-    wanted = there if parts is None else [p for part in parts if (p := record_path(part)) in there]
+    recorded = storage.list(PARTS_FOLDER)
+    wanted = (
+        recorded if parts is None else [p for part in parts if (p := record_path(part)) in recorded]
+    )
     return read_all(storage, wanted, record_of)
 
 

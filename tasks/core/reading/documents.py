@@ -21,8 +21,8 @@ from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import (
     KEPT_PREFIX,
     DocumentRows,
-    PlacesOfPart,
-    PlacesOfSources,
+    RowsOfPart,
+    RowsOfSources,
     count_documents,
     documents_limit,
     read_provenance,
@@ -34,7 +34,7 @@ from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
 from streaming_ext.text.documents.kept_values import nothing_less
 from streaming_ext.writing.split_writer import Memory
-from tasks.core.reading.dataset_files import DatasetFiles, naming, places_of, read_record
+from tasks.core.reading.dataset_files import DatasetFiles, naming, origin_rows_of, read_record
 
 
 def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = False) -> pa.Table:
@@ -77,7 +77,7 @@ def _table_of(record: PartRecord, batch: DocumentRows, values: Mapping[str, pa.A
         "split": batch.splits,
         "tokens": batch.tokens,
         "source": own if batch.sources is None else batch.sources,
-        "place": batch.rows if batch.places is None else batch.places,
+        "place": batch.rows if batch.positions is None else batch.positions,
     }
     kept = {f"{KEPT_PREFIX}{name}": nothing_less(column) for name, column in values.items()}
     return pa.table({**columns, **kept})
@@ -181,12 +181,12 @@ class Origins:
     """Where documents come from.
 
     Attributes:
-        places: of the part.
+        source_rows: of the part.
         sources: number of each one's source in a shuffled dataset, (documents,).
         rows: of each, (documents,).
     """
 
-    places: PlacesOfPart | PlacesOfSources
+    source_rows: RowsOfPart | RowsOfSources
     sources: Ints
     rows: Ints
 
@@ -272,7 +272,7 @@ class PartOfDataset:
             rest = [after.copy()] if len(after) else []
             if own is not None:
                 rows, sources = own.rows[first:documents], own.sources[first:documents]
-                yield Documents(stream, ends, Origins(own.places, sources, rows))
+                yield Documents(stream, ends, Origins(own.source_rows, sources, rows))
             else:
                 yield Documents(stream, ends)
         if rest or left or documents != held.documents:
@@ -287,5 +287,5 @@ class PartOfDataset:
         with naming(self.files, self.record.documents.path):
             listed = documents_of(self.files, self.record)
         own = listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
-        places = places_of(self.files, self._manifest, self.record)
-        return Origins(places, own["source"].to_numpy(), own["row"].to_numpy())
+        source_rows = origin_rows_of(self.files, self._manifest, self.record)
+        return Origins(source_rows, own["source"].to_numpy(), own["row"].to_numpy())

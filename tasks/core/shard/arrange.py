@@ -209,7 +209,7 @@ def _lay_out(parts: Sequence[Part], records: Sequence[SpillRecord]) -> _LaidOut:
         before.append(max(rows_before.values()))  # only a part of one span begins inside a file
         for one in record.bad_listed[: MOST_BAD_LISTED - len(bad)]:
             row = one.row + rows_before[one.file]
-            bad.append(one.model_copy(update={"row": row, "place": f"row {row}"}))
+            bad.append(one.model_copy(update={"row": row, "location": f"row {row}"}))
     whole = [
         replace(source, span=None if source.span == (0, source.identity.size) else source.span)
         for source in sources

@@ -53,7 +53,7 @@ def publish(
         parts=tuple(record.summary() for record in records),
         splits=splits,
         tokenizer_files=tuple(put_tokenizer(plan.tokenizer_folder, kind, storage)),
-        share=plan.share,
+        node_subset=plan.node_subset,
         **_of_two_phases(plan),
     )
     return published_dataset(manifest, records)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from streaming_ext.base.errors import ConfigMismatchError, SourceError, UsageError
-from streaming_ext.format.manifest import NodeShare
+from streaming_ext.format.manifest import NodeSubset
 from streaming_ext.format.schema import content_hash
 from streaming_ext.text.formats import format_of, those_that_can_be_cut
 from streaming_ext.text.listing import list_sources
@@ -40,10 +40,10 @@ def deal(sizes: Sequence[int], count: int) -> list[list[int]]:
     return [sorted(group) for group in groups]
 
 
-def own_share(
+def own_subset(
     parts: Sequence[Part], *, nodes: int | None, rank: int | None
-) -> tuple[tuple[Part, ...], NodeShare | None]:
-    """The parts of this node, and how it names its share; all parts if there are no nodes.
+) -> tuple[tuple[Part, ...], NodeSubset | None]:
+    """The parts of this node, and how it names its subset; all parts if there are no nodes.
 
     Raises:
         UsageError: there are fewer parts than nodes.
@@ -56,9 +56,9 @@ def own_share(
             "--min-part-size or --part-size, or cut the files into smaller ones."
         )
     listed = "\n".join(_line(part) for part in parts)
-    share = NodeShare(rank=rank, nodes=nodes, sources=content_hash(listed.encode()))
+    subset = NodeSubset(rank=rank, nodes=nodes, sources=content_hash(listed.encode()))
     numbers = deal(sizes_of(parts), nodes)[rank]
-    return tuple(Part(own, parts[number].spans) for own, number in enumerate(numbers)), share
+    return tuple(Part(own, parts[number].spans) for own, number in enumerate(numbers)), subset
 
 
 def _line(part: Part) -> str:
@@ -72,24 +72,24 @@ def _line(part: Part) -> str:
     return "\t+\t".join(of(source_span) for source_span in part.spans)
 
 
-def require_same_share(made: NodeShare | None, wanted: NodeShare | None, *, where: str) -> None:
-    """Refuse to take one share for another.
+def require_same_subset(made: NodeSubset | None, wanted: NodeSubset | None, *, where: str) -> None:
+    """Refuse to take one subset for another.
 
     Raises:
         ConfigMismatchError: saying which it is and which was asked for.
     """
     if made != wanted:
         raise ConfigMismatchError(
-            f"{where} is {share_text(made)}, this run asks for {share_text(wanted)}. "
+            f"{where} is {subset_text(made)}, this run asks for {subset_text(wanted)}. "
             "Use another --output."
         )
 
 
-def share_text(share: NodeShare | None) -> str:
-    """A share in words."""
-    if share is None:
+def subset_text(subset: NodeSubset | None) -> str:
+    """A subset in words."""
+    if subset is None:
         return "a dataset of all sources"
-    return f"share {share.rank} of {share.nodes} (sources {share.sources[:8]})"
+    return f"subset {subset.rank} of {subset.nodes} (sources {subset.sources[:8]})"
 
 
 def parts_of(sources: Sequence[SourceFile], config: ShardConfig) -> tuple[Part, ...]:

@@ -60,9 +60,9 @@ class Noted:
             same = (keys[order[1:]] == keys[order[:-1]]).all(axis=1)
         begins = np.append(True, ~same)[: len(order)]
         self._firsts = np.empty(len(order), np.int64)
-        places = np.arange(len(order))
-        self._firsts[order] = order[np.maximum.accumulate(np.where(begins, places, 0))]
-        self.new: npt.NDArray[np.bool_] = (tokens < 0) & (self._firsts == places)
+        positions = np.arange(len(order))
+        self._firsts[order] = order[np.maximum.accumulate(np.where(begins, positions, 0))]
+        self.new: npt.NDArray[np.bool_] = (tokens < 0) & (self._firsts == positions)
 
     def lengths(self, of_new: Ints) -> Ints:
         """Tokens of all texts, from those of the new ones."""

@@ -71,7 +71,7 @@ def documents_batch(
     keys: Keys,
     groups: Ints,
     rows: Ints,
-    places: Ints,
+    positions: Ints,
     tokens: Ints,
     text_bytes: Ints,
     in_holdout: npt.NDArray[np.bool_],
@@ -84,14 +84,14 @@ def documents_batch(
         stream: their ids, an end-of-text id after each; none of those that are left out.
         left_out: which are known to be copies.
         kept: the values of each kept column.
-        keys, groups, rows, places, tokens, text_bytes, in_holdout: see the schema above.
+        keys, groups, rows, positions, tokens, text_bytes, in_holdout: see the schema above.
     """
     sizes = np.where(left_out, 0, (tokens + 1) * stream.itemsize)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     valid = pa.py_buffer(np.packbits(~left_out, bitorder="little"))
     buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(stream)]
     ids = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(rows), buffers)
-    columns = (keys, groups, rows, places, tokens, text_bytes, in_holdout)
+    columns = (keys, groups, rows, positions, tokens, text_bytes, in_holdout)
     kinds = zip(columns, _DOCUMENTS.types[:-1], strict=True)
     arrays = [pa.array(column).cast(kind) for column, kind in kinds]
     return pa.record_batch([*arrays, ids, *kept.values()], names=documents_schema([*kept]).names)
@@ -259,7 +259,7 @@ class Spilled:
     def add(self, tokens: Tokens) -> None:
         """Append documents."""
         batch, kept = tokens.batch, tokens.kept
-        rows, places = batch.rows[kept], batch.positions[kept]
+        rows, positions = batch.rows[kept], batch.positions[kept]
         if not len(rows):
             return
         spans, own_rows = self._documents.origins(rows)
@@ -270,7 +270,7 @@ class Spilled:
         keys, groups = np.zeros(len(rows), np.uint64), np.full(len(rows), self._part)
         if self._spec.shuffle is not None:
             groups, rows = spans + self._first_source, own_rows
-            keys = document_keys(self._spec.shuffle_seed, groups, places)
+            keys = document_keys(self._spec.shuffle_seed, groups, positions)
         none = np.zeros(len(rows), np.bool_)
         self._writer.add(
             documents_batch(
@@ -278,7 +278,7 @@ class Spilled:
                 keys=keys,
                 groups=groups,
                 rows=rows,
-                places=places,
+                positions=positions,
                 tokens=tokens.lengths,
                 text_bytes=np.diff(text_buffers(batch.texts)[1])[kept],
                 in_holdout=tokens.in_holdout,

@@ -188,7 +188,7 @@ def _add(
             "changed during the run. Remove the folder shuffle of the output and run the same "
             "command again."
         )
-    groups, rows, places, tokens = (
+    groups, rows, positions, tokens = (
         documents[name].to_numpy()[order].astype(np.int64)
         for name in ("group", "row", "place", "tokens")
     )
@@ -198,7 +198,7 @@ def _add(
         if own.any():
             ids = documents["ids"].take(pa.array(order[own]))
             files.pack(split, ids_of(ids, spec.dtype), int(own.sum()))
-    origins = None if spec.shuffle is None else Origins(groups, places)
+    origins = None if spec.shuffle is None else Origins(groups, positions)
     chosen = pa.array(order)
     values = [documents[f"{KEPT_PREFIX}{name}"].take(chosen) for name in spec.keep_columns]
     files.list(rows, tokens, in_holdout, origins, values)

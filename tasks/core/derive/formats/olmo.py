@@ -50,12 +50,12 @@ def _listed(documents: Documents, tokens: int, prefix: str, number: int) -> byte
         number: of the first document.
     """
     assert documents.origins is not None  # noqa: S101  (`needs_origins`)
-    places = documents.origins.places
+    source_rows = documents.origins.source_rows
     # Rows of a span count from its first byte on if nobody counted the rows before it.
     files = pa.array(
-        [f"{url}#byte={begin}" if begin else url for url, begin in places.files()], pa.string()
+        [f"{url}#byte={begin}" if begin else url for url, begin in source_rows.files()], pa.string()
     )
-    sources, rows = places.numbered(documents.origins.rows, documents.origins.sources)
+    sources, rows = source_rows.numbered(documents.origins.rows, documents.origins.sources)
     ends = documents.ends + tokens
     numbers = pa.array(number + np.arange(len(ends))).cast(pa.string())
     ids = pc.binary_join_element_wise(prefix, numbers, "")

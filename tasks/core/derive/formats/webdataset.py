@@ -177,8 +177,8 @@ def _documents(
 
 def _origins(origins: Origins) -> Iterator[bytes]:
     """`{"source": URL, "row": N}` of each document; `from_byte` if rows count from there."""
-    files = origins.places.files()
-    numbers, rows = origins.places.numbered(origins.rows, origins.sources)
+    files = origins.source_rows.files()
+    numbers, rows = origins.source_rows.numbered(origins.rows, origins.sources)
     for number, row in zip(numbers.tolist(), rows.tolist(), strict=True):
         url, first = files[number]
         begin = {"from_byte": first} if first else {}

@@ -24,7 +24,7 @@ FILES = {"a/x.parquet": b"x" * 100, "a/y.parquet": bytes(range(256)) * 4, "b/x.p
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceRow:
     """Where files lie, filled with `FILES`.
 
     Attributes:
@@ -45,7 +45,7 @@ class Place:
 @pytest.fixture(params=["s3", "gs", "az", "https", "hub"])
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Place]:
+) -> Iterator[SourceRow]:
     made = _PLACES[request.param](request, tmp_path, monkeypatch)
     with made as found:
         for path, data in FILES.items():
@@ -53,26 +53,26 @@ def place(
         yield found
 
 
-def _s3(request: pytest.FixtureRequest, *_: object) -> Iterator[Place]:
+def _s3(request: pytest.FixtureRequest, *_: object) -> Iterator[SourceRow]:
     bucket, server = request.getfixturevalue("bucket"), request.getfixturevalue("s3")
     client = s3_client(server.url)
-    yield Place(
+    yield SourceRow(
         f"s3://{bucket}", lambda path, data: client.put_object(Bucket=bucket, Key=path, Body=data)
     )
     client.close()
 
 
-def _gs(request: pytest.FixtureRequest, *_: object) -> Iterator[Place]:
+def _gs(request: pytest.FixtureRequest, *_: object) -> Iterator[SourceRow]:
     server = request.getfixturevalue("gcs")
     bucket = server.make_bucket()
-    yield Place(f"gs://{bucket}", lambda path, data: server.put(bucket, path, data))
+    yield SourceRow(f"gs://{bucket}", lambda path, data: server.put(bucket, path, data))
 
 
-def _az(request: pytest.FixtureRequest, *_: object) -> Iterator[Place]:
+def _az(request: pytest.FixtureRequest, *_: object) -> Iterator[SourceRow]:
     server = request.getfixturevalue("azurite")
     name = make_container(server)
     with container_client(server, name) as client:
-        yield Place(
+        yield SourceRow(
             f"az://{name}", lambda path, data: client.upload_blob(path, data, overwrite=True)
         )
 
@@ -84,7 +84,7 @@ class _Files(http.server.SimpleHTTPRequestHandler):
         """Quiet."""
 
 
-def _https(_: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def _https(_: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SourceRow]:
     root = tmp_path / "site"
 
     def put(path: str, data: bytes) -> None:
@@ -97,12 +97,12 @@ def _https(_: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
-        yield Place(f"http://127.0.0.1:{server.server_address[1]}", put)
+        yield SourceRow(f"http://127.0.0.1:{server.server_address[1]}", put)
         server.shutdown()
         thread.join()
 
 
-def _hub(_: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def _hub(_: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SourceRow]:
     with hub_server() as server:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
@@ -113,7 +113,7 @@ def _hub(_: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
             files[path] = data
             dataset.commit(files)
 
-        yield Place("hf://datasets/org/text", put, pinned=True)
+        yield SourceRow("hf://datasets/org/text", put, pinned=True)
 
 
 _PLACES = {
@@ -122,7 +122,7 @@ _PLACES = {
 }  # fmt: skip
 
 
-def test_listed_in_order_with_size_and_version(place: Place) -> None:
+def test_listed_in_order_with_size_and_version(place: SourceRow) -> None:
     found = list_sources(place.named("{b,a}/x.parquet"))
     assert [source.name for source in found] == ["x.parquet", "x.parquet"]
     assert [source.size for source in found] == [100, 1]
@@ -133,7 +133,7 @@ def test_listed_in_order_with_size_and_version(place: Place) -> None:
 
 
 def test_read_whole_in_ranges_and_from_where_it_was_cut(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: SourceRow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects, "_CHUNK_BYTES", 100)
     (source,) = list_sources(place.named("a/y.parquet"))
@@ -150,7 +150,7 @@ def test_read_whole_in_ranges_and_from_where_it_was_cut(
 @pytest.mark.parametrize(
     "key", ["my data/x.parquet", "odd/a#1.parquet", "odd/b?.parquet", "c//d.parquet"]
 )
-def test_keys_are_taken_to_the_letter(place: Place, tmp_path: Path, key: str) -> None:
+def test_keys_are_taken_to_the_letter(place: SourceRow, tmp_path: Path, key: str) -> None:
     place.put("my-data/x.parquet", b"another")
     place.put("odd/bb.parquet", b"another")
     place.put("c/d.parquet", b"another")
@@ -161,20 +161,20 @@ def test_keys_are_taken_to_the_letter(place: Place, tmp_path: Path, key: str) ->
     assert path.read_bytes() == b"this one"
 
 
-def test_missing(place: Place) -> None:
+def test_missing(place: SourceRow) -> None:
     with pytest.raises((UsageError, SourceError), match=r"none\.parquet|no such file|matches"):
         list_sources(place.named("a/none.parquet"))
 
 
 @pytest.mark.parametrize("place", ["s3", "gs", "az", "hub"], indirect=True)
-def test_what_must_be_named_in_a_folder_is_named(place: Place) -> None:
+def test_what_must_be_named_in_a_folder_is_named(place: SourceRow) -> None:
     place.put("notes/n.txt", b"x")
     with pytest.raises(UsageError, match=r"It holds 1 \.txt file: pass --format text"):
         list_sources(place.named("notes/"))
 
 
 @pytest.mark.parametrize("same_size", [True, False])
-def test_changed_since_it_was_listed(place: Place, tmp_path: Path, same_size: bool) -> None:
+def test_changed_since_it_was_listed(place: SourceRow, tmp_path: Path, same_size: bool) -> None:
     (source,) = list_sources(place.named("a/x.parquet"))
     place.put("a/x.parquet", b"X" * (100 if same_size else 50))
     if place.pinned:
@@ -194,7 +194,7 @@ def test_changed_since_it_was_listed(place: Place, tmp_path: Path, same_size: bo
 
 
 def test_changed_between_two_reads(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: SourceRow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never a file of which one half is old and the other new."""
     monkeypatch.setattr(objects, "_CHUNK_BYTES", 100)
@@ -210,7 +210,7 @@ def test_changed_between_two_reads(
             rest()
 
 
-def test_gone_since_it_was_listed(place: Place, tmp_path: Path) -> None:
+def test_gone_since_it_was_listed(place: SourceRow, tmp_path: Path) -> None:
     (source,) = list_sources(place.named("a/x.parquet"))
     gone = SourceFile(
         url=source.url.replace("x.parquet", "z.parquet"), size=source.size, version=source.version

@@ -7,7 +7,7 @@ import pytest
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import SPLITS
-from streaming_ext.format.provenance import Place
+from streaming_ext.format.provenance import SourceRow
 from streaming_ext.store import LocalStorage
 from tasks.core.check.decode import find_documents
 from tasks.core.synthetic import make_documents
@@ -36,7 +36,7 @@ def searched(
     return LocalStorage(build_dataset(folder, TEXTS, **config))
 
 
-def rows_of(places: list[Place]) -> list[tuple[int, int]]:
+def rows_of(places: list[SourceRow]) -> list[tuple[int, int]]:
     """Number of the source file and row, by its name's order."""
     return sorted((int(Path(place.source).stem[-1]), place.row) for place in places)
 

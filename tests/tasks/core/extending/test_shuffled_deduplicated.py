@@ -134,9 +134,9 @@ def test_each_generation_is_a_permutation_of_its_own(
         for part in range(first, end):
             for batch in read_provenance((old / f"documents/{part:05}.parquet").read_bytes()):
                 assert batch.sources is not None
-                assert batch.places is not None
+                assert batch.positions is not None
                 assert set(batch.sources.tolist()) <= own
-                keys.append(document_keys(3, batch.sources, batch.places))
+                keys.append(document_keys(3, batch.sources, batch.positions))
                 rows += batch.rows.tolist()
         assert (np.diff(np.concatenate(keys).astype(object)) >= 0).all()
         order.append(rows)

@@ -5,10 +5,10 @@ import random
 import pytest
 
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from streaming_ext.format.manifest import NodeShare
+from streaming_ext.format.manifest import NodeSubset
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
-from tasks.core.shard.sources import deal, own_share, require_same_share
+from tasks.core.shard.sources import deal, own_subset, require_same_subset
 
 SOURCES = [Part.whole(n, SourceFile(url=f"/data/{n:02}.parquet", size=size))
            for n, size in enumerate([50, 10, 10, 30, 20])]  # fmt: skip
@@ -42,7 +42,7 @@ def test_all_of_fineweb_edu_comes_out_even() -> None:
 
 
 def test_a_share_says_which_it_is() -> None:
-    found = [own_share(SOURCES, nodes=2, rank=rank) for rank in (0, 1)]
+    found = [own_subset(SOURCES, nodes=2, rank=rank) for rank in (0, 1)]
     assert [part.source for parts, _ in found for part in parts] == [
         f"/data/{number:02}.parquet" for number in (0, 1, 2, 3, 4)
     ]
@@ -51,7 +51,7 @@ def test_a_share_says_which_it_is() -> None:
     assert shares[1] is not None
     assert (shares[0].rank, shares[1].rank, shares[0].nodes) == (0, 1, 2)
     assert shares[0].sources == shares[1].sources
-    _, other = own_share(
+    _, other = own_subset(
         [*SOURCES[:4], Part.whole(4, SourceFile(url="/data/04.parquet", size=21))], nodes=2, rank=0
     )
     assert other is not None
@@ -60,13 +60,13 @@ def test_a_share_says_which_it_is() -> None:
 
 def test_more_nodes_than_files() -> None:
     with pytest.raises(UsageError, match="5 parts for 6 nodes"):
-        own_share(SOURCES, nodes=6, rank=0)
+        own_subset(SOURCES, nodes=6, rank=0)
 
 
 def test_another_share_is_refused() -> None:
-    one = NodeShare(rank=0, nodes=2, sources="a" * 32)
-    require_same_share(one, one, where="out")
-    require_same_share(None, None, where="out")
-    for wanted in (None, NodeShare(rank=1, nodes=2, sources="a" * 32)):
-        with pytest.raises(ConfigMismatchError, match=r"share 0 of 2 .* this run asks for"):
-            require_same_share(one, wanted, where="out")
+    one = NodeSubset(rank=0, nodes=2, sources="a" * 32)
+    require_same_subset(one, one, where="out")
+    require_same_subset(None, None, where="out")
+    for wanted in (None, NodeSubset(rank=1, nodes=2, sources="a" * 32)):
+        with pytest.raises(ConfigMismatchError, match=r"subset 0 of 2 .* this run asks for"):
+            require_same_subset(one, wanted, where="out")

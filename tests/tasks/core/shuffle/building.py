@@ -46,7 +46,7 @@ def documents_of(root: Path) -> DocumentRows:
     return DocumentRows(
         *[
             np.concatenate([getattr(batch, name) for batch in batches])
-            for name in ("rows", "splits", "tokens", "sources", "places")
+            for name in ("rows", "splits", "tokens", "sources", "positions")
         ]
     )
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext import StreamingTokenDataset
-from streaming_ext.format.provenance import PlacesOfSources
+from streaming_ext.format.provenance import RowsOfSources
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.shuffled import SOURCES_PATH, document_keys, sources_of
 from streaming_ext.reading.documents import find_document
@@ -27,12 +27,12 @@ def test_permutation(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
     assert len(manifest.parts) > 4
     found = documents_of(root)
     assert found.sources is not None
-    assert found.places is not None
+    assert found.positions is not None
     pairs = set(zip(found.sources.tolist(), found.rows.tolist(), strict=True))
     expected = {(s, r) for s in range(FILES) for r in range(DOCUMENTS + 1) if r != 7}
     assert len(found.rows) == len(expected)
     assert pairs == expected
-    keys = document_keys(5, found.sources, found.places)
+    keys = document_keys(5, found.sources, found.positions)
     assert (keys[1:] >= keys[:-1]).all()
     assert not (root / "shuffle").exists()
     sources = sources_of((root / SOURCES_PATH).read_bytes())
@@ -136,7 +136,7 @@ def test_shares_of_nodes(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
         sources = sources_of((root / SOURCES_PATH).read_bytes())
         documents = documents_of(root)
         assert documents.sources is not None
-        places = PlacesOfSources(sources)
+        places = RowsOfSources(sources)
         for source, row in zip(documents.sources.tolist(), documents.rows.tolist(), strict=True):
             place = places.of(row, source)
             found.append((place.source, place.from_byte, place.row))

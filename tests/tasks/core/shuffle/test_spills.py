@@ -39,7 +39,7 @@ def batch(part: int, rows: Any) -> pa.RecordBatch:
         keys=document_keys(3, np.full(len(rows), part), rows),
         groups=np.full(len(rows), part),
         rows=rows,
-        places=rows,
+        positions=rows,
         tokens=rows % 7 + 1,
         text_bytes=rows + 9,
         in_holdout=rows % 5 == 0,

@@ -1,0 +1,130 @@
+"""One word for one thing: names and texts keep to docs/glossary.md, and retired words stay away.
+
+The words are held here, each with the one to use; `ALLOWED` lists names that libraries gave.
+"""
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ("flows", "tasks", "streaming_ext")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md")
+
+# Words that no identifier holds, each with what to say.
+NAMES = {
+    "asked": "requested",
+    "begun": "started",
+    "card": "what the file is",
+    "gather": "merge",
+    "gathered": "merged",
+    "here": "local",
+    "lane": "canonical node",
+    "lanes": "canonical nodes",
+    "making": "build",
+    "piece": "span, segment or chunk",
+    "pieces": "spans, segments or chunks",
+    "place": "position, offset, row or location",
+    "places": "positions, offsets, rows or locations",
+    "reckoned": "estimate",
+    "scatter": "sort",
+    "share": "fraction, weight, partition or subset",
+    "shares": "fractions, weights, partitions or subsets",
+    "stage": "phase",
+    "stages": "phases",
+    "tell": "report",
+    "there": "existing",
+    "told": "reported",
+    "unit": "what it is: a group, a row, a part",
+    "units": "what they are: groups, rows, parts",
+}
+ALLOWED = {
+    "all_gather_object": "torch.distributed",
+    "gather": "the word of torch.distributed",
+    "encode_single_piece": "tiktoken",
+    "get_piece_size": "sentencepiece",
+    "id_to_piece": "sentencepiece",
+    "SentencePieceProcessor": "sentencepiece",
+    "may_share_memory": "numpy",
+    "share_memory_": "torch",
+    "scatter": "matplotlib",
+    "card_data": "huggingface_hub",
+    "tell": "files",
+    "here": "the executor of that name",
+    "in_place": "the usual word",
+    "unit": "of a size or a time",
+    "units": "of a size or a time",
+    "_UNITS": "of a size or a number",
+}
+# Phrases that no text holds, each with what to say.
+PHRASES = {
+    r"hangs? on (the|its|what)": "depends on",
+    r"(is|are|be|was) gone on with": "resumes",
+    r"(is|are|be|was) told of": "is reported",
+    r"(what|which) (came|became) of": "the result",
+    r"where there (is|are) (none|no)\b": "if there is none",
+    r"let be\b": "left alone",
+    r"\breckon(s|ed|ing)?\b": "estimate",
+    r"\bbegun\b": "started",
+    r"\blanes?\b": "canonical node",
+    r"\b(two|first|second|one)[- ]stages?\b": "phase",
+}
+
+
+def identifiers(path: Path) -> Iterator[tuple[int, str]]:
+    """The names of a file, with their lines."""
+    with tokenize.open(path) as file:
+        for token in tokenize.generate_tokens(file.readline):
+            if token.type == tokenize.NAME:
+                yield token.start[0], token.string
+
+
+def words_of(identifier: str) -> list[str]:
+    """`PieceRecord` and `piece_record` are piece, record."""
+    return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", identifier)]
+
+
+def texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Comments, docstrings and messages of a program; all lines of a page."""
+    text = path.read_text()
+    if path.suffix != ".py":
+        yield from enumerate(text.splitlines(), 1)
+        return
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in {tokenize.STRING, tokenize.COMMENT}:
+            yield token.start[0], " ".join(token.string.split())
+
+
+def test_words_of_names() -> None:
+    assert words_of("PieceRecord") == words_of("_piece_record") == ["piece", "record"]
+
+
+@pytest.mark.parametrize("folder", SOURCES)
+def test_names(folder: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {name}: say {NAMES[word]}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line, name in identifiers(path)
+        if name not in ALLOWED
+        for word in words_of(name)
+        if word in NAMES
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("pattern", [*(f"{folder}/**/*.py" for folder in SOURCES), *PAGES])
+def test_phrases(pattern: str) -> None:
+    paths = sorted(ROOT.glob(pattern))
+    assert paths
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {phrase}: say {instead}"
+        for path in paths
+        for line, text in texts(path)
+        for phrase, instead in PHRASES.items()
+        if re.search(phrase, text)
+    ]
+    assert not found, "\n".join(found)
