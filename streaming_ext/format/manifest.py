@@ -45,7 +45,7 @@ class SplitSummary(Value):
     shards: Count
 
 
-class NodeSubset(Value):
+class NodePartition(Value):
     """Which fraction of the sources a dataset was made of, if each node keeps its own.
 
     Attributes:
@@ -61,7 +61,7 @@ class NodeSubset(Value):
     @model_validator(mode="after")
     def _is_one_of_them(self) -> Self:
         if self.rank >= self.nodes:
-            raise ValueError(f"subset {self.rank} of {self.nodes}")
+            raise ValueError(f"partition {self.rank} of {self.nodes}")
         return self
 
 
@@ -91,13 +91,13 @@ class MergedDataset(Brief):
         manifest: content hash of its manifest.
         parts: how many it has.
         spec: that it was made with.
-        node_subset: see `Manifest`.
+        node_partition: see `Manifest`.
     """
 
     manifest: Hash
     parts: Count
     spec: DatasetSpec
-    node_subset: NodeSubset | None = None
+    node_partition: NodePartition | None = None
 
 
 class KeptDigests(Value):
@@ -161,7 +161,7 @@ class Manifest(Brief):
     parts: tuple[PartSummary, ...]
     splits: dict[Split, SplitSummary]
     tokenizer_files: tuple[FileRecord, ...]
-    node_subset: NodeSubset | None = None
+    node_partition: NodePartition | None = None
     shuffled: ShuffleSummary | None = None
     merged: tuple[MergedDataset, ...] = ()
     generations: tuple[Generation, ...] = ()

@@ -17,7 +17,7 @@ import numpy as np
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.format.index import TokenIndex
-from streaming_ext.format.manifest import NodeSubset
+from streaming_ext.format.manifest import NodePartition
 from streaming_ext.format.reading import manifest_of
 from streaming_ext.format.schema import content_hash
 from streaming_ext.format.spec import DatasetSpec
@@ -132,7 +132,7 @@ class PartitionReport:
     """
 
     origin: str
-    partition: NodeSubset | None
+    partition: NodePartition | None
     spec: DatasetSpec | None
     index_hash: str
     sequences: int
@@ -168,7 +168,9 @@ def find_node_group(
     """
     index, node_local = indexes[0], position.node_local
     manifest = index.manifest
-    partitioned = any(each.manifest is not None and each.manifest.node_subset for each in indexes)
+    partitioned = any(
+        each.manifest is not None and each.manifest.node_partition for each in indexes
+    )
     if node_local is False or (node_local is None and not partitioned):
         return None
     if len(indexes) > 1 or "epoch_size" in settings:
@@ -183,7 +185,7 @@ def find_node_group(
         )
     own = PartitionReport(
         origin=f"rank {rank.rank}",
-        partition=None if manifest is None else manifest.node_subset,
+        partition=None if manifest is None else manifest.node_partition,
         spec=None if manifest is None else manifest.spec,
         index_hash=index.index_hash,
         sequences=sequences,
@@ -267,7 +269,7 @@ def _from_manifests(folder: Path, split: str, length: int) -> list[PartitionRepo
         reports.append(
             PartitionReport(
                 origin=str(file),
-                partition=manifest.node_subset,
+                partition=manifest.node_partition,
                 spec=manifest.spec,
                 index_hash=summary.index.xxh128,
                 sequences=summary.samples * manifest.spec.sequence_length // length,

@@ -174,6 +174,6 @@ def _members(manifest: Manifest) -> tuple[MergedDataset, ...]:
         manifest=FileRecord.of(MANIFEST, to_json(manifest)).xxh128,
         parts=len(manifest.parts),
         spec=manifest.spec,
-        node_subset=manifest.node_subset,
+        node_partition=manifest.node_partition,
     )
     return manifest.members or (own,)

@@ -115,7 +115,7 @@ class SubsetBuild(Build):
             parts=tuple(record.summary() for record in records),
             splits=splits,
             tokenizer_files=files,
-            node_subset=self.original.node_subset,
+            node_partition=self.original.node_partition,
             merged=self.members,
         )
         return published_dataset(manifest, records)

@@ -68,8 +68,8 @@ def require_extendable(storage: Storage, manifest: Manifest) -> None:
             bool(manifest.merged),
             f"Shard the new sources as a dataset of their own, NEW, and merge both: {merge}",
         ),
-        "holds the subset of one node": (
-            manifest.node_subset is not None,
+        "holds the partition of one node": (
+            manifest.node_partition is not None,
             "Shard the old and the new sources on every node in one run, into other folders",
         ),
     }

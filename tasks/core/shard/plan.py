@@ -28,7 +28,7 @@ from tasks.core.shard.extend_config import ExtendRunConfig
 from tasks.core.shard.run_plan import to_grow
 from tasks.core.shard.same_sources import new_sources, require_same_parts, require_same_table
 from tasks.core.shard.shard_build import ShardBuild
-from tasks.core.shard.sources import check_sources, own_subset, parts_of
+from tasks.core.shard.sources import check_sources, own_partition, parts_of
 from tasks.core.shuffle.records import MergeInput, first_sources
 
 
@@ -96,7 +96,7 @@ def compare_with_output(
         return _extension(config, storage, sources)
     tokenizer = load_tokenizer(config.tokenizer, eot_token=config.eot_token, pattern=config.pattern)
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
-    parts, node_subset = own_subset(
+    parts, node_partition = own_partition(
         parts_of(sources, config), nodes=config.nodes, rank=config.node_rank
     )
     build = ShardBuild(
@@ -107,7 +107,7 @@ def compare_with_output(
         parts=parts,
         first_sources=first_sources(parts) if spec.two_phases else (),
         scratch=scratch_folder(config, storage),
-        node_subset=node_subset,
+        node_partition=node_partition,
     )
     manifest = existing_manifest(storage)
     if manifest is not None and spec.two_phases and build.is_published(storage):

@@ -53,7 +53,7 @@ def publish(
         parts=tuple(record.summary() for record in records),
         splits=splits,
         tokenizer_files=tuple(put_tokenizer(plan.tokenizer_folder, kind, storage)),
-        node_subset=plan.node_subset,
+        node_partition=plan.node_partition,
         **_of_two_phases(plan),
     )
     return published_dataset(manifest, records)

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from streaming_ext.base.errors import command
 from streaming_ext.format.layout import TOKENIZER_FOLDER
-from streaming_ext.format.manifest import NodeSubset
+from streaming_ext.format.manifest import NodePartition
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
@@ -33,7 +33,7 @@ class RunPlan(Build):
     Attributes:
         tokenizer: that the dataset is made with; None on hosts that find it on scratch.
         earlier: counts of the parts that are done already.
-        node_subset: of the node, if each makes a dataset of some of the sources.
+        node_partition: of the node, if each makes a dataset of some of the sources.
         first_part: number of the first part that is made; those before are of a published dataset.
         first_sources: number of the source of each part's first span, for a shuffle.
         merge_input: what the parts of the second phase are merged from.
@@ -45,7 +45,7 @@ class RunPlan(Build):
     spec: DatasetSpec
     tokenizer: Tokenizer | None = None
     earlier: tuple[PartCounts, ...] = ()
-    node_subset: NodeSubset | None = None
+    node_partition: NodePartition | None = None
     first_part: int = 0
     first_sources: tuple[int, ...] = ()
     merge_input: MergeInput | None = None

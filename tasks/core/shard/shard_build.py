@@ -44,7 +44,7 @@ from tasks.core.shard.dataset_layout import (
 from tasks.core.shard.publish import publish
 from tasks.core.shard.run_plan import RunPlan, to_grow
 from tasks.core.shard.same_sources import require_same_parts
-from tasks.core.shard.sources import require_same_subset
+from tasks.core.shard.sources import require_same_partition
 from tasks.core.shuffle.known_texts import finds_copies
 from tasks.core.shuffle.records import SpillRecord, read_spill_records, spill_record_path
 from tasks.core.workers.merge_part import MergeJob
@@ -158,7 +158,7 @@ class ShardBuild(RunPlan):
         if (manifest := existing_manifest(output)) is None:
             return False
         manifest.spec.require_same(self.spec, where=str(output))
-        require_same_subset(manifest.node_subset, self.node_subset, where=str(output))
+        require_same_partition(manifest.node_partition, self.node_partition, where=str(output))
         if self.spec.shuffle is None and len(self.parts) != len(manifest.parts):
             instead = "" if self.spec.imported else f" {to_grow(output)}"
             raise ConfigMismatchError(

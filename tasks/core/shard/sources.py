@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from streaming_ext.base.errors import ConfigMismatchError, SourceError, UsageError
-from streaming_ext.format.manifest import NodeSubset
+from streaming_ext.format.manifest import NodePartition
 from streaming_ext.format.schema import content_hash
 from streaming_ext.text.formats import format_of, those_that_can_be_cut
 from streaming_ext.text.listing import list_sources
@@ -40,10 +40,10 @@ def deal(sizes: Sequence[int], count: int) -> list[list[int]]:
     return [sorted(group) for group in groups]
 
 
-def own_subset(
+def own_partition(
     parts: Sequence[Part], *, nodes: int | None, rank: int | None
-) -> tuple[tuple[Part, ...], NodeSubset | None]:
-    """The parts of this node, and how it names its subset; all parts if there are no nodes.
+) -> tuple[tuple[Part, ...], NodePartition | None]:
+    """The parts of this node, and how it names its partition; all parts if there are no nodes.
 
     Raises:
         UsageError: there are fewer parts than nodes.
@@ -56,9 +56,9 @@ def own_subset(
             "--min-part-size or --part-size, or cut the files into smaller ones."
         )
     listed = "\n".join(_line(part) for part in parts)
-    subset = NodeSubset(rank=rank, nodes=nodes, sources=content_hash(listed.encode()))
+    partition = NodePartition(rank=rank, nodes=nodes, sources=content_hash(listed.encode()))
     numbers = deal(sizes_of(parts), nodes)[rank]
-    return tuple(Part(own, parts[number].spans) for own, number in enumerate(numbers)), subset
+    return tuple(Part(own, parts[number].spans) for own, number in enumerate(numbers)), partition
 
 
 def _line(part: Part) -> str:
@@ -72,24 +72,26 @@ def _line(part: Part) -> str:
     return "\t+\t".join(of(source_span) for source_span in part.spans)
 
 
-def require_same_subset(made: NodeSubset | None, wanted: NodeSubset | None, *, where: str) -> None:
-    """Refuse to take one subset for another.
+def require_same_partition(
+    made: NodePartition | None, wanted: NodePartition | None, *, where: str
+) -> None:
+    """Refuse to take one partition for another.
 
     Raises:
         ConfigMismatchError: saying which it is and which was asked for.
     """
     if made != wanted:
         raise ConfigMismatchError(
-            f"{where} is {subset_text(made)}, this run asks for {subset_text(wanted)}. "
+            f"{where} is {partition_text(made)}, this run asks for {partition_text(wanted)}. "
             "Use another --output."
         )
 
 
-def subset_text(subset: NodeSubset | None) -> str:
-    """A subset in words."""
-    if subset is None:
+def partition_text(partition: NodePartition | None) -> str:
+    """A partition in words."""
+    if partition is None:
         return "a dataset of all sources"
-    return f"subset {subset.rank} of {subset.nodes} (sources {subset.sources[:8]})"
+    return f"partition {partition.rank} of {partition.nodes} (sources {partition.sources[:8]})"
 
 
 def parts_of(sources: Sequence[SourceFile], config: ShardConfig) -> tuple[Part, ...]:

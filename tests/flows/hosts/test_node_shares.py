@@ -19,21 +19,21 @@ def test_two_nodes(served: CommandLine, shardmill: Command, dataset: Path, tmp_p
         ended = succeeded(served.shard(output, nodes=2, node_rank=rank))
         succeeded(shardmill("verify", output))
     whole, shares = read(dataset), [read(output) for output in outputs]
-    assert whole.node_subset is None
+    assert whole.node_partition is None
     urls = [part.source.url for share in shares for part in share.parts]
     assert sorted(urls) == [part.source.url for part in whole.parts]
     assert {len(share.parts) for share in shares} == {NUM_FILES // 2, NUM_FILES - NUM_FILES // 2}
     assert sum(share.tokens for share in shares) == whole.tokens
-    assert shares[0].node_subset is not None
-    assert shares[1].node_subset is not None
-    assert [share.node_subset.rank for share in shares if share.node_subset] == [0, 1]
-    assert shares[0].node_subset.sources == shares[1].node_subset.sources
+    assert shares[0].node_partition is not None
+    assert shares[1].node_partition is not None
+    assert [share.node_partition.rank for share in shares if share.node_partition] == [0, 1]
+    assert shares[0].node_partition.sources == shares[1].node_partition.sources
 
     # One node's folder is never taken for another's, nor for the whole.
     for options in ({"nodes": 2, "node_rank": 1}, {}):
         ended = served.shard(outputs[0], **options)
         assert ended.returncode == 2
-        assert "is subset 0 of 2" in ended.stderr
+        assert "is partition 0 of 2" in ended.stderr
 
     manifests = tmp_path / "manifests"
     manifests.mkdir()

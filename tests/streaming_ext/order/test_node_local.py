@@ -13,7 +13,7 @@ import pytest
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.base.errors import ConfigMismatchError, ShardmillError, UsageError
 from streaming_ext.format.layout import MANIFEST
-from streaming_ext.format.manifest import NodeSubset
+from streaming_ext.format.manifest import NodePartition
 from streaming_ext.format.schema import to_json
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
 
@@ -26,8 +26,8 @@ SETTINGS: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "shuffle_block
 
 def as_share(built: Built, rank: int, nodes: int, *, sources: str = SOURCES) -> Built:
     """The same dataset, as one partition of several."""
-    share = NodeSubset(rank=rank, nodes=nodes, sources=sources)
-    manifest = built.manifest.model_copy(update={"node_subset": share})
+    share = NodePartition(rank=rank, nodes=nodes, sources=sources)
+    manifest = built.manifest.model_copy(update={"node_partition": share})
     (built.root / MANIFEST).write_bytes(to_json(manifest))
     return Built(root=built.root, streams=built.streams, manifest=manifest)
 
@@ -380,7 +380,7 @@ def test_one_pass_an_epoch_of_one_dataset(two: list[Built]) -> None:
 
 
 def test_manifests_without_a_share_are_as_they_were(raw: Built) -> None:
-    assert b"node_subset" not in to_json(raw.manifest)
-    assert raw.manifest.node_subset is None
-    with pytest.raises(ValueError, match="subset 2 of 2"):
-        NodeSubset(rank=2, nodes=2, sources=SOURCES)
+    assert b"node_partition" not in to_json(raw.manifest)
+    assert raw.manifest.node_partition is None
+    with pytest.raises(ValueError, match="partition 2 of 2"):
+        NodePartition(rank=2, nodes=2, sources=SOURCES)

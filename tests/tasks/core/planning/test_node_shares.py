@@ -5,10 +5,10 @@ import random
 import pytest
 
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from streaming_ext.format.manifest import NodeSubset
+from streaming_ext.format.manifest import NodePartition
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
-from tasks.core.shard.sources import deal, own_subset, require_same_subset
+from tasks.core.shard.sources import deal, own_partition, require_same_partition
 
 SOURCES = [Part.whole(n, SourceFile(url=f"/data/{n:02}.parquet", size=size))
            for n, size in enumerate([50, 10, 10, 30, 20])]  # fmt: skip
@@ -42,7 +42,7 @@ def test_all_of_fineweb_edu_comes_out_even() -> None:
 
 
 def test_a_share_says_which_it_is() -> None:
-    found = [own_subset(SOURCES, nodes=2, rank=rank) for rank in (0, 1)]
+    found = [own_partition(SOURCES, nodes=2, rank=rank) for rank in (0, 1)]
     assert [part.source for parts, _ in found for part in parts] == [
         f"/data/{number:02}.parquet" for number in (0, 1, 2, 3, 4)
     ]
@@ -51,7 +51,7 @@ def test_a_share_says_which_it_is() -> None:
     assert shares[1] is not None
     assert (shares[0].rank, shares[1].rank, shares[0].nodes) == (0, 1, 2)
     assert shares[0].sources == shares[1].sources
-    _, other = own_subset(
+    _, other = own_partition(
         [*SOURCES[:4], Part.whole(4, SourceFile(url="/data/04.parquet", size=21))], nodes=2, rank=0
     )
     assert other is not None
@@ -60,13 +60,13 @@ def test_a_share_says_which_it_is() -> None:
 
 def test_more_nodes_than_files() -> None:
     with pytest.raises(UsageError, match="5 parts for 6 nodes"):
-        own_subset(SOURCES, nodes=6, rank=0)
+        own_partition(SOURCES, nodes=6, rank=0)
 
 
 def test_another_share_is_refused() -> None:
-    one = NodeSubset(rank=0, nodes=2, sources="a" * 32)
-    require_same_subset(one, one, where="out")
-    require_same_subset(None, None, where="out")
-    for wanted in (None, NodeSubset(rank=1, nodes=2, sources="a" * 32)):
-        with pytest.raises(ConfigMismatchError, match=r"subset 0 of 2 .* this run asks for"):
-            require_same_subset(one, wanted, where="out")
+    one = NodePartition(rank=0, nodes=2, sources="a" * 32)
+    require_same_partition(one, one, where="out")
+    require_same_partition(None, None, where="out")
+    for wanted in (None, NodePartition(rank=1, nodes=2, sources="a" * 32)):
+        with pytest.raises(ConfigMismatchError, match=r"partition 0 of 2 .* this run asks for"):
+            require_same_partition(one, wanted, where="out")

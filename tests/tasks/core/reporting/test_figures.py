@@ -117,7 +117,9 @@ class TestFigures:
 
     def test_bad_documents_are_named(self) -> None:
         bad = tuple(
-            BadDocument(file="a.jsonl", row=row, location=f"line {row + 1}, byte {row}", reason="bad")
+            BadDocument(
+                file="a.jsonl", row=row, location=f"line {row + 1}, byte {row}", reason="bad"
+            )
             for row in range(3)
         )
         found = figures(part(0, bad_documents=2000, bad_listed=bad))
