@@ -20,7 +20,7 @@ from streaming_ext.format.compression import decompress
 
 _TYPE_CODES: Final = {16: "uint16", 32: "uint32", 33: "int32", 65: "int64"}
 COLUMN: Final = "tokens"
-_OPTION: Final = "token_dtype= (of `import`: --dtype)"  # where a type is told that bytes do not
+_OPTION: Final = "token_dtype= (of `import`: --dtype)"  # states a type that bytes do not show
 ID_TYPES: Final = tuple(_TYPE_CODES.values())
 Bytes = npt.NDArray[np.uint8]
 

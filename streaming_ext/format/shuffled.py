@@ -1,15 +1,15 @@
 """The order of a shuffled dataset: each document has a key; the order by key is the permutation.
 
 The key is a keyed hash of what names the document: the number of its source among the sorted ones,
-and its place there. Neither parts nor workers nor hosts decide it. Part b of P holds the b-th of P
-equal ranges of keys, so the parts end to end are in the order of the keys:
+and its position there. It does not depend on parts, workers or hosts. Part b of P holds the b-th of
+P equal ranges of keys, so the parts end to end are in the order of the keys:
 
     P = 4: part 1 holds the keys from 1/4 of 2^64 on, below 2/4
 
 `documents/sources.parquet` of a shuffled dataset: the sources that its documents name by number.
 
-Nothing in it depends on how the files were cut: a file that was cut is one source. Where a node
-keeps some pieces of a file alone, what follows each other of them is one.
+It does not depend on how the files were cut: a file that was cut is one source. If a node keeps only
+some spans of a file, consecutive spans are one source.
 """
 
 import io

@@ -20,12 +20,12 @@ _NEAR: Final = 4  # offsets looked at before and behind
 def repeats_more(
     tokens: npt.NDArray[np.integer[Any]], times: int, *, eot_id: int
 ) -> npt.NDArray[np.bool_]:
-    """Whether some n-gram of 1 to 13 tokens stands more than so many times behind each other.
+    """Whether some n-gram of 1 to 13 tokens occurs more than `times` times in a row.
 
     Args:
         tokens: (rows, length).
         times: at least 1.
-        eot_id: two of these behind each other are padding, which does not count.
+        eot_id: two of these in a row are padding, which does not count.
 
     Returns:
         (rows,).

@@ -261,7 +261,7 @@ def _find_extras(
     known |= {file.path for record in records.values() for file in record.files()}
     known |= {record_path(part.part) for part in manifest.parts}
     known |= {f"{TOKENIZER_FOLDER}/{n}" for n in TOKENIZER_FILES[manifest.spec.tokenizer.kind]}
-    # Nothing tells what belongs to a part whose record is damaged.
+    # No record says which files belong to a part whose record is damaged.
     lost = {part.part for part in manifest.parts} - {*records}
     grows = BUILD in files.sizes or files.generation is not None
     for path, size in files.sizes.items():

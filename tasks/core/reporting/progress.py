@@ -128,7 +128,7 @@ class RunProgress:
             self._working.clear()
 
     def step(self, part: int, source: str, step: str, host: str) -> None:
-        """A part enters a step on a host; nothing changes if it is there already."""
+        """A part enters a step on a host; nothing changes if it is already in it."""
         with self._lock:
             file = self._working.setdefault(part, WorkingFile(part=part))
             if (file.step, file.host) != (step, host):

@@ -1,4 +1,4 @@
-"""OLMo-core's and dolma's `.npy`, which has no header, with a list of its documents beside it."""
+"""OLMo-core's and dolma's `.npy`, which has no header, next to a list of its documents."""
 
 import gzip
 import io

@@ -124,6 +124,13 @@ def test_a_pass_that_failed_goes_on_at_its_state(
     assert found == [sample["id"] for sample in dataset]
 
 
+def test_shuffle_loses_nothing_and_moves_most() -> None:
+    found = [sample["id"] for sample in Chain.from_sequence(NUMBERED).shuffle(10)]
+    assert sorted(found) == list(range(len(NUMBERED)))
+    assert sum(one != other for one, other in zip(found, sorted(found), strict=True)) > 20
+    assert min(found.index(one) - one for one in found) >= -9
+
+
 def test_a_worker_process_that_dies_is_an_error() -> None:
     dataset = Chain.from_sequence(NUMBERED).parallel_map(lambda _: os._exit(3), max_workers=1)
     with pytest.raises(WorkerDiedError, match="A worker process died"):
