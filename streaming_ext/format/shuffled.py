@@ -8,8 +8,8 @@ P equal ranges of keys, so the parts end to end are in the order of the keys:
 
 `documents/sources.parquet` of a shuffled dataset: the sources that its documents name by number.
 
-It does not depend on how the files were cut: a file that was cut is one source. If a node keeps only
-some spans of a file, consecutive spans are one source.
+It does not depend on how the files were cut: a file that was cut is one source. If a node keeps
+only some spans of a file, consecutive spans are one source.
 """
 
 import io
