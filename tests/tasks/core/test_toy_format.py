@@ -138,6 +138,7 @@ def test_no_other_room_knows_parquet() -> None:
                 "streaming_ext.format.spec",
                 "streaming_ext.text.formats",
                 "streaming_ext.text.readers",
+                "tasks.core.derive.export_format",  # names the formats
                 "tasks.core.derive.formats",
             )
         )
