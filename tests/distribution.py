@@ -51,7 +51,7 @@ FIRST = (
     "tests/flows/dashboard/test_dashboard.py",
     "tests/flows/phases/test_shuffle.py",
     "tests/flows/test_shard.py",
-    "tests/flows/test_pieces.py",
+    "tests/flows/test_spans.py",
     "tests/flows/test_mixed_formats.py",
     # These wait more than they work: in the end nothing would be left to do meanwhile.
     "tests/streaming_ext/test_s3.py",

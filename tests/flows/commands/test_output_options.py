@@ -92,7 +92,7 @@ def test_inspect_and_verify_as_json_and_quiet(shardmill: Command, dataset: Path)
     assert found["tokens"] == sum(split["tokens"] for split in found["splits"].values())
     assert len(found["parts"]) == NUM_FILES
     samples = json.loads(shardmill("inspect", dataset, "--sample", 0, "--json").stdout)
-    assert samples[0]["pieces"][0]["text"]
+    assert samples[0]["excerpts"][0]["text"]
     report = json.loads(shardmill("verify", dataset, "--json").stdout)
     assert report["sound"]
     assert report["checked"]["documents"] == found["documents"]

@@ -97,8 +97,8 @@ def test_from_and_to_object_storage(
 def test_a_large_file_goes_up_without_being_in_memory(
     s3: SwiftServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streaming_ext.store.s3.PIECE_BYTES", 5 * 2**20)
-    monkeypatch.setattr("streaming_ext.store.objects._MAPPED_BYTES", 10 * 2**20)
+    monkeypatch.setattr("streaming_ext.store.s3.CHUNK_BYTES", 5 * 2**20)
+    monkeypatch.setattr("streaming_ext.store.buckets._STREAMED_BYTES", 10 * 2**20)
     data = np.random.default_rng(1).bytes(12 * 2**20)
     (tmp_path / "large").write_bytes(data)
     open_storage(f"s3://{bucket}/out").put_file("train.bin", tmp_path / "large")

@@ -149,7 +149,7 @@ def test_sources_cut_at_random_bytes(
     command = behind(proxy, remote, seconds=30)  # faults in a row take the usual patience
     run = command.start(*command.shard_arguments(output, sources=raw, shard_size="64KiB"))
     struck = 0
-    while run.poll() is None and struck < 12:
+    while run.poll() is None and struck < 6:  # fewer than the attempts of one request
         # The first connection that asks is cut behind its head, or far into a file.
         proxy.inflict(Faults(cut_down=int(10 ** rng.uniform(0, 6)), times=1))
         time.sleep(0.3)

@@ -50,7 +50,7 @@ def test_ramps_are_straight_lines() -> None:
     assert schedule.at(200) == schedule.at(10**9) == Fraction("0.2")
     assert [schedule.in_ramp(t) for t in (99, 100, 199, 200)] == [False, True, True, False]
     assert str(schedule) == "0:0.9 100:0.9->0.2 200:0.2"
-    with pytest.raises(UsageError, match="A ramp ends where the next entry starts"):
+    with pytest.raises(UsageError, match="A ramp needs a next entry to end at"):
         Schedule.of_proportions("0:0.9->0.2", name="proportion")
     with pytest.raises(UsageError, match="0 everywhere"):
         Schedule.of_proportions("0:0 5:0", name="proportion")
