@@ -30,6 +30,19 @@ def temporary_folder() -> Path:
     return Path(folder)
 
 
+@contextmanager
+def writing_scratch(path: Path) -> Iterator[None]:
+    """Turn an error of the disk into one that names the file or folder.
+
+    Raises:
+        ScratchError: the disk is full, or does not let this user write.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ScratchError(f"Cannot write to scratch {path}: {reason_of(error)}.") from error
+
+
 def user_scratch() -> Path:
     """A folder of the user's own in the temporary folder.
 
@@ -38,11 +51,9 @@ def user_scratch() -> Path:
         UsageError: the temporary folder's name is not UTF-8.
     """
     folder = temporary_folder() / f"shardmill-{os.getuid()}"
-    try:
+    with writing_scratch(folder):
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
-    except OSError as error:
-        raise ScratchError(f"Cannot write to scratch {folder}: {reason_of(error)}.") from error
     if status.st_uid != os.getuid() or not folder.is_dir() or folder.is_symlink():
         raise StorageError(f"{folder} belongs to someone else. Pass --scratch.")
     return folder
@@ -61,7 +72,7 @@ def take_scratch(folder: Path, *, keep: Collection[Path] = ()) -> None:
     Raises:
         ScratchError: it is a link, another user's or holds other files, or it cannot be written.
     """
-    try:
+    with writing_scratch(folder):
         _take(folder)
         folder.chmod(0o700)
         for leftover in folder.iterdir():
@@ -70,8 +81,6 @@ def take_scratch(folder: Path, *, keep: Collection[Path] = ()) -> None:
                     leftover.unlink()
             elif leftover not in keep:
                 shutil.rmtree(leftover, ignore_errors=True)
-    except OSError as error:
-        raise ScratchError(f"Cannot write to scratch {folder}: {reason_of(error)}.") from error
 
 
 def drop_scratch(folder: Path) -> None:

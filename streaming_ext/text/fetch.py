@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
-from streaming_ext.base.errors import ScratchError, SourceError, reason_of
+from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
+from streaming_ext.store.scratch import writing_scratch
 from streaming_ext.text.documents.files import Span
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources.ranges import (
@@ -80,7 +81,7 @@ def fetch(
     if target.is_file() and target.stat().st_size == source.size:
         return target, 0
     reader = open_reader(source)
-    try:
+    with writing_scratch(folder):
         folder.mkdir(parents=True, exist_ok=True)
         ranges, looked = _needed(source, reader, target, options, span)
         if ranges is None or options is None:
@@ -94,8 +95,6 @@ def fetch(
         forget_ranges(_partial(target))  # first: they must not outlive it
         _partial(target).replace(target)
         return target, looked + fetched
-    except OSError as error:
-        raise ScratchError(f"Cannot write to scratch {folder}: {reason_of(error)}.") from error
 
 
 def _needed(

@@ -2,9 +2,8 @@
 
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 import numpy.typing as npt
 import xxhash
 
-from streaming_ext.base.errors import ScratchError, reason_of
 from streaming_ext.store import Put
+from streaming_ext.store.scratch import writing_scratch
 from tasks.core.derive.export_records import FileSpan
 
 Buffer = bytes | memoryview | npt.NDArray[Any]
@@ -22,15 +21,6 @@ Buffer = bytes | memoryview | npt.NDArray[Any]
 _BLOCK = 2**20
 _FLUSHED_AT_ONCE = 2**23  # bytes that the disk starts to write while more are made
 _SYNCED_AT_ONCE = 4  # files
-
-
-@contextmanager
-def writing_scratch(path: Path) -> Iterator[None]:
-    """Turn an error of the disk into one that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise ScratchError(f"Cannot write to scratch {path}: {reason_of(error)}.") from error
 
 
 class Sink(io.RawIOBase):

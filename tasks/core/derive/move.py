@@ -10,9 +10,9 @@ from threading import Semaphore
 from streaming_ext.base.errors import CorruptDatasetError, command
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.store import Storage, open_storage
+from streaming_ext.store.scratch import writing_scratch
 from tasks.core.build.build import Stretch
 from tasks.core.build.engine import wrong_bytes
-from tasks.core.derive.export_files import writing_scratch
 from tasks.core.workers.messages import Job, JobProgress, Kept, MadePart, Message, Report
 
 
