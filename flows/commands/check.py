@@ -22,6 +22,13 @@ from tasks.core.estimate.config import EstimateConfig
 from tasks.core.linux import require_linux
 
 Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
+DatasetPath = Annotated[str, Parameter(help="Folder or URL of a dataset or an export.")]
+Generation = Annotated[
+    str | None,
+    Parameter(
+        help="Start of the hash of a manifest, if the dataset was extended; default: the newest."
+    ),
+]
 _CORES = os.cpu_count() or 1
 
 
@@ -46,9 +53,9 @@ def plan(
 
 
 def verify(
-    path: str,
+    path: DatasetPath,
     *,
-    generation: str | None = None,
+    generation: Generation = None,
     deep: bool = False,
     documents: Count = 200,
     seed: int = 0,
@@ -59,10 +66,6 @@ def verify(
 
     Parameters
     ----------
-    path
-        Folder or URL of a dataset or an export.
-    generation
-        Start of the hash of a manifest, if the dataset was extended; default: the newest.
     deep
         Also make some parts again from their source files, and compare.
     documents
@@ -120,25 +123,21 @@ def checked(
 
 
 def inspect(
-    path: str,
+    path: DatasetPath,
     *,
     sample: Annotated[tuple[int, ...], Parameter(name=("--sample", "-s"))] = (),
     split: Split = "train",
-    generation: str | None = None,
+    generation: Generation = None,
     printing: OutputOptions = DEFAULT_OUTPUT,
 ) -> int:
     """Show what a dataset or an export holds; returns the exit code.
 
     Parameters
     ----------
-    path
-        Folder or URL of a dataset or an export.
     sample
         Number of a sample to decode; may be given several times.
     split
         Split of these samples.
-    generation
-        Start of the hash of a manifest, if the dataset was extended; default: the newest.
     """
     from flows.terminal.show_inspect import show_dataset, show_export, show_samples
     from tasks.core.check.decode import decode_samples

@@ -19,36 +19,26 @@ from tasks.core.derive.config import CopyConfig, ExportConfig, MergeConfig, Subs
 from tasks.core.shard.extend_config import ExtendConfig
 from tasks.core.shard.import_config import ImportConfig
 
+DryRun = Annotated[bool, Parameter(help="Show what would be done, and do nothing.")]
+
 
 def shard(
     config: Annotated[ShardConfig, Parameter(name="*")],
     *,
-    dry_run: bool = False,
+    dry_run: DryRun = False,
     printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> int:
-    """Tokenize text files into MDS shards with a holdout split; returns the exit code.
-
-    Parameters
-    ----------
-    dry_run
-        Show what would be done, and do nothing.
-    """
+    """Tokenize text files into MDS shards with a holdout split; returns the exit code."""
     return _make_dataset(config, config, "shard_dataset", printing, dry_run=dry_run)
 
 
 def extend(
     config: Annotated[ExtendConfig, Parameter(name="*")],
     *,
-    dry_run: bool = False,
+    dry_run: DryRun = False,
     printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> int:
-    """Add source files to a published dataset; returns the exit code.
-
-    Parameters
-    ----------
-    dry_run
-        Show what would be done, and do nothing.
-    """
+    """Add source files to a published dataset; returns the exit code."""
     return _make_dataset(config, config.run, "extend_dataset", printing, dry_run=dry_run)
 
 
