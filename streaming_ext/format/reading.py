@@ -52,9 +52,10 @@ def listed_record(data: bytes, manifest: Manifest, part: int, *, where: str) -> 
             f"{listed.size} with {HASH} {listed.xxh128}."
         )
     record = record_of(data, where=where)
-    if differences := record.spec.differences(manifest.spec_of(part)):
-        shown = "; ".join(differences).replace("the output has", "the record has")
-        shown = shown.replace("this run asks for", "the manifest")
+    if differences := record.spec.differences(
+        manifest.spec_of(part), ours="the record has", theirs="the manifest"
+    ):
+        shown = "; ".join(differences)
         raise CorruptDatasetError(f"{where} and {MANIFEST} contradict each other: {shown}.")
     return record
 

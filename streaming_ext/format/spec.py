@@ -239,10 +239,20 @@ class DatasetSpec(Brief):
             compression=self.compression,
         )
 
-    def differences(self, wanted: "DatasetSpec") -> list[str]:
+    def differences(
+        self,
+        wanted: "DatasetSpec",
+        *,
+        ours: str = "the output has",
+        theirs: str = "this run asks for",
+    ) -> list[str]:
         """One line for each field in which `wanted` is not this specification.
 
         The tokenizer's name is left out: the fingerprint says whether it is the same one.
+
+        Args:
+            wanted: the other specification.
+            ours, theirs: what each line says before the value here, and before the other one.
         """
 
         def flat(spec: DatasetSpec) -> dict[str, Any]:
@@ -256,11 +266,11 @@ class DatasetSpec(Brief):
             values["shard_size"] = size_text(spec.shard_size)
             return values | {f"tokenizer.{k}": v for k, v in spec.tokenizer.model_dump().items()}
 
-        ours, theirs = flat(self), flat(wanted)
+        have, want = flat(self), flat(wanted)
         return [
-            f"{field}: the output has {ours[field]!r}, this run asks for {theirs[field]!r}"
-            for field in ours
-            if ours[field] != theirs[field] and field != "tokenizer.name"
+            f"{field}: {ours} {have[field]!r}, {theirs} {want[field]!r}"
+            for field in have
+            if have[field] != want[field] and field != "tokenizer.name"
         ]
 
     def require_same(self, wanted: "DatasetSpec", *, where: str) -> None:

@@ -97,10 +97,8 @@ def _require_same(
     ours = first.spec
     theirs = manifest.spec.model_copy(update={name: getattr(ours, name) for name in _OF_SOURCES})
     lines = [
-        line.replace("the output has", f"{first_storage} has").replace(
-            "this run asks for", f"{storage} has"
-        )
-        for line in ours.differences(theirs)
+        line
+        for line in ours.differences(theirs, ours=f"{first_storage} has", theirs=f"{storage} has")
         if not line.startswith(_OF_SETS)
     ]
     if ours.dtype != theirs.dtype:
