@@ -138,7 +138,7 @@ def _let_record(url: str) -> None:
             if counts == before:
                 return
             before = counts
-            time.sleep(2 * FLUSH_SECONDS)
+            time.sleep(1.5 * FLUSH_SECONDS)
 
 
 def require_server() -> None:

@@ -18,7 +18,7 @@ from streaming_ext.base.errors import StorageError
 from streaming_ext.own_module import start_module
 
 END_SECONDS = 10  # to write what it holds
-FLUSH_SECONDS = 0.2  # between two writes of records
+FLUSH_SECONDS = 1  # between two writes of records; Prefect cuts fractions off
 # It lives as long as one run: nobody looks at it, automates it or reads its blocks.
 _SETTINGS = {
     "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
