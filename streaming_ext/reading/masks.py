@@ -10,7 +10,7 @@ granule from zero at the start of every segment.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -62,17 +62,6 @@ class Boundaries:
             ignored=ignored,
             last_targets=none if after is None else np.where(after < 0, IGNORED, after),
         )
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """All by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @classmethod
-    def taken_from(cls, arrays: dict[str, Any]) -> "Boundaries | None":
-        """Take them out of other arrays, if they are among them."""
-        if "edges" not in arrays:
-            return None
-        return cls(**{field.name: arrays.pop(field.name) for field in fields(cls)})
 
 
 class Ends(NamedTuple):

@@ -4,9 +4,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
-from torch.utils.data import DataLoader
-
 from streaming_ext.base.errors import DatasetError, UsageError
 from streaming_ext.order.ranks import DataRank
 from streaming_ext.order.state import Cursor
@@ -19,7 +16,7 @@ from streaming_ext.training.streams import StreamUsage, domains_of
 from streaming_ext.training.token_dataset import StreamingTokenDataset
 from streaming_ext.training.trace import DocumentVisit, SequenceTrace, trace_document, trace_step
 from streaming_ext.training.training_plan import TrainingPlan, training_plan
-from streaming_ext.training.workers import as_it_is, end_with_parent, forks, messages_of
+from streaming_ext.training.workers import forks, messages_of, require_settings
 
 CACHED_BYTES = 1 << 19  # ids copied at once: no more than a core's own cache holds
 
@@ -52,13 +49,9 @@ class StreamingTokenLoader:
             timeout: seconds to wait for a worker; by default what fetching a shard may take.
             multiprocessing_context: how workers start, as in torch's DataLoader.
         """
-        if num_workers < 0 or prefetch_factor < 1:
-            raise UsageError(
-                "`num_workers` must be at least 0 and `prefetch_factor` at least 1, got "
-                f"{num_workers} and {prefetch_factor}."
-            )
-        if pin_memory and not torch.cuda.is_available():
-            raise UsageError("pin_memory=True needs a GPU. Pass torch.cuda.is_available() instead.")
+        require_settings(
+            num_workers=num_workers, prefetch_factor=prefetch_factor, pin_memory=pin_memory
+        )
         dataset.require_batch_size()
         self.dataset = dataset
         splits = {stream.split or dataset.split for stream in dataset.streams}
@@ -304,23 +297,18 @@ class StreamingTokenLoader:
             ids = CACHED_BYTES // reader.source.dtype.itemsize
             yield from reader.batches(cursor, Blocks(steps=steps), ids_at_once=ids)
             return
-        forked = forks(self._context)
         messages = Messages(
             reader,
             cursor,
             num_workers=self.num_workers,
             slots=self._prefetch_factor + 2,
-            inherited=forked,
+            inherited=forks(self._context),
         )
-        loader: DataLoader[Any] = DataLoader(
-            messages,
-            batch_size=None,
+        for message in messages_of(
+            messages.of_worker,
             num_workers=self.num_workers,
             prefetch_factor=self._prefetch_factor,
-            collate_fn=as_it_is,
             timeout=self._timeout,
             multiprocessing_context=self._context,
-            worker_init_fn=end_with_parent if forked else None,
-        )
-        for message in messages_of(loader):
-            yield messages.slots.read(message)
+        ):
+            yield messages.read(message)

@@ -6,109 +6,103 @@ are made once, have no name, and go with the last process that holds them.
 """
 
 import mmap
-from collections.abc import Iterator, Sequence
+import pickle
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
 
-from streaming_ext.base.errors import UsageError
 from streaming_ext.order.state import Cursor
-from streaming_ext.reading.masks import Boundaries
 from streaming_ext.training.batch_reader import Batch, BatchReader, Blocks
+from streaming_ext.training.workers import pinned
 
+MESSAGE_BYTES = 2 << 20  # ids a worker sends at once: enough to make the sending cheap
 _ALIGNMENT = 64
-_MARKS = ("boundaries", "step")
 _ROW_EXTRAS = 64  # bytes a row for what is no token, and half as many as its tokens take
-# Of each array: its name, type, shape, and offset in the slot.
-Layout = list[tuple[str, str, tuple[int, ...], int]]
-Message = tuple[int, int, Layout, Batch]  # worker, slot, its arrays, arrays without room in it
+# Worker, slot, begin and end of each array in it, and the pickled batch without these.
+Message = tuple[int, int, list[tuple[int, int]], bytes]
 
 
-class Slots:
-    """Memory for the messages of each worker, used in turn."""
+class Messages:
+    """What each worker sends, a block of steps each: which arrays are in which slot of its memory.
+
+    The slots of a worker are used in turn.
+    """
 
     def __init__(
-        self, *, workers: int, each: int, messages: Sequence[tuple[int, int]], inherited: bool
+        self, reader: BatchReader, cursor: Cursor, *, num_workers: int, slots: int, inherited: bool
     ) -> None:
         """Make the memory.
 
         Args:
-            workers: how many write.
-            each: slots a worker; more than it ever has messages on the way.
-            messages: of each kind of message the most rows, and the bytes of a row's tokens.
+            reader: of the batches.
+            cursor: where the first step begins; the last one is the epoch's.
+            num_workers: how many will send.
+            slots: of each worker; more than it ever has messages on the way.
             inherited: whether workers are forked; others get the memory handed over.
         """
-        wanted = 16 * _ALIGNMENT + max(
-            (rows * (row_bytes + row_bytes // 2 + _ROW_EXTRAS) for rows, row_bytes in messages),
-            default=0,
-        )
-        self._bytes = -(-wanted // mmap.PAGESIZE) * mmap.PAGESIZE
-        self._each = each
-        total = workers * each * self._bytes
+        self._reader, self._cursor, self._slots = reader, cursor, slots
+        most, self._steps = 0, []
+        for phase in reader.plan.phases(cursor):
+            size = phase.together(MESSAGE_BYTES // reader.source.dtype.itemsize)
+            self._steps.append((range(phase.first, phase.stop), size))
+            row_bytes = phase.length * reader.token_bytes
+            most = max(most, size * phase.batch_size * (row_bytes + row_bytes // 2 + _ROW_EXTRAS))
+        self._bytes = -(-(most + 16 * _ALIGNMENT) // mmap.PAGESIZE) * mmap.PAGESIZE
+        total = num_workers * slots * self._bytes
         self._memory: mmap.mmap | torch.Tensor = (
             mmap.mmap(-1, total)
             if inherited
             else torch.zeros(total, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
         )
 
-    def write(self, batch: Batch, *, worker: int, number: int) -> Message:
-        """Put the arrays of a worker's message number `number` into its slot."""
-        slot = number % self._each
-        memory = self._slot(worker, slot)
-        layout: Layout = []
-        outside: Batch = {}
-        offset = 0
-        arrays = {name: values for name, values in batch.items() if name not in _MARKS}
-        arrays |= batch["boundaries"].arrays() if "boundaries" in batch else {}
-        for name, values in arrays.items():
-            if offset + values.nbytes > self._bytes:  # documents of a few tokens
-                outside[name] = values
-                continue
-            target = (
-                memory[offset : offset + values.nbytes].view(values.dtype).reshape(values.shape)
-            )
-            target[...] = values
-            layout.append((name, values.dtype.str, values.shape, offset))
-            offset += -(-values.nbytes // _ALIGNMENT) * _ALIGNMENT
-        return worker, slot, layout, outside
+    def of_worker(self, worker: int, num_workers: int) -> Iterator[Message]:
+        """The messages of one worker."""
+        blocks = Blocks(steps=self._steps, worker=worker, num_workers=num_workers)
+        batches = self._reader.batches(self._cursor, blocks, ids_at_once=None)
+        for number, batch in enumerate(batches):
+            yield self._write(batch, worker=worker, slot=number % self._slots)
+
+    def _write(self, batch: Batch, *, worker: int, slot: int) -> Message:
+        """Put the arrays of a batch into a slot."""
+        memory, spans, offset = self._slot(worker, slot), [], 0
+
+        def is_sent(array: pickle.PickleBuffer) -> bool:
+            nonlocal offset
+            values = array.raw()
+            end = offset + values.nbytes
+            if end > self._bytes:  # documents of a few tokens
+                return True
+            memory[offset:end] = values
+            spans.append((offset, end))
+            offset = -(-end // _ALIGNMENT) * _ALIGNMENT
+            return False
+
+        return worker, slot, spans, pickle.dumps(batch, 5, buffer_callback=is_sent)
 
     def read(self, message: Message) -> Batch:
         """The arrays of a message; `tokens` until the worker's next messages fill its slots."""
-        worker, slot, layout, outside = message
+        worker, slot, spans, pickled = message
         memory = self._slot(worker, slot)
-        batch = dict(outside)
-        for name, dtype, shape, offset in layout:
-            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-            values = memory[offset : offset + size].view(dtype).reshape(shape)
-            batch[name] = values if name == "tokens" else values.copy()
-        if marks := Boundaries.taken_from(batch):
-            batch |= {"boundaries": marks, "step": 0}
+        arrays = (memory[begin:end] for begin, end in spans)
+        tokens = next(arrays)  # the first array of a batch
+        batch: Batch = pickle.loads(pickled, buffers=(tokens, *map(bytearray, arrays)))  # noqa: S301
         return batch
 
-    def _slot(self, worker: int, slot: int) -> npt.NDArray[np.uint8]:
-        memory = self._memory
-        memory_view = (
-            memory.numpy() if isinstance(memory, torch.Tensor) else np.frombuffer(memory, np.uint8)
-        )
-        begin = (worker * self._each + slot) * self._bytes
-        return memory_view[begin : begin + self._bytes]
+    def _slot(self, worker: int, slot: int) -> memoryview:
+        memory: Any = self._memory
+        memory = memory.numpy() if isinstance(memory, torch.Tensor) else memory
+        begin = (worker * self._slots + slot) * self._bytes
+        return memoryview(memory)[begin : begin + self._bytes]
 
 
 def to_tensors(batch: Batch, *, pin: bool) -> dict[str, Any]:
     """What training gets: everything as tensors, but the longest segment as a number."""
-    result: dict[str, Any] = {
+    result = {
         name: values if name == "max_seqlen" else torch.from_numpy(values)
         for name, values in batch.items()
     }
-    if pin:
-        return {
-            name: value.pin_memory() if isinstance(value, torch.Tensor) else value
-            for name, value in result.items()
-        }
-    return result
+    return pinned(result) if pin else result
 
 
 def samples_of(batch: Batch) -> list[dict[str, Any]]:
@@ -118,51 +112,3 @@ def samples_of(batch: Batch) -> list[dict[str, Any]]:
         {name: values[row] for name, values in tensors.items()}
         for row in range(len(batch["tokens"]))
     ]
-
-
-MESSAGE_BYTES = 2 << 20  # ids a worker sends at once: enough to make the sending cheap
-
-
-class Messages(IterableDataset[Message]):
-    """What a worker sends: where in its slots the rows of some steps are."""
-
-    def __init__(
-        self, reader: BatchReader, cursor: Cursor, *, num_workers: int, slots: int, inherited: bool
-    ) -> None:
-        """Make the slots.
-
-        Args:
-            reader: of the batches.
-            cursor: where the first step begins; the last one is the epoch's.
-            num_workers: how many will send.
-            slots: messages of each worker that are on the way at most.
-            inherited: whether workers are forked.
-        """
-        self._reader = reader
-        self._cursor = cursor
-        width = reader.source.dtype.itemsize
-        phases = reader.plan.phases(cursor)
-        sizes = [phase.together(MESSAGE_BYTES // width) for phase in phases]
-        self._steps = [
-            (range(phase.first, phase.stop), size)
-            for phase, size in zip(phases, sizes, strict=True)
-        ]
-        self.slots = Slots(
-            workers=num_workers,
-            each=slots,
-            inherited=inherited,
-            messages=[
-                (size * phase.batch_size, phase.length * reader.token_bytes)
-                for phase, size in zip(phases, sizes, strict=True)
-            ],
-        )
-
-    def __iter__(self) -> Iterator[Message]:
-        """The messages of this worker, a block of steps each."""
-        info = get_worker_info()
-        if info is None:
-            raise UsageError("Messages are made in workers only.")
-        blocks = Blocks(steps=self._steps, worker=info.id, num_workers=info.num_workers)
-        batches = self._reader.batches(self._cursor, blocks, ids_at_once=None)
-        for number, batch in enumerate(batches):
-            yield self.slots.write(batch, worker=info.id, number=number)

@@ -18,6 +18,7 @@ from torch.utils.data import get_worker_info
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.order.state import Cursor
 from streaming_ext.training.resume import Resume
+from streaming_ext.training.workers import this_worker
 
 MAX_WORKERS: Final = 512
 _GENERATION, _LENGTH = range(2)
@@ -190,7 +191,7 @@ class TrainingPosition:
 
     def begin(self) -> Iteration:
         """Note that an iteration starts; `yielded` is then the rows that it gave before."""
-        worker, num_workers = _worker()
+        worker, num_workers = this_worker()
         if self._worker_state is None:
             cursor, self.yielded = self._cursor(self._board.begin()), 0
         else:
@@ -233,7 +234,7 @@ class TrainingPosition:
 
     def _state_of_worker(self) -> dict[str, Any]:
         """The state of this worker's iteration, which may not have started in it."""
-        worker, num_workers = _worker()
+        worker, num_workers = this_worker()
         if self._iteration is not None and self._process == os.getpid():
             cursor, yielded = self._iteration.cursor, self.yielded
         elif self._worker_state is not None:
@@ -256,7 +257,7 @@ class TrainingPosition:
             self._board.set(self._saved(cursor))
             self._worker_state = None
             return saved_cursor
-        worker, num_workers = _worker()
+        worker, num_workers = this_worker()
         if (own["worker"], own["num_workers"]) != (worker, num_workers):
             raise ConfigMismatchError(
                 f"The state is of worker {own['worker']} of {own['num_workers']}, this is "
@@ -276,9 +277,3 @@ class TrainingPosition:
         for _ in range(iterations):
             cursor = self._plan.next_epoch(cursor)
         return cursor
-
-
-def _worker() -> tuple[int, int]:
-    """Number of this worker, and the number of workers."""
-    info = get_worker_info()
-    return (0, 1) if info is None else (info.id, info.num_workers)

@@ -4,12 +4,14 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch.utils.data import DataLoader
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from streaming_ext.base.errors import TransientStorageError, WorkerDiedError
+from streaming_ext.base.errors import TransientStorageError, UsageError, WorkerDiedError
+from streaming_ext.base.kinds import count
 
 
 def forks(context: Any) -> bool:
@@ -19,18 +21,74 @@ def forks(context: Any) -> bool:
     return (context if isinstance(context, str) else context.get_start_method()) == "fork"
 
 
-def as_it_is(message: Any) -> Any:
-    """A collate function that leaves messages alone."""
+def pinned(value: Any) -> Any:
+    """Dictionaries with their tensors in pinned memory, for copies to a GPU that overlap."""
+    if isinstance(value, dict):
+        return {name: pinned(one) for name, one in value.items()}
+    return value.pin_memory() if isinstance(value, torch.Tensor) else value
+
+
+def require_settings(*, num_workers: int, prefetch_factor: int, pin_memory: bool) -> None:
+    """Refuse settings of a loader that cannot be.
+
+    Raises:
+        UsageError: names the one that is wrong.
+    """
+    count("num_workers", num_workers, least=0)
+    count("prefetch_factor", prefetch_factor, least=1)
+    if pin_memory and not torch.cuda.is_available():
+        raise UsageError("pin_memory=True needs a GPU. Pass torch.cuda.is_available() instead.")
+
+
+class _Messages(IterableDataset[Any]):
+    def __init__(self, make: Callable[[int, int], Iterator[Any]]) -> None:
+        self._make = make
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._make(*this_worker())
+
+
+def this_worker() -> tuple[int, int]:
+    """Number of this worker of a DataLoader, and the number of workers; 0 and 1 elsewhere."""
+    info = get_worker_info()
+    return (0, 1) if info is None else (info.id, info.num_workers)
+
+
+def _as_it_is(message: Any) -> Any:
     return message
 
 
-def messages_of(loader: DataLoader[Any]) -> Iterator[Any]:
-    """The messages of workers, which end when this is closed.
+def messages_of(
+    make: Callable[[int, int], Iterator[Any]],
+    *,
+    worker_init_fn: Callable[[int], None] | None = None,
+    **settings: Any,
+) -> Iterator[Any]:
+    """The messages of the workers of a DataLoader, which end when this is closed.
+
+    Args:
+        make: makes the messages of a worker, from its number and the number of workers.
+        worker_init_fn: called in each worker, with its number.
+        settings: more of torch's DataLoader.
 
     Raises:
         TransientStorageError: none sends anything within the timeout.
         WorkerDiedError: one was killed.
     """
+
+    def start(worker: int) -> None:
+        end_with_parent()
+        if worker_init_fn is not None:
+            worker_init_fn(worker)
+
+    forked = forks(settings.get("multiprocessing_context"))
+    loader: DataLoader[Any] = DataLoader(
+        _Messages(make),
+        batch_size=None,
+        collate_fn=_as_it_is,
+        worker_init_fn=start if forked else worker_init_fn,
+        **settings,
+    )
     iterator = iter(loader)
     try:
         yield from iterator
@@ -53,7 +111,7 @@ def messages_of(loader: DataLoader[Any]) -> Iterator[Any]:
         iterator._shutdown_workers()  # type: ignore[attr-defined]
 
 
-def end_with_parent(_: int = 0) -> None:
+def end_with_parent() -> None:
     """End this forked process when its parent is gone.
 
     Torch looks too, but if the parent dies before a worker first looks, it takes the process that

@@ -45,6 +45,9 @@ class Block:
         """Keep references to all of them, which have one length."""
         self.rows, self.columns, self.state, self.passes = rows, columns or {}, state, passes
 
+    def __reduce__(self) -> Any:
+        return Block, (self.samples,)  # to and from a worker process
+
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()) if self.rows is None else self.rows)
 

@@ -8,14 +8,14 @@ from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.kinds import MOST, count, flag, plain_real
-from streaming_ext.transforms.block import Block, Sample, State
-from streaming_ext.transforms.flow import Flow, Input, Made, Subset, through
+from streaming_ext.transforms.block import Block, Sample
+from streaming_ext.transforms.flow import Flow, Made, Subset, through
 from streaming_ext.transforms.functions import (
+    CONSUMER,
     Crew,
     ExecutorType,
     Function,
     applied,
-    name_of,
     of_samples,
 )
 from streaming_ext.transforms.iterator import CheckpointableIterator
@@ -28,7 +28,6 @@ from streaming_ext.transforms.sources import (
     interleaved,
     iterable_pass,
     repeated,
-    same_pass,
     sequence_pass,
 )
 from streaming_ext.transforms.steps import (
@@ -56,7 +55,7 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
     The workers of a DataLoader have different samples: those of the source are dealt out.
     """
 
-    def __init__(self, opener: Callable[[Subset, State], Flow], described: str) -> None:
+    def __init__(self, opener: Callable[..., Flow], described: str) -> None:
         """Use `from_files`, `from_sequence` or `from_iterable` instead.
 
         Args:
@@ -86,8 +85,8 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
     def _then(
         self, described: str, flow: Callable[..., Flow], **settings: Any
     ) -> "CheckpointableDataset":
-        """The chain with one more step: a flow of an `Input`, from a state on."""
-        opener = partial(_opened, source=self, flow=flow, settings=settings)
+        """The chain with one more step: a flow of this source, from a state on."""
+        opener = partial(flow, source=self, **settings)
         return CheckpointableDataset(opener, f"{self.described} > {described}")
 
     def _step(self, step: Callable[..., Made], **settings: Any) -> "CheckpointableDataset":
@@ -99,14 +98,15 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
     ) -> "CheckpointableDataset":
         """The chain with a function of each block, which its settings describe."""
         described, of_block = _described(function, settings), partial(function, **settings)
-        return self._then(described, applied, function=of_block, crew=Crew(), name=name)
+        return self._then(described, applied, function=of_block, crew=CONSUMER, name=name)
 
     @staticmethod
     def _source(
         described: str, each: Pass, *, repeat: bool, **settings: Any
     ) -> "CheckpointableDataset":
-        each = partial(each, **settings)
-        opener = partial(repeated, each=each) if flag("repeat", repeat) else each
+        opener = partial(each, **settings)
+        if flag("repeat", repeat):
+            opener = partial(repeated, source=CheckpointableDataset(opener, ""))
         return CheckpointableDataset(opener, f"{described}, {bool(repeat)})")
 
     @staticmethod
@@ -209,12 +209,11 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         return self._of_samples("filter_map", fn, Crew.of(*workers, **named))
 
     def _of_samples(
-        self, kind: str, fn: Function, crew: Crew | None = None
+        self, kind: str, fn: Function, crew: Crew = CONSUMER
     ) -> "CheckpointableDataset":
-        described = kind if crew is None else f"parallel_{kind}"
-        name = None if kind == "map" else f"{described}({name_of(fn)})"
+        name = f"{kind}({getattr(fn, '__name__', type(fn).__name__)})"
         function = partial(of_samples, made_by=fn, kind=kind)
-        return self._then(described, applied, function=function, crew=crew or Crew(), name=name)
+        return self._then(kind, applied, function=function, crew=crew, name=name)
 
     def enumerate(self, count_column: str = "step") -> "CheckpointableDataset":
         """Samples with their number in a column."""
@@ -250,14 +249,11 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
     def repeat(self, times: int | None = None) -> "CheckpointableDataset":
         """The same samples again and again, for ever or `times` times."""
         times = count("times", times, least=1, optional=True)
-        each = partial(same_pass, source=self)
-        opener = partial(repeated, each=each, times=times, dealt=False)
-        return CheckpointableDataset(opener, f"{self.described} > repeat({times})")
+        return self._then(f"repeat({times})", repeated, times=times, dealt=False)
 
     def cache(self) -> "CheckpointableDataset":
         """Keep the samples of the first whole pass in memory, for later passes."""
-        opener = partial(cached, source=self, cache=Cache())
-        return CheckpointableDataset(opener, f"{self.described} > cache")
+        return self._then("cache", cached, cache=Cache())
 
     def chunk(
         self,
@@ -334,9 +330,9 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         """
         from streaming_ext.transforms.sft import labelling
 
-        function = labelling(tokenizer, chat_template, messages, prompt, completion)
+        function, known = labelling(tokenizer, chat_template, messages, prompt, completion)
         crew = Crew(workers=count("max_workers", max_workers, least=1))
-        return self._then(f"sft({function.described})", applied, function=function, crew=crew)
+        return self._then(f"sft({known})", applied, function=function, crew=crew)
 
     def tokenize(  # noqa: PLR0917 - as its users call it
         self,
@@ -423,17 +419,6 @@ def interleave_datasets(
 
 def _all_described(datasets: Sequence[CheckpointableDataset]) -> str:
     return ", ".join(dataset.described for dataset in datasets)
-
-
-def _opened(
-    subset: Subset,
-    state: State,
-    *,
-    source: CheckpointableDataset,
-    flow: Callable[..., Flow],
-    settings: Mapping[str, Any],
-) -> Flow:
-    return flow(Input(source, subset, state), state, **settings)
 
 
 def _described(step: Callable[..., Any], settings: Mapping[str, Any]) -> str:

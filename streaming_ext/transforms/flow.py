@@ -26,8 +26,9 @@ Step: TypeAlias = Callable[["Input", int, bool], Made]
 class Source(Protocol):
     """Something that yields samples, such as a dataset."""
 
-    def open(self, subset: Subset, state: State) -> Flow:
-        """Its blocks, from a state on."""
+    @property
+    def open(self) -> Callable[..., Flow]:
+        """Opens its blocks: of a subset, from a state on."""
         ...
 
 
@@ -117,17 +118,20 @@ class Input:
         self.close()
 
 
-def through(given: Input, state: State, *, step: Step, same: bool = False) -> Flow:
+def through(
+    subset: Subset, state: State, *, source: Source, step: Step, same: bool = False
+) -> Flow:
     """The blocks that a step makes; samples that it does not use up stay for its next call.
 
     Args:
-        given: the samples.
+        subset: of the samples.
         state: of this flow.
+        source: of the samples.
         step: see `Step`.
         same: whether each pass of the source makes the same samples.
     """
     count = 0 if state is None else state["count"]
-    with given:
+    with Input(source, subset, state) as given:
         while count is not None:
             last = not given.more()
             made, count = step(given, count, last)
@@ -136,14 +140,14 @@ def through(given: Input, state: State, *, step: Step, same: bool = False) -> Fl
 
 
 def others_have_any(
-    opener: Callable[[Subset, State], Flow],
+    source: Source,
     subset: Subset,
     keep: Callable[[Block], Block] = lambda block: block,
 ) -> bool:
     """Whether another subset has a sample that `keep` keeps; reads until one is found."""
     own, count = subset
     for number in {*range(count)} - {own}:
-        with closing(opener((number, count), None)) as flow:
+        with closing(source.open((number, count), None)) as flow:
             for block in flow:
                 if block.passes > count:
                     break

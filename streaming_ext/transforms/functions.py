@@ -1,6 +1,6 @@
 """Functions of a block, in this process, in threads or in other processes.
 
-Workers work ahead of the consumer, and what they make comes in the order of the samples.
+Workers work ahead of the consumer, and their results come in the order of the samples.
 """
 
 import logging
@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -19,14 +19,14 @@ from concurrent.futures import (
     wait,
 )
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from torch.utils.data import get_worker_info
 
 from streaming_ext.base.errors import UsageError, WorkerDiedError
 from streaming_ext.training.workers import end_with_parent
 from streaming_ext.transforms.block import Block, Sample, State, copied
-from streaming_ext.transforms.flow import Flow, Input, others_have_any
+from streaming_ext.transforms.flow import Flow, Input, Source, Subset, others_have_any
 
 ExecutorType: TypeAlias = Literal["thread", "process"]
 Function: TypeAlias = Callable[[Sample], Any]
@@ -37,11 +37,6 @@ _FARTHEST: Final = 64  # tasks a worker while the first one is slow, unless orde
 _LEAST: Final = 64  # samples of a task of whole blocks
 _log = logging.getLogger(__name__)
 _function: OfBlock | None = None  # of a worker process
-
-
-def name_of(function: Function) -> str:
-    """The name of a function in messages."""
-    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def of_samples(block: Block, *, made_by: Function, kind: str) -> Block:
@@ -100,17 +95,17 @@ class Crew:
         samples = -(-prefetch_factor // _IN_FLIGHT)
         return cls(executor_type=executor_type, workers=workers, samples=samples, ordered=ordered)
 
-    def start(self, function: OfBlock) -> Executor | None:
-        """Start the workers; None if the consumer does the work."""
+    def start(self, function: OfBlock) -> tuple[Executor | None, OfBlock]:
+        """Start the workers, and what to submit to them; None if the consumer does the work."""
         if self.executor_type == "thread":
             # A worker of a loader is for one core.
             if self.workers == 0 or (self.workers == 1 and get_worker_info() is not None):
-                return None
+                return None, function
             pool: Executor = ThreadPoolExecutor(self.workers)
             # Prepare while the first samples are read. What fails fails again with them.
             for _ in range(self.workers):
                 pool.submit(function, Block([]))
-            return pool
+            return pool, function
         if multiprocessing.current_process().daemon:
             raise UsageError(
                 "executor_type='process' cannot be used in a worker of a DataLoader, which may "
@@ -119,19 +114,12 @@ class Crew:
         # A fork inherits the function, which may be one that cannot be pickled.
         context = multiprocessing.get_context("fork" if hasattr(os, "fork") else None)
         pool = ProcessPoolExecutor(self.workers, context, initializer=_start, initargs=(function,))
-        pool.submit(_far, [])  # starts them before this process has threads, whose locks they copy
-        return pool
+        # Starts the processes before this one has threads, whose locks they would copy.
+        pool.submit(_of_process, Block([]))
+        return pool, _of_process
 
-    def submit(self, pool: Executor, function: OfBlock, block: Block) -> "Future[Block]":
-        """Have a worker apply the function."""
-        if self.executor_type == "process":
-            return pool.submit(_far, block.samples)
-        return pool.submit(function, block)
 
-    @property
-    def farthest(self) -> int:
-        """Tasks that may be handed out and not used."""
-        return self.workers * _FARTHEST
+CONSUMER: Final = Crew()
 
 
 def _start(function: OfBlock) -> None:
@@ -142,13 +130,12 @@ def _start(function: OfBlock) -> None:
     end_with_parent()
 
 
-def _far(samples: Sequence[Sample]) -> Block:
+def _of_process(block: Block) -> Block:
     assert _function is not None  # noqa: S101 - for the type checker
-    return Block(_function(Block(samples)).samples)
+    return _function(block)
 
 
-@dataclass(slots=True)
-class _Task:
+class _Task(NamedTuple):
     """Some samples that a worker works on; the state is the one before them."""
 
     block: Block
@@ -161,101 +148,91 @@ class _Task:
         return self.future is not None and not self.future.done()
 
 
-@dataclass(slots=True)
-class _Watch:
-    """Whether a function leaves out all samples of a source that repeats for ever.
-
-    Attributes:
-        name: of a function that may leave out samples, for messages.
-        passes: of the source, when a sample came last.
-        used: samples that the source had yielded by then.
-        warned: since then.
-    """
-
-    given: Input
-    function: OfBlock
-    name: str | None
-    passes: int | None = None
-    used: int = 0
-    warned: bool = False
-
-    def is_over(self, made: Block, passes: int) -> bool:
-        """Whether this worker will have no sample any more, although others have some.
-
-        Raises:
-            UsageError: no worker would have one.
-        """
-        if len(made) or self.passes is None or self.name is None:
-            self.passes, self.used, self.warned = passes, self.given.used, False
-            return False
-        if not self.warned and self.given.used - self.used >= MANY:
-            self.warned = True
-            _log.warning(
-                "%s left out the last %s samples. If the source has no end, none may ever come: "
-                "look at what is kept.",
-                self.name,
-                f"{MANY:,}",
-            )
-        # Each pass deals other samples to this worker, until it has seen all. One more pass:
-        # sources that are interleaved do not end their passes together.
-        if passes - self.passes <= self.given.subset[1] + 1:
-            return False
-        if others_have_any(self.given.source.open, self.given.subset, self.function):
-            return True
-        raise UsageError(
-            f"{self.name} left out every sample of a whole pass, and the source repeats them for "
-            "ever. Look at what is kept, or leave out repeat."
-        )
-
-
 def applied(
-    given: Input, state: State, *, function: OfBlock, crew: Crew, name: str | None = None
+    subset: Subset,
+    state: State,
+    *,
+    source: Source,
+    function: OfBlock,
+    crew: Crew,
+    name: str | None = None,
 ) -> Flow:
     """What a function makes of each block.
+
+    Args:
+        subset: of the samples.
+        state: of this flow.
+        source: of the samples.
+        function: of a block.
+        crew: the workers.
+        name: of a function that may leave out samples, for messages.
 
     Raises:
         UsageError: it leaves out every sample of a source that repeats for ever.
         WorkerDiedError: a worker process died.
     """
+    passes: int | None = None  # of the source, when a sample was made last
+    used, warned = 0, False  # samples that it had yielded by then
+    with Input(source, subset, state) as given:
+        for made in _made(given, function, crew):
+            if len(made) or passes is None or name is None:
+                passes, used, warned = made.passes, given.used, False
+            elif not warned and given.used - used >= MANY:
+                warned = True
+                _log.warning(
+                    f"{name} left out the last {MANY:,} samples. If the source has no end, none "
+                    "may ever come: look at what is kept."
+                )
+            # Each pass deals other samples to this worker, until it has seen all. One more pass:
+            # sources that are interleaved do not end their passes together.
+            if made.passes - passes > subset[1] + 1:
+                if others_have_any(source, subset, function):
+                    return
+                raise UsageError(
+                    f"{name} left out every sample of a whole pass, and the source repeats them "
+                    "for ever. Look at what is kept, or leave out repeat."
+                )
+            yield made
+
+
+def _made(given: Input, function: OfBlock, crew: Crew) -> Flow:
+    """The blocks that the workers make, each with the state after it."""
+    pool, work = crew.start(function)
     tasks: deque[_Task] = deque()
-    last, watch, pool = False, _Watch(given, function, name), crew.start(function)
-    with given:
-        try:
-            while True:
-                while not last and _wants_more(tasks, crew):
-                    before = given.state()
-                    while given.have < (crew.samples or _LEAST * bool(pool) or 1) and not last:
-                        last = not given.more()
-                    if block := given.use(crew.samples):
-                        future = None if pool is None else crew.submit(pool, function, block)
-                        tasks.append(_Task(block, before, given.passes, future))
-                if not tasks:
-                    return
-                if not crew.ordered and tasks[0].is_slow and len(tasks) < crew.farthest:
-                    wait(
-                        [each.future for each in tasks if each.future and each.is_slow],
-                        return_when=FIRST_COMPLETED,
-                    )
-                    continue
-                task = tasks.popleft()
-                made = task.future.result() if task.future else function(task.block)
-                if watch.is_over(made, task.passes):
-                    return
-                yield made.at(tasks[0].state if tasks else given.state(), task.passes)
-        except BrokenExecutor as error:
-            raise WorkerDiedError(
-                "A worker process died, perhaps killed for memory. Use fewer (max_workers=), and "
-                "resume from the last state."
-            ) from error
-        finally:
-            if pool is not None:
-                pool.shutdown(wait=False, cancel_futures=True)
+    most, last = max(crew.workers * _IN_FLIGHT, 1), False
+    try:
+        while True:
+            while not last and _wants_more(tasks, crew, most):
+                before = given.state()
+                while given.have < (crew.samples or _LEAST * bool(pool) or 1) and not last:
+                    last = not given.more()
+                if block := given.use(crew.samples):
+                    future = None if pool is None else pool.submit(work, block)
+                    tasks.append(_Task(block, before, given.passes, future))
+            if not tasks:
+                return
+            if not crew.ordered and tasks[0].is_slow and len(tasks) < crew.workers * _FARTHEST:
+                wait(
+                    [each.future for each in tasks if each.future and each.is_slow],
+                    return_when=FIRST_COMPLETED,
+                )
+                continue
+            task = tasks.popleft()
+            made = task.future.result() if task.future else function(task.block)
+            yield made.at(tasks[0].state if tasks else given.state(), task.passes)
+    except BrokenExecutor as error:
+        raise WorkerDiedError(
+            "A worker process died, perhaps killed for memory. Use fewer (max_workers=), and "
+            "resume from the last state."
+        ) from error
+    finally:
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _wants_more(tasks: Sequence[_Task], crew: Crew) -> bool:
-    """Whether to hand out another task."""
-    most = max(crew.workers * _IN_FLIGHT, 1)
+def _wants_more(tasks: "deque[_Task]", crew: Crew, most: int) -> bool:
+    """Whether to submit another task."""
     if len(tasks) < most or crew.ordered:
         return len(tasks) < most
     busy = sum(task.is_slow for task in tasks)
-    return tasks[0].is_slow and busy < most and len(tasks) < crew.farthest
+    return tasks[0].is_slow and busy < most and len(tasks) < crew.workers * _FARTHEST

@@ -11,26 +11,25 @@ import io
 import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
+from streaming_ext.base.kinds import count
 from streaming_ext.training.position import Newest
-from streaming_ext.training.workers import as_it_is, end_with_parent, forks, messages_of
+from streaming_ext.training.workers import messages_of, pinned, require_settings
 from streaming_ext.transforms.checkpointable import CheckpointableDataset
 from streaming_ext.transforms.iterator import require_same
 
 STATE_VERSION: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """Some samples of a subset; none if it is at its end.
 
     Attributes:
@@ -99,20 +98,14 @@ class _Pickler(pickle.Pickler):
         return _widened, (array.astype(narrow),)
 
 
-class _Messages(IterableDataset[bytes]):
+def _messages(
+    dataset: CheckpointableDataset, state: Mapping[str, Any], worker: int, workers: int
+) -> Iterator[bytes]:
     """The pickled turns of a worker: what cannot be pickled is an error of the worker."""
-
-    def __init__(self, dataset: CheckpointableDataset, state: Mapping[str, Any]) -> None:
-        self._dataset, self._state = dataset, state
-
-    def __iter__(self) -> Iterator[bytes]:
-        info = get_worker_info()
-        if info is None:
-            raise UsageError("Messages are made in workers only.")
-        for turn in _turns(self._dataset, self._state, worker=info.id, workers=info.num_workers):
-            file = io.BytesIO()
-            _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(turn)
-            yield file.getvalue()
+    for turn in _turns(dataset, state, worker=worker, workers=workers):
+        file = io.BytesIO()
+        _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(turn)
+        yield file.getvalue()
 
 
 class CheckpointableLoader:
@@ -147,17 +140,13 @@ class CheckpointableLoader:
             )
         if not settings.get("in_order", True):
             raise UsageError("in_order=False gives samples no order that a state could name.")
-        if num_workers < 0 or min(samples_in_message, prefetch_factor) < 1:
-            raise UsageError(
-                "`num_workers` must be 0 or more, `samples_in_message` and `prefetch_factor` 1 or "
-                f"more, got {num_workers}, {samples_in_message} and {prefetch_factor}."
-            )
+        self._in_message = count("samples_in_message", samples_in_message, least=1)
         self._pin = bool(settings.pop("pin_memory", False))
-        if self._pin and not torch.cuda.is_available():
-            raise UsageError("pin_memory=True needs a GPU. Pass torch.cuda.is_available() instead.")
+        require_settings(
+            num_workers=num_workers, prefetch_factor=prefetch_factor, pin_memory=self._pin
+        )
         self._dataset, self._settings = dataset, settings
         self._workers, self._prefetch_factor = num_workers, prefetch_factor
-        self._in_message = samples_in_message
         self._newest = Newest("loader")
         self._state = self._first_state()
         self._loaded: dict[str, Any] | None = None  # that the next pass starts at
@@ -187,7 +176,7 @@ class CheckpointableLoader:
                 is_last = number == len(turn.samples)
                 state["next"] = (turn.subset + is_last) % subsets
                 state["used"] = 0 if is_last else state["used"] + 1
-                yield _pinned(sample) if self._pin else sample
+                yield pinned(sample) if self._pin else sample
                 self._newest.require(iteration)
         if self._state is state:
             self._state = self._first_state()
@@ -199,23 +188,13 @@ class CheckpointableLoader:
                 state |= {"in_message": 1, "used": 0}
             yield from _turns(self._dataset, state, worker=0, workers=1)
             return
-        forked = forks(self._settings.get("multiprocessing_context"))
-        own = self._settings.get("worker_init_fn")
-
-        def start(worker: int) -> None:
-            end_with_parent()
-            if own is not None:
-                own(worker)
-
-        loader: DataLoader[Any] = DataLoader(
-            _Messages(self._dataset, state),
-            batch_size=None,
-            collate_fn=as_it_is,
+        messages = messages_of(
+            partial(_messages, self._dataset, state),
             num_workers=self._workers,
             prefetch_factor=self._prefetch_factor,
-            **self._settings | {"worker_init_fn": start if forked else own},
+            **self._settings,
         )
-        yield from map(pickle.loads, messages_of(loader))
+        yield from map(pickle.loads, messages)
 
     def state_dict(self) -> dict[str, Any]:
         """The state before the next sample, as plain values."""
@@ -250,9 +229,3 @@ class CheckpointableLoader:
         if subsets == 1:  # samples come one after another, whatever a message holds
             state |= {"in_message": self._in_message, "used": 0}
         self._state = self._loaded = state
-
-
-def _pinned(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _pinned(one) for name, one in value.items()}
-    return value.pin_memory() if isinstance(value, torch.Tensor) else value

@@ -8,8 +8,8 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import jinja2
 import numpy as np
@@ -20,14 +20,16 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from streaming_ext.base.errors import UsageError
+from streaming_ext.reading.masks import IGNORED
 from streaming_ext.transforms.block import Block, shown, tokens_of
 from streaming_ext.transforms.tokenizers import hub_described
 
-IGNORED: Final = -100  # which torch's cross entropy leaves out
 _BEGIN: Final = "\U000f5a1e"  # of private use: no text has them, and no font
 _END: Final = "\U000f5a1f"
 _SAID: Final = re.compile(f"{_BEGIN}([^{_BEGIN}{_END}]*){_END}")
 _MARKS: Final = "_marks_of_generation"  # the template's name for them
+# The text of a conversation, and the spans of its characters that are the assistant's.
+Rendered: TypeAlias = tuple[str, list[tuple[int, int]]]
 _FILTER: Final = "Filter such conversations out, or correct the template."
 
 
@@ -57,7 +59,6 @@ class ChatTemplate:
         Raises:
             UsageError: it is no template, or does not mark what the assistant says.
         """
-        self.described = hashlib.sha256(source.encode()).hexdigest()[:12]
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
         )
@@ -76,9 +77,7 @@ class ChatTemplate:
                 "pass prompt= and completion= columns."
             )
 
-    def render(
-        self, messages: Any, tools: Any = None, **names: Any
-    ) -> tuple[str, list[tuple[int, int]]]:
+    def render(self, messages: Any, tools: Any, **names: Any) -> Rendered:
         """The text of a conversation, and which spans of its characters are the assistant's.
 
         Args:
@@ -90,23 +89,16 @@ class ChatTemplate:
             UsageError: it is no conversation, the template refuses it, ignores its tools, changes
                 what the assistant says, or marks nothing.
         """
-        if not _dictionaries(messages):
-            raise UsageError(
-                f"A conversation must be a list of messages, each a dictionary, got {messages!r}."
-            )
-        if tools is not None and not _dictionaries(tools):
-            raise UsageError(
-                f"Column 'tools' must hold a list of dictionaries, or None, got {tools!r:.500}. "
-                "Parse or rename it by map()."
-            )
+        for value, what in ((messages, "A conversation"), (tools or [], "Column 'tools'")):
+            if not isinstance(value, list | tuple) or not all(
+                isinstance(one, dict) for one in value
+            ):
+                raise UsageError(f"{what} must be a list of dictionaries, got {value!r:.500}.")
         if tools and not self._reads_tools:
             raise UsageError(
                 "A sample has tools, and the chat template does not use `tools`: training would "
                 "not see them. Pass a chat_template= that does, or remove the column by map()."
             )
-        text = json.dumps([messages, tools], ensure_ascii=False, default=str)
-        if _BEGIN in text or _END in text:
-            raise UsageError("A message holds U+F5A1E or U+F5A1F, which mark what is generated.")
         known = {"messages": messages, "tools": tools, "documents": None}
         known |= {"add_generation_prompt": False, **names}
         try:
@@ -117,6 +109,7 @@ class ChatTemplate:
                 f"The chat template refuses a conversation: {error}. It is {messages!r:.500}. "
                 f"{_FILTER}"
             ) from error
+        # A text that holds such marks fails here too.
         if _SAID.sub(r"\1", marked) != plain:
             raise UsageError(
                 "The chat template changes what it puts between {% generation %} and "
@@ -138,10 +131,6 @@ class ChatTemplate:
         return plain, spans
 
 
-def _dictionaries(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(one, dict) for one in value)
-
-
 def _to_json(value: Any, **settings: Any) -> str:
     """JSON as templates expect it: without HTML's escapes."""
     return json.dumps(value, **{"ensure_ascii": False, **settings})
@@ -151,39 +140,10 @@ def _refuse(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-@dataclass(frozen=True, slots=True)
-class Labelling:
-    """Makes tokens and labels of samples.
-
-    Attributes:
-        described: by what a state recognizes it.
-        encode: token ids of the samples of a block, and which ids are labels.
-    """
-
-    described: str
-    encode: Callable[[Block], tuple[Sequence[Sequence[int]], Sequence[npt.NDArray[np.bool_]]]]
-
-    def __call__(self, block: Block) -> Block:
-        """The samples as `input_ids`, `attention_mask` and `labels`.
-
-        Raises:
-            UsageError: a sample lacks a column, or has no label.
-        """
-        if not len(block):
-            return Block()
-        ids, masks = self.encode(block)
-        if not all(mask.any() for mask in masks):
-            raise UsageError("A sample has no token to learn: what the assistant says is empty.")
-        values, sizes = np.concatenate(ids).astype(np.int64), [*map(len, ids)]
-        labels = np.where(np.concatenate(masks), values, IGNORED)
-        columns = {"input_ids": values, "attention_mask": np.ones_like(values), "labels": labels}
-        return Block(columns={name: tokens_of(each, sizes) for name, each in columns.items()})
-
-
 def labelling(
     tokenizer: Any, template: str | None, messages: str, prompt: str | None, completion: str | None
-) -> Labelling:
-    """Labels of conversations, or of pairs of a prompt and a completion.
+) -> tuple[Callable[[Block], Block], str]:
+    """What makes labels of conversations, or of a prompt and a completion; its name in states.
 
     Raises:
         UsageError: the tokenizer is no fast one of transformers, or the template does not mark what
@@ -197,75 +157,67 @@ def labelling(
             f"is from; got {type(tokenizer).__name__}. Load it by AutoTokenizer.from_pretrained()."
         )
     if prompt is not None and completion is not None:
-        described = hub_described(tokenizer, {"eos": tokenizer.eos_token_id})
-        return Labelling(
-            f"{prompt}, {completion}, {described}", _Pairs(tokenizer, prompt, completion)
-        )
+        if tokenizer.eos_token_id is None:
+            raise UsageError("The tokenizer has no eos_token to end a completion with.")
+        known = hub_described(tokenizer, {"eos": tokenizer.eos_token_id})
+        pairs = partial(_pairs, tokenizer=tokenizer, columns=(prompt, completion))
+        return pairs, f"{prompt}, {completion}, {known}"
     source = template if template is not None else tokenizer.chat_template
     if not isinstance(source, str):
         raise UsageError("The tokenizer has no chat template. Pass chat_template=.")
-    conversations = _Conversations(tokenizer, ChatTemplate(source), messages)
-    described = hub_described(tokenizer, conversations.special_tokens)
-    described = f"{messages}, {described}, template {conversations.template.described}"
-    return Labelling(described, conversations)
+    special = {k: v for k, v in tokenizer.special_tokens_map.items() if isinstance(v, str)}
+    render = partial(ChatTemplate(source).render, **special)
+    talks = partial(_conversations, tokenizer=tokenizer, render=render, column=messages)
+    digest = hashlib.sha256(source.encode()).hexdigest()[:12]
+    return talks, f"{messages}, {hub_described(tokenizer, special)}, template {digest}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Pairs:
+def _labelled(ids: Sequence[Sequence[int]], masks: Sequence[npt.NDArray[np.bool_]]) -> Block:
+    """Samples of ids, and which of them are labels."""
+    if not ids:
+        return Block()
+    if not all(mask.any() for mask in masks):
+        raise UsageError("A sample has no token to learn: what the assistant says is empty.")
+    values, sizes = np.concatenate(ids).astype(np.int64), [*map(len, ids)]
+    labels = np.where(np.concatenate(masks), values, IGNORED)
+    columns = {"input_ids": values, "attention_mask": np.ones_like(values), "labels": labels}
+    return Block(columns={name: tokens_of(each, sizes) for name, each in columns.items()})
+
+
+def _pairs(block: Block, *, tokenizer: Any, columns: Sequence[str]) -> Block:
     """A completion after a prompt; the end-of-text after it is a label too."""
-
-    tokenizer: Any
-    prompt: str
-    completion: str
-
-    def __call__(self, block: Block) -> tuple[list[list[int]], list[npt.NDArray[np.bool_]]]:
-        known, ids, masks = self.tokenizer, [], []
-        if known.eos_token_id is None:
-            raise UsageError("The tokenizer has no eos_token to end a completion with.")
-        begin = known("a")["input_ids"][:1]
-        start = begin if begin == [known.bos_token_id] else []
-        columns = (shown(block.column(name)) for name in (self.prompt, self.completion))
-        for pair in zip(*columns, strict=True):
-            before, after = (known(one, add_special_tokens=False)["input_ids"] for one in pair)
-            ids.append([*start, *before, *after, known.eos_token_id])
-            masks.append(np.arange(len(ids[-1])) >= len(start) + len(before))
-        return ids, masks
+    begin, ids, masks = tokenizer("a")["input_ids"][:1], [], []
+    start = begin if begin == [tokenizer.bos_token_id] else []
+    for pair in zip(*(shown(block.column(name)) for name in columns), strict=True):
+        before, after = (tokenizer(one, add_special_tokens=False)["input_ids"] for one in pair)
+        ids.append([*start, *before, *after, tokenizer.eos_token_id])
+        masks.append(np.arange(len(ids[-1])) >= len(start) + len(before))
+    return _labelled(ids, masks)
 
 
-@dataclass(frozen=True, slots=True)
-class _Conversations:
+def _conversations(
+    block: Block, *, tokenizer: Any, render: Callable[..., Rendered], column: str
+) -> Block:
     """What the assistant says in a column of messages; a column `tools` holds what it may call."""
-
-    tokenizer: Any
-    template: ChatTemplate
-    column: str
-
-    @property
-    def special_tokens(self) -> dict[str, str]:
-        known = self.tokenizer.special_tokens_map
-        return {name: value for name, value in known.items() if isinstance(value, str)}
-
-    def __call__(self, block: Block) -> tuple[list[list[int]], list[npt.NDArray[np.bool_]]]:
-        tools = [sample.get("tools") for sample in block.samples]
-        rendered = [
-            self.template.render(messages, own, **self.special_tokens)
-            for messages, own in zip(shown(block.column(self.column)), tools, strict=True)
-        ]
-        encoded = self.tokenizer([text for text, _ in rendered], add_special_tokens=False)
-        masks = []
-        for number, (text, spans) in enumerate(rendered):
-            mask = np.zeros(len(encoded["input_ids"][number]), bool)
-            for begin, end in spans:
-                said = range(begin, end)
-                first, last = (_first_token(encoded, number, each) for each in (said, said[::-1]))
-                if first is None or last is None:
-                    raise UsageError(
-                        f"The tokenizer has no token for {text[begin:end]!r}, which the assistant "
-                        f"says. {_FILTER}"
-                    )
-                mask[first : last + 1] = True
-            masks.append(mask)
-        return encoded["input_ids"], masks
+    tools = [sample.get("tools") for sample in block.samples]
+    rendered = [*map(render, shown(block.column(column)), tools)]
+    if not rendered:  # transformers refuses an empty batch
+        return Block()
+    encoded = tokenizer([text for text, _ in rendered], add_special_tokens=False)
+    masks = []
+    for number, (text, spans) in enumerate(rendered):
+        mask = np.zeros(len(encoded["input_ids"][number]), bool)
+        for begin, end in spans:
+            said = range(begin, end)
+            first, last = (_first_token(encoded, number, each) for each in (said, said[::-1]))
+            if first is None or last is None:
+                raise UsageError(
+                    f"The tokenizer has no token for {text[begin:end]!r}, which the assistant "
+                    f"says. {_FILTER}"
+                )
+            mask[first : last + 1] = True
+        masks.append(mask)
+    return _labelled(encoded["input_ids"], masks)
 
 
 def _first_token(encoded: Any, number: int, characters: range) -> int | None:

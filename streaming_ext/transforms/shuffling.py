@@ -18,7 +18,7 @@ import numpy.typing as npt
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import UsageError
 from streaming_ext.transforms.block import State, concat
-from streaming_ext.transforms.flow import Flow, Input
+from streaming_ext.transforms.flow import Flow, Input, Source, Subset
 
 _WORDS = 4  # of each step of Philox's counter
 
@@ -40,19 +40,20 @@ def last_order(seed: int, count: int) -> Ints:
     return np.argsort(words(seed, 1, 0, count), kind="stable").astype(np.int64)
 
 
-def shuffled(given: Input, state: State, *, slots: int, seed: int) -> Flow:
+def shuffled(subset: Subset, state: State, *, source: Source, slots: int, seed: int) -> Flow:
     """Samples in an order that is random within about the length of the buffer.
 
     Args:
-        given: the samples, numbered from the first one of the pass on.
+        subset: of the samples.
         state: of this flow: `first`, the number of the sample that the source yields first, and
             `drawn`, the draws before; None at the end.
+        source: of the samples.
         slots: of the buffer.
         seed: of the draws; each worker draws others.
     """
-    seed += given.subset[0] << 32
+    seed += subset[0] << 32
     first, drawn = (0, 0) if state is None else (state["first"], state["drawn"])
-    with given:
+    with Input(source, subset, state) as given:
         if drawn is None:
             return
         offset = first - given.used  # from a number of `given` to one of the pass

@@ -62,32 +62,27 @@ def permuted(size: int, seed: int, epoch: int) -> Sequence[int]:
     return order
 
 
-def same_pass(subset: Subset, state: State, epoch: int = 0, *, source: Source) -> Flow:
-    """A pass of a source, which is the same each time."""
-    return source.open(subset, state)
-
-
 def repeated(
-    subset: Subset, state: State, *, each: Pass, times: int | None = None, dealt: bool = True
+    subset: Subset, state: State, *, source: Source, times: int | None = None, dealt: bool = True
 ) -> Flow:
     """Pass after pass of a source.
 
     Args:
         subset: of the samples.
         state: of this flow.
-        each: the passes.
+        source: of a pass; if `dealt`, its number is passed too.
         times: how many; None for ever.
         dealt: whether each pass deals other samples to a worker.
     """
     at = state or {"epoch": 0, "source": None, "filled": -1}
     epoch, begin, filled = int(at["epoch"]), at["source"], int(at["filled"])
     while epoch != times:
-        for block in each(subset, begin, epoch):
+        for block in source.open(subset, begin, *[epoch] * dealt):
             filled = epoch if len(block) else filled  # the newest pass with a sample
             saved = {"epoch": epoch, "source": block.state, "filled": filled}
             yield block.at(saved, epoch if times is None else 0)
         if epoch - filled >= (subset[1] if dealt else 1):  # this worker has no sample
-            if times is None and not others_have_any(each, subset):
+            if times is None and not others_have_any(source, subset):
                 raise UsageError("A dataset without a sample cannot repeat: it would never end.")
             return
         epoch, begin = epoch + 1, None

@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_ext.base.errors import EngineMismatchError, ShardmillError, UsageError
-from streaming_ext.text.documents.text_array import text_buffers
-from streaming_ext.text.tokenizer.engine import Encoded, Engine, audit_sample, choose_engine, splice
+from streaming_ext.text.tokenizer.engine import Encoded, audit_sample, choose_engine
 from streaming_ext.text.tokenizer.fast_tokenizer import fast_loader
 from streaming_ext.text.tokenizer.json_file import JsonTokenizer
 from streaming_ext.text.tokenizer.load import load_tokenizer
@@ -39,14 +38,7 @@ _VALUES: Final[dict[str, Callable[[Any], np.ndarray[Any, Any]]]] = {
 _AUDITED: Final = 2**16  # bytes of a text that is compared with the reference, at most
 
 
-class _Engines(threading.local):
-    """The engines of this thread, by process and tokenizer."""
-
-    def __init__(self) -> None:
-        self.made: dict[tuple[int, str], Engine] = {}
-
-
-_ENGINES = _Engines()
+_ENGINES = threading.local()  # by process and tokenizer
 
 
 def encode(tokenizer: Tokenizer, texts: pa.LargeStringArray) -> Encoded:
@@ -55,11 +47,11 @@ def encode(tokenizer: Tokenizer, texts: pa.LargeStringArray) -> Encoded:
     Raises:
         EngineMismatchError: the first text has other ids by the reference.
     """
-    made, key = _ENGINES.made, (os.getpid(), tokenizer.fingerprint)
-    if key not in made:
-        made[key] = choose_engine(tokenizer, engine="auto")
-    found = made[key].encode(texts)
-    if len(texts) and np.diff(text_buffers(texts)[1][:2])[0] <= _AUDITED:
+    engines, key = vars(_ENGINES), f"{os.getpid()} {tokenizer.fingerprint}"
+    if key not in engines:
+        engines[key] = choose_engine(tokenizer, engine="auto")
+    found: Encoded = engines[key].encode(texts)
+    if len(texts) and texts[0].as_buffer().size <= _AUDITED:
         audit_sample(tokenizer, texts, found, [0])
     return found
 
@@ -87,7 +79,8 @@ def tokenizer_of(
             return OwnTokenizer(tokenizer)
         return _named(str(tokenizer), pattern)
     if callable(tokenizer) and hasattr(tokenizer, "encode"):
-        return HubTokenizer(tokenizer, settings or {})
+        fast = None if settings else FastHub.of(tokenizer)
+        return fast or HubTokenizer(tokenizer, settings or {})
     raise UsageError(
         f"`tokenizer` must be a name, a file, or a tokenizer of transformers, got "
         f"{type(tokenizer).__name__}."
@@ -116,26 +109,32 @@ class OwnTokenizer:
         return None, self._tokenizer.eot_id
 
 
+@dataclass(frozen=True)
 class HubTokenizer:
-    """One of transformers: the ids of its own call, whatever engine finds them."""
+    """One of transformers: the ids of its own call, whatever engine finds them.
 
-    def __init__(self, tokenizer: Any, settings: Mapping[str, Any]) -> None:
-        """Wrap it, with the settings of each call."""
-        self._tokenizer, self._settings = tokenizer, dict(settings)
-        self._fast = None if settings else FastHub.of(tokenizer)
-        self.described = hub_described(tokenizer, settings)
+    Attributes:
+        tokenizer: of transformers.
+        settings: of each call.
+    """
+
+    tokenizer: Any
+    settings: Mapping[str, Any]
+
+    @property
+    def described(self) -> str:
+        """For states."""
+        return hub_described(self.tokenizer, self.settings)
 
     def columns(self, texts: pa.LargeStringArray) -> Mapping[str, Column | list[Any]]:
         """See `OwnTokenizer`."""
-        if self._fast is not None:
-            return self._fast.columns(texts)
         # transformers refuses an empty batch
-        return dict(self._tokenizer(texts.to_pylist(), **self._settings)) if len(texts) else {}
+        return dict(self.tokenizer(texts.to_pylist(), **self.settings)) if len(texts) else {}
 
     def missing_ends(self) -> tuple[int | None, int | None]:
         """See `OwnTokenizer`; one token that is both is added once, at the end."""
-        ids = list(self._tokenizer(_PROBES[0])["input_ids"])
-        bos, eos = self._tokenizer.bos_token_id, self._tokenizer.eos_token_id
+        ids = list(self.tokenizer(_PROBES[0])["input_ids"])
+        bos, eos = self.tokenizer.bos_token_id, self.tokenizer.eos_token_id
         begins, ends = ids[:1] == [bos], ids[-1:] == [eos]
         if bos == eos:
             return None, None if begins or ends else eos
@@ -153,19 +152,17 @@ def _column(ids: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> Column:
     return tokens_of(ids, lengths, listed=True)
 
 
-@dataclass(frozen=True, slots=True)
-class FastHub:
+@dataclass(frozen=True)
+class FastHub(HubTokenizer):
     """The fast engine in place of a tokenizer of transformers.
 
     Attributes:
-        tokenizer: of transformers.
         own: the same one, for the engine, which gives the ids of texts without special tokens.
         names: of the columns that its call returns.
         special: texts that are special tokens.
         before, after: ids that are added around those of every text.
     """
 
-    tokenizer: Any
     own: Tokenizer
     names: tuple[str, ...]
     special: tuple[str, ...]
@@ -191,7 +188,7 @@ class FastHub:
         if at is None or not {*names} <= _VALUES.keys() or isinstance(fast_loader(own), str):
             return None
         before, after = tuple(ids[:at]), tuple(ids[at + len(plain) :])
-        made = cls(tokenizer, own, names, tuple(special), before, after)
+        made = cls(tokenizer, {}, own, names, tuple(special), before, after)
         try:
             found = made.columns(pa.array(_PROBES, pa.large_string()))
         except EngineMismatchError:
@@ -203,17 +200,17 @@ class FastHub:
         """What its call returns of some texts."""
         found = encode(self.own, texts)
         ids, lengths = around(found.ids, np.diff(found.offsets), self.before, self.after)
+        columns = {name: _column(_VALUES[name](ids), lengths) for name in self.names}
         special = np.zeros(len(texts), bool)
         for token in self.special:
             special |= pc.match_substring(texts, token).to_numpy(zero_copy_only=False)
-        rows = np.flatnonzero(special)
-        if len(rows):
-            own = [self.tokenizer(texts[row].as_py())["input_ids"] for row in rows.tolist()]
-            offsets = np.append(0, np.cumsum([len(one) for one in own]))
-            replacement = Encoded(np.concatenate(own).astype(np.uint32), offsets)
-            encoded = splice(Encoded(ids, np.append(0, np.cumsum(lengths))), rows, replacement)
-            ids, lengths = encoded.ids, np.diff(encoded.offsets)
-        return {name: _column(_VALUES[name](ids), lengths) for name in self.names}
+        if not special.any():
+            return columns
+        values = {name: column.to_pylist() for name, column in columns.items()}
+        for row in np.flatnonzero(special).tolist():
+            for name, own in self.tokenizer(texts[row].as_py()).items():
+                values[name][row] = own
+        return {name: pa.array(values[name], each.type) for name, each in columns.items()}
 
 
 def tokenized(block: Block, *, tokenizer: OwnTokenizer | HubTokenizer, column: str) -> Block:

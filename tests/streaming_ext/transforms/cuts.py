@@ -45,8 +45,8 @@ class Cuts:
     def of(self, chain: Chain) -> Chain:
         """The samples of a chain, in blocks of other lengths, some of them empty."""
 
-        def cut(given: Input, state: State | None) -> Flow:
-            with given:
+        def cut(subset: Subset, state: State, *, source: Chain) -> Flow:
+            with Input(source, subset, state) as given:
                 while True:
                     length = self._length()
                     block = given.exactly(length)

@@ -183,7 +183,7 @@ def test_wrong_usage() -> None:
         CheckpointableLoader(chain(), batch_size=4)
     with pytest.raises(UsageError, match="in_order=False gives samples no order"):
         CheckpointableLoader(chain(), num_workers=2, in_order=False)
-    with pytest.raises(UsageError, match="`num_workers` must be 0 or more"):
+    with pytest.raises(UsageError, match="`num_workers` must be at least 0, got -1"):
         CheckpointableLoader(chain(), num_workers=-1)
     state = CheckpointableLoader(chain(), num_workers=4).state_dict()
     with pytest.raises(ConfigMismatchError, match="of 4 workers.* num_workers= one of 0, 1, 2, 4"):

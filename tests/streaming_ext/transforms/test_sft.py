@@ -139,8 +139,8 @@ def test_tools_reach_the_template(hub_tokenizer: Any) -> None:
 
 @pytest.mark.parametrize(("tools", "template", "message"), [
     (TOOLS, TEMPLATE, "the chat template does not use `tools`"),
-    ("[]", WITH_TOOLS, "must hold a list of dictionaries, or None, got '\\[\\]'"),
-    (["add"], WITH_TOOLS, "must hold a list of dictionaries"),
+    ("[]", WITH_TOOLS, "must be a list of dictionaries, got '\\[\\]'"),
+    (["add"], WITH_TOOLS, "must be a list of dictionaries"),
 ])  # fmt: skip
 def test_tools_that_do_not_reach_the_template_are_refused(
     hub_tokenizer: Any, tools: Any, template: str, message: str
@@ -183,9 +183,9 @@ def test_a_state_of_another_template_or_tokenizer_is_refused(hub_tokenizer: Any)
 
 @pytest.mark.parametrize(("conversation", "message"), [
     ([{"role": "assistant", "content": None}], "refuses a conversation: .*NoneType"),
-    (["Hello?"], "must be a list of messages"),
-    ("Hello?", "must be a list of messages"),
-    (None, "must be a list of messages"),
+    (["Hello?"], "conversation must be a list"),
+    ("Hello?", "conversation must be a list"),
+    (None, "conversation must be a list"),
 ])  # fmt: skip
 def test_what_is_no_conversation_is_refused(
     hub_tokenizer: Any, conversation: Any, message: str
