@@ -9,26 +9,22 @@ compares its texts with them. Those of one generation lie in the folder named af
 each file holds an equal range of hashes, in their order.
 """
 
-import io
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Final, Literal, Self
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from streaming_ext.base.arrays import Flags, Ints
-from streaming_ext.base.errors import CorruptDatasetError, one_line
 from streaming_ext.format.layout import DIGESTS_FOLDER, DUPLICATES_FOLDER
+from streaming_ext.format.parquet import parquet_bytes, read_batches
 
 Comparison = Literal["exact", "normalized"]
 Keys = npt.NDArray[np.uint64]
 
-BYTES_A_ROW: Final = 28  # of hashes, before compression, which hardly shrinks them
-_BATCH_ROWS: Final = 2**16
-_MAX_THRIFT: Final = 2**20
+_BYTES_A_HASH: Final = 28  # before compression, which hardly shrinks them
 
 
 def duplicates_path(part: int) -> str:
@@ -42,49 +38,45 @@ def kept_digests_path(first_part: int, number: int) -> str:
 
 
 def duplicates_limit(num_duplicates: int) -> int:
-    """What a list of this many takes at most, in bytes."""
+    """The most bytes that a list of this many takes."""
     return 2**20 + 80 * min(num_duplicates, 2**27)
 
 
 def digests_limit(documents: int) -> int:
-    """What a file of this many hashes takes at most, in bytes."""
-    return 2**20 + 2 * BYTES_A_ROW * documents
+    """The most bytes that a file of this many hashes takes."""
+    return 2**20 + 2 * _BYTES_A_HASH * documents
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Table:
-    """Columns of one length: (documents,) each."""
+    """Columns of one length: (documents,) each, of the type of the file or int64."""
 
-    kinds: ClassVar[tuple[tuple[str, pa.DataType], ...]]  # {group} is a source or a part
+    schema: ClassVar[pa.Schema]  # for a dataset that is not shuffled
     repeating: ClassVar[bool]  # whether a dictionary of the values is worth its size
 
     @classmethod
-    def schema(cls, *, shuffled: bool) -> pa.Schema:
+    def schema_of(cls, *, shuffled: bool) -> pa.Schema:
         """The columns of a file."""
         group = "source" if shuffled else "part"
-        return pa.schema([(name.format(group=group), kind) for name, kind in cls.kinds])
+        return pa.schema([each.with_name(each.name.replace("part", group)) for each in cls.schema])
 
     @classmethod
-    def joined(cls, tables: Sequence[Self]) -> Self:
+    def joined(cls, tables: Iterable[Self]) -> Self:
         """All rows of several tables."""
-        columns = {}
-        for field, (_, kind) in zip(fields(cls), cls.kinds, strict=True):
-            none = np.empty(0, np.uint64 if kind == pa.uint64() else np.int64)
-            columns[field.name] = np.concatenate([none, *(getattr(t, field.name) for t in tables)])
-        return cls(**columns)
+        none = cls(*(np.empty(0, _dtype(kind)) for kind in cls.schema.types))
+        columns = zip(*(vars(table).values() for table in (none, *tables)), strict=True)
+        return cls(*map(np.concatenate, columns))
 
     def chosen(self, which: Flags) -> Self:
         """Some rows: `which` is (documents,)."""
-        return type(self)(**{name: column[which] for name, column in vars(self).items()})
+        return type(self)(*(column[which] for column in vars(self).values()))
 
     def to_bytes(self, *, shuffled: bool) -> bytes:
         """The table as a file."""
-        schema = self.schema(shuffled=shuffled)
+        schema = self.schema_of(shuffled=shuffled)
         columns = zip(vars(self).values(), schema.types, strict=True)
         table = pa.table([pa.array(each).cast(kind) for each, kind in columns], schema=schema)
-        file = io.BytesIO()
-        pq.write_table(table, file, compression="zstd", use_dictionary=self.repeating)
-        return file.getvalue()
+        return parquet_bytes(table, dictionary=self.repeating)
 
     @classmethod
     def read(cls, data: bytes, *, shuffled: bool) -> Iterator[Self]:
@@ -93,29 +85,15 @@ class _Table:
         Raises:
             CorruptDatasetError: it is damaged, or holds other columns.
         """
-        schema = cls.schema(shuffled=shuffled)
-        names = [field.name for field in fields(cls)]
-        try:
-            file = pq.ParquetFile(
-                pa.BufferReader(data),
-                thrift_string_size_limit=_MAX_THRIFT,
-                thrift_container_size_limit=_MAX_THRIFT,
-            )
-            if file.schema_arrow != schema:
-                raise CorruptDatasetError(f"expected the columns {', '.join(schema.names)}")
-            for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
-                if any(column.null_count for column in batch.columns):
-                    raise CorruptDatasetError("a column holds nulls")
-                columns: list[npt.NDArray[Any]] = [np.asarray(column) for column in batch.columns]
-                wide = [
-                    each if each.dtype == np.uint64 else each.astype(np.int64) for each in columns
-                ]
-                yield cls(**dict(zip(names, wide, strict=True)))
-        except (pa.ArrowException, OSError) as error:
-            raise CorruptDatasetError(f"no list of documents: {one_line(error)}") from error
+        for batch in read_batches(data, cls.schema_of(shuffled=shuffled)):
+            yield cls(*(np.asarray(each).astype(_dtype(each.type)) for each in batch.columns))
 
 
-@dataclass(frozen=True, kw_only=True)
+def _dtype(kind: pa.DataType) -> npt.DTypeLike:
+    return np.uint64 if kind == pa.uint64() else np.int64
+
+
+@dataclass(frozen=True)
 class Duplicates(_Table):
     """Some documents that were left out.
 
@@ -132,17 +110,19 @@ class Duplicates(_Table):
     first_groups: Ints
     first_rows: Ints
 
-    kinds = (
-        ("{group}", pa.int32()),
-        ("row", pa.int64()),
-        ("tokens", pa.uint32()),
-        ("first_{group}", pa.int32()),
-        ("first_row", pa.int64()),
+    schema = pa.schema(
+        [
+            ("part", pa.int32()),
+            ("row", pa.int64()),
+            ("tokens", pa.uint32()),
+            ("first_part", pa.int32()),
+            ("first_row", pa.int64()),
+        ]
     )
     repeating = True
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Digests(_Table):
     """Some texts of a dataset, by hash.
 
@@ -157,10 +137,7 @@ class Digests(_Table):
     groups: Ints
     rows: Ints
 
-    kinds = (
-        ("high", pa.uint64()),
-        ("low", pa.uint64()),
-        ("{group}", pa.int32()),
-        ("row", pa.int64()),
+    schema = pa.schema(
+        [("high", pa.uint64()), ("low", pa.uint64()), ("part", pa.int32()), ("row", pa.int64())]
     )
     repeating = False

@@ -1,6 +1,4 @@
-"""Reading `documents/NNNNN.parquet`: which row of the source each document is, and how long.
-
-Where a document stands in its source file: from its row in a part to its row in the file.
+"""Lists of documents, `documents/NNNNN.parquet`: the row of each in its source, and its length.
 
 Rows of a part are counted over its spans. Where a file was cut, the parts before hold the rows
 before, so the row in the file is known if they are in the same dataset:
@@ -8,22 +6,21 @@ before, so the row in the file is known if they are in the same dataset:
     a file of 7 rows in parts 3 and 4, which hold 5 and 2: row 1 of part 4 is row 6 of the file
 """
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from streaming_ext.base.arrays import Ints
-from streaming_ext.base.errors import CorruptDatasetError, one_line
+from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.parquet import read_batches
 from streaming_ext.format.record import PartRecord, PartSummary
 from streaming_ext.format.shuffled import Source
 
@@ -35,9 +32,7 @@ SHUFFLED_SCHEMA = pa.schema(
 )
 KEPT_PREFIX = "column."  # before the names of kept columns, which may be called as one of ours
 MAX_VALUE_BYTES: Final = 2**16  # of one text: it says something of a document, it is none
-KEPT_TYPES: Final = (pa.large_string(), pa.int64(), pa.float64(), pa.bool_())
-_BATCH_ROWS = 2**16
-_MAX_THRIFT = 2**20  # strings and lists of a footer: a part has three columns, few row groups
+_KEPT_TYPES: Final = (pa.large_string(), pa.int64(), pa.float64(), pa.bool_())
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +62,7 @@ class DocumentRows:
 
 
 def documents_limit(num_documents: int, kept_columns: int = 0) -> int:
-    """What the provenance of this many documents takes at most, in bytes.
+    """The most bytes that a list of this many documents takes.
 
     Args:
         num_documents: that it lists.
@@ -77,94 +72,42 @@ def documents_limit(num_documents: int, kept_columns: int = 0) -> int:
     return 2**20 * (1 + kept_columns) + each * min(num_documents, 2**27)
 
 
-def count_documents(data: bytes) -> int:
-    """How many documents a file lists, as its footer says.
-
-    Raises:
-        CorruptDatasetError: it is no such file.
-    """
-    with _open(data) as file:
-        return int(file.metadata.num_rows)
-
-
 def read_provenance(data: bytes) -> Iterator[DocumentRows]:
     """Read a file in bounded batches.
 
     Raises:
         CorruptDatasetError: it is damaged, or holds what no such file holds.
     """
-    first = 0
-    with _open(data) as file:
-        batches = file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False)
-        while True:
-            try:
-                batch = next(batches, None)
-            except (pa.ArrowException, OSError) as error:
-                raise CorruptDatasetError(
-                    f"damaged from document {first} on: {one_line(error)}"
-                ) from error
-            if batch is None:
-                return
-            yield _convert(batch, first)
-            first += len(batch)
-
-
-def _open(data: bytes) -> pq.ParquetFile:
-    try:
-        file = pq.ParquetFile(
-            pa.BufferReader(data),
-            read_dictionary=["split"],  # however long the name, it is in memory once
-            thrift_string_size_limit=_MAX_THRIFT,
-            thrift_container_size_limit=_MAX_THRIFT,
+    for batch in read_batches(
+        data,
+        DOCUMENTS_SCHEMA,
+        SHUFFLED_SCHEMA,
+        nullable=["place"],
+        further=lambda field: field.name.startswith(KEPT_PREFIX) and field.type in _KEPT_TYPES,
+        dictionaries=["split"],
+    ):
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        split, rows = columns["split"], np.asarray(columns["row"])
+        names = [name[:40] for name in split.dictionary[: len(SPLITS) + 1].to_pylist()]
+        if len(names) > len(SPLITS) or not {*names} <= {*SPLITS}:
+            raise CorruptDatasetError(f"its splits are {names}, expected {', '.join(SPLITS)}")
+        codes = np.array([SPLITS.index(name) for name in names], np.int8)
+        sources = positions = None
+        if "source" in columns:
+            sources = np.asarray(columns["source"]).astype(np.int64)
+            positions = np.asarray(pc.coalesce(columns["place"], columns["row"]))
+        yield DocumentRows(
+            rows,
+            codes[np.asarray(split.indices)],
+            np.asarray(columns["tokens"]).astype(np.int64),
+            sources,
+            positions,
+            {
+                name.removeprefix(KEPT_PREFIX): column
+                for name, column in columns.items()
+                if name.startswith(KEPT_PREFIX)
+            },
         )
-        schema = file.schema_arrow
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptDatasetError(f"not a whole Parquet file: {one_line(error)}") from error
-    found = [
-        (field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
-        for field in schema
-    ]
-    schemas = (DOCUMENTS_SCHEMA, SHUFFLED_SCHEMA)
-    allowed = [[(field.name, field.type) for field in schema] for schema in schemas]
-    kept = [name.startswith(KEPT_PREFIX) and kind in KEPT_TYPES for name, kind in found]
-    own = found[: kept.index(True)] if True in kept else found
-    if own not in allowed or not all(kept[len(own) :]):
-        expected = allowed[0]
-        shown = [", ".join(f"{name}: {kind}" for name, kind in them) for them in (expected, found)]
-        raise CorruptDatasetError(f"expected the columns {shown[0]}; it has {shown[1]}")
-    return file
-
-
-def _convert(batch: pa.RecordBatch, first: int) -> DocumentRows:
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if column.null_count and name != "place" and not name.startswith(KEPT_PREFIX):
-            raise CorruptDatasetError(f"{column.null_count} nulls in {name} from row {first} on")
-    split = batch.column("split")
-    if len(split.dictionary) > len(SPLITS):
-        raise CorruptDatasetError(
-            f"{len(split.dictionary)} names of splits, expected {', '.join(SPLITS)}"
-        )
-    names = [name[:40] for name in split.dictionary.to_pylist()]
-    if unknown := [name for name in names if name not in SPLITS]:
-        raise CorruptDatasetError(f"the split {unknown[0]!r}, expected {', '.join(SPLITS)}")
-    codes = np.array([SPLITS.index(name) for name in names], np.int8)
-    rows = np.asarray(batch.column("row"))
-    sources = positions = None
-    if "source" in batch.schema.names:
-        sources = np.asarray(batch.column("source")).astype(np.int64)
-        positions = np.asarray(pc.coalesce(batch.column("place"), batch.column("row")))
-    return DocumentRows(
-        rows,
-        codes[np.asarray(split.indices)],
-        np.asarray(batch.column("tokens")).astype(np.int64),
-        sources,
-        positions,
-        {
-            name.removeprefix(KEPT_PREFIX): column
-            for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            if name.startswith(KEPT_PREFIX)
-        },
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,72 +125,63 @@ class SourceRow:
     from_byte: int = 0
 
     def __str__(self) -> str:
-        behind = f" behind byte {self.from_byte:,}" if self.from_byte else ""
-        return f"row {self.row}{behind} of {self.source}"
+        after = f" behind byte {self.from_byte:,}" if self.from_byte else ""
+        return f"row {self.row}{after} of {self.source}"
 
 
-class RowsOfPart:
-    """The positions of a part's documents."""
+@dataclass(frozen=True)
+class SourceRows:
+    """The rows of source files that documents come from.
 
-    def __init__(self, record: PartRecord, manifest: Manifest | None = None) -> None:
-        """Look up what lies before.
+    Attributes:
+        files: URL of each file, and the byte that its rows are counted from.
+        starts: first row of each span of a part; None if documents name their source by number.
+        before: rows of the file before the first span, if they are counted from its beginning.
+    """
+
+    files: list[tuple[str, int]]
+    starts: Ints | None = None
+    before: int = 0
+
+    @classmethod
+    def of_part(cls, record: PartRecord, manifest: Manifest | None = None) -> Self:
+        """Those of the documents of a part, by their rows in it.
 
         Args:
             record: of the part.
             manifest: of its dataset; without it, rows of a span are counted from the span on.
         """
-        self._spans = record.made_of
-        self._starts = [0, *accumulate(source_span.rows for source_span in self._spans)]
-        span = self._spans[0].span
-        self._from_byte = 0 if span is None else span[0]
-        self._before = 0
-        if self._from_byte and manifest is not None:
-            before = rows_before(manifest.parts, record.part)
-            if before is not None:
-                self._from_byte, self._before = 0, before
+        spans = record.made_of
+        from_byte, before = spans[0].span[0] if spans[0].span else 0, 0
+        if from_byte and manifest is not None:
+            known = rows_before(manifest.parts, record.part)
+            if known is not None:
+                from_byte, before = 0, known
+        starts = np.array([0, *accumulate(span.rows for span in spans[:-1])])
+        return cls([(span.source.url, from_byte) for span in spans], starts, before)
 
-    def files(self) -> list[tuple[str, int]]:
-        """URL and `from_byte` of each span."""
-        return [(source_span.source.url, self._from_byte) for source_span in self._spans]
+    @classmethod
+    def of_sources(cls, sources: Sequence[Source]) -> Self:
+        """Those of the documents of a shuffled dataset, which name their sources by number."""
+        return cls([(each.identity.url, each.span[0] if each.span else 0) for each in sources])
+
+    def numbered(self, rows: Ints, sources: Ints) -> tuple[Ints, Ints]:
+        """Of documents, their numbers in `files` and rows in these files: (documents,) each.
+
+        Args:
+            rows: of each, in the part, or in its source if the dataset is shuffled.
+            sources: number of the source of each if the dataset is shuffled; else not used.
+        """
+        if self.starts is None:
+            return sources, rows
+        numbers = np.searchsorted(self.starts, rows, side="right") - 1
+        return numbers, rows - self.starts[numbers] + self.before
 
     def of(self, row: int, source: int = 0) -> SourceRow:
-        """The place of a row of the part; the number of a source is for shuffled ones."""
-        number = min(bisect_right(self._starts, row), len(self._spans)) - 1
-        return SourceRow(
-            self._spans[number].source.url,
-            row - self._starts[number] + self._before,
-            self._from_byte,
-        )
-
-    def numbered(self, rows: Ints, sources: Ints) -> tuple[Ints, Ints]:
-        """Of rows of the part, their numbers in `files` and rows in these files: (rows,) each."""
-        starts = np.array(self._starts)
-        number = np.searchsorted(starts, rows, side="right") - 1
-        number = np.minimum(number, len(self._spans) - 1)
-        return number, rows - starts[number] + self._before
-
-
-class RowsOfSources:
-    """The positions of the documents of a shuffled dataset, which name their sources by number."""
-
-    def __init__(self, sources: Sequence[Source]) -> None:
-        self._sources = sources
-
-    def files(self) -> list[tuple[str, int]]:
-        """URL and `from_byte` of each source."""
-        return [
-            (source.identity.url, 0 if source.span is None else source.span[0])
-            for source in self._sources
-        ]
-
-    def numbered(self, rows: Ints, sources: Ints) -> tuple[Ints, Ints]:
-        """Numbers in `files` and rows in these files; see `RowsOfPart.numbered`."""
-        return sources, rows
-
-    def of(self, row: int, source: int) -> SourceRow:
-        """The place of a row of a source."""
-        found = self._sources[source]
-        return SourceRow(found.identity.url, row, 0 if found.span is None else found.span[0])
+        """The row of a source file that one document comes from; see `numbered`."""
+        (number,), (own,) = self.numbered(np.array([row]), np.array([source]))
+        url, from_byte = self.files[number]
+        return SourceRow(url, int(own), from_byte)
 
 
 def rows_before(parts: Sequence[PartSummary], part: int) -> int | None:
@@ -259,12 +193,11 @@ def rows_before(parts: Sequence[PartSummary], part: int) -> int | None:
     """
     own = parts[part]
     rows, begin = 0, 0 if own.span is None else own.span[0]
-    while begin:
-        part -= 1
-        earlier = parts[part] if part >= 0 else None
-        if earlier is None or earlier.source.url != own.source.url or earlier.span is None:
-            return None
-        if earlier.span[1] != begin:
+    for number in range(part - 1, -1, -1):
+        if not begin:
+            break
+        earlier = parts[number]
+        if earlier.source.url != own.source.url or not earlier.span or earlier.span[1] != begin:
             return None
         rows, begin = rows + earlier.rows, earlier.span[0]
-    return rows
+    return None if begin else rows

@@ -12,7 +12,6 @@ It does not depend on how the files were cut: a file that was cut is one source.
 only some spans of a file, consecutive spans are one source.
 """
 
-import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,12 +20,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 import xxhash
 
 from streaming_ext.base.arrays import Ints
-from streaming_ext.base.errors import CorruptDatasetError, one_line
 from streaming_ext.format.layout import DOCUMENTS_FOLDER
+from streaming_ext.format.parquet import parquet_bytes, read_batches
 from streaming_ext.format.record import SourceIdentity, Span
 
 Keys = npt.NDArray[np.uint64]
@@ -110,7 +108,6 @@ _SCHEMA = pa.schema(
         ("documents", pa.int64()),
     ]
 )
-_MAX_THRIFT = 2**24
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,20 +131,14 @@ def table_bytes(sources: Iterable[Source]) -> bytes:
     """The table as a file."""
     rows = [
         {
-            "url": source.identity.url,
-            "size": source.identity.size,
-            "version": source.identity.version,
-            "content": source.identity.content,
-            "begin": None if source.span is None else source.span[0],
-            "end": None if source.span is None else source.span[1],
-            "rows": source.rows,
-            "documents": source.documents,
+            **each.identity.model_dump(),
+            **dict(zip(("begin", "end"), each.span or (), strict=False)),
+            "rows": each.rows,
+            "documents": each.documents,
         }
-        for source in sources
+        for each in sources
     ]
-    file = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), file, compression="zstd")
-    return file.getvalue()
+    return parquet_bytes(pa.Table.from_pylist(rows, _SCHEMA))
 
 
 def sources_of(data: bytes) -> Sequence[Source]:
@@ -156,27 +147,13 @@ def sources_of(data: bytes) -> Sequence[Source]:
     Raises:
         CorruptDatasetError: it is damaged.
     """
-    try:
-        table = pq.read_table(
-            pa.BufferReader(data),
-            thrift_string_size_limit=_MAX_THRIFT,
-            thrift_container_size_limit=_MAX_THRIFT,
+    return [
+        Source(
+            identity=SourceIdentity(**{name: row[name] for name in SourceIdentity.model_fields}),
+            span=None if row["begin"] is None else (row["begin"], row["end"]),
+            rows=row["rows"],
+            documents=row["documents"],
         )
-        if table.schema != _SCHEMA:
-            raise CorruptDatasetError(f"expected the columns {', '.join(_SCHEMA.names)}")
-        return [
-            Source(
-                identity=SourceIdentity(
-                    url=row["url"],
-                    size=row["size"],
-                    version=row["version"],
-                    content=row["content"],
-                ),
-                span=None if row["begin"] is None else (row["begin"], row["end"]),
-                rows=row["rows"],
-                documents=row["documents"],
-            )
-            for row in table.to_pylist()
-        ]
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptDatasetError(f"no table of sources: {one_line(error)}") from error
+        for batch in read_batches(data, _SCHEMA, nullable=["content", "begin", "end"])
+        for row in batch.to_pylist()
+    ]

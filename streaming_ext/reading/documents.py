@@ -16,9 +16,8 @@ from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import (
     DocumentRows,
-    RowsOfPart,
-    RowsOfSources,
     SourceRow,
+    SourceRows,
     read_provenance,
 )
 from streaming_ext.format.reading import listed_record, read_listed
@@ -64,7 +63,7 @@ class PartDocuments:
         labels: see `read_part`: (documents,).
     """
 
-    origins: RowsOfPart | RowsOfSources
+    origins: SourceRows
     begin: int
     lengths: Ints
     rows: Ints
@@ -84,7 +83,7 @@ class PartDocuments:
     @cached_property
     def files(self) -> list[tuple[str, int]]:
         """URL of each source file, and the byte that its rows are counted from."""
-        return self.origins.files()
+        return self.origins.files
 
     @cached_property
     def in_files(self) -> tuple[Ints, Ints]:
@@ -137,17 +136,17 @@ def part_record(cache: ShardCache, part: int) -> PartRecord:
     return listed_record(read_listed(cache.source, listed), manifest, part, where=where)
 
 
-def origins_of(cache: ShardCache, record: PartRecord) -> RowsOfPart | RowsOfSources:
+def origins_of(cache: ShardCache, record: PartRecord) -> SourceRows:
     """The source files of a part's documents."""
     manifest, _ = manifest_of(cache)
-    return RowsOfPart(record, manifest) if manifest.shuffled is None else _shuffled(cache)
+    return SourceRows.of_part(record, manifest) if manifest.shuffled is None else _shuffled(cache)
 
 
 @lru_cache(maxsize=16)
-def _shuffled(cache: ShardCache) -> RowsOfSources:
+def _shuffled(cache: ShardCache) -> SourceRows:
     manifest, _ = manifest_of(cache)
     assert manifest.shuffled is not None  # noqa: S101 - the caller has looked
-    return RowsOfSources(sources_of(read_listed(cache.source, manifest.shuffled.sources)))
+    return SourceRows.of_sources(sources_of(read_listed(cache.source, manifest.shuffled.sources)))
 
 
 def read_part(
@@ -272,7 +271,7 @@ def _sources(cache: ShardCache) -> Iterator[str]:
     manifest, _ = manifest_of(cache)
     spans = {span.part: span for span in part_spans(cache)}
     if manifest.shuffled is not None:
-        yield from (url for url, _ in _shuffled(cache).files())
+        yield from (url for url, _ in _shuffled(cache).files)
         return
     for part, summary in enumerate(manifest.parts):
         if summary.files == 1:

@@ -180,7 +180,7 @@ def ranges_of(cache: ShardCache, by: str, names: list[str]) -> Iterator[tuple[In
             documents = read_part(cache, span, label=partial(_numbers_of_values, column, words))
             return documents.lengths, documents.labels, list(words)
         record = part_record(cache, span.part)
-        folders = [url.rpartition("/")[0] for url, _ in origins_of(cache, record).files()]
+        folders = [url.rpartition("/")[0] for url, _ in origins_of(cache, record).files]
         if len(set(folders)) == 1:  # no need to read the table of documents
             return np.array([record.splits[split].tokens]), np.zeros(1, np.int64), folders[:1]
         documents = read_part(cache, span)

@@ -27,7 +27,7 @@ from streaming_ext.format.layout import (
     record_path,
 )
 from streaming_ext.format.manifest import Manifest, chosen_generation
-from streaming_ext.format.provenance import RowsOfPart, RowsOfSources
+from streaming_ext.format.provenance import SourceRows
 from streaming_ext.format.reading import listed_record, manifest_of, record_of
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import FileRecord, content_hash
@@ -262,19 +262,17 @@ def naming(files: DatasetFiles, path: str) -> Iterator[None]:
         ) from None
 
 
-def origin_rows_of(
-    files: DatasetFiles, manifest: Manifest, record: PartRecord
-) -> RowsOfPart | RowsOfSources:
+def origin_rows_of(files: DatasetFiles, manifest: Manifest, record: PartRecord) -> SourceRows:
     """What tells where the documents of a part come from.
 
     Raises:
         CorruptDatasetError: the table of sources is missing or damaged.
     """
     if manifest.shuffled is None:
-        return RowsOfPart(record, manifest)
+        return SourceRows.of_part(record, manifest)
     table = manifest.shuffled.sources
     with naming(files, table.path):
-        return RowsOfSources(sources_of(files.read(table, limit=MAX_JSON_BYTES)))
+        return SourceRows.of_sources(sources_of(files.read(table, limit=MAX_JSON_BYTES)))
 
 
 def read_record(files: DatasetFiles, manifest: Manifest, part: int) -> PartRecord:

@@ -21,9 +21,7 @@ from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import (
     KEPT_PREFIX,
     DocumentRows,
-    RowsOfPart,
-    RowsOfSources,
-    count_documents,
+    SourceRows,
     documents_limit,
     read_provenance,
 )
@@ -54,11 +52,13 @@ def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = Fals
     """
     kept = record.spec.keep_columns
     data = files.read(record.documents, limit=documents_limit(record.rows, len(kept)))
-    if (found := count_documents(data)) > record.rows:
-        raise CorruptDatasetError(f"lists {found} documents of {record.rows} rows")
     none = np.empty(0, np.int64)
     tables = [_table_of(record, DocumentRows(none, none.astype(np.int8), none), {})]
+    found = 0
     for batch in read_provenance(data):
+        found += len(batch.rows)
+        if found > record.rows:
+            raise CorruptDatasetError(f"lists {found} documents or more of {record.rows} rows")
         if tuple(batch.values) != kept:
             raise CorruptDatasetError(
                 f"keeps the columns {' and '.join(batch.values) or 'none'}, the record says "
@@ -186,7 +186,7 @@ class Origins:
         rows: of each, (documents,).
     """
 
-    source_rows: RowsOfPart | RowsOfSources
+    source_rows: SourceRows
     sources: Ints
     rows: Ints
 

@@ -53,13 +53,13 @@ def write(kind: SourceFormat, path: Path, documents: Sequence[str]) -> Path:
 
 def rows_of(root: Path) -> list[tuple[str, int, str]]:
     """Source, row and split of each document, as `inspect` tells them, by the order of parts."""
-    from streaming_ext.format.provenance import RowsOfPart
+    from streaming_ext.format.provenance import SourceRows
 
     storage, found = LocalStorage(root), []
     manifest = read_manifest(storage)
     for part in manifest.parts:
         record = read_record(storage, part.part)
-        places = RowsOfPart(record, manifest)
+        places = SourceRows.of_part(record, manifest)
         table = pq.read_table(root / record.documents.path).to_pylist()
         for row in table:
             place = places.of(row["row"])

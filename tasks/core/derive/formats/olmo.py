@@ -53,7 +53,7 @@ def _listed(documents: Documents, tokens: int, prefix: str, number: int) -> byte
     source_rows = documents.origins.source_rows
     # Rows of a span count from its first byte on if nobody counted the rows before it.
     files = pa.array(
-        [f"{url}#byte={begin}" if begin else url for url, begin in source_rows.files()], pa.string()
+        [f"{url}#byte={begin}" if begin else url for url, begin in source_rows.files], pa.string()
     )
     sources, rows = source_rows.numbered(documents.origins.rows, documents.origins.sources)
     ends = documents.ends + tokens

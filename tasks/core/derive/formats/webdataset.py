@@ -177,7 +177,7 @@ def _documents(
 
 def _origins(origins: Origins) -> Iterator[bytes]:
     """`{"source": URL, "row": N}` of each document; `from_byte` if rows count from there."""
-    files = origins.source_rows.files()
+    files = origins.source_rows.files
     numbers, rows = origins.source_rows.numbered(origins.rows, origins.sources)
     for number, row in zip(numbers.tolist(), rows.tolist(), strict=True):
         url, first = files[number]

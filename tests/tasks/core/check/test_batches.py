@@ -31,9 +31,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path, rank_path: Path) -> Pat
 
 
 def small_batches(patch: pytest.MonkeyPatch, rows: int) -> None:
-    patch.setattr("streaming_ext.format.provenance._BATCH_ROWS", rows)
-    patch.setattr("streaming_ext.format.duplicates._BATCH_ROWS", rows)
-    patch.setattr("streaming_ext.format.duplicates._BATCH_ROWS", rows)
+    patch.setattr("streaming_ext.format.parquet._BATCH_ROWS", rows)
     patch.setattr("tasks.core.reading.documents._BLOCK", 7 * rows)
 
 

@@ -27,7 +27,7 @@ class CopiesForger(Forger):
     def set_copies(self, part: int, table: Table, **counts: int) -> None:
         path = duplicates_path(part)
         pq.write_table(
-            pa.table(table, schema=Duplicates.schema(shuffled=self.spec.shuffle is not None)),
+            pa.table(table, schema=Duplicates.schema_of(shuffled=self.spec.shuffle is not None)),
             self.root / path,
         )
         listed = FileRecord.of(path, (self.root / path).read_bytes())

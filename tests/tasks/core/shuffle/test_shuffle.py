@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext import StreamingTokenDataset
-from streaming_ext.format.provenance import RowsOfSources
+from streaming_ext.format.provenance import SourceRows
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.shuffled import SOURCES_PATH, document_keys, sources_of
 from streaming_ext.reading.documents import find_document
@@ -136,7 +136,7 @@ def test_shares_of_nodes(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
         sources = sources_of((root / SOURCES_PATH).read_bytes())
         documents = documents_of(root)
         assert documents.sources is not None
-        places = RowsOfSources(sources)
+        places = SourceRows.of_sources(sources)
         for source, row in zip(documents.sources.tolist(), documents.rows.tolist(), strict=True):
             place = places.of(row, source)
             found.append((place.source, place.from_byte, place.row))
