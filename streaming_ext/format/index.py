@@ -5,7 +5,7 @@ Nothing that an index says is trusted before it is checked.
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -82,8 +82,7 @@ def read_index(
     if split not in manifest.splits:
         raise _not_a_dataset(remote.url, f"it has no split {split!r}, only {list(manifest.splits)}")
     where = f"{remote.url}/{name}"
-    extended = bool(manifest.generations) or generation is not None
-    index = _read_index(remote, split, manifest.splits[split].index, extended=extended)
+    index = _read_index(remote, split, manifest.splits[split].index)
     _require_own_manifest(remote, manifest)
     spec = manifest.spec
     table = spec.shard_format.table(index, where=where)
@@ -97,14 +96,14 @@ def read_index(
     for fact, (ours, theirs) in facts.items():
         if ours != theirs and table.names:
             raise CorruptDatasetError(f"{where}: {fact}: {ours}, the manifest says {theirs}.")
-    wrong = np.flatnonzero(table.stored_raw_sizes != expected_sizes)
+    wrong = np.flatnonzero(table.unpacked_sizes != expected_sizes)
     if wrong.size:
         shard = int(wrong[0])
         raise CorruptDatasetError(
-            f"{where}: {table.raw_names[shard]} has {table.stored_raw_sizes[shard]} bytes, its "
+            f"{where}: {table.raw_names[shard]} has {table.unpacked_sizes[shard]} bytes, its "
             f"{table.samples[shard]} samples make {expected_sizes[shard]}."
         )
-    return TokenIndex(split=split, manifest=manifest, index_hash=content_hash(index), **vars(table))
+    return _opened(table, split, manifest, index)
 
 
 def _read_manifest(remote: Remote, generation: str | None) -> Manifest:
@@ -130,14 +129,13 @@ def _read_manifest(remote: Remote, generation: str | None) -> Manifest:
     return manifest
 
 
-def _read_index(remote: Remote, split: Split, expected: FileRecord, *, extended: bool) -> bytes:
+def _read_index(remote: Remote, split: Split, expected: FileRecord) -> bytes:
     """The index of a split, which is the one that a manifest describes.
 
     Args:
         remote: where the dataset is.
         split: of it.
         expected: the index as the manifest lists it.
-        extended: whether it is known that the dataset was extended.
     """
 
     def described(index: bytes) -> bytes:
@@ -153,17 +151,12 @@ def _read_index(remote: Remote, split: Split, expected: FileRecord, *, extended:
     def read(path: str) -> bytes:
         return remote.read_checked(path, described, limit=expected.size)
 
-    # Under its hash no extension overwrites it, the one that runs meanwhile neither.
-    kept = kept_index_path(split, expected.xxh128)
-    if extended:
-        with suppress(FileMissingError):
-            return read(kept)
-        return read(index_path(split))
     try:
         return read(index_path(split))
     except CorruptDatasetError:
+        # Perhaps of another generation: an extension never overwrites the one under its hash.
         with suppress(FileMissingError):
-            return read(kept)
+            return read(kept_index_path(split, expected.xxh128))
         raise
 
 
@@ -196,9 +189,12 @@ def _read_foreign(
     )
     if split and all(map(is_shard_name, table.names)):
         raise _not_a_dataset(remote.url, f"there is {name} of an unfinished run, no {MANIFEST}")
-    return TokenIndex(
-        split=split or "", manifest=None, index_hash=content_hash(data), **vars(table)
-    )
+    return _opened(table, split or "", None, data)
+
+
+def _opened(table: ShardTable, split: str, manifest: Manifest | None, index: bytes) -> TokenIndex:
+    values = {each.name: getattr(table, each.name) for each in fields(table)}
+    return TokenIndex(split=split, manifest=manifest, index_hash=content_hash(index), **values)
 
 
 def _not_a_dataset(url: str, what: str) -> NotADatasetError:

@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split, generation_path, kept_index_path
-from streaming_ext.format.record import MOST_BAD_LISTED, BadDocument, LeftOut, PartSummary
+from streaming_ext.format.record import MOST_BAD_LISTED, BadDocument, PartSummary, RowCounts
 from streaming_ext.format.schema import (
     Brief,
     Count,
@@ -29,6 +29,7 @@ from streaming_ext.format.schema import (
     Hash,
     Value,
     content_hash,
+    require_all,
     to_json,
 )
 from streaming_ext.format.spec import DatasetSpec
@@ -59,13 +60,12 @@ class NodePartition(Value):
     sources: Hash
 
     @model_validator(mode="after")
-    def _is_one_of_them(self) -> Self:
-        if self.rank >= self.nodes:
-            raise ValueError(f"partition {self.rank} of {self.nodes}")
+    def _agrees_with_itself(self) -> Self:
+        require_all({"rank": self.rank < self.nodes})
         return self
 
 
-class ShuffleSummary(LeftOut):
+class ShuffleSummary(RowCounts):
     """What a shuffled dataset was made of, over all its sources; see `PartRecord` for the words.
 
     Attributes:
@@ -78,9 +78,6 @@ class ShuffleSummary(LeftOut):
     sources: FileRecord
     files: Count
     files_not_checked: Count = 0
-    rows: Count
-    null_documents: Count
-    empty_documents: Count
     bad_listed: Annotated[tuple[BadDocument, ...], Field(max_length=MOST_BAD_LISTED)] = ()
 
 
@@ -128,12 +125,6 @@ class Generation(Brief):
     splits: dict[Split, SplitSummary]
     shuffled: ShuffleSummary | None = None
 
-    @model_validator(mode="after")
-    def _lies_under_its_hash(self) -> Self:
-        if self.manifest.path != generation_path(self.manifest.xxh128):
-            raise ValueError(f"the manifest of a generation at {self.manifest.path!r}")
-        return self
-
     @property
     def kept_indexes(self) -> list[FileRecord]:
         """Its indexes, where no later generation overwrites them."""
@@ -168,35 +159,23 @@ class Manifest(Brief):
     digests: tuple[KeptDigests, ...] = ()
 
     @model_validator(mode="after")
-    def _grew(self) -> Self:
-        counts = [each.parts for each in self.generations]
-        if counts and any(
-            after <= before for before, after in pairwise([*counts, len(self.parts)])
-        ):
-            raise ValueError(f"generations of {counts} parts, and {len(self.parts)} now")
-        if any((each.shuffled is None) != (self.shuffled is None) for each in self.generations):
-            raise ValueError("some generations are shuffled, others are not")
-        return self
-
-    @model_validator(mode="after")
-    def _has_digests_of_each(self) -> Self:
-        if self.digests and len(self.digests) != len(self.generations) + 1:
-            raise ValueError(
-                f"digests of {len(self.digests)} generations, and {len(self.generations) + 1} are "
-                "there"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _is_all_that_was_merged(self) -> Self:
-        if self.merged and sum(each.parts for each in self.merged) != len(self.parts):
-            raise ValueError(f"{len(self.parts)} parts, and others in what was merged")
-        return self
-
-    @model_validator(mode="after")
-    def _is_shuffled_as_specified(self) -> Self:
-        if (self.spec.shuffle is None) != (self.shuffled is None):
-            raise ValueError(f"shuffle {self.spec.shuffle!r}, and sources that contradict it")
+    def _agrees_with_itself(self) -> Self:
+        counts = [*(each.parts for each in self.generations), len(self.parts)]
+        shuffled = self.shuffled is not None
+        require_all(
+            {
+                "generations": all(before < after for before, after in pairwise(counts))
+                and all(
+                    (each.shuffled is not None) == shuffled
+                    and each.manifest.path == generation_path(each.manifest.xxh128)
+                    for each in self.generations
+                ),
+                "digests": len(self.digests) in (0, len(counts)),
+                "merged": not self.merged
+                or sum(each.parts for each in self.merged) == len(self.parts),
+                "shuffled": (self.spec.shuffle is not None) == shuffled,
+            }
+        )
         return self
 
     @property

@@ -1,13 +1,12 @@
-"""Token ids in shards of other tools: other columns beside them, sizes that each sample tells.
+"""Token ids in shards of other tools: other columns beside them, sizes that each sample states.
 
-Such a shard is rewritten, when it comes into the cache, as one whose samples are token ids back to
-back. What differs from sample to sample is refused.
+Such a shard is rewritten as its token ids end to end when it comes into the cache. A set whose
+samples differ in length is refused.
 
 Layout of the format: mosaicml-streaming, ``format/mds/writer.py`` and ``format/mds/encodings.py``.
-
-How many bits an id has, if only the ids show it.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +15,6 @@ import numpy.typing as npt
 
 from streaming_ext.base.arrays import Ints, windows
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
-from streaming_ext.format.compression import decompress
 
 _TYPE_CODES: Final = {16: "uint16", 32: "uint32", 33: "int32", 65: "int64"}
 COLUMN: Final = "tokens"
@@ -30,10 +28,10 @@ class SampleLayout:
     """The columns of a sample.
 
     Attributes:
-        sizes: bytes of each column, None where each sample says its own.
+        sizes: bytes of each column, None where each sample states its own.
         column: which of them holds the token ids.
         encoding: of that column, `bytes` or `ndarray[:TYPE[:LENGTH]]`.
-        token_dtype: type of the ids, if the user named it.
+        token_dtype: type of the ids, if it is known.
     """
 
     sizes: tuple[int | None, ...]
@@ -43,7 +41,11 @@ class SampleLayout:
 
     @classmethod
     def of(
-        cls, names: list[str], encodings: list[str], sizes: list[Any], token_dtype: str | None
+        cls,
+        names: tuple[str, ...],
+        encodings: tuple[str, ...],
+        sizes: tuple[int | None, ...],
+        token_dtype: str | None,
     ) -> "SampleLayout":
         """Read the description in an index.
 
@@ -55,9 +57,6 @@ class SampleLayout:
             raise ValueError(f"columns are {', '.join(names)}, expected one named {COLUMN!r}")
         if not len(names) == len(encodings) == len(sizes):
             raise ValueError("as many columns, encodings and sizes are expected")
-        for size in sizes:
-            if size is not None and (type(size) is not int or size < 0):
-                raise ValueError(f"{size!r} is no size of a column")
         column = names.index(COLUMN)
         kind, _, rest = encodings[column].partition(":")
         stated = rest.partition(":")[0]
@@ -78,13 +77,19 @@ class SampleLayout:
                 f"{_OPTION} says {token_dtype}, but the set says {stated}: leave it out."
             )
         return cls(
-            sizes=tuple(sizes),
+            sizes=sizes,
             column=column,
             encoding=encodings[column],
             token_dtype=stated or token_dtype,
         )
 
-    def token_ids(self, raw: bytes, *, samples: int, where: str) -> npt.NDArray[Any]:
+    @property
+    def flat_length(self) -> int | None:
+        """Tokens a sample, if a shard ends with the ids of all its samples end to end."""
+        match = re.fullmatch(r"ndarray:\w+:([1-9]\d{0,8})", self.encoding)
+        return int(match[1]) if match and len(self.sizes) == 1 else None
+
+    def token_ids(self, raw: bytes, samples: int, where: str) -> npt.NDArray[Any]:
         """The ids of a raw shard: (samples, tokens a sample).
 
         Raises:
@@ -106,6 +111,22 @@ class SampleLayout:
                 f"Pass the right type as {_OPTION}."
             )
         return values.view(np.dtype(dtype).newbyteorder("<"))
+
+    def flattened(self, raw: bytes, samples: int, where: str) -> bytes:
+        """The ids of a raw shard end to end; see `token_ids`."""
+        return self.token_ids(raw, samples, where).tobytes()
+
+    def first_sample(self, raw: bytes, samples: int, where: str) -> tuple[str, int]:
+        """Type of an id and tokens a sample, from a raw shard.
+
+        Raises:
+            UsageError: the ids have another type than the user said.
+        """
+        ids = self.token_ids(raw, samples, where)
+        if self.encoding == "bytes" and (found := wider_type(ids.reshape(-1))):
+            name, reason = found
+            raise UsageError(f"{where}: {reason}. Pass {name} as {_OPTION}.")
+        return ids.dtype.name, ids.shape[1]
 
     def _cells(self, raw: Bytes, samples: int, where: str) -> Bytes:
         """The column's bytes in each sample: (samples, bytes)."""
@@ -158,33 +179,6 @@ class SampleLayout:
         return dtype, at
 
 
-def flattened(layout: SampleLayout, raw: bytes, *, samples: int, where: str) -> bytes:
-    """A raw shard rewritten with its token ids end to end after the table of offsets."""
-    ids = layout.token_ids(raw, samples=samples, where=where)
-    offsets = 8 + 4 * samples + np.arange(samples + 1, dtype=np.int64) * ids[0].nbytes
-    table: bytes = np.uint32(samples).tobytes() + offsets.astype("<u4").tobytes()
-    return table + bytes(ids.tobytes())
-
-
-def first_sample(
-    layout: SampleLayout, data: bytes, *, codec: str | None, raw_size: int, samples: int, where: str
-) -> tuple[str, int]:
-    """Type of an id and tokens a sample, from a stored shard.
-
-    Raises:
-        UsageError: the ids have another type than the user said.
-    """
-    if codec is not None:
-        try:
-            data = decompress(data, codec=codec, raw_size=raw_size)
-        except CorruptDatasetError as error:
-            raise CorruptDatasetError(f"{where}: {error}") from error
-    ids = layout.token_ids(data, samples=samples, where=where)
-    if layout.encoding == "bytes" and (found := wider_type(ids.reshape(-1))):
-        raise UsageError(f"{where}: {found.reason}. Pass {found.name} as {_OPTION}.")
-    return ids.dtype.name, ids.shape[1]
-
-
 def _cut_out(raw: Bytes, starts: Ints, width: int) -> Bytes:
     """Copies of `width` bytes from each start: (starts, width)."""
     if width == 0 or len(starts) == 0:
@@ -193,25 +187,12 @@ def _cut_out(raw: Bytes, starts: Ints, width: int) -> Bytes:
 
 
 _LOOKED_AT = 2**12  # ids
-_TELLING = 64  # ids of which every other one is 0, which no text has
+_FEWEST = 64  # ids of which every other one is 0, which no text has
 _MOST_BITS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class WiderType:
-    """What ids are that were read with too few bits.
-
-    Attributes:
-        name: of their type.
-        reason: how it shows, for messages.
-    """
-
-    name: str
-    reason: str
-
-
-def wider_type(ids: npt.NDArray[Any]) -> WiderType | None:
-    """The type of ids that were read with half of their bits, or fewer.
+def wider_type(ids: npt.NDArray[Any]) -> tuple[str, str] | None:
+    """The type of ids that were read with half of their bits, or fewer, and how it shows.
 
     Args:
         ids: (ids,), as they were read, from the beginning of a file or of a shard.
@@ -221,13 +202,14 @@ def wider_type(ids: npt.NDArray[Any]) -> WiderType | None:
     """
     first = ids[:_LOOKED_AT]
     bits = own = 8 * ids.itemsize
-    while bits < _MOST_BITS and len(first) >= _TELLING and _has_gaps(first):
+    while bits < _MOST_BITS and len(first) >= _FEWEST and _has_gaps(first):
         first, bits = first[::2], 2 * bits
     if bits == own:
         return None
-    return WiderType(
-        name="int64" if bits == _MOST_BITS else f"uint{bits}",
-        reason=f"all but one of {bits // own} ids are 0, so they have {bits} bits and not {own}",
+    name = "int64" if bits == _MOST_BITS else f"uint{bits}"
+    return (
+        name,
+        f"all but one of {bits // own} ids are 0, so they have {bits} bits and not {own}",
     )
 
 

@@ -5,51 +5,46 @@ flat array of token ids.
 """
 
 import gc
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NotRequired
 
 import numpy as np
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, UsageError
 from streaming_ext.base.plain_faults import plain_faults
-from streaming_ext.format.mds_foreign import COLUMN, SampleLayout, first_sample, flattened
+from streaming_ext.format.compression import decompress
+from streaming_ext.format.mds_foreign import SampleLayout
 from streaming_ext.format.schema import HASH, Hash, refuse_newer, refuse_newer_json
 from streaming_ext.format.shard import Bytes, ShardTable
 
 INDEX_VERSION: Final = 2
 MAX_SHARD_BYTES: Final = 2**32 - 1  # offsets are u32
 
-_ENCODING = re.compile(r"ndarray:(uint16|uint32|int32|int64):([1-9]\d{0,8})")
 _STEP = "[A-Za-z0-9._ -]*[A-Za-z0-9_ -][A-Za-z0-9._ -]*"  # neither `.` nor `..`
-_FOREIGN_CODECS = ("zstd", "gz", "bz2")
-_STRICT: Final = ConfigDict(strict=True)
+_CODECS = (None, "zstd", "gz", "bz2")
 
 Fetch = Callable[[str, int], bytes]
 
 
 class _Hashes(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     xxh128: NotRequired[Hash | None]
 
 
 class _File(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     basename: Annotated[str, Field(max_length=512, pattern=f"^{_STEP}(/{_STEP})*$")]
     bytes: Annotated[int, Field(ge=1, le=MAX_SHARD_BYTES)]
     hashes: _Hashes
 
 
 class _Entry(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     format: Literal["mds"]
-    column_names: list[str]
-    column_encodings: list[str]
-    column_sizes: list[Any]
+    column_names: tuple[str, ...]
+    column_encodings: tuple[str, ...]
+    column_sizes: tuple[Annotated[int, Field(ge=0)] | None, ...]
     compression: NotRequired[str | None]
     raw_data: _File
     zip_data: _File | None
@@ -62,6 +57,7 @@ class _Index(TypedDict):
 
 
 _INDEX = TypeAdapter(_Index)
+_layout_of = lru_cache(SampleLayout.of)  # entries differ little, so few are parsed
 
 
 def read_table(
@@ -88,12 +84,74 @@ def read_table(
         CorruptDatasetError: it breaks a rule of the format; the message names shard and rule.
         UsageError: the type of the ids is unknown, or another one than the user said.
     """
+    entries, layout = _parsed(data, where, token_dtype)
+    raw = [each["raw_data"] for each in entries]
+    stored = [each["zip_data"] or each["raw_data"] for each in entries]
+    codecs = [_codec(each) if each["zip_data"] else None for each in entries]
+    if unknown := {*codecs}.difference(_CODECS):
+        raise CorruptDatasetError(f"{where}: compression is {unknown.pop()!r}")
+    rewriting = None
+    if layout is None:
+        if empty is None:
+            raise NotADatasetError(f"{where} lists no shards.")
+        dtype, sample_tokens = empty
+    elif (length := layout.flat_length) is not None:
+        dtype, sample_tokens = str(layout.token_dtype), length
+    elif fetch is None:
+        raise CorruptDatasetError(f"{where}: its samples are not token ids of one length.")
+    else:
+        rewriting = layout.flattened
+        first, name = stored[0], f"{where}: {stored[0]['basename']}"
+        content = fetch(first["basename"], first["bytes"])
+        if codecs[0] is not None:
+            try:
+                content = decompress(content, codec=codecs[0], raw_size=raw[0]["bytes"])
+            except CorruptDatasetError as error:
+                raise CorruptDatasetError(f"{name}: {error}") from error
+        dtype, sample_tokens = layout.first_sample(content, entries[0]["samples"], name)
+    raw_names = [each["basename"] for each in raw]
+    if len(set(raw_names)) != len(raw_names):
+        raise CorruptDatasetError(f"{where}: two shards have the same name.")
+    raw_hashes = [each["hashes"].get(HASH) for each in raw]
+    table = ShardTable(
+        names=[each["basename"] for each in stored],
+        raw_names=raw_names,
+        codecs=codecs,
+        sizes=np.array([each["bytes"] for each in stored], np.int64),
+        hashes=[each["hashes"].get(HASH) for each in stored],
+        unpacked_sizes=np.array([each["bytes"] for each in raw], np.int64),
+        unpacked_hashes=raw_hashes,
+        samples=np.array([each["samples"] for each in entries], np.int64),
+        sample_tokens=sample_tokens,
+        dtype=dtype,
+        unknown=() if layout is None or empty is not None else _unknown(raw_hashes, layout),
+        head_check=_head_fault,
+        rewriting=rewriting,
+    )
+    # count, offsets: what a raw shard holds at least before its first sample
+    lying = np.flatnonzero(table.headers < 8 + 4 * table.samples) if rewriting is None else ()
+    for shard in lying[:1]:
+        raise CorruptDatasetError(
+            f"{where}: {raw_names[shard]} of {table.raw_sizes[shard]} bytes cannot hold "
+            f"{table.samples[shard]} samples of {sample_tokens} {dtype} ids."
+        )
+    return table
+
+
+def _parsed(
+    data: bytes, where: str, token_dtype: str | None
+) -> tuple[list[_Entry], SampleLayout | None]:
+    """The shards that an index lists, and their layout if it lists any; see `read_table`."""
     try:
         with _collection_paused():
-            index = _INDEX.validate_json(data)
+            index = _INDEX.validate_json(data, strict=True)
         refuse_newer(index.get("version"), INDEX_VERSION, what=where)
-        entries = index["shards"]
-        layouts = {_layout(each, token_dtype) for each in entries}
+        layouts = {
+            _layout_of(
+                each["column_names"], each["column_encodings"], each["column_sizes"], token_dtype
+            )
+            for each in index["shards"]
+        }
     except ValidationError as error:
         refuse_newer_json(data, "version", INDEX_VERSION, what=where)
         raise CorruptDatasetError(
@@ -106,69 +164,11 @@ def read_table(
     if len(layouts) > 1:
         found = sorted(map(str, layouts))
         raise CorruptDatasetError(f"{where}: shards differ in their encoding: {found}")
-    if not entries and empty is None:
-        raise NotADatasetError(f"{where} lists no shards.")
-    raw = [each["raw_data"] for each in entries]
-    stored = [each["zip_data"] or each["raw_data"] for each in entries]
-    codecs = [_codec(each) if each["zip_data"] else None for each in entries]
-    if unknown := {codec for codec in codecs if codec} - {*_FOREIGN_CODECS}:
-        raise CorruptDatasetError(f"{where}: compression is {unknown.pop()!r}")
-    raw_sizes = np.array([each["bytes"] for each in raw], np.int64)
-    samples = np.array([each["samples"] for each in entries], np.int64)
-    raw_hashes = [each["hashes"].get(HASH) for each in raw]
-    layout: SampleLayout | None = None
-    if not layouts:
-        dtype, sample_tokens = empty or ("uint16", 1)
-    elif isinstance(stated := layouts.pop(), SampleLayout):
-        if fetch is None:
-            raise CorruptDatasetError(f"{where}: its samples are not token ids of one length.")
-        layout = stated
-        first = stored[0]
-        dtype, sample_tokens = first_sample(
-            layout,
-            fetch(first["basename"], first["bytes"]),
-            codec=codecs[0],
-            raw_size=int(raw_sizes[0]),
-            samples=int(samples[0]),
-            where=f"{where}: {first['basename']}",
-        )
-    else:
-        dtype, sample_tokens = stated
-    raw_names = [each["basename"] for each in raw]
-    if len(set(raw_names)) != len(raw_names):
-        raise CorruptDatasetError(f"{where}: two shards have the same name.")
-    result = ShardTable(
-        names=[each["basename"] for each in stored],
-        raw_names=raw_names,
-        codecs=codecs,
-        sizes=np.array([each["bytes"] for each in stored], np.int64),
-        raw_sizes=raw_sizes
-        if layout is None
-        else 8 + samples * (4 + sample_tokens * np.dtype(dtype).itemsize),
-        hashes=[each["hashes"].get(HASH) for each in stored],
-        raw_hashes=raw_hashes if layout is None else [None] * len(raw),
-        samples=samples,
-        sample_tokens=sample_tokens,
-        dtype=dtype,
-        unknown=() if empty is not None else _unknown(raw_hashes, layout),
-        head_check=_head_fault,
-        rewriting=None if layout is None else partial(flattened, layout),
-        stored_raw_sizes=raw_sizes,
-        stored_raw_hashes=raw_hashes,
-    )
-    # count, offsets: what a raw shard holds at least before its first sample
-    lying = np.flatnonzero(result.headers < 8 + 4 * result.samples)
-    if lying.size:
-        shard = int(lying[0])
-        raise CorruptDatasetError(
-            f"{where}: {raw_names[shard]} of {result.raw_sizes[shard]} bytes cannot hold "
-            f"{result.samples[shard]} samples of {sample_tokens} {dtype} ids."
-        )
-    return result
+    return index["shards"], next(iter(layouts), None)
 
 
-def _head_fault(raw: Bytes, *, samples: int, header: int, sample_bytes: int) -> str:
-    """What is wrong with the head of a raw shard: its count and the place of each sample."""
+def _head_fault(raw: Bytes, samples: int, header: int, sample_bytes: int) -> str:
+    """What is wrong with the head of a raw shard: its count, and the offset of each sample."""
     count = int(raw[:4].view("<u4")[0])
     if count != samples:
         return f"holds {count} samples, the index says {samples}"
@@ -190,9 +190,9 @@ def _collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _unknown(raw_hashes: list[str | None], layout: SampleLayout | None) -> tuple[str, ...]:
+def _unknown(raw_hashes: list[str | None], layout: SampleLayout) -> tuple[str, ...]:
     unknown = ["the end-of-text id", "the tokenizer", "its documents", "padding"]
-    if layout is not None:
+    if layout.flat_length is None:
         unknown += [
             "whether all samples have one length, until a shard is read",
             "a hash of its rewritten shards, so a damaged cache may go unseen",
@@ -206,22 +206,3 @@ def _unknown(raw_hashes: list[str | None], layout: SampleLayout | None) -> tuple
 
 def _codec(entry: _Entry) -> str:
     return str(entry.get("compression")).partition(":")[0]
-
-
-def _layout(entry: _Entry, token_dtype: str | None) -> tuple[str, int] | SampleLayout:
-    columns = (entry["column_names"], entry["column_encodings"], entry["column_sizes"])
-    return _layout_of(*map(tuple, columns), token_dtype)
-
-
-@lru_cache
-def _layout_of(
-    names: tuple[str, ...],
-    encodings: tuple[str, ...],
-    sizes: tuple[Any, ...],
-    token_dtype: str | None,
-) -> tuple[str, int] | SampleLayout:
-    """Type of an id and tokens a sample; entries differ little, so few are parsed."""
-    match = _ENCODING.fullmatch(encodings[0]) if names == (COLUMN,) and encodings else None
-    if match is not None:
-        return match[1], int(match[2])
-    return SampleLayout.of(list(names), list(encodings), list(sizes), token_dtype)

@@ -17,6 +17,7 @@ from streaming_ext.format.schema import (
     FileRecord,
     Sealed,
     Value,
+    require_all,
     to_json,
 )
 from streaming_ext.format.shard import Shard
@@ -103,12 +104,6 @@ class SpanRecord(Brief):
     span: Span | None = None
     rows: Count
 
-    @model_validator(mode="after")
-    def _lies_in_the_file(self) -> Self:
-        if self.span is not None and not self.span[0] <= self.span[1] <= self.source.size:
-            raise ValueError(f"bytes {self.span} of a file of {self.source.size}")
-        return self
-
 
 def made_of_text(name: str, span: Span | None, size: int, *, files: int) -> str:
     """What a part is made of, for people: its first file, with what of it or how many more."""
@@ -120,19 +115,25 @@ def made_of_text(name: str, span: Span | None, size: int, *, files: int) -> str:
     return f"{name} [{start}-{end}%]"
 
 
-class LeftOut(Brief):
-    """What may count rows that the configuration leaves out.
+class RowCounts(Brief):
+    """Counts of rows of sources.
 
     Attributes:
+        rows: of all; each is a document of a split, null, empty, bad, or dropped.
+        null_documents: rows that hold no text.
+        empty_documents: rows whose text gives no token.
         bad_documents: rows that cannot be read.
         dropped_documents: rows that each filter dropped, by its name.
     """
 
+    rows: Count
+    null_documents: Count
+    empty_documents: Count
     bad_documents: Count = 0
     dropped_documents: dict[FilterName, Count] = {}  # noqa: RUF012  (pydantic copies it)
 
 
-class PartSummary(LeftOut):
+class PartSummary(RowCounts):
     """One part in the manifest; see `PartRecord` for the words.
 
     Attributes:
@@ -148,9 +149,6 @@ class PartSummary(LeftOut):
     files: Annotated[int, Field(gt=0)] = 1
     files_not_checked: Count = 0
     record: FileRecord
-    rows: Count
-    null_documents: Count
-    empty_documents: Count
     text_bytes: Count
     duplicate_documents: Count = 0
     duplicate_tokens: Count = 0
@@ -162,16 +160,12 @@ class PartSummary(LeftOut):
         return self.files_not_checked if self.files > 1 else int(self.source.content is not None)
 
 
-class PartCounts(LeftOut):
+class PartCounts(RowCounts):
     """The counts of a part: what its record and the report of its runs share.
 
     Attributes:
         source: its first file.
         spans: what it is made of, in order; none if that is one whole file.
-        rows: of all spans; each is a document of a split, null, empty, bad, or
-            dropped.
-        null_documents: rows that hold no text.
-        empty_documents: rows whose text gives no token.
         text_bytes: UTF-8 bytes of all texts that were tokenized.
         bad_listed: the first of the bad ones.
     """
@@ -180,9 +174,6 @@ class PartCounts(LeftOut):
     spec: DatasetSpec
     source: SourceIdentity
     spans: tuple[SpanRecord, ...] = ()
-    rows: Count
-    null_documents: Count
-    empty_documents: Count
     text_bytes: Count
     splits: dict[Split, SplitPart]
     bad_listed: Annotated[tuple[BadDocument, ...], Field(max_length=MOST_BAD_LISTED)] = ()
@@ -197,6 +188,11 @@ class PartCounts(LeftOut):
         """The same for people."""
         span = self.spans[0].span if self.spans else None
         return made_of_text(self.source.url, span, self.source.size, files=len(self.made_of))
+
+
+def _lies_in_its_file(span: SpanRecord) -> bool:
+    begin, end = span.span or (0, 0)
+    return begin <= end <= span.source.size
 
 
 class PartRecord(PartCounts, Sealed):
@@ -218,77 +214,51 @@ class PartRecord(PartCounts, Sealed):
     unchosen_documents: Count = 0
 
     @model_validator(mode="after")
-    def _spans_agree(self) -> Self:
-        if not self.spans:
-            return self
-        if self.source != self.spans[0].source:
-            raise ValueError(f"{self.source.url}, but the first span is of another file")
-        if len(self.spans) > 1 and any(source_span.span is not None for source_span in self.spans):
-            raise ValueError("several spans, of which one is no whole file")
-        if self.rows != (rows := sum(source_span.rows for source_span in self.spans)):
-            raise ValueError(f"{self.rows} rows, but {rows} in its spans")
-        return self
-
-    @model_validator(mode="after")
-    def _sums_agree(self) -> Self:
-        if set(self.splits) != set(self.spec.splits):
-            raise ValueError(f"splits {sorted(self.splits)}, expected {sorted(self.spec.splits)}")
-        kept = sum(split.documents for split in self.splits.values())
+    def _agrees_with_itself(self) -> Self:
+        spec, first = self.spec, self.made_of[0]
         skipped = self.null_documents + self.empty_documents + self.bad_documents
         skipped += sum(self.dropped_documents.values())
-        if self.unchosen_documents and self.spec.subset is None:
-            raise ValueError(f"{self.unchosen_documents} documents were not chosen, of no subset")
-        left_out = skipped + self.duplicate_documents + self.unchosen_documents
-        if kept + left_out != self.rows:
-            raise ValueError(f"{self.rows} rows, but {kept} documents kept and {left_out} skipped")
-        if self.bad_documents and self.spec.on_bad_document == "fail":
-            raise ValueError(f"{self.bad_documents} bad documents, which were to fail the file")
-        if set(self.dropped_documents) != set(self.spec.filters.given()):
-            raise ValueError(
-                f"documents were dropped by {sorted(self.dropped_documents)}, the filters are "
-                f"{sorted(self.spec.filters.given())}"
-            )
-        if len(self.bad_listed) != min(self.bad_documents, MOST_BAD_LISTED):
-            raise ValueError(f"{len(self.bad_listed)} listed of {self.bad_documents} bad documents")
-        if self.spec.shuffle is not None and (self.spans or skipped):
-            raise ValueError("a part of shuffled documents with spans or skipped rows of its own")
-        if self.documents.path != documents_path(self.part):
-            raise ValueError(f"documents at {self.documents.path!r} are not those of the part")
-        return self
-
-    @model_validator(mode="after")
-    def _duplicates_agree(self) -> Self:
-        path = None if self.spec.deduplicate is None else duplicates_path(self.part)
+        documents = sum(split.documents for split in self.splits.values())
+        documents += self.duplicate_documents + self.unchosen_documents
         listed = None if self.duplicates is None else self.duplicates.path
-        if listed != path:
-            raise ValueError(f"duplicates at {listed!r}, expected {path!r}")
-        if self.duplicates is None and self.duplicate_documents:
-            raise ValueError(f"{self.duplicate_documents} duplicates, which were not looked for")
-        if self.duplicate_documents * 2 > self.duplicate_tokens:
-            raise ValueError(
-                f"{self.duplicate_documents} duplicates of {self.duplicate_tokens} tokens"
-            )
+        expected = None if spec.deduplicate is None else duplicates_path(self.part)
+        require_all(
+            {
+                "rows": documents + skipped == self.rows,
+                "spans": self.source == first.source
+                and self.rows == sum(each.rows for each in self.made_of)
+                and all(map(_lies_in_its_file, self.spans))
+                and (len(self.spans) < 2 or not any(each.span for each in self.spans)),
+                "splits": {*self.splits} == {*spec.splits},
+                "unchosen_documents": not self.unchosen_documents or spec.subset is not None,
+                "bad_documents": spec.on_bad_document == "skip" or not self.bad_documents,
+                "bad_listed": len(self.bad_listed) == min(self.bad_documents, MOST_BAD_LISTED),
+                "dropped_documents": {*self.dropped_documents} == {*spec.filters.given()},
+                "spec.shuffle": spec.shuffle is None or not (self.spans or skipped),
+                "documents": self.documents.path == documents_path(self.part),
+                "duplicates": listed == expected
+                and (expected is not None or not self.duplicate_documents)
+                and self.duplicate_documents * 2 <= self.duplicate_tokens,
+            }
+        )
+        require_all(
+            {f"splits.{name}": self._holds(name, split) for name, split in self.splits.items()}
+        )
         return self
 
-    @model_validator(mode="after")
-    def _shards_agree(self) -> Self:
+    def _holds(self, name: Split, split: SplitPart) -> bool:
+        """Whether what is said of a split may be so."""
         form = self.spec.shard_format
-        for name, split in self.splits.items():
-            for number, shard in enumerate(split.shards):
-                if shard.raw_name != form.shard_name(name, self.part, number):
-                    raise ValueError(f"{shard.raw_name!r} as shard {number} of part {self.part:05}")
-                if shard.zip_name is not None and not shard.zip_name.startswith(shard.raw_name):
-                    raise ValueError(f"{shard.zip_name!r} as packed {shard.raw_name!r}")
-                if shard.raw_bytes != form.raw_size(shard.samples):
-                    raise ValueError(f"{shard.samples} samples in {shard.raw_bytes} bytes")
-            if split.documents * 2 > split.tokens:
-                raise ValueError(f"{name}: {split.documents} documents in {split.tokens} tokens")
-            if split.tokens + split.padding != split.samples * self.spec.sequence_length:
-                raise ValueError(
-                    f"{name}: {split.tokens} tokens and {split.padding} of padding do not fill "
-                    f"{split.samples} samples of {self.spec.sequence_length}"
-                )
-        return self
+        return (
+            split.documents * 2 <= split.tokens
+            and split.tokens + split.padding == split.samples * self.spec.sequence_length
+            and all(
+                shard.raw_name == form.shard_name(name, self.part, number)
+                and shard.name.startswith(shard.raw_name)
+                and shard.raw_bytes == form.raw_size(shard.samples)
+                for number, shard in enumerate(split.shards)
+            )
+        )
 
     def files(self) -> list[FileRecord]:
         """Every file of this part but the record itself."""

@@ -6,6 +6,7 @@ other fault is looked for.
 
 import json
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Final, Self, TypeVar
 
@@ -69,6 +70,19 @@ Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 RelativePath = Annotated[
     str, Field(pattern=r"^[a-z0-9_-]+(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*(\.[a-z]+)?$")
 ]
+
+
+def require_all(rules: Mapping[str, bool]) -> None:
+    """Refuse a value whose fields contradict each other.
+
+    Args:
+        rules: whether each rule holds, by the fields that it is about.
+
+    Raises:
+        ValueError: naming the fields of the broken rules.
+    """
+    if broken := [fields for fields, holds in rules.items() if not holds]:
+        raise ValueError(f"contradicts itself in {'; '.join(broken)}")
 
 
 class Value(BaseModel):

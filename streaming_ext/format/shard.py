@@ -7,27 +7,31 @@ What a format defines of the files of a split: names, sizes, index, and their to
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, Self, TypeVar
+from functools import cached_property
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field, model_validator
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import CorruptDatasetError
-from streaming_ext.format.schema import HASH
+from streaming_ext.format.compression import decompress
+from streaming_ext.format.schema import Hash, Value, content_hash, require_all
 
 TokenDtype = Literal["uint16", "uint32"]
 TokenArray = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
-_HASH = re.compile(r"[0-9a-f]{32}")
-_SHARD_NAME = re.compile(r"\d{5,}/(shard\.|(train|holdout)-\d{5,}-)\d{5,}\.[a-z0-9]+(\.[a-z0-9]+)?")
+_NAME = r"\d{5,}/(shard\.|(train|holdout)-\d{5,}-)\d{5,}\.[a-z0-9]+(\.[a-z0-9]+)?"
+ShardName = Annotated[str, Field(pattern=f"^{_NAME}$")]
+Positive = Annotated[int, Field(gt=0)]
 
 
 def is_shard_name(name: str) -> bool:
     """Whether a stored file has the name of a shard."""
-    return _SHARD_NAME.fullmatch(name) is not None
+    return re.fullmatch(_NAME, name) is not None
 
 
 def token_dtype(vocab_size: int) -> TokenDtype:
@@ -35,37 +39,25 @@ def token_dtype(vocab_size: int) -> TokenDtype:
     return "uint16" if vocab_size <= 2**16 else "uint32"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shard:
+class Shard(Value):
     """One shard of a split: names relative to the split's folder, sizes in bytes, content hashes.
 
     What lies on storage is the compressed file if there is one, else the raw one.
     """
 
-    samples: int
-    raw_name: str
-    raw_bytes: int
-    raw_hash: str
-    zip_name: str | None = None
-    zip_bytes: int | None = None
-    zip_hash: str | None = None
+    samples: Positive
+    raw_name: ShardName
+    raw_bytes: Positive
+    raw_hash: Hash
+    zip_name: ShardName | None = None
+    zip_bytes: Positive | None = None
+    zip_hash: Hash | None = None
 
-    def __post_init__(self) -> None:
-        packed = (self.zip_name, self.zip_bytes, self.zip_hash)
-        if any(value is None for value in packed) != all(value is None for value in packed):
-            raise CorruptDatasetError(f"{self.raw_name!r}: half a description of a packed file")
-        for size, digest in ((self.raw_bytes, self.raw_hash), (self.zip_bytes, self.zip_hash)):
-            if size is not None and size <= 0:
-                raise CorruptDatasetError(f"{self.name!r}: a shard of {size} bytes")
-            if digest is not None and not _HASH.fullmatch(digest):
-                raise CorruptDatasetError(f"{self.name!r}: {digest!r} is no {HASH}")
-        if self.samples < 1:
-            raise CorruptDatasetError(f"{self.name!r}: a shard of {self.samples} samples")
-        for name in (self.raw_name, self.zip_name):
-            if name is not None and not is_shard_name(name):
-                raise CorruptDatasetError(
-                    f"{name!r} is no name of a shard: expected PART/shard.NUMBER.FORMAT"
-                )
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        packed = [each is not None for each in (self.zip_name, self.zip_bytes, self.zip_hash)]
+        require_all({"zip_name, zip_bytes, zip_hash": all(packed) or not any(packed)})
+        return self
 
     @property
     def name(self) -> str:
@@ -92,27 +84,22 @@ Bytes = npt.NDArray[np.uint8]
 CROSSING_RUN: Final = 8  # shards a unit where sequences cross the border of shards
 
 
-class Rewriting(Protocol):
-    """Makes a shard that can be mapped of one whose ids do not lie back to back."""
+# Rewrites a shard whose ids do not lie end to end as its ids alone: raw shard, samples, its name.
+Rewriting = Callable[[bytes, int, str], bytes]
+# What is wrong before the samples of a raw shard, or nothing: (bytes,), samples, bytes before the
+# first of them, bytes of each.
+HeadCheck = Callable[[Bytes, int, int, int], str]
 
-    def __call__(self, raw: bytes, *, samples: int, where: str) -> bytes:
-        """A raw shard anew; `CorruptDatasetError` if it contradicts itself."""
-        ...
 
-
-class HeadCheck(Protocol):
-    """Checks what lies before the samples of a raw shard."""
-
-    def __call__(self, raw: Bytes, *, samples: int, header: int, sample_bytes: int) -> str:
-        """What is wrong with it, or nothing.
-
-        Args:
-            raw: the whole shard: (bytes,).
-            samples: how many it should hold.
-            header: bytes before the first of them.
-            sample_bytes: of each.
-        """
-        ...
+def difference(data: bytes | memoryview, size: int, digest: str | None) -> str:
+    """How some bytes differ from those that the index describes; empty if they do not."""
+    if len(data) != size:
+        # Fetching stops one byte after the size.
+        got = "more" if len(data) > size else str(len(data))
+        return f"{got} bytes, the index says {size}"
+    if digest is not None and (found := content_hash(data)) != digest:
+        return f"XXH3-128 {found}, the index says {digest}"
+    return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,55 +111,88 @@ class ShardTable:
         raw_names: the shard's file when unpacked.
         codecs: per shard, None if it is stored raw.
         sizes: bytes of each stored file: (shards,).
-        raw_sizes: bytes of each raw shard: (shards,).
         hashes: XXH3-128 of each stored file, None if the index has none.
-        raw_hashes: the same of each raw shard.
+        unpacked_sizes: bytes of each shard, not compressed: (shards,).
+        unpacked_hashes: XXH3-128 of the same.
         samples: samples of each shard: (shards,).
         sample_tokens: tokens a sample.
         dtype: type of one id on disk.
         unknown: what this set does not say of itself, in words.
         head_check: for formats whose shards say in their head what they hold.
-        rewriting: how shards of others are rewritten; None where ids lie back to back.
-        stored_raw_sizes: bytes of each shard as published, unpacked; `raw_sizes` are those of
-            what is read here.
-        stored_raw_hashes: XXH3-128 of the same.
+        rewriting: of shards whose ids do not lie end to end; None if they do.
     """
 
     names: list[str]
     raw_names: list[str]
     codecs: list[str | None]
     sizes: Ints
-    raw_sizes: Ints
     hashes: list[str | None]
-    raw_hashes: list[str | None]
+    unpacked_sizes: Ints
+    unpacked_hashes: list[str | None]
     samples: Ints
     sample_tokens: int
     dtype: str
     unknown: tuple[str, ...] = ()
     head_check: HeadCheck | None = None
     rewriting: Rewriting | None = None
-    stored_raw_sizes: Ints
-    stored_raw_hashes: list[str | None]
 
     @classmethod
     def of_shards(cls, shards: Sequence[Shard], *, sample_tokens: int, dtype: str) -> Self:
         """The table of some shards, for a format whose index need not be read fast."""
-        raw_sizes = np.array([shard.raw_bytes for shard in shards], np.int64)
-        raw_hashes: list[str | None] = [shard.raw_hash for shard in shards]
         return cls(
             names=[shard.name for shard in shards],
             raw_names=[shard.raw_name for shard in shards],
             codecs=[shard.codec for shard in shards],
             sizes=np.array([shard.size for shard in shards], np.int64),
-            raw_sizes=raw_sizes,
             hashes=[shard.hash for shard in shards],
-            raw_hashes=raw_hashes,
+            unpacked_sizes=np.array([shard.raw_bytes for shard in shards], np.int64),
+            unpacked_hashes=[shard.raw_hash for shard in shards],
             samples=np.array([shard.samples for shard in shards], np.int64),
             sample_tokens=sample_tokens,
             dtype=dtype,
-            stored_raw_sizes=raw_sizes,
-            stored_raw_hashes=raw_hashes,
         )
+
+    @cached_property
+    def raw_sizes(self) -> Ints:
+        """Bytes of each shard as it is read here, not compressed and rewritten: (shards,)."""
+        return self.unpacked_sizes if self.rewriting is None else self.samples * self.sample_bytes
+
+    def unpacked(self, shard: int, data: bytes, *, where: str) -> bytes:
+        """A shard as it is read here, from its stored file.
+
+        Raises:
+            CorruptDatasetError: it is not the one that the index describes; `where` names it.
+        """
+        if (codec := self.codecs[shard]) is not None:
+            data = decompress(data, codec=codec, raw_size=int(self.unpacked_sizes[shard]))
+            if cause := difference(data, len(data), self.unpacked_hashes[shard]):
+                raise CorruptDatasetError(cause)
+        if self.rewriting is None:
+            return data
+        data = self.rewriting(data, int(self.samples[shard]), where)
+        if len(data) != self.raw_sizes[shard]:
+            raise CorruptDatasetError(
+                f"its samples have not the {self.sample_tokens} {self.dtype} ids of those of the "
+                "first shard; only sets whose samples have one length are read"
+            )
+        return data
+
+    def fault_of(self, shard: int, raw: Bytes, *, hashed: bool = True) -> str:
+        """What is wrong with a shard as it is read here, or nothing.
+
+        Args:
+            shard: its number.
+            raw: all of it, (bytes,).
+            hashed: whether to look at more than its size.
+        """
+        size = int(self.raw_sizes[shard])
+        if self.rewriting is not None or not hashed:
+            return difference(raw.data, size, None)
+        cause = difference(raw.data, size, self.unpacked_hashes[shard])
+        if cause or self.head_check is None:
+            return cause
+        samples, header = int(self.samples[shard]), int(self.headers[shard])
+        return self.head_check(raw, samples, header, self.sample_bytes)
 
     @property
     def token_starts(self) -> Ints:

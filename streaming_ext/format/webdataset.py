@@ -13,7 +13,7 @@ import io
 import json
 import tarfile
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -112,7 +112,7 @@ class WebdatasetFormat(MdsFormat):
                 "url": shard.name,
                 "nsamples": shard.samples,
                 "filesize": shard.size,
-                "shard": asdict(shard),
+                "shard": shard.model_dump(),
             }
             for shard in shards
         ]
@@ -135,12 +135,7 @@ class WebdatasetFormat(MdsFormat):
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptDatasetError(f"{where}: no list of tars: {one_line(error)}") from error
         table = ShardTable.of_shards(shards, sample_tokens=self.sequence_length, dtype=self.dtype)
-        return replace(
-            table,
-            raw_sizes=table.samples * self.sample_bytes,
-            raw_hashes=[None] * len(shards),
-            rewriting=self._flattened,
-        )
+        return replace(table, rewriting=self._flattened)
 
-    def _flattened(self, raw: bytes, *, samples: int, where: str) -> bytes:
+    def _flattened(self, raw: bytes, samples: int, where: str) -> bytes:
         return self.tokens_of(raw, samples).tobytes()

@@ -19,9 +19,8 @@ from typing import Any, BinaryIO, Final
 from weakref import WeakSet
 
 from streaming_ext.base.errors import CorruptDatasetError, StorageError, TransientStorageError
-from streaming_ext.format.compression import decompress
 from streaming_ext.format.index import TokenIndex
-from streaming_ext.format.schema import content_hash
+from streaming_ext.format.shard import difference
 from streaming_ext.reading.made_once import alone, written_atomically
 from streaming_ext.store.remote import FileMissingError, Remote
 
@@ -190,31 +189,13 @@ class ShardCache:
             if not cause:
                 release()
                 try:
-                    return self._unpacked(shard, data)
+                    return index.unpacked(shard, data, where=self.label(shard))
                 except CorruptDatasetError as error:
                     cause = str(error)
         raise CorruptDatasetError(
             f"Shard {self.label(shard)} is damaged, fetched twice: {cause}. "
             "Publish the dataset again."
         )
-
-    def _unpacked(self, shard: int, data: bytes) -> bytes:
-        """What is read of a published shard: its samples of token ids, not compressed."""
-        index, codec = self.index, self.index.codecs[shard]
-        if codec is not None:
-            data = decompress(data, codec=codec, raw_size=int(index.stored_raw_sizes[shard]))
-            if cause := difference(data, len(data), index.stored_raw_hashes[shard]):
-                raise CorruptDatasetError(cause)
-        if index.rewriting is None:
-            return data
-        samples = int(index.samples[shard])
-        data = index.rewriting(data, samples=samples, where=self.label(shard))
-        if len(data) != index.raw_sizes[shard]:
-            raise CorruptDatasetError(
-                f"its samples have not the {index.sample_tokens} {index.dtype} ids of those of the "
-                "first shard; only sets whose samples have one length are read"
-            )
-        return data
 
     def _write(self, shard: int, raw: bytes) -> None:
         path = self.path(shard)
@@ -330,14 +311,3 @@ def _removed(path: Path) -> bool:
             return False
         path.unlink(missing_ok=True)
     return True
-
-
-def difference(data: bytes | memoryview, size: int, digest: str | None) -> str:
-    """What tells some bytes from those that the index describes; nothing where they are these."""
-    if len(data) != size:
-        # One byte beyond the size was started for, no more.
-        got = "more" if len(data) > size else str(len(data))
-        return f"{got} bytes, the index says {size}"
-    if digest is not None and (found := content_hash(data)) != digest:
-        return f"XXH3-128 {found}, the index says {digest}"
-    return ""

@@ -21,7 +21,7 @@ from streaming_ext.base.errors import (
     StorageError,
     TransientStorageError,
 )
-from streaming_ext.reading.cache import ShardCache, difference
+from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.made_once import NO_MAPS
 
 _MOST: Final = 8192  # maps, of the 65,530 that Linux gives a process
@@ -178,15 +178,8 @@ class OpenShards:
             raise StorageError(  # which says nothing of the shard
                 f"Shard {cache.label(number)} cannot be mapped: {error}. {NO_MAPS}"
             ) from error
-        view, known = data.data, bool(self._verified[shard])
-        cause = difference(view, size, None if known else index.raw_hashes[number])
-        if not (cause or known) and index.head_check is not None:
-            cause = index.head_check(
-                data,
-                samples=int(index.samples[number]),
-                header=int(index.headers[number]),
-                sample_bytes=index.sample_bytes,
-            )
+        view = data.data
+        cause = index.fault_of(number, data, hashed=not self._verified[shard])
         if cause:
             return cause
         self._verified[shard] = True

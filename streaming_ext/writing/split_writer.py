@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +66,12 @@ def store_shard(
     stored = raw
     if compression is not None:
         stored = compression.compress(raw)
-        shard = replace(
-            shard,
-            zip_name=f"{raw_name}.{compression.codec}",
-            zip_bytes=len(stored),
-            zip_hash=content_hash(stored),
+        shard = shard.model_copy(
+            update={
+                "zip_name": f"{raw_name}.{compression.codec}",
+                "zip_bytes": len(stored),
+                "zip_hash": content_hash(stored),
+            }
         )
     _write(folder / shard.name, stored)
     return shard

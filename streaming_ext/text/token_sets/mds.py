@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from streaming_ext.base.errors import CorruptDatasetError, SourceError, UsageError
-from streaming_ext.format.compression import decompress
 from streaming_ext.format.mds_index import read_table
 from streaming_ext.format.schema import content_hash
 from streaming_ext.format.shard import ShardTable
@@ -49,27 +48,13 @@ class MdsSet(TokenSetFormat):
                 f"{name}: its {len(data):,} bytes are not the {int(table.sizes[number]):,} that "
                 "its index describes. It is cut short or changed; copy it again."
             )
-        samples = int(table.samples[number])
         try:
-            if (codec := table.codecs[number]) is not None:
-                size = int(table.stored_raw_sizes[number])
-                data = decompress(data, codec=codec, raw_size=size)
-            if table.rewriting is not None:
-                data = table.rewriting(data, samples=samples, where=name)
+            data = table.unpacked(number, data, where=name)
         except CorruptDatasetError as error:
             raise SourceError(f"{name}: {error}") from error
-        first = len(data) - samples * table.sample_bytes
-        if first < 0:
-            raise SourceError(f"{name}: does not hold the {samples:,} samples of its index.")
-        if table.rewriting is None and table.head_check is not None:
-            fault = table.head_check(
-                np.frombuffer(data, np.uint8),
-                samples=samples,
-                header=first,
-                sample_bytes=table.sample_bytes,
-            )
-            if fault:
-                raise SourceError(f"{name}: {fault}. Copy the shard and its index again.")
+        if fault := table.fault_of(number, np.frombuffer(data, np.uint8)):
+            raise SourceError(f"{name}: {fault}. Copy the shard and its index again.")
+        first = int(table.headers[number])
         ids = np.frombuffer(data, np.dtype(table.dtype).newbyteorder("<"), offset=first)
         if options.dtype is not None:  # the index does not say it
             require_width(ids, where=name)

@@ -127,7 +127,8 @@ def require_width(ids: Ids, *, where: str) -> None:
         SourceError: all but every second, or every fourth of them are 0.
     """
     if found := wider_type(ids):
-        raise SourceError(f"{where}: {found.reason}. Pass --dtype {found.name}.")
+        name, reason = found
+        raise SourceError(f"{where}: {reason}. Pass --dtype {name}.")
 
 
 def batch_of(

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.format.layout import MANIFEST, documents_path
@@ -159,7 +158,7 @@ def _renumbered(record: PartRecord, number: int) -> PartRecord:
             name, packed = form.shard_name(split, number, index), shard.zip_name
             if packed is not None:
                 packed = name + packed.removeprefix(shard.raw_name)
-            shards.append(replace(shard, raw_name=name, zip_name=packed))
+            shards.append(shard.model_copy(update={"raw_name": name, "zip_name": packed}))
         splits[split] = held.model_copy(update={"shards": tuple(shards)})
     documents = record.documents.model_copy(update={"path": documents_path(number)})
     fields = {name: getattr(record, name) for name in type(record).model_fields}

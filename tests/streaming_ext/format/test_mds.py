@@ -351,21 +351,23 @@ class TestShard:
         assert packed.hash == "f" * 32
 
     @pytest.mark.parametrize(
-        "change",
+        ("change", "said"),
         [
-            {"samples": 0}, {"samples": -1}, {"raw_bytes": 0}, {"raw_bytes": -1},
-            {"raw_hash": "r"}, {"raw_hash": "Z" * 32}, {"zip_bytes": 5}, {"zip_hash": HASH},
-            {"zip_name": "00000/shard.00000.mds.gz"},
-            {"zip_name": "00000/shard.00000.mds.gz", "zip_bytes": 0, "zip_hash": HASH},
-            {"zip_name": "00000/shard.00000.mds.gz", "zip_bytes": 5, "zip_hash": "short"},
+            ({"samples": 0}, "samples"),
+            ({"raw_bytes": -1}, "raw_bytes"),
+            ({"raw_hash": "Z" * 32}, "raw_hash"),
+            ({"zip_bytes": 5}, "zip_name, zip_bytes, zip_hash"),
+            ({"zip_name": "00000/shard.00000.mds.gz", "zip_hash": HASH}, "zip_bytes"),
+            ({"zip_name": "00000/shard.00000.mds.gz", "zip_bytes": 0, "zip_hash": HASH}, "bytes"),
+            ({"zip_name": "../x.gz", "zip_bytes": 5, "zip_hash": HASH}, "zip_name"),
         ],
-    )  # fmt: skip
-    def test_what_is_no_shard_is_refused(self, change: dict[str, object]) -> None:
+    )
+    def test_what_is_no_shard_is_refused(self, change: dict[str, object], said: str) -> None:
         good: dict[str, object] = {
             "samples": 1, "raw_name": "00000/shard.00000.mds", "raw_bytes": 10, "raw_hash": HASH,
         }  # fmt: skip
         Shard(**good)  # type: ignore[arg-type]
-        with pytest.raises(CorruptDatasetError, match=r"00000/shard\.00000\.mds"):
+        with pytest.raises(ValueError, match=said):
             Shard(**(good | change))  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
@@ -390,11 +392,5 @@ class TestShard:
         ],
     )
     def test_unsafe_names_are_refused(self, name: str) -> None:
-        good = "00000/shard.00000.mds"
-        with pytest.raises(CorruptDatasetError, match="is no name of a shard"):
+        with pytest.raises(ValueError, match="raw_name"):
             Shard(samples=1, raw_name=name, raw_bytes=1, raw_hash=HASH)
-        with pytest.raises(CorruptDatasetError, match="is no name of a shard"):
-            Shard(
-                samples=1, raw_name=good, raw_bytes=1, raw_hash=HASH,
-                zip_name=name, zip_bytes=1, zip_hash=HASH,
-            )  # fmt: skip

@@ -3,7 +3,6 @@
 import ast
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +41,7 @@ class FlatFormat(ShardFormat):
         return found
 
     def index(self, shards: Iterable[Shard]) -> bytes:
-        return json.dumps([asdict(shard) for shard in shards]).encode()
+        return json.dumps([shard.model_dump() for shard in shards]).encode()
 
     def table(self, index: bytes, *, where: str) -> ShardTable:
         shards = [Shard(**values) for values in json.loads(index)]
