@@ -2,7 +2,6 @@
 
 import os
 import platform
-import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -18,9 +17,9 @@ from flows.dashboard.updates import dashboard, leave_report
 from flows.executors import Executor, open_executor
 from flows.prefect_api.cancellation import ending_without_a_worker, stopped_by_signals
 from flows.prefect_api.connection import leaving_without_a_server
-from flows.terminal.pictures import load_drawing
 from flows.terminal.visible import visible
 from streaming_ext.base.errors import StoppedError, StorageError, UsageError
+from streaming_ext.format.schema import to_json
 from streaming_ext.store import Storage, open_storage
 from streaming_ext.store.locations import holds_secret, local_path, require_no_secret
 from tasks.core.build import engine
@@ -32,7 +31,7 @@ from tasks.core.reporting.report import (
     PartTimes,
     RunReport,
     installed_versions,
-    save_report,
+    report_path,
 )
 from tasks.core.shard.run_plan import RunPlan
 from tasks.steps import finish_task
@@ -87,8 +86,6 @@ def require_absolute(config: Any) -> None:
 
 def _build(config: Any, plan: Plan, progress: RunProgress) -> State:
     """Plan, lock the output, make what is missing, and report."""
-    progress.run = str(flow_run.id)
-    threading.Thread(target=load_drawing, daemon=True).start()  # for the report
     output = open_storage(config.output)
     complete: State = Completed(message=f"{output} is complete; nothing to do.")
     with dashboard(progress):  # outermost: workers end before its last update
@@ -191,7 +188,7 @@ def _sorted(results: list[PartTimes | FailedFile]) -> tuple[PartTimes, ...]:
 
 def _save_record(report: RunReport, output: Storage) -> None:
     try:
-        save_report(report, output)
+        output.put(report_path(report, ".json"), to_json(report))
     except StorageError as error:  # the dataset is complete without it, as on a full disk
         get_run_logger().warning("The record of this run is missing: %s", error)
 

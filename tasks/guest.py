@@ -22,7 +22,6 @@ from tasks.core.build.run import Run, worker_pools
 from tasks.core.cluster.shared_plan import SharedPlan, partition_plan, read_plan
 from tasks.core.cluster.signs import (
     BEAT_SECONDS,
-    FileInHand,
     Heartbeat,
     ParentSign,
     PartitionSign,
@@ -35,7 +34,6 @@ from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.shard.plan import scratch_base
 from tasks.core.workers.messages import Failure
-from tasks.core.workers.tokenize_part import PrepareJob
 
 
 class CannotTakePartError(ShardmillError):
@@ -76,7 +74,7 @@ class Guest:
         self._partition, self._attempt, self._workers = partition, attempt, workers
         self._progress = RunProgress()
         self._parent = os.getppid()
-        self._pulse = Pulse()  # of the parent run
+        self._pulse = Pulse(time.monotonic())  # of the parent run
         self._heartbeat = Heartbeat(storage, partition_path(run, partition, attempt), self._sign)
         self._stopped: str | None = None  # why
         self._ended = self._given_up = False
@@ -134,7 +132,8 @@ class Guest:
             pool, movers = stack.enter_context(worker_pools(plan))
             run = Run(plan, self._storage, pool, self._progress, movers)
             stack.enter_context(self._watching_parent(run))
-            pool.run_in_each(PrepareJob.of(plan.tokenizer_folder, config.engine))
+            if (job := plan.each_worker()) is not None:
+                pool.run_in_each(job)
             with refusing(ScratchError):  # another host may have room
                 yield run
 
@@ -170,12 +169,12 @@ class Guest:
         except FileNotFoundError:
             return "the parent run is over"
         except StorageError:
-            self._pulse.listen_anew()
+            self._pulse.listen_anew(time.monotonic())
             return None  # the work itself will report what is wrong with the storage
-        if time.monotonic() - began > BEAT_SECONDS:
-            self._pulse.listen_anew()  # the same delay keeps the parent from giving signs
+        if (now := time.monotonic()) - began > BEAT_SECONDS:
+            self._pulse.listen_anew(now)  # the same delay keeps the parent from giving signs
         sign = from_json(ParentSign, content, where=f"{self._storage}/{path}")
-        silent = self._pulse.hear(sign.beat)
+        silent = self._pulse.hear(sign.beat, now)
         if sign.stopped:
             return "the parent run was stopped"
         if (attempt := sign.attempts[self._partition]) != self._attempt:
@@ -188,16 +187,7 @@ class Guest:
         return PartitionSign(
             beat=beat,
             host=platform.node(),
-            in_hand=tuple(
-                FileInHand(
-                    part=file.part,
-                    step=file.step,
-                    source_bytes=file.source_bytes,
-                    text_bytes=file.text_bytes,
-                    tokens=file.tokens,
-                )
-                for file in in_hand
-            ),
+            in_hand=tuple(in_hand),
             done=tuple(result for result in results if isinstance(result, PartTimes)),
             failed=tuple(result for result in results if isinstance(result, FailedFile)),
             ended=self._ended,

@@ -1,19 +1,16 @@
 """The pictures of a report. A colour means the same in all of them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from flows.terminal.pictures import FETCH, MUTED, RATIO, TOKENIZE, WRITE, svg
 from flows.terminal.visible import count_text, shortened, visible
 from tasks.core.reporting.figures import Figures, Group, Throughput
 from tasks.core.reporting.lengths import Lengths
 from tasks.core.reporting.report import PartTimes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _MOST_LETTERS = 24
 _LENGTH_STEPS = 2  # classes to each doubling
@@ -37,7 +34,7 @@ def draw_charts(figures: Figures) -> dict[str, str]:
     return charts
 
 
-def _lengths(figure: "Figure", lengths: Lengths) -> None:
+def _lengths(figure: Figure, lengths: Lengths) -> None:
     axes = figure.add_subplot()
     starts, ends, counts = np.array(lengths.histogram(_LENGTH_STEPS), float).T
     axes.bar(starts, counts, (ends - starts) * 0.94, align="edge", color=TOKENIZE)
@@ -62,7 +59,7 @@ def _lengths(figure: "Figure", lengths: Lengths) -> None:
         )
 
 
-def _sources(figure: "Figure", groups: Sequence[Group]) -> None:
+def _sources(figure: Figure, groups: Sequence[Group]) -> None:
     """The tokens of each source as a bar, and beside it its bytes a token as a point."""
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
     _name_rows(left, [group.name for group in groups])
@@ -82,7 +79,7 @@ def _sources(figure: "Figure", groups: Sequence[Group]) -> None:
         _label(right, f"{ratio:.2f}", ratio, row)
 
 
-def _throughput(figure: "Figure", rates: Throughput) -> None:
+def _throughput(figure: Figure, rates: Throughput) -> None:
     axes = figure.add_subplot()
     sizes = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
     unit = next((unit for unit, size in sizes.items() if rates.edges[-1] >= 2 * size), "seconds")
@@ -94,7 +91,7 @@ def _throughput(figure: "Figure", rates: Throughput) -> None:
     axes.set_ylabel("MB of text a second")
 
 
-def _slowest(figure: "Figure", parts: Sequence[PartTimes]) -> None:
+def _slowest(figure: Figure, parts: Sequence[PartTimes]) -> None:
     axes = figure.add_subplot()
     _name_rows(axes, ["/".join(part.source.split("/")[-2:]) for part in parts])
     left = np.zeros(len(parts))
@@ -109,14 +106,14 @@ def _slowest(figure: "Figure", parts: Sequence[PartTimes]) -> None:
     figure.legend(loc="outside upper left", ncols=3)
 
 
-def _name_rows(axes: "Axes", names: Sequence[str]) -> None:
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
     """A row for each name, from the top. No scale: each bar has its figure beside it."""
     shown = [shortened(visible(name), _MOST_LETTERS) for name in names]
     axes.set_yticks(range(len(names)), shown)
     axes.invert_yaxis()
 
 
-def _label(axes: "Axes", text: str, x: float, y: float) -> None:
+def _label(axes: Axes, text: str, x: float, y: float) -> None:
     axes.annotate(text, (x, y), xytext=(7, 0), textcoords="offset points", va="center")
     axes.grid(visible=False)
     axes.set_xticks([])

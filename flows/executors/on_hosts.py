@@ -68,7 +68,7 @@ class Partition:
         self._known: set[int] = set()  # parts
         self._shown: set[int] = set()  # parts
         self._known_before = self._without_gain = 0
-        self.pulse = Pulse()
+        self.pulse = Pulse(0.0)
 
     @property
     def left(self) -> list[int]:

@@ -3,10 +3,11 @@
 import io
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+import matplotlib as mpl
+from matplotlib.backends import backend_svg  # noqa: F401  (loaded with the rest, not at the end)
+from matplotlib.figure import Figure
 
 # Tones of Okabe and Ito's palette, which colour-blind people can tell apart, moved towards a
 # medium lightness: the contrast to white and to black is about the same.
@@ -46,22 +47,13 @@ _STYLE: dict[Any, object] = {
 }
 
 
-def load_drawing() -> None:
-    """Import matplotlib, which takes a while, during other work."""
-    import matplotlib.backends.backend_svg
-    import matplotlib.figure  # noqa: F401
-
-
-def svg(height: float, draw: "Callable[[Figure], None]") -> str:
+def svg(height: float, draw: Callable[[Figure], None]) -> str:
     """A picture that takes the width of its page.
 
     Args:
         height: in inches, for a width of 5.2.
         draw: fills the empty figure.
     """
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     out = io.StringIO()
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
         # The browser has the letters that the font of the layout lacks.

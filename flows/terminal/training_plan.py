@@ -1,16 +1,12 @@
 """The plan of `shardmill trace --plan`: the phases of training, as a table and as a picture."""
 
-from typing import TYPE_CHECKING
-
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from flows.terminal.pictures import MUTED, SERIES, svg
 from flows.terminal.tables import show_table
 from flows.terminal.visible import count_text
 from streaming_ext.training.training_plan import TrainingPlan
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _PANEL = 1.7  # inches
 
@@ -32,7 +28,7 @@ def draw_training_plan(plan: TrainingPlan) -> str:
     streams = len(last.fractions)
     count = len(panels) + (streams > 1)
 
-    def draw(figure: "Figure") -> None:
+    def draw(figure: Figure) -> None:
         axes = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
         edges = [*(phase.first_token for phase in phases), last.stop_token]
         for panel, (title, values) in zip(axes, panels.items(), strict=False):

@@ -30,13 +30,27 @@ def timeout_seconds() -> float:
     Raises:
         UsageError: the environment variable holds no valid number.
     """
-    text = os.environ.get(TIMEOUT_VARIABLE, "")
+    return seconds_of(TIMEOUT_VARIABLE, _TIMEOUT_SECONDS)
+
+
+def seconds_of(variable: str, default: float, *, least: float = 0) -> float:
+    """The seconds that an environment variable gives.
+
+    Args:
+        variable: its name.
+        default: if it is not set.
+        least: exclusive lower bound.
+
+    Raises:
+        UsageError: it is no number between `least` and 3600.
+    """
+    text = os.environ.get(variable, "")
     try:
-        seconds = float(text or _TIMEOUT_SECONDS)
+        seconds = float(text or default)
     except ValueError:
         seconds = -1
-    if not 0 < seconds < 3600:
-        raise UsageError(f"{TIMEOUT_VARIABLE} is {text!r}, expected seconds between 0 and 3600.")
+    if not least < seconds < 3600:
+        raise UsageError(f"{variable} is {text!r}, expected seconds between {least:g} and 3600.")
     return seconds
 
 

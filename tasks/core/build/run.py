@@ -82,8 +82,6 @@ class Run:
         except BaseException:
             self._room.give_back(part.number)
             raise
-        if watched:
-            listen(made.progress)
         results[step.name] = made
         return self.build.times(part.number, results) if last else None
 

@@ -1,6 +1,6 @@
 """The plan of a run on several hosts: put on the storage by the parent run, read by each host."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,6 @@ from streaming_ext.base.errors import (
     TokenizerError,
 )
 from streaming_ext.format.layout import RUNS_FOLDER, TOKENIZER_FOLDER
-from streaming_ext.format.reading import read_record
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import from_json, to_json
 from streaming_ext.format.spec import DatasetSpec
@@ -21,7 +20,7 @@ from streaming_ext.text.parts.part import Part
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, open_saved
 from streaming_ext.writing.publish import put_tokenizer
 from tasks.core.build.engine import with_files
-from tasks.core.cluster.signs import Message, plan_path
+from tasks.core.cluster.signs import plan_path
 from tasks.core.config import ShardConfig
 from tasks.core.reading.dataset_files import read_records
 from tasks.core.reporting.report import PartCounts, PartTimes, installed_versions
@@ -34,9 +33,8 @@ from tasks.core.shuffle.records import (
     first_sources,
     read_spill_records,
     shard_bytes,
-    spill_record_of,
-    spill_record_path,
 )
+from tasks.core.workers.messages import Message
 
 # Packages whose version may show in the bytes that they make; pyarrow brings the codecs.
 _MUST_AGREE = ("shardmill", "gigatoken", "tiktoken", "tokenizers", "sentencepiece", "pyarrow")
@@ -145,7 +143,7 @@ def partition_plan(
     Raises:
         TokenizerError: what lies in the output is not the run's tokenizer.
     """
-    done = _recorded(storage, shared.phase, parts)
+    done = with_files(_records(storage, shared.phase, parts), storage.list())
     plan = ShardBuild(
         config=config,
         spec=shared.spec,
@@ -173,23 +171,18 @@ def partition_plan(
     return plan
 
 
-def part_times(storage: Storage, plan: RunPlan, parts: Iterable[int]) -> Iterator[PartTimes]:
+def part_times(storage: Storage, plan: RunPlan, parts: Sequence[int]) -> Iterator[PartTimes]:
     """What the records of parts say, if the host that made them could not report it.
 
     Raises:
         DatasetError: a part has no record.
     """
+    records = _records(storage, plan.phase, parts) if parts else {}
     for part in parts:
-        record: PartRecord | SpillRecord
-        try:
-            if plan.phase == "sort":
-                record = spill_record_of(storage.read(spill_record_path(part)), where=str(storage))
-            else:
-                record = read_record(storage, part)
-        except FileNotFoundError as error:
+        if (record := records.get(part)) is None:
             raise DatasetError(
                 f"{storage}: part {part:05} is reported as done, but has no record. Run again."
-            ) from error
+            )
         yield PartTimes(
             **PartCounts.of(record).model_dump(),
             shard_bytes=shard_bytes(record),
@@ -198,11 +191,7 @@ def part_times(storage: Storage, plan: RunPlan, parts: Iterable[int]) -> Iterato
         )
 
 
-def _recorded(storage: Storage, phase: PhaseName, parts: Iterable[int]) -> set[int]:
-    """The parts that are recorded with all their files."""
-    files = storage.list()
-    if phase == "sort":
-        runs = read_spill_records(storage, parts)
-        return set(with_files(runs, files))
-    records = read_records(storage, parts)
-    return set(with_files(records, files))
+def _records(
+    storage: Storage, phase: PhaseName, parts: Sequence[int]
+) -> Mapping[int, PartRecord | SpillRecord]:
+    return read_spill_records(storage, parts) if phase == "sort" else read_records(storage, parts)

@@ -10,30 +10,22 @@ Each sign is put again every few seconds with a higher number. A reader compares
 read before, on its own clock, so no clock of another host needs to be right.
 """
 
-import os
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from pydantic import BaseModel, ConfigDict
-
-from streaming_ext.base.errors import StorageError, UsageError
+from streaming_ext.base.errors import StorageError
 from streaming_ext.format.layout import RUNS_FOLDER
 from streaming_ext.format.schema import to_json
 from streaming_ext.store import Storage
+from streaming_ext.store.patience import seconds_of
+from tasks.core.reporting.progress import WorkingFile
 from tasks.core.reporting.report import FailedFile, PartTimes
-from tasks.core.workers.messages import Failure
+from tasks.core.workers.messages import Failure, Message
 
 BEAT_SECONDS = 2.0
 SILENCE_VARIABLE = "SHARDMILL_SILENCE"
 _SILENT_SECONDS = 20.0
-
-
-class Message(BaseModel):
-    """What one host of a run puts for the others."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class ParentSign(Message):
@@ -42,16 +34,6 @@ class ParentSign(Message):
     beat: int
     attempts: tuple[int, ...]
     stopped: bool = False
-
-
-class FileInHand(Message):
-    """A part that a partition works on: its step, and what is done so far."""
-
-    part: int
-    step: str
-    source_bytes: float
-    text_bytes: int
-    tokens: int
 
 
 class PartitionSign(Message):
@@ -65,7 +47,7 @@ class PartitionSign(Message):
 
     beat: int
     host: str
-    in_hand: tuple[FileInHand, ...] = ()
+    in_hand: tuple[WorkingFile, ...] = ()
     done: tuple[PartTimes, ...] = ()
     failed: tuple[FailedFile, ...] = ()
     ended: bool = False
@@ -99,17 +81,7 @@ def silent_seconds() -> float:
     Raises:
         UsageError: the environment holds no such number.
     """
-    text = os.environ.get(SILENCE_VARIABLE, "")
-    try:
-        seconds = float(text or _SILENT_SECONDS)
-    except ValueError:
-        seconds = -1
-    if not 3 * BEAT_SECONDS <= seconds < 3600:
-        raise UsageError(
-            f"{SILENCE_VARIABLE} is {text!r}, expected seconds from {3 * BEAT_SECONDS:.0f} on, "
-            "below 3600."
-        )
-    return seconds
+    return seconds_of(SILENCE_VARIABLE, _SILENT_SECONDS, least=3 * BEAT_SECONDS)
 
 
 class Heartbeat:
@@ -160,24 +132,23 @@ class Heartbeat:
 
 
 class Pulse:
-    """Whether the sign of another host still changes.
+    """Whether the sign of another host still changes; `now` is on the monotonic clock.
 
     Attributes:
         limit: seconds without a change after which that host counts as lost.
     """
 
-    def __init__(self, now: float | None = None) -> None:
+    def __init__(self, now: float) -> None:
         self.limit = silent_seconds()
         self._beat: int | None = None
-        self._changed = time.monotonic() if now is None else now
+        self._changed = now
 
-    def hear(self, beat: int | None, now: float | None = None) -> float:
+    def hear(self, beat: int | None, now: float) -> float:
         """Seconds for which the sign has been the same; `beat` is its number as read just now."""
-        now = time.monotonic() if now is None else now
         if beat != self._beat:
             self._beat, self._changed = beat, now
         return now - self._changed
 
-    def listen_anew(self, now: float | None = None) -> None:
+    def listen_anew(self, now: float) -> None:
         """Forget the silence, in which nothing could be heard."""
-        self._changed = time.monotonic() if now is None else now
+        self._changed = now

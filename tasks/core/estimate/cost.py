@@ -10,8 +10,7 @@ through them one after another, which counts once, at both ends of the run.
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -78,8 +77,7 @@ def ratio(counts: npt.ArrayLike, sizes: npt.ArrayLike, *, read: float) -> Quanti
     return Quantity(value=value, error=_T[min(drawn - 1, len(_T)) - 1] * deviation / value)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """The work of a run, in bytes.
 
     Attributes:

@@ -4,9 +4,8 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +37,7 @@ _BLOCKS = 16  # to read in all; at least two of each file
 _BATCH_BYTES = 2**18  # of text: little is read beyond the sample
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SampledFile:
+class SampledFile(NamedTuple):
     """A source file of the sample.
 
     Attributes:
@@ -55,8 +53,7 @@ class SampledFile:
     fetched: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Texts:
+class Texts(NamedTuple):
     """Texts from the start of a block.
 
     Attributes:
@@ -70,8 +67,7 @@ class Texts:
     source_bytes: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """The results of the texts.
 
     Attributes:
@@ -216,7 +212,7 @@ def work_on(
         return pool.run(tokenize), pool.run(write)
 
     with WorkerPool(workers) as pool, ThreadPoolExecutor(workers) as threads:
-        pool.run_in_each(PrepareJob.of(saved, config.engine))
+        pool.run_in_each(PrepareJob(tokenizer_folder=saved, engine=config.engine))
         done = list(threads.map(do, range(-(-2 * workers // len(files)) * len(files))))
     timed = done[workers:] or done
     counts = [

@@ -1,8 +1,8 @@
 """The figures of a report: the numbers behind its pictures and lists."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise, takewhile
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -19,8 +19,7 @@ _MOST_GROUPS = 16
 _MOST_SLOWEST = 10
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """Parts that a picture shows as one.
 
     Attributes:
@@ -40,8 +39,7 @@ class Group:
         return self.text_bytes / tokens if tokens else 0.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Throughput:
+class Throughput(NamedTuple):
     """Text a second over the time of a run.
 
     Attributes:
@@ -53,16 +51,7 @@ class Throughput:
     rates: npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Skipped:
-    """Something that is not in the dataset, or was not done in this run, and why."""
-
-    what: str
-    why: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figures:
+class Figures(NamedTuple):
     """The figures of a report.
 
     Attributes:
@@ -70,6 +59,7 @@ class Figures:
         groups: the same in groups, by name.
         lengths: tokens a document; of a sample of the parts if there are many.
         throughput, slowest: of this run.
+        skipped: what is not in the dataset, or was not done in this run, and why.
     """
 
     report: RunReport
@@ -78,7 +68,7 @@ class Figures:
     lengths: Lengths
     throughput: Throughput | None
     slowest: tuple[PartTimes, ...]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[tuple[str, str], ...]
 
 
 def make_figures(
@@ -140,7 +130,7 @@ def throughput(report: RunReport) -> Throughput | None:
         took = max(part.tokenize_seconds, 1e-3)
         # Clocks of hosts may differ: what seems to lie outside the run counts at its edge.
         end = part.tokenized_at - report.began.timestamp()
-        end = float(np.clip(end, took, max(report.seconds, took)))
+        end = max(took, min(end, report.seconds))
         done += np.interp(edges, [end - took, end], [0.0, float(part.text_bytes)])
     return Throughput(edges=edges, rates=np.diff(done) / np.diff(edges))
 
@@ -157,7 +147,7 @@ def _sum(name: str, parts: Sequence[PartCounts]) -> Group:
 
 def _skipped(
     report: RunReport, earlier: Sequence[PartCounts], parts: Sequence[PartCounts], spec: DatasetSpec
-) -> Iterator[Skipped]:
+) -> Iterator[tuple[str, str]]:
     bad = sum(part.bad_documents for part in parts)
     listed = [str(one) for part in parts for one in part.bad_listed][:_MOST_BAD]
     more = f"; and {bad - len(listed):,} more" if bad > len(listed) else ""
@@ -182,6 +172,6 @@ def _skipped(
     ]
     for number, what, why in counts:
         if number or why.startswith("dropped"):
-            yield Skipped(what=f"{number:,} {what}{'' if number == 1 else 's'}", why=why)
+            yield f"{number:,} {what}{'' if number == 1 else 's'}", why
     if not report.published:
-        yield Skipped(what="the manifest", why="not written: parts are missing")
+        yield "the manifest", "not written: parts are missing"

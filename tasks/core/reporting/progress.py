@@ -53,7 +53,8 @@ class WorkingFile:
     Attributes:
         step: download, tokenize or write; it may still wait for a worker.
         host: that works on it.
-        since: when the step began, or its first text was done, on the monotonic clock.
+        since: when the step began, or its first text was done, on the monotonic clock of the
+            process that shows it.
         source_bytes: of its source, done.
         first_bytes: text that was done at `since`.
     """
@@ -68,11 +69,6 @@ class WorkingFile:
     tokens: int = 0
     first_bytes: int = 0
 
-    def bytes_per_second(self, now: float) -> float:
-        """Text tokenized, in bytes a second, since the first of it."""
-        seconds = now - self.since
-        return (self.text_bytes - self.first_bytes) / seconds if seconds > 0 else 0.0
-
 
 class RunProgress:
     """The counters of one run.
@@ -80,7 +76,6 @@ class RunProgress:
     Attributes:
         page: path of the report for people, once it is written.
         report: of the run, once it has ended.
-        run: id of the flow run, once there is one.
         stopped_by: the signal that ended the run early.
     """
 
@@ -93,7 +88,6 @@ class RunProgress:
         self._results: list[PartTimes | FailedFile] = []
         self.page: str | None = None
         self.report: RunReport | None = None
-        self.run: str | None = None
         self.stopped_by: int | None = None
 
     def enter(self, phase: str) -> None:
@@ -110,7 +104,7 @@ class RunProgress:
             self._results.clear()
             self._began = time.monotonic()
 
-    def end(self, done: str = "sharded") -> None:
+    def end(self, done: str) -> None:
         """Stop the clock: all parts are done."""
         self.enter(f"{done}; Prefect records the run")
         self._ended = time.monotonic()

@@ -8,8 +8,6 @@ from pydantic import BaseModel, ConfigDict
 
 from streaming_ext.format.layout import RUNS_FOLDER
 from streaming_ext.format.record import BadDocument, PartRecord
-from streaming_ext.format.schema import to_json
-from streaming_ext.store import Storage
 from tasks.core.shuffle.records import SpillRecord
 
 MOST_BAD_SHOWN = 5  # documents of a part; its record lists more
@@ -195,10 +193,3 @@ def installed_versions() -> dict[str, str]:
 def report_path(report: RunReport, suffix: str) -> str:
     """Path of a report on the output."""
     return f"{RUNS_FOLDER}/{report.began:%Y%m%dT%H%M%SZ}-{report.run[:8]}{suffix}"
-
-
-def save_report(report: RunReport, storage: Storage) -> str:
-    """Put a report on the output; returns its path there."""
-    path = report_path(report, ".json")
-    storage.put(path, to_json(report))
-    return path

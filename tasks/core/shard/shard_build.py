@@ -5,7 +5,6 @@ import platform
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -213,11 +212,11 @@ class ShardBuild(RunPlan):
 
     def job(self, step: str, number: int, output: Storage, results: Mapping[str, Any]) -> Job[Any]:
         """What a worker is to do."""
-        part, scratch = self.parts[number], str(self.part_scratch(number))
+        part, scratch = self.parts[number], self.part_scratch(number)
         if step == "download":
             return FetchJob(
                 part=part,
-                folder=str(self.downloads),
+                folder=self.downloads,
                 options=self.spec.read_options,
                 check=self.config.check_sources,
             )
@@ -231,7 +230,7 @@ class ShardBuild(RunPlan):
             part=part,
             paths=fetched.paths if fetched else (),
             scratch=scratch,
-            tokenizer_folder=str(self.tokenizer_folder),
+            tokenizer_folder=self.tokenizer_folder,
             engine=self.config.engine,
             spec=self.spec,
             first_source=self.first_sources[number] if self.first_sources else 0,
@@ -248,7 +247,7 @@ class ShardBuild(RunPlan):
             part=self.parts[number],
             parts=len(self.parts) - self.first_part,
             first=self.first_part,
-            scratch=str(self.part_scratch(number)),
+            scratch=self.part_scratch(number),
             output=str(output),
             spec=self.spec,
             source=merge_input.source,
@@ -275,7 +274,7 @@ class ShardBuild(RunPlan):
         """Remove a part's sources and shards from scratch: it is written, or has failed."""
         shutil.rmtree(self.part_scratch(number), ignore_errors=True)
         fetched: FetchedPart | None = results.get("download")
-        for path in map(Path, fetched.paths if fetched else ()):
+        for path in fetched.paths if fetched else ():
             if path.parent == self.downloads:
                 remove_fetched(path)
 
@@ -283,7 +282,7 @@ class ShardBuild(RunPlan):
         """Every worker loads the tokenizer, which the second phase does without."""
         if self.phase == "merge":
             return None
-        return PrepareJob.of(self.tokenizer_folder, self.config.engine)
+        return PrepareJob(tokenizer_folder=self.tokenizer_folder, engine=self.config.engine)
 
     def prepare(self) -> None:
         """Save the tokenizer for all workers, and drop source files that are not needed."""

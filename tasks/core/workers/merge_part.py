@@ -1,7 +1,7 @@
 """Phase two: the documents of a part out of spills, but for copies, packed on scratch."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +21,6 @@ from streaming_ext.store import Storage
 from streaming_ext.text.memory import within_memory
 from streaming_ext.text.parts.part import Part
 from streaming_ext.writing.part_files import Origins, PartFiles
-from streaming_ext.writing.split_writer import Memories
 from streaming_ext.writing.tokenize import emptied
 from tasks.core.shuffle.copies import CopiesLeftOut
 from tasks.core.shuffle.records import (
@@ -62,87 +61,66 @@ class MergeJob(Job[PackedPart]):
     part: Part
     parts: int
     first: int = 0
-    scratch: str
+    scratch: Path
     output: str
     spec: DatasetSpec
     source: SourceIdentity | None = None
     index: FileRecord
 
     def do(self, kept: Kept, report: Report) -> PackedPart:
-        """See `merge_part`."""
-        output = kept.storage(self.output)
-        index = kept.last(MergeIndex.read, output, self.index)
-        return merge_part(self, output, index, report, kept.memories)
+        """Pack the documents, but for copies; memory depends on the index, not on the dataset.
 
+        Raises:
+            StorageError: a spill cannot be read.
+            CorruptDatasetError: a spill is damaged.
+            ScratchError: scratch is full or not writable.
+        """
+        start = time.monotonic()
+        pa.default_memory_pool().release_unused()  # what tokenizing had
+        number, spec, storage = self.part.number, self.spec, kept.storage(self.output)
+        index = kept.last(MergeIndex.read, storage, self.index)
+        copies = CopiesLeftOut(storage, index.copies, number - self.first, spec)
+        spilled = None if spec.shuffle else _record(storage, number)
+        steps = _sorted(self, storage, index) if spilled is None else _in_order(storage, spilled)
+        text_bytes = tokens = documents = 0
+        with emptied(self.scratch):
+            files = PartFiles(self.scratch, number, spec, kept.memories)
+            for fraction, found, order in steps:
+                names = (found[name].to_numpy()[order] for name in ("group", "row", "tokens"))
+                order = order[copies.stay(*names)]  # noqa: PLW2901
+                _add(files, found, order, spec, where=f"{storage}/{spill_path(number, 0)}")
+                documents += len(order)
+                text_bytes += int(found["text_bytes"].to_numpy()[order].sum())
+                tokens += len(order) + int(found["tokens"].to_numpy()[order].sum())
+                report(JobProgress(fraction=fraction, text_bytes=text_bytes, tokens=tokens))
+                del found  # before the next is read: it may be large
+            splits = files.finish()
+            copies.finish(self.scratch, number)
+        if (packed := sum(split.documents for split in splits.values())) != documents:
+            raise RuntimeError(f"part {number}: {packed} documents packed of {documents}")
+        counts: dict[str, Any] = {
+            "part": number,
+            "source": self.source,
+            "rows": documents + copies.documents,
+            "null_documents": 0,
+            "empty_documents": 0,
+            "dropped_documents": dict.fromkeys(spec.filters.given(), 0),
+        }
+        if spilled is not None:
+            counts = {name: getattr(spilled, name) for name in PartCounts.model_fields}
 
-def merge_part(
-    job: MergeJob,
-    storage: Storage,
-    index: MergeIndex,
-    report: Callable[[JobProgress], None] = lambda progress: None,
-    memories: Memories | None = None,
-) -> PackedPart:
-    """Pack the documents of a part, but for copies, into `job.scratch`.
+        def listed(path: str) -> FileRecord:
+            return FileRecord.of(path, (self.scratch / path).read_bytes())
 
-    Memory does not depend on the size of the dataset, but for its index.
-
-    Args:
-        job: which part, and where to.
-        storage: that holds the spills.
-        index: of them.
-        report: called with how far it is.
-        memories: for raw shards.
-
-    Raises:
-        StorageError: a spill cannot be read.
-        CorruptDatasetError: a spill is damaged.
-        ScratchError: scratch is full or not writable.
-    """
-    start = time.monotonic()
-    pa.default_memory_pool().release_unused()  # what tokenizing had
-    number, folder = job.part.number, Path(job.scratch)
-    copies = CopiesLeftOut(storage, index.copies, number - job.first, job.spec)
-    spilled = None if job.spec.shuffle else _record(storage, number)
-    steps = _sorted(job, storage, index) if spilled is None else _in_order(storage, spilled)
-    text_bytes = tokens = documents = 0
-    with emptied(folder):
-        files = PartFiles(folder, number, job.spec, {} if memories is None else memories)
-        for fraction, found, order in steps:
-            names = (found[name].to_numpy()[order] for name in ("group", "row", "tokens"))
-            order = order[copies.stay(*names)]  # noqa: PLW2901
-            _add(files, found, order, job.spec, where=f"{storage}/{spill_path(number, 0)}")
-            documents += len(order)
-            text_bytes += int(found["text_bytes"].to_numpy()[order].sum())
-            tokens += len(order) + int(found["tokens"].to_numpy()[order].sum())
-            report(JobProgress(fraction=fraction, text_bytes=text_bytes, tokens=tokens))
-            del found  # before the next is read: it may be large
-        splits = files.finish()
-        copies.finish(folder, number)
-    if (packed := sum(split.documents for split in splits.values())) != documents:
-        raise RuntimeError(f"part {number}: {packed} documents packed of {documents}")
-    counts: dict[str, Any] = {
-        "part": number,
-        "source": job.source,
-        "rows": documents + copies.documents,
-        "null_documents": 0,
-        "empty_documents": 0,
-        "dropped_documents": dict.fromkeys(job.spec.filters.given(), 0),
-    }
-    if spilled is not None:
-        counts = {name: getattr(spilled, name) for name in PartCounts.model_fields}
-
-    def listed(path: str) -> FileRecord:
-        return FileRecord.of(path, (folder / path).read_bytes())
-
-    counts |= {"spec": job.spec, "text_bytes": text_bytes, "splits": splits}
-    record = PartRecord(
-        **counts,
-        documents=listed(documents_path(number)),
-        duplicate_documents=copies.documents,
-        duplicate_tokens=copies.tokens,
-        duplicates=listed(duplicates_path(number)) if job.spec.deduplicate else None,
-    )
-    return PackedPart.save(record, folder, start)
+        counts |= {"spec": spec, "text_bytes": text_bytes, "splits": splits}
+        record = PartRecord(
+            **counts,
+            documents=listed(documents_path(number)),
+            duplicate_documents=copies.documents,
+            duplicate_tokens=copies.tokens,
+            duplicates=listed(duplicates_path(number)) if spec.deduplicate else None,
+        )
+        return PackedPart.save(record, self.scratch, start)
 
 
 def _sorted(job: MergeJob, storage: Storage, index: MergeIndex) -> Steps:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from streaming_ext.store import Storage, open_storage
 from streaming_ext.writing.split_writer import Memories
 
-T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Kept:
@@ -31,17 +31,14 @@ class Kept:
         self.storage: Callable[[str], Storage] = cache(open_storage)
         self._last: dict[Callable[..., Any], tuple[tuple[object, ...], Any]] = {}
 
-    def last(self, make: Callable[..., T], *arguments: object) -> T:
+    def last(self, make: Callable[..., R], *arguments: object) -> R:
         """The result of `make`, which is called again only if the arguments changed."""
         before = self._last.get(make)
         if before is None or before[0] != arguments:
             self._last.pop(make, None)  # two of them need not fit in memory
             before = self._last[make] = (arguments, make(*arguments))
-        result: T = before[1]
+        result: R = before[1]
         return result
-
-
-R = TypeVar("R")
 
 
 class Message(BaseModel):
@@ -73,11 +70,6 @@ class MadePart(Message):
     tokens: int
     size: int
     seconds: float
-
-    @property
-    def progress(self) -> JobProgress:
-        """The progress of the finished job."""
-        return JobProgress(fraction=1.0, text_bytes=self.size, tokens=self.tokens)
 
 
 class Failure(Message):

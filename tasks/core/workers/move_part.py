@@ -27,7 +27,7 @@ class FetchedPart(Message):
         fetched_bytes: that came over the network.
     """
 
-    paths: tuple[str, ...]
+    paths: tuple[Path, ...]
     fetched_bytes: int
     seconds: float
 
@@ -38,7 +38,7 @@ class FetchJob(Job[FetchedPart]):
     RESULT = FetchedPart
 
     part: Part
-    folder: str
+    folder: Path
     options: ReadOptions
     check: bool = False
 
@@ -47,13 +47,13 @@ class FetchJob(Job[FetchedPart]):
         start = time.monotonic()
         paths, fetched = fetch_part(
             self.part,
-            Path(self.folder),
+            self.folder,
             lambda done: report(JobProgress(fraction=done / max(self.part.size, 1))),
             options=self.options,
             check=self.check,
         )
         return FetchedPart(
-            paths=tuple(map(str, paths)), fetched_bytes=fetched, seconds=time.monotonic() - start
+            paths=tuple(paths), fetched_bytes=fetched, seconds=time.monotonic() - start
         )
 
 
@@ -83,12 +83,6 @@ class PackedPart(Message):
             counts=PartCounts.of(record), seconds=time.monotonic() - start, ended=time.time()
         )
 
-    @property
-    def progress(self) -> JobProgress:
-        """The progress of the finished job."""
-        counts = self.counts
-        return JobProgress(fraction=1.0, text_bytes=counts.text_bytes, tokens=counts.tokens)
-
 
 class WrittenPart(Message):
     """A part on the output, recorded.
@@ -113,7 +107,7 @@ class WriteJob(Job[WrittenPart]):
 
     RESULT = WrittenPart
 
-    scratch: str
+    scratch: Path
     output: str
     record: str
 
@@ -124,18 +118,18 @@ class WriteJob(Job[WrittenPart]):
             StorageError: the output is full, gone or not writable, or scratch was changed.
         """
         start = time.monotonic()
-        scratch, storage = Path(self.scratch), kept.storage(self.output)
+        storage = kept.storage(self.output)
         is_part = self.record.startswith(PARTS_FOLDER)
         kind: type[PartRecord | SpillRecord] = PartRecord if is_part else SpillRecord
-        data = (scratch / RECORD_FILE).read_bytes()
-        record = from_json(kind, data, where=self.scratch)
+        data = (self.scratch / RECORD_FILE).read_bytes()
+        record = from_json(kind, data, where=str(self.scratch))
         files = record.files()
         size, done = sum(file.size for file in files), 0
         # Spills are read once and removed; a loss of power costs no more than making them again.
         with uploads(storage, lasting=is_part) as put:
             for file in files:
-                _require(scratch / file.path, file.size)
-                put(file.path, scratch / file.path)
+                _require(self.scratch / file.path, file.size)
+                put(file.path, self.scratch / file.path)
                 done += file.size
                 report(JobProgress(fraction=done / max(size, 1)))
         storage.put(self.record, data)

@@ -82,13 +82,10 @@ class Worker:
         code = self._process.wait()
         if code == -signal.SIGKILL:
             return "the worker process was killed by SIGKILL, as the system does when memory is out"
-        self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, self._stderr.tell() - _STDERR_TAIL_BYTES))
-        said = self._stderr.read().decode(errors="replace").strip()
-        how = f"ended with exit code {code}"
-        if code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
-        return f"the worker process {how}: {said or 'it said nothing'}"
+        self._stderr.seek(max(0, self._stderr.seek(0, os.SEEK_END) - _STDERR_TAIL_BYTES))
+        output = self._stderr.read().decode(errors="replace").strip() or "it printed nothing"
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+        return f"the worker process {how}: {output}"
 
     def kill(self) -> None:
         """End the process at once."""
@@ -110,17 +107,18 @@ class WorkerPool:
         size: number of processes, started at once: they take a second to get ready.
         light: for jobs that only move bytes; started as they are needed, without the tokenizers.
         inherited: file descriptors that the processes keep open until they end.
+
+    Attributes:
+        stopped: whether `stop` was called.
     """
 
     def __init__(self, size: int, *, inherited: Sequence[int] = (), light: bool = False) -> None:
-        self._light = light
-        self._inherited = tuple(inherited)
-        self._size = size
+        self._size, self._inherited, self._light = size, inherited, light
         self._lock = threading.Lock()
         # The latest first: one that has started already is taken before another is started.
         self._slots: queue.LifoQueue[Worker | None] = queue.LifoQueue()
         self._alive: set[Worker] = set()
-        self._stopped = False
+        self.stopped = False
         try:
             for _ in range(size):
                 self._slots.put(None if light else self._start())
@@ -133,11 +131,6 @@ class WorkerPool:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    @property
-    def stopped(self) -> bool:
-        """Whether `stop` was called."""
-        return self._stopped
 
     @property
     def pids(self) -> list[int]:
@@ -190,7 +183,7 @@ class WorkerPool:
             if worker is not None:
                 self._discard(worker)
                 worker = None
-            if self._stopped:
+            if self.stopped:
                 raise StoppedError("the run was stopped") from error
             raise
         finally:
@@ -201,7 +194,7 @@ class WorkerPool:
 
     def _start(self) -> Worker:
         with self._lock:
-            if self._stopped:
+            if self.stopped:
                 raise StoppedError("the run was stopped")
             worker = Worker(self._inherited, light=self._light)
             self._alive.add(worker)
@@ -218,7 +211,7 @@ class WorkerPool:
     def stop(self) -> None:
         """End all workers now, in the middle of their jobs."""
         with self._lock:
-            self._stopped = True
+            self.stopped = True
             workers = list(self._alive)
         for worker in workers:
             worker.kill()

@@ -25,32 +25,25 @@ from tasks.core.shuffle.sort import Spilled
 from tasks.core.workers.messages import Job, JobProgress, Kept, Message, Report
 from tasks.core.workers.move_part import PackedPart
 
-
-class Prepared(Message):
-    """The tokenizer is loaded."""
+EngineChoice = Literal["auto", "reference"]
 
 
-class PrepareJob(Job[Prepared]):
+class PrepareJob(Job[Message]):
     """Load the tokenizer before the first part needs it.
 
     Attributes:
         tokenizer_folder: what `Tokenizer.save` wrote.
     """
 
-    RESULT = Prepared
+    RESULT = Message
 
-    tokenizer_folder: str
-    engine: Literal["auto", "reference"]
+    tokenizer_folder: Path
+    engine: EngineChoice
 
-    @classmethod
-    def of(cls, folder: Path, engine: Literal["auto", "reference"]) -> "PrepareJob":
-        """The job for a tokenizer saved in a folder."""
-        return cls(tokenizer_folder=str(folder), engine=engine)
-
-    def do(self, kept: Kept, report: Report) -> Prepared:
+    def do(self, kept: Kept, report: Report) -> Message:
         """See `tokenizer_and_engine`."""
         kept.last(tokenizer_and_engine, self.tokenizer_folder, self.engine)
-        return Prepared()
+        return Message()
 
 
 class TokenizeJob(Job[PackedPart]):
@@ -70,10 +63,10 @@ class TokenizeJob(Job[PackedPart]):
     RESULT = PackedPart
 
     part: Part
-    paths: tuple[str, ...] = ()
-    scratch: str
-    tokenizer_folder: str
-    engine: Literal["auto", "reference"]
+    paths: tuple[Path, ...] = ()
+    scratch: Path
+    tokenizer_folder: Path
+    engine: EngineChoice
     spec: DatasetSpec
     first_source: int = 0
     first: int = 0
@@ -90,11 +83,9 @@ class TokenizeJob(Job[PackedPart]):
         return tokenize_part(self, tokenizer, engine, report, kept.memories, known=known)
 
 
-def tokenizer_and_engine(
-    folder: str, engine: Literal["auto", "reference"]
-) -> tuple[Tokenizer, Engine]:
-    """The tokenizer saved in a folder, and what tokenizes."""
-    tokenizer = open_saved(Path(folder))
+def tokenizer_and_engine(folder: Path, engine: EngineChoice) -> tuple[Tokenizer, Engine]:
+    """The tokenizer saved in a folder, and the engine that tokenizes."""
+    tokenizer = open_saved(folder)
     chosen = choose_engine(tokenizer, engine=engine)
     gc.freeze()  # what is loaded stays: collecting it again and again costs a twentieth
     return tokenizer, chosen
@@ -124,7 +115,7 @@ def tokenize_part(
         ScratchError: scratch is full or not writable.
     """
     start = time.monotonic()
-    spec, number, folder = job.spec, job.part.number, Path(job.scratch)
+    spec, number, folder = job.spec, job.part.number, job.scratch
     if spec.imported is not None:
         engine = IdsAsTheyAre()
     documents = PinnedDocuments(job.part, job.paths, spec.read_options)

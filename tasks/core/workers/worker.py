@@ -25,16 +25,19 @@ _PROGRESS_SECONDS = 0.25
 
 def serve(line: bytes, kept: Kept) -> None:
     """Do the job in a line of JSON; its progress and its result go to stdout."""
-    last = time.monotonic()
+    last, latest = time.monotonic(), JobProgress(fraction=0.0)
 
     def report(progress: JobProgress) -> None:
-        nonlocal last
+        nonlocal last, latest
+        latest = progress
         if time.monotonic() - last >= _PROGRESS_SECONDS:
             last = time.monotonic()
             _send(Answer(progress=progress))
 
     try:
-        _send(Answer(result=Job.from_line(line).do(kept, report)))
+        result = Job.from_line(line).do(kept, report)
+        _send(Answer(progress=latest))
+        _send(Answer(result=result))
     except ShardmillError as error:
         _fail(type(error).__name__, str(error))
     except MemoryError:

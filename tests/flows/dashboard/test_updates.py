@@ -95,7 +95,7 @@ def part(number: int) -> PartTimes:
 def started() -> RunProgress:
     progress = RunProgress()
     progress.begin(parts=2, source_bytes=200)
-    progress.end()  # the clock stands still: nothing changes by itself
+    progress.end("sharded")  # the clock stands still: nothing changes by itself
     progress.finish(part(0), source_bytes=0)
     return progress
 

@@ -14,9 +14,9 @@ from flows.executors.on_hosts import (
 from streaming_ext.base.errors import UsageError
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
-from tasks.core.cluster.signs import SILENCE_VARIABLE, FileInHand, PartitionSign, silent_seconds
+from tasks.core.cluster.signs import SILENCE_VARIABLE, PartitionSign, silent_seconds
 from tasks.core.config import ShardConfig
-from tasks.core.reporting.progress import RunProgress
+from tasks.core.reporting.progress import RunProgress, WorkingFile
 from tasks.core.reporting.report import FailedFile, PartTimes
 
 BAD = FailedFile(part=4, source="b", step="tokenize", reason="damaged")
@@ -60,7 +60,7 @@ def test_people_see_what_a_host_has_in_hand_until_it_is_lost() -> None:
         Part.whole(number, SourceFile(url=f"/{name}", size=10))
         for number, name in enumerate("abcdef")
     ]
-    working = FileInHand(part=3, step="tokenize", source_bytes=4.0, text_bytes=8, tokens=2)
+    working = WorkingFile(part=3, step="tokenize", source_bytes=4.0, text_bytes=8, tokens=2)
     hear(partition, PartitionSign(beat=1, host="h", in_hand=(working,)), 1.0)
     partition.show(sources, progress)
     (shown,), _ = progress.files()

@@ -77,8 +77,8 @@ def tokenize_job(
 ) -> TokenizeJob:
     return TokenizeJob(
         part=Part.whole(part, source),
-        scratch=str(scratch),
-        tokenizer_folder="not used",
+        scratch=scratch,
+        tokenizer_folder=Path("not used"),
         engine="reference",
         spec=spec,
     )
@@ -109,7 +109,7 @@ def record_in(scratch: Path) -> PartRecord:
 
 def write_job(scratch: Path, output: Path | str, *, part: int = 0) -> WriteJob:
     """The job that goes with what was tokenized into `scratch`."""
-    return WriteJob(scratch=str(scratch), output=str(output), record=record_path(part))
+    return WriteJob(scratch=scratch, output=str(output), record=record_path(part))
 
 
 def write_part(

@@ -73,7 +73,7 @@ def test_a_run_from_begin_to_end(clock: Clock) -> None:
                         text_bytes=200, tokens=50, seconds=10.0)  # fmt: skip
     assert progress.snapshot() == expected  # nothing of the failed part is left to do
     clock.now += 10
-    progress.end()
+    progress.end("sharded")
     clock.now += 100  # the clock stands still
     assert progress.snapshot().seconds == 20.0
 

@@ -2,19 +2,17 @@
 
 import platform
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streaming_ext.format.schema import from_json
-from streaming_ext.store import LocalStorage
+from streaming_ext.format.schema import from_json, to_json
 from tasks.core.reporting.report import (
     FailedFile,
     PartTimes,
     RunReport,
     installed_versions,
-    save_report,
+    report_path,
 )
 
 
@@ -47,22 +45,11 @@ def make_report(**changes: Any) -> RunReport:
     return RunReport(**(values | changes))
 
 
-def test_is_put_beside_the_dataset_and_comes_back(tmp_path: Path) -> None:
-    storage = LocalStorage(tmp_path)
-    storage.create()
+def test_comes_back_from_a_path_of_its_own() -> None:
     report = make_report()
-    path = save_report(report, storage)
-    assert path == "runs/20310203T040506Z-01234567.json"
-    assert from_json(RunReport, storage.read(path), where=path) == report
-    assert list(storage.list()) == ["runs/20310203T040506Z-01234567.json"]
-
-
-def test_two_runs_do_not_overwrite_each_other(tmp_path: Path) -> None:
-    storage = LocalStorage(tmp_path)
-    storage.create()
-    for run in ("aaaaaaaa-1", "bbbbbbbb-1"):
-        save_report(make_report(run=run), storage)
-    assert len(storage.list("runs")) == 2
+    assert report_path(report, ".json") == "runs/20310203T040506Z-01234567.json"
+    assert from_json(RunReport, to_json(report), where="") == report
+    assert report_path(make_report(run="other"), ".html").endswith("Z-other.html")
 
 
 def times(**changes: Any) -> PartTimes:

@@ -41,7 +41,7 @@ def job(tmp_path: Path, tokenizer_folder: Path) -> Callable[..., TokenizeJob]:
 
     def make(source: SourceFile, name: str = "s") -> TokenizeJob:
         made = tokenize_job(source, tmp_path / name, make_spec())
-        return made.model_copy(update={"tokenizer_folder": str(tokenizer_folder)})
+        return made.model_copy(update={"tokenizer_folder": tokenizer_folder})
 
     return make
 
