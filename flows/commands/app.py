@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from typing import Any, NoReturn
 
 from cyclopts import App, CycloptsError, Group, Parameter
@@ -22,12 +23,6 @@ from flows.terminal.consoles import err, out, print_problem
 from streaming_ext.base.errors import ShardmillError, UsageError, one_line
 
 
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("shardmill")
-
-
 def _config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     from flows.commands.options import config_file
 
@@ -38,7 +33,7 @@ _ALL = Group("Options")  # one list, which `GroupedHelp` divides
 app = App(
     name="shardmill",
     help="Turn text datasets into tokenized MDS shards for training.",
-    version=_version,
+    version=lambda: version("shardmill"),
     console=out,
     config=_config_file,
     help_format="plaintext",

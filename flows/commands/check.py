@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any
@@ -25,9 +24,7 @@ Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 DatasetPath = Annotated[str, Parameter(help="Folder or URL of a dataset or an export.")]
 Generation = Annotated[
     str | None,
-    Parameter(
-        help="Start of the hash of a manifest, if the dataset was extended; default: the newest."
-    ),
+    Parameter(help="Start of the hash of an earlier manifest of an extended dataset."),
 ]
 _CORES = os.cpu_count() or 1
 
@@ -45,8 +42,8 @@ def plan(
     require_linux()
     limit_memory()  # this process reads files of unknown origin
     with printing.applied():
-        with err.status("starting") if err.is_terminal else nullcontext() as status:
-            found = estimate(config, *([status.update] if status else []))
+        with err.status("starting") as status:
+            found = estimate(config, status.update)
         printing.result(found.model_dump(mode="json"))
         show_estimate(found, out)
     return 0
@@ -110,7 +107,7 @@ def checked(
     from flows.terminal.show_verify import show_findings
 
     with printing.applied():
-        with Progress(transient=True, console=err, disable=not err.is_terminal) as bar:
+        with Progress(transient=True, console=err) as bar:
             task = bar.add_task("verifying", total=None)
             report = check(
                 on_progress=lambda done, total: bar.update(task, completed=done, total=total)

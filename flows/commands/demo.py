@@ -6,7 +6,7 @@ from pathlib import Path
 from flows.commands.outputs import shard
 from flows.terminal.consoles import out
 from flows.terminal.visible import counted, say
-from streaming_ext.base.errors import StorageError, UsageError, reason_of
+from streaming_ext.base.errors import UsageError
 from streaming_ext.store.locations import local_path, require_writable_name
 from tasks.core.config import ShardConfig
 
@@ -48,20 +48,13 @@ def demo(output: Path = Path("demo-output")) -> int:
 
 
 def make_sources(folder: Path) -> ShardConfig:
-    """Make source files and a vocabulary; returns what to shard.
-
-    Raises:
-        StorageError: the folder cannot be written to.
-    """
+    """Make source files and a vocabulary; returns what to shard."""
     from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
 
     sources, vocabulary = folder / "sources", folder / "demo.tiktoken"
-    try:
-        sources.mkdir(parents=True, exist_ok=True)
-        write_parquet_files(sources, _FILES, _DOCUMENTS, seed=0)
-        train_vocabulary(make_documents(_DOCUMENTS, seed=0), _VOCABULARY, vocabulary)
-    except OSError as error:
-        raise StorageError(f"Cannot write to {folder}: {reason_of(error)}.") from error
+    sources.mkdir(parents=True, exist_ok=True)
+    write_parquet_files(sources, _FILES, _DOCUMENTS, seed=0)
+    train_vocabulary(make_documents(_DOCUMENTS, seed=0), _VOCABULARY, vocabulary)
     return ShardConfig(
         sources=(str(sources),),
         output=str(folder / "dataset"),

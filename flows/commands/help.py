@@ -63,19 +63,16 @@ def grouped(
 ) -> Iterator[tuple[str, Iterator[T]]]:
     """Options of a command below the headings of the classes that declare them."""
     classes = [hint for hint in get_type_hints(command).values() if hasattr(hint, "heading")]
-
     others = "Execution" if len(classes) > 1 else "Options"  # what the command itself declares
+    headings: dict[str, str] = {}
+    for base in (base for each in classes for base in reversed(inspect.getmro(each))):
+        for field in inspect.get_annotations(base):
+            # The first class that declares it: a later one only describes it again.
+            headings.setdefault(field, getattr(base, "heading", others))
 
     def heading(option: T) -> str:
         field = name(option).removeprefix("--").replace("-", "_").lower()
-        # The first class that declares it: a later one only describes it again.
-        owners: Iterator[Any] = (
-            base
-            for each in classes
-            for base in reversed(inspect.getmro(each))
-            if field in inspect.get_annotations(base)
-        )
-        return next((str(owner.heading) for owner in owners), others)
+        return headings.get(field, others)
 
     return groupby(sorted(options, key=lambda option: _ORDER.index(heading(option))), heading)
 

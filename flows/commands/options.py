@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pydantic
 import yaml
-from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Parameter
 from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict
 
@@ -168,15 +168,8 @@ def explain(error: CycloptsError) -> str:
     """One line for each wrong option."""
     if isinstance(error.__cause__, pydantic.ValidationError):
         return explain_values(error.__cause__)
-    words = one_line(error)
-    if isinstance(error, UnusedCliTokensError):
-        words = f"{(error.unused_tokens or [''])[0]!r} is one argument too many"
-    elif isinstance(error, MissingArgumentError) and (needed := error.argument) is not None:
-        positional = needed.index is not None and not error.keyword
-        name = needed.name.removeprefix("--").upper() if positional else needed.name
-        words = f"{name} needs a value"
-    command = "".join(f" {name}" for name in error.command_chain or ())
-    return f"{words}. See `shardmill{command} --help`."
+    command = " ".join(["shardmill", *(error.command_chain or ())])
+    return f"{one_line(error)}. See `{command} --help`."
 
 
 def explain_values(error: pydantic.ValidationError) -> str:

@@ -1,8 +1,7 @@
 """`shardmill trace`: which documents a training step held."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import islice
 from math import inf
 from pathlib import Path
@@ -13,13 +12,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from flows.terminal.consoles import out
 from flows.terminal.visible import option_name, say
-from streaming_ext.base.errors import (
-    MissingFolderError,
-    StorageError,
-    UsageError,
-    one_line,
-    reason_of,
-)
+from streaming_ext.base.errors import MissingFolderError, UsageError, one_line
 from streaming_ext.format.layout import Split
 from streaming_ext.store import open_storage
 from streaming_ext.store.locations import local_path
@@ -89,15 +82,15 @@ class Streams(Options):
     heading: ClassVar[str] = "Mixture"
 
     proportion: tuple[str, ...] = ()
-    """For each dataset: proportion, or a schedule in tokens: `0:0.9 900B:0.9->0.2 1T:0.2`."""
+    """Of each dataset: proportion, or schedule: `0:0.9 900B:0.9->0.2 1T:0.2`."""
     repeat: tuple[float, ...] = ()
-    """For each dataset: passes over it in an epoch, in place of `--proportion`."""
+    """Of each dataset: passes in an epoch, in place of `--proportion`."""
     choose: tuple[int, ...] = ()
-    """For each dataset: sequences of it in an epoch, in place of `--proportion`."""
+    """Of each dataset: sequences in an epoch, in place of `--proportion`."""
     max_repeats: tuple[float, ...] = ()
-    """For each dataset: passes that training may make over it; `inf` for any number."""
+    """Of each dataset: most passes of training; `inf` for any number."""
     generation: tuple[str, ...] = ()
-    """For each dataset: start of the hash of the manifest that training read; default: newest."""
+    """Of each dataset: start of the hash of the manifest that training read."""
 
 
 class Order(Options):
@@ -109,19 +102,19 @@ class Order(Options):
     batch_size: int | None = None
     """Sequences a rank and step."""
     global_batch: str | None = None
-    """Sequences a step over all ranks, or a schedule in tokens of training: `0:768 250B:1536`."""
+    """Sequences a step over all ranks, or a schedule: `0:768 250B:1536`."""
     epoch_size: str | None = None
     """Sequences an epoch; `64M` for 64 million."""
     at_max_repeats: Literal["error", "renormalize"] = "error"
-    """What training did when a dataset reached its `--max-repeats`."""
+    """At `--max-repeats`."""
     batching_method: str = "random"
-    """Steps of several datasets: `random`, `stratified`, `per_stream`, `device_per_stream`."""
+    """`random`, `stratified`, `per_stream` or `device_per_stream`."""
     exclude: str | None = None
     """Parquet file of the documents that training left out."""
     split: Split = "train"
     """Split that training read."""
     sequence_length: str | None = None
-    """Tokens a sequence, or a schedule: `0:512 10B:2048`; default: the dataset's own."""
+    """Tokens a sequence, or a schedule: `0:512 10B:2048`."""
     shuffle: Annotated[bool, Parameter(negative="--no-shuffle")] = True
     """Whether the order was shuffled."""
     shuffle_seed: int = 9176
@@ -131,11 +124,11 @@ class Order(Options):
     num_canonical_nodes: int | None = None
     """Canonical nodes of the order."""
     drop_last: Annotated[bool | None, Parameter(negative="--no-drop-last")] = None
-    """Whether the last, smaller step was dropped; default: yes, but not in the holdout split."""
+    """Whether the last, smaller step was dropped; default: in `train`."""
     packing: Literal["best_fit"] | None = None
     """How documents were packed into rows."""
     document_multiple: int | None = None
-    """Multiple of tokens to which each document of a packed row was padded."""
+    """Multiple of tokens to which packed documents were padded."""
 
     @model_validator(mode="after")
     def _one_batch(self) -> Self:
@@ -208,8 +201,7 @@ def _show_steps(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
 
     traces = {step: trace_step(dataset, step, epoch=config.epoch) for step in config.steps}
     if config.output is not None:
-        with _writing(config.output):
-            count = write_traces(traces, config.output)
+        count = write_traces(traces, config.output)
         say(out, f"{count:,} spans of documents in {config.output}")
         return
     for step, sequences in traces.items():
@@ -281,15 +273,6 @@ def _documents(streams: "Sequence[TokenStream]", config: TraceConfig) -> list[tu
     return list(dict.fromkeys((document.source, document.row) for document in found))
 
 
-@contextmanager
-def _writing(output: str) -> Iterator[None]:
-    """Name the file in an error about writing it."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"Cannot write {output}: {reason_of(error)}.") from error
-
-
 def _show_plan(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
     """The phases of training: a table on the terminal, or a picture in a file."""
     from flows.terminal.training_plan import draw_training_plan, show_training_plan
@@ -301,7 +284,5 @@ def _show_plan(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
     if config.output is None:
         show_training_plan(plan, out)
         return
-    picture = draw_training_plan(plan)
-    with _writing(config.output):
-        Path(config.output).write_text(picture)
+    Path(config.output).write_text(draw_training_plan(plan))
     say(out, f"{plan.steps:,} steps of {plan.tokens:,} tokens in {config.output}")

@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -52,7 +52,7 @@ def shown(snapshot: Callable[[], Snapshot], console: Console) -> Iterator[None]:
         transient=True,
     )
     try:
-        with bar if console.is_terminal else nullcontext():
+        with bar:
             yield
     finally:
         ended.set()

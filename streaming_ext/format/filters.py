@@ -27,10 +27,7 @@ class Filters(BaseModel):
 
     where: Annotated[
         str | None,
-        Field(
-            description="Keep only documents for which this holds of their other columns, such as "
-            "\"language == 'en' and language_score >= 0.65\"."
-        ),
+        Field(description="Keep documents if \"language == 'en' and score >= 0.65\" holds."),
     ] = None
     min_bytes: Annotated[
         int | None, Field(gt=0, description="Drop documents of fewer bytes of text.")

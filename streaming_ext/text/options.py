@@ -105,8 +105,7 @@ class Input(Options):
         Several,
         Field(
             min_length=1,
-            description="Files of text, folders, glob or brace patterns; also hf://, s3://, gs://, "
-            "az:// and https:// URLs, or a Hub dataset, ORG/NAME.",
+            description="Files, folders, patterns, URLs, or a Hub dataset, ORG/NAME.",
         ),
     ]
 
@@ -131,7 +130,7 @@ class Parts(Options):
         ByteSize,
         Field(
             ge=1024,
-            description="Cut larger source files into parts of this size, if the format allows.",
+            description="Cut larger files into parts of this size, if possible.",
         ),
     ] = ByteSize(2**30)
     min_part_size: Annotated[
@@ -161,8 +160,7 @@ class Tokenizer(Options):
         str,
         Field(
             min_length=1,
-            description="tiktoken encoding (gpt2), .tiktoken rank file, tokenizer.json, "
-            "SentencePiece .model file, or Hugging Face repository.",
+            description="Name, Hub repository, tokenizer.json, .model or .tiktoken file.",
         ),
     ]
     eot_token: Annotated[
@@ -170,10 +168,7 @@ class Tokenizer(Options):
     ] = None
     pattern: Annotated[
         str | None,
-        Field(
-            description="Pattern that splits text, for a .tiktoken file of unknown name: the name "
-            "of an encoding (gpt2) or a regular expression."
-        ),
+        Field(description="How a .tiktoken file splits text: name (gpt2) or regular expression."),
     ] = None
 
 
@@ -187,8 +182,7 @@ class Documents(Options):
         Field(
             min_length=1,
             validate_default=True,
-            description="Column with the text, or a path such as meta.text. Give the option "
-            "several times to join columns.",
+            description="Column or path (meta.text) of the text; several join.",
         ),
     ] = cast("Several", "text")
     text_separator: Annotated[
@@ -197,20 +191,16 @@ class Documents(Options):
     ] = r"\n\n"
     format: Annotated[
         FormatName | None,
-        Field(description="Format of all source files; default: by the name of each."),
+        Field(description="Format of all files; default: by name."),
     ] = None
     on_bad_document: Annotated[
         OnBadDocument,
-        Field(
-            description="Whether a document that cannot be read fails its file, or is skipped, "
-            "counted and listed."
-        ),
+        Field(description="What an unreadable document does."),
     ] = "fail"
     keep_columns: Annotated[
         KeptColumns,
         Field(
-            description="Columns to store with the list of documents, such as language,meta.url: "
-            "texts, numbers and booleans.",
+            description="Columns to store for each document, such as language,meta.url.",
         ),
     ] = ()
 

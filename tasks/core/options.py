@@ -39,10 +39,7 @@ class Execution(Options):
     ] = Field(default_factory=cores)
     scratch: Annotated[
         str | None,
-        Field(
-            description="Folder for work in progress; default: beside a local output, else in "
-            "the temporary folder."
-        ),
+        Field(description="Folder for work in progress; default: beside the output, or temporary."),
     ] = None
 
 
@@ -51,13 +48,12 @@ class ExecutionOnHosts(Execution):
 
     engine: Annotated[
         Literal["auto", "reference"],
-        Field(description="Tokenize with the fast engine where it is exact, or never."),
+        Field(description="Fast engine, or the reference."),
     ] = "auto"
     executor: Annotated[
         str,
         Field(
-            description="Where the files are worked on: here; prefect://FLOW/DEPLOYMENT, a run of "
-            "it a partition, on the hosts of its work pool; or dask://HOST:PORT.",
+            description="here, prefect://FLOW/DEPLOYMENT or dask://HOST:PORT.",
         ),
     ] = "here"
     partitions: Annotated[
@@ -65,7 +61,7 @@ class ExecutionOnHosts(Execution):
         Field(
             gt=0,
             le=1000,
-            description="Runs that a prefect:// executor splits the files into; some four a host.",
+            description="Runs on a work pool; some four a host.",
         ),
     ] = 16
 
@@ -86,10 +82,7 @@ class Fetching(Options):
 
     check_sources: Annotated[
         bool,
-        Field(
-            description="Fetch remote files whole and compare each with a hash of its store; a "
-            "file that has none is an error."
-        ),
+        Field(description="Compare each remote file with the hash of its store."),
     ] = False
 
 
@@ -115,17 +108,11 @@ class Output(Options):
     ] = ByteSize(64 * 2**20)
     output_format: Annotated[
         str,
-        Field(
-            description=f"How rows lie in shards: {', '.join(FORMATS)}; "
-            "docs/how-to/export.md describes each."
-        ),
+        Field(description=f"Format of shards: {', '.join(FORMATS)}."),
     ] = DEFAULT_FORMAT
     compression: Annotated[
         str | None,
-        Field(
-            description="Codec and level of the shards: zstd:1, gz:6, bz2, none; default: zstd:1, "
-            "and none for webdataset."
-        ),
+        Field(description="zstd:1, gz:6, bz2 or none; default: zstd:1, for webdataset none."),
     ] = None
 
     @field_validator("compression")
@@ -154,10 +141,7 @@ class Order(Options):
 
     shuffle: Annotated[
         ShuffleMode | None,
-        Field(
-            description="Put the documents of each split in a random order, over all parts: a "
-            "permutation, the same for any number of workers and any size of parts."
-        ),
+        Field(description="Put documents in a random order, over all parts."),
     ] = None
     shuffle_seed: Annotated[
         int | None,
@@ -165,10 +149,7 @@ class Order(Options):
     ] = None
     deduplicate: Annotated[
         Comparison | None,
-        Field(
-            description="Leave out documents whose text is that of an earlier one: exact, or "
-            "normalized (case-folded, NFC, white space collapsed)."
-        ),
+        Field(description="Leave out copies of earlier texts."),
     ] = None
 
     @field_validator("shuffle_seed")

@@ -29,13 +29,12 @@ class Export(Options):
         ByteSize | None,
         Field(
             ge=1024,
-            description="Upper bound of a file, if the format may have several; approximate if a "
-            "sample of WebDataset is a document; default: the format's usual size.",
+            description="Upper bound of a file; default: the format's usual size.",
         ),
     ] = None
     rows: Annotated[
         Literal["samples", "documents"],
-        Field(description="What a sample of WebDataset is: a fixed number of tokens, a document."),
+        Field(description="What a WebDataset sample is."),
     ] = "samples"
     sequence_length: Annotated[
         int | None,
@@ -81,10 +80,7 @@ class Subset(Options):
     ] = None
     tokens: Annotated[
         str | None,
-        Field(
-            description="As many whole documents as have at most this many tokens (10M), "
-            "end-of-text ids included."
-        ),
+        Field(description="Number of tokens, such as 10M; whole documents only."),
     ] = None
     seed: Annotated[
         int | None,

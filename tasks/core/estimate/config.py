@@ -47,7 +47,7 @@ class Machines(Options):
     hosts: Annotated[int, Field(gt=0, le=10_000)] = 1
     """Machines that divide the work."""
     link: Rate | None = None
-    """Network link of each host, as 1Gbit or 500MB; default: 1Gbit if the network is used."""
+    """Network link of each host, as 1Gbit or 500MB; default: 1Gbit if used."""
     disk: Rate | None = None
     """Write rate of each host's disk; default: as measured here."""
     remote_sources: bool | None = None
@@ -85,4 +85,4 @@ class EstimateConfig(Sampling, Machines, ShardConfig):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     output: Annotated[str, Field(min_length=1)] = "."
-    """Planned location of the dataset; uploads to object storage use the link."""
+    """Planned location of the dataset; uploads use the link."""

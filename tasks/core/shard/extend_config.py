@@ -34,7 +34,7 @@ class Extension(Options):
         tuple[str, ...],
         Field(
             min_length=1,
-            description="What to add, as for shard; files that it already holds are left out.",
+            description="What to add, as for shard; files it already holds are left out.",
         ),
     ]
     tokenizer: Annotated[

@@ -119,26 +119,22 @@ class Ids(Options):
 
     format: Annotated[
         TokenSetName,
-        Field(description="What the files are; docs/how-to/import.md describes each."),
+        Field(description="What the files are; see docs/how-to/import.md."),
     ]
     sources: Annotated[
         tuple[str, ...],
         Field(
             min_length=1,
-            description="Files of ids, folders, glob or brace patterns; on disk or s3://, gs://, "
-            "az://, hf://.",
+            description="Files, folders, glob or brace patterns, or URLs, but no https://.",
         ),
     ]
     dtype: Annotated[
         IdType | None,
-        Field(
-            description="Type of an id, for files that do not say it; default: the usual one for "
-            "the vocabulary."
-        ),
+        Field(description="Type of an id, if the files do not say it."),
     ] = None
     rows: Annotated[
         RowsOf,
-        Field(description="What a sample of WebDataset is: as many tokens each, or a document."),
+        Field(description="What a WebDataset sample is."),
     ] = "samples"
 
     @field_validator("rows")
@@ -158,8 +154,7 @@ class ImportConfig(Execution, Output, Fetching, Parts, Tokenizer, Ids):
         str,
         Field(
             min_length=1,
-            description="Tokenizer that made the ids: tiktoken encoding (gpt2), .tiktoken rank "
-            "file, tokenizer.json, SentencePiece .model file, or Hugging Face repository.",
+            description="Tokenizer that made the ids, named as for shard.",
         ),
     ]
 

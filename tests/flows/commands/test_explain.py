@@ -27,16 +27,16 @@ OF_THE_LIBRARIES = re.compile(r"Field required|Input should|String should|Value 
         ((*SHARD, "--engine", "magic"), ["--engine: expected 'auto' or 'reference'"]),
         ((*SHARD, "--node-rank", "1"), ["--node-rank: goes with --nodes"]),
         (("shard", "a", "--output", "", "--tokenizer", "c"), ["--output: expected 1 or more"]),
-        (("shard",), ["--output needs a value. See `shardmill shard --help`.\n"]),
-        (("copy",), ["DATASET needs a value. See `shardmill copy --help`."]),
-        (("export",), ["DATASET needs a value. See `shardmill export --help`."]),
-        (("shard", "a", "--output"), ["--output needs a value."]),
-        (("copy", "--config"), ["--config needs a value."]),
+        (("shard",), ["parameter --output requires an argument. See `shardmill shard --help`.\n"]),
+        (("copy",), ["parameter --dataset requires an argument. See `shardmill copy --help`."]),
+        (("export",), ["parameter --dataset requires an argument. See `shardmill export --help`."]),
+        (("shard", "a", "--output"), ["parameter --output requires an argument."]),
+        (("copy", "--config"), ["parameter --config requires an argument."]),
         (
             ("copy", "a", "b", "--workers", "1", "--workers", "2"),
             ["--workers specified multiple times"],
         ),
-        (("verify",), ["PATH needs a value. See `shardmill verify --help`."]),
+        (("verify",), ["parameter --path requires an argument. See `shardmill verify --help`."]),
         (("trace", "x"), ["give one of --step, --document, --text, --grep, --plan"]),
         (("trace", "x", "--step", "0"), ["give --batch-size", "or --global-batch"]),
     ],
@@ -69,9 +69,8 @@ def test_an_argument_too_many_is_no_option(
     command, *more = words.split()
     ended = shardmill(command, *more)
     assert ended.returncode == 2
-    assert ended.stderr == (
-        f"shardmill: {one_too_many!r} is one argument too many. See `shardmill {command} --help`.\n"
-    )
+    assert ended.stderr.startswith(f"shardmill: Unused Tokens: [{one_too_many!r}")
+    assert ended.stderr.endswith(f"See `shardmill {command} --help`.\n")
 
 
 def test_an_argument_behind_one_that_was_named_needs_a_name_too(shardmill: Command) -> None:

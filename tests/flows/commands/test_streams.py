@@ -6,10 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from flows.commands.demo import make_sources
-from streaming_ext.base.errors import StorageError
-from tests.full_disk import full_disk
-
 
 @pytest.mark.parametrize("words", [["inspect"], ["inspect", "--json"]])
 def test_a_result_that_cannot_be_written_is_one_line(dataset: Path, words: list[str]) -> None:
@@ -20,8 +16,3 @@ def test_a_result_that_cannot_be_written_is_one_line(dataset: Path, words: list[
         )  # fmt: skip
     assert ended.returncode == 1
     assert ended.stderr == "shardmill: [Errno 28] No space left on device.\n"
-
-
-def test_a_demo_without_room_is_one_line(tmp_path: Path) -> None:
-    with full_disk(), pytest.raises(StorageError, match=r"^Cannot write to .*: file too large\.$"):
-        make_sources(tmp_path / "demo")

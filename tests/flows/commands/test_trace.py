@@ -8,7 +8,7 @@ import pytest
 
 from flows.commands.trace import TraceConfig
 from streaming_ext import StreamingTokenDataset, TokenStream
-from streaming_ext.base.errors import StorageError, UsageError
+from streaming_ext.base.errors import UsageError
 from streaming_ext.format.schema import content_hash
 from tests.flows.commands.tracing import trace
 from tests.streaming_ext.build import build, numbered_parts, some_documents
@@ -54,10 +54,10 @@ def test_steps_that_are_none(root, step) -> None:
 def test_a_file_that_cannot_be_written(root, tmp_path, requested, name) -> None:
     path = tmp_path / "x.svg"
     (tmp_path / name).symlink_to("/dev/full")
-    with pytest.raises(StorageError, match=r"^Cannot write .*/x\.svg: no space left on device\.$"):
+    with pytest.raises(OSError, match="No space left on device"):
         trace(root, **requested, batch_size=2, output=str(path))
     assert not (tmp_path / "x.svg.tmp").is_symlink()
-    with pytest.raises(StorageError, match="Cannot write .*: no such file or directory"):
+    with pytest.raises(OSError, match="[Nn]o such file or directory"):
         trace(root, **requested, batch_size=2, output=str(tmp_path / "a/b.svg"))
 
 
