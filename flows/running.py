@@ -59,7 +59,7 @@ def run_build(
         show_report(report, out, page=progress.page)
     elif state.is_completed():
         say(out, state.message or "")
-    failed = () if report is None else report.failed
+    failed = report.failed if report is not None else ()
     if not cancelled and not failed:
         if not state.is_completed():
             state.result()  # raises its error

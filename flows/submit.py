@@ -6,8 +6,8 @@
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import httpx
@@ -32,8 +32,7 @@ SILENT_SECONDS = 300.0  # without an answer; then the run is followed no longer
 END_SECONDS = 90.0  # after Ctrl+C: hosts end within seconds, a dead one is given up within this
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Submitted:
+class Submitted(NamedTuple):
     """A run of a deployment.
 
     Attributes:

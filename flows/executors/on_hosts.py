@@ -16,10 +16,10 @@ from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Crashed
 
+from flows.terminal.visible import counted
 from streaming_ext.base.errors import StorageError, TransientStorageError
 from streaming_ext.format.schema import from_json
 from streaming_ext.store import Storage
-from streaming_ext.text.parts.part import Part
 from tasks.core.cluster.shared_plan import part_times, put_shared_plan
 from tasks.core.cluster.signs import (
     Heartbeat,
@@ -92,19 +92,17 @@ class Partition:
                 self._known.add(result.part)
                 yield result
 
-    def show(self, parts: Sequence[Part], progress: RunProgress) -> None:
+    def show(self, progress: RunProgress) -> None:
         """Show the parts that the host has in hand."""
-        sign = None if self.ended else self.sign
-        files = [] if sign is None else [f for f in sign.in_hand if f.part not in self._known]
-        in_hand = {file.part for file in files}
-        for part in self._shown - in_hand - self._known:
+        in_hand = () if self.ended or self.sign is None else self.sign.in_hand
+        files = {file.part: file for file in in_hand if file.part not in self._known}
+        for part in self._shown - set(files) - self._known:
             progress.give_up(part)
-        self._shown = in_hand
-        for file in files:
-            host = "" if sign is None else sign.host
-            progress.step(file.part, parts[file.part].source, file.step, host)
+        self._shown = set(files)
+        for part, file in files.items():
+            progress.step(part, file.source, file.step, file.host)
             progress.update(
-                file.part,
+                part,
                 source_bytes=file.source_bytes,
                 text_bytes=file.text_bytes,
                 tokens=file.tokens,
@@ -154,12 +152,11 @@ class OnHosts(ABC):
     def __init__(self, name: str, partitions: int) -> None:
         self._name, self._most = name, partitions
         self._stack = ExitStack()  # what ends with a phase
-
-    def __enter__(self) -> Self:
-        self._logger = get_run_logger()
         self._partitions: list[Partition] = []
         self._refusals: list[str] = []
-        self._worked = time.monotonic()  # when a guest worked, or none was refused yet
+        self._worked = time.monotonic()  # when a guest worked, or none had refused yet
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -219,7 +216,7 @@ class OnHosts(ABC):
                 for result in self._look(partition, state, plan):
                     progress.finish(result, source_bytes=sizes[result.part])
                     yield result
-                partition.show(plan.parts, progress)
+                partition.show(progress)
             self._require_hosts()
 
     def _look(
@@ -245,7 +242,7 @@ class OnHosts(ABC):
                 return
         if (reason := partition.why_lost(state, now)) is None:
             return
-        self._logger.warning("Partition %d: %s", partition.number, reason)
+        get_run_logger().warning("Partition %d: %s", partition.number, reason)
         self.end(_guests([partition]), Crashed(message=f"Given up: {reason}."))
         if partition.refused is not None:
             self._refusals.append(partition.refused)
@@ -304,13 +301,12 @@ class OnHosts(ABC):
 
     def _is_working(self, partition: Partition, states: dict[str, State]) -> bool:
         """Whether a guest has started and not ended, as far as is known."""
-        state = states.get(partition.guest or "")
-        if state is not None:
+        if (state := states.get(partition.guest or "")) is not None:
             return not (state.is_final() or state.is_scheduled())
+        sign = None
         with suppress(StorageError):
             sign = self._read_sign(partition)
-            return sign is not None and not (sign.stopped or sign.ended)
-        return False
+        return sign is not None and not (sign.stopped or sign.ended)
 
     def _remove_signs(self) -> None:
         with suppress(StorageError):  # the next run removes them
@@ -327,7 +323,7 @@ def describe(partitions: Sequence[Partition], name: str, refusals: Sequence[str]
     waiting = [partition for partition in partitions if not partition.ended]
     hosts = {partition.sign.host for partition in waiting if partition.sign is not None}
     if hosts:
-        return f"sharding on {len(hosts)} host{'s' if len(hosts) > 1 else ''}"
+        return f"sharding on {counted(len(hosts), 'host')}"
     if len(waiting) < len(partitions):
         return f"sharding; {len(waiting)} of {len(partitions)} partitions wait for a host"
     refused = "".join(f"; refused by {refusal}" for refusal in refusals)

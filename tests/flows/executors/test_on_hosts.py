@@ -12,8 +12,6 @@ from flows.executors.on_hosts import (
     describe,
 )
 from streaming_ext.base.errors import UsageError
-from streaming_ext.text.parts.part import Part
-from streaming_ext.text.sources import SourceFile
 from tasks.core.cluster.signs import SILENCE_VARIABLE, PartitionSign, silent_seconds
 from tasks.core.config import ShardConfig
 from tasks.core.reporting.progress import RunProgress, WorkingFile
@@ -56,18 +54,16 @@ def test_each_result_is_told_once() -> None:
 
 def test_people_see_what_a_host_has_in_hand_until_it_is_lost() -> None:
     partition, progress = started(), RunProgress()
-    sources = [
-        Part.whole(number, SourceFile(url=f"/{name}", size=10))
-        for number, name in enumerate("abcdef")
-    ]
-    working = WorkingFile(part=3, step="tokenize", source_bytes=4.0, text_bytes=8, tokens=2)
+    working = WorkingFile(
+        part=3, source="/d", step="tokenize", host="h", source_bytes=4.0, text_bytes=8, tokens=2
+    )
     hear(partition, PartitionSign(beat=1, host="h", in_hand=(working,)), 1.0)
-    partition.show(sources, progress)
+    partition.show(progress)
     (shown,), _ = progress.files()
     assert (shown.source, shown.step, shown.host, shown.tokens) == ("/d", "tokenize", "h", 2)
     assert shown.source_bytes == 4.0
     partition.begin_attempt(2.0)
-    partition.show(sources, progress)
+    partition.show(progress)
     assert progress.files()[0] == []
     assert progress.snapshot().tokens == 0
 

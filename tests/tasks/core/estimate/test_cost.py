@@ -1,7 +1,5 @@
 """Time and disk, against sums done by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -62,22 +60,22 @@ def test_twice_the_hosts_take_half_the_time() -> None:
 
 
 def test_few_parts_leave_workers_idle() -> None:
-    few = replace(WORK, parts=[100 * MB] * 5, text=1000 * MB)
+    few = WORK._replace(parts=[100 * MB] * 5, text=1000 * MB)
     assert taken(few).busy["workers"] == pytest.approx(4 + 5 * SECONDS_A_PART)
 
 
 def test_a_slow_network_decides() -> None:
-    found = taken(replace(WORK, fetched=4000 * MB, uploads=True), link=12.5 * MB)
+    found = taken(WORK._replace(fetched=4000 * MB, uploads=True), link=12.5 * MB)
     assert found.bottleneck == "network"
     assert found.busy["network"] == 320  # 4 GB come, 3.1 GB go the other way
     assert found.seconds == START_SECONDS + 320 + 2  # the last part is worked on when it is here
     assert (found.fetched, found.uploaded) == (4000 * MB, 3100 * MB)
     assert found.scratch == pytest.approx(10 * (100 + 77.5) * MB)
-    assert taken(replace(WORK, uploads=True), link=12.5 * MB).busy["network"] == 248
+    assert taken(WORK._replace(uploads=True), link=12.5 * MB).busy["network"] == 248
 
 
 def test_a_slow_disk_decides() -> None:
-    found = taken(replace(WORK, fetched=2000 * MB), disk=50 * MB)
+    found = taken(WORK._replace(fetched=2000 * MB), disk=50 * MB)
     assert found.bottleneck == "disk"
     assert found.busy["disk"] == pytest.approx((2000 + 3100) / 50)
 
@@ -88,7 +86,7 @@ def test_spills_of_a_shuffle_are_written_and_read_again() -> None:
     more = found.busy["workers"] - taken().busy["workers"]
     assert more == pytest.approx(found.spills / MERGE_RATE / 4 + 40 * SECONDS_A_PART)
     assert found.fetched == found.uploaded == 0
-    stored = taken(replace(WORK, uploads=True), shuffle="documents")
+    stored = taken(WORK._replace(uploads=True), shuffle="documents")
     assert stored.uploaded == stored.output + found.spills
     assert stored.fetched == found.spills
 
