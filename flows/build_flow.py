@@ -5,7 +5,7 @@ import platform
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
@@ -112,14 +112,6 @@ def _build(config: Any, plan: Plan, progress: RunProgress) -> State:
         return _final_state(report)
 
 
-class _Phase(NamedTuple):
-    """The results of a phase; `began` is on the monotonic clock."""
-
-    build: Build
-    began: float
-    results: list[PartTimes | FailedFile]
-
-
 def _do_phases(
     build: Build, output: Storage, executor: Executor, progress: RunProgress
 ) -> RunReport:
@@ -129,36 +121,24 @@ def _do_phases(
         ShardmillError: an error that every other part would meet too, or storage that failed all
             parts in hand.
     """
-    began = datetime.now(UTC)
-    phases: list[_Phase] = []
+    began, clock = datetime.now(UTC), time.monotonic()
+    failed: list[FailedFile] = []
+    phases: list[tuple[PartTimes, ...]] = []
     following: Any = build
-    while following is not None:
-        current, started = following, time.monotonic()
-        phases.append(_Phase(current, started, [*executor(current, output, progress)]))
-        if any(isinstance(result, FailedFile) for result in phases[-1].results):
-            break
-        progress.enter(current.words.finishing)
-        # Not opaque, Prefect would look for futures in all parts.
-        following = finish_task(current)(opaque(current), output, progress)
-    report = _report(phases, output, began)
-    progress.end(phases[-1].build.words.done)
-    _save_record(report, output)
-    if isinstance(build, RunPlan):
-        leave_report(report, build, output, progress)
-    return report
-
-
-def _report(phases: list[_Phase], output: Storage, began: datetime) -> RunReport:
-    """The results of all phases."""
-    results = [result for phase in phases for result in phase.results]
-    failed = tuple(result for result in results if isinstance(result, FailedFile))
-    (build, started, first), *others = phases
-    done = _sorted(first)
-    merged = _sorted([result for phase in others for result in phase.results])
-    return RunReport(
+    while following is not None and not failed:
+        last, started = following, time.monotonic()
+        results = sorted(executor(last, output, progress), key=lambda result: result.part)
+        phases.append(tuple(result for result in results if isinstance(result, PartTimes)))
+        failed = [result for result in results if isinstance(result, FailedFile)]
+        if not failed:
+            progress.enter(last.words.finishing)
+            # Not opaque, Prefect would look for futures in all parts.
+            following = finish_task(last)(opaque(last), output, progress)
+    done, merged = phases[0], phases[-1] if len(phases) > 1 else ()
+    report = RunReport(
         run=str(flow_run.id),
         began=began,
-        seconds=time.monotonic() - started,
+        seconds=time.monotonic() - clock,
         host=platform.node(),
         cores=os.cpu_count(),
         workers=build.config.workers,
@@ -168,22 +148,21 @@ def _report(phases: list[_Phase], output: Storage, began: datetime) -> RunReport
         files=len(build.parts),
         files_skipped=len(build.parts) - len(build.todo),
         files_done=len(done),
-        failed=failed,
+        failed=tuple(failed),
         text_bytes=sum(times.text_bytes for times in done),
         tokens=sum(times.tokens for times in done),
         shard_bytes=sum(times.shard_bytes for times in merged or done),
         published=not failed,
         parts=done,
         merged=merged,
-        merge_seconds=time.monotonic() - others[0].began if others else 0.0,
-        **({} if failed else phases[-1].build.report_fields(output)),
+        merge_seconds=time.monotonic() - started if len(phases) > 1 else 0.0,
+        **({} if failed else last.report_fields(output)),
     )
-
-
-def _sorted(results: list[PartTimes | FailedFile]) -> tuple[PartTimes, ...]:
-    """The parts that are done, by number."""
-    done = [result for result in results if isinstance(result, PartTimes)]
-    return tuple(sorted(done, key=lambda times: times.part))
+    progress.end(last.words.done)
+    _save_record(report, output)
+    if isinstance(build, RunPlan):
+        leave_report(report, build, output, progress)
+    return report
 
 
 def _save_record(report: RunReport, output: Storage) -> None:

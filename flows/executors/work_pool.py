@@ -21,7 +21,6 @@ from flows.prefect_api.connection import may_pass
 from streaming_ext.base.errors import UsageError, one_line
 from tasks.prefect_tasks import one_attempt
 
-PARAMETERS = {"output", "run", "partition", "attempt"}  # of the flow `shard-partition`
 _PAGE = 100  # runs a request
 
 
@@ -34,7 +33,7 @@ class WorkPool(OnHosts):
         partitions: send at most this many.
 
     Raises:
-        UsageError: there is no such deployment, or its flow takes no partitions.
+        UsageError: there is no such deployment.
     """
 
     def __init__(self, client: SyncPrefectClient, deployment: str, partitions: int) -> None:
@@ -48,13 +47,6 @@ class WorkPool(OnHosts):
                 "Set PREFECT_API_URL, and make it with `prefect deploy` (docs/operate/clusters.md)."
             ) from error
         super().__init__(f"the work pool {found.work_pool_name or '?'}", partitions)
-        schema = found.parameter_openapi_schema or {}
-        if missing := PARAMETERS - set(schema.get("properties", {})):
-            raise UsageError(
-                f"{self._option}: this deployment works on no partitions: it has no parameter "
-                f"{', '.join(sorted(missing))}. Name a deployment of the flow shard-partition, "
-                "such as prefect://shard-partition/hosts."
-            )
 
     def start(self, output: str, run: str, partition: int, attempt: int) -> str | None:
         """Start a run for an attempt; called again, it is the same run.
@@ -79,8 +71,8 @@ class WorkPool(OnHosts):
             if may_pass(error.response):
                 return None
             raise UsageError(
-                f"{self._option}: the Prefect server starts no run of it for a partition: "
-                f"{one_line(error)} {error.response.text[:300]}"
+                f"{self._option}: the Prefect server starts no run of it for a partition. Is it of "
+                f"the flow shard-partition? {one_line(error)} {error.response.text[:300]}"
             ) from error
         except httpx.HTTPError:
             return None
@@ -113,7 +105,7 @@ def on_work_pool(deployment: str, *, partitions: int) -> Iterator[WorkPool]:
     """Find a deployment; all runs of it have ended when the block ends.
 
     Raises:
-        UsageError: there is no such deployment, or its flow takes no partitions.
+        UsageError: there is no such deployment.
     """
     with (
         get_client(sync_client=True) as client,

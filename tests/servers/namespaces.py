@@ -4,7 +4,6 @@ What runs in one reaches the others and this machine by the address of its inter
 of this machine's loopback is there. Only for root.
 """
 
-import os
 import shutil
 import subprocess
 import uuid
@@ -18,22 +17,6 @@ CAN_HIDE = (
     shutil.which("unshare") is not None
     and not subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode
 )
-
-
-def why_not() -> str | None:
-    """Why there can be none here; None where there can."""
-    if os.geteuid() != 0:
-        return "network namespaces need root"
-    if shutil.which("ip") is None:
-        return "there is no `ip` (iproute2)"
-    probe = f"smp{uuid.uuid4().hex[:6]}"
-    made = subprocess.run(
-        ["ip", "link", "add", probe, "type", "bridge"], capture_output=True, text=True, check=False
-    )
-    if made.returncode:
-        return f"no bridge can be made here: {made.stderr.strip()}"
-    _ip("link", "del", probe)
-    return None
 
 
 def _ip(*arguments: str) -> None:
@@ -103,14 +86,6 @@ class Network:
         subprocess.run(
             ["tc", "qdisc", "add", "dev", self._hosts[name], "root", "tbf", *shape], check=True
         )
-
-    def cut(self, name: str) -> None:
-        """Pull a host's plug; what runs there goes on."""
-        _ip("link", "set", self._hosts[name], "down")
-
-    def mend(self, name: str) -> None:
-        """Plug it in again."""
-        _ip("link", "set", self._hosts[name], "up")
 
 
 @contextmanager

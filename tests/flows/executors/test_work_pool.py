@@ -9,10 +9,12 @@ import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.executors.work_pool import PARAMETERS, WorkPool
+from flows.executors.work_pool import WorkPool
 from streaming_ext.base.errors import UsageError
 from tests.command_line import CommandLine
 from tests.servers.prefect.server import ask, free_port
+
+PARAMETERS = ("output", "run", "partition", "attempt")
 
 
 @pytest.fixture(autouse=True)
@@ -52,12 +54,6 @@ def test_an_attempt_is_one_run_however_often_it_is_sent(
     assert found.start("/out", "run", 3, 2) != first
 
 
-def test_one_of_another_flow(api_url: str, client: SyncPrefectClient) -> None:
-    name, _ = deploy(api_url, "config", "output")
-    with pytest.raises(UsageError, match="no parameter attempt, partition, run"):
-        WorkPool(client, name, 1)
-
-
 def test_one_that_is_not_there(client: SyncPrefectClient) -> None:
     with pytest.raises(UsageError, match="no such deployment"):
         WorkPool(client, "no/such", 1)
@@ -84,8 +80,8 @@ def test_a_server_that_is_away_is_asked_again(api_url: str, client: SyncPrefectC
 
 
 def test_the_command_says_so(served: CommandLine, api_url: str, tmp_path: Path) -> None:
-    name, _ = deploy(api_url, "config", "output")
+    name, _ = deploy(api_url, "config", required=("config",))
     ended = served.shard(tmp_path / "out", executor=f"prefect://{name}")
     assert ended.returncode == 2, ended.stdout + ended.stderr
-    assert "works on no partitions" in ended.stderr
+    assert "Is it of the flow shard-partition?" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -165,18 +165,6 @@ def test_nobody_answers(unanswered: "subprocess.Popen[str]") -> None:
     assert "No Dask cluster" in stderr
 
 
-@pytest.mark.soak  # as `test_shuffled`, whose two phases are these
-def test_deduplicated(
-    dask: DaskCluster, with_copies: CommandLine, deduplicated: Path, tmp_path: Path
-) -> None:
-    """Copies are left out as on one host."""
-    ended = with_copies.shard(
-        tmp_path / "out", executor=f"dask://{dask.address}", deduplicate="exact"
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert_same_dataset(deduplicated, tmp_path / "out")
-
-
 @pytest.mark.soak
 def test_extended(
     dask: DaskCluster, with_copies: CommandLine, deduplicated: Path, tmp_path: Path

@@ -19,7 +19,6 @@ from tests.command_line import (
     wait_for,
 )
 from tests.flows.conftest import SHUFFLE
-from tests.servers.browser import browser_page, find_browser
 from tests.servers.prefect.worker import FINAL, ON_HOSTS, PARENTS, Cluster, cluster
 
 
@@ -100,27 +99,13 @@ def runs(hosts: Cluster, served: CommandLine, tmp_path_factory: pytest.TempPathF
     return Runs(hosts, served, tmp_path_factory.mktemp("runs") / "out")
 
 
-def cancel_in_the_browser(hosts: Cluster, run: str, home: Path) -> None:
-    """Click what the dashboard has for it; without a browser, on the command line."""
-    program = find_browser()
-    if program is None:
-        hosts.prefect("flow-run", "cancel", run)
-        return
-    with browser_page(program, home) as page:
-        page.open(f"{hosts.api.removesuffix('/api')}/v2/runs/flow-run/{run}", "Running")
-        page.click("button", "Open menu")
-        page.click("[role=menuitem]", "Cancel")
-        page.click("button", "Cancel Flow Run")
-        wait_for(lambda: hosts.flow_run(run)["state_type"] != "RUNNING")
-
-
 @pytest.mark.soak  # on a busy machine a run was seen that had not ended for Prefect after 240 s
-def test_cancelled_in_the_dashboard(hosts: Cluster, runs: Runs, tmp_path: Path) -> None:
+def test_cancelled_in_the_dashboard(hosts: Cluster, runs: Runs) -> None:
     """Nothing of it is left on any host."""
     run = runs.deployed()
     hosts.frozen(2)  # both, so that none gets done; the third partition waits
     work = hosts.work()
-    cancel_in_the_browser(hosts, run, tmp_path)
+    hosts.prefect("flow-run", "cancel", run)
     runs.end(work)
     assert runs.states(run) == {"CANCELLED"}
     runs.assert_tidy()
@@ -135,19 +120,6 @@ def test_shuffled(hosts: Cluster, served: CommandLine, shuffled: Path, tmp_path:
     assert at_home.returncode == 0, stdout + stderr
     assert_same_dataset(shuffled, runs.output)
     assert len(hosts.partitions(runs.latest())) == 4
-    runs.assert_tidy()
-
-
-@pytest.mark.soak  # as `test_shuffled`
-def test_deduplicated(
-    hosts: Cluster, with_copies: CommandLine, deduplicated: Path, tmp_path: Path
-) -> None:
-    """Copies are left out as on one host."""
-    runs = Runs(hosts, with_copies, tmp_path / "out")
-    at_home = runs.at_home(partitions=2, deduplicate="exact")
-    stdout, stderr = at_home.communicate(timeout=PATIENCE_SECONDS)
-    assert at_home.returncode == 0, stdout + stderr
-    assert_same_dataset(deduplicated, runs.output)
     runs.assert_tidy()
 
 

@@ -5,16 +5,12 @@ processes and Ctrl+C are in `test_shuffle.py` and `test_deduplicate.py`.
 """
 
 import os
-import random
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.command_line import (
@@ -29,11 +25,8 @@ from tests.command_line import (
     workers_of,
 )
 from tests.flows.conftest import SHUFFLE
-from tests.flows.stops.test_stopping import cancel_in_the_dashboard, flow_run
 from tests.servers import shared
-from tests.servers.fault_proxy import Faults, fault_proxy
 from tests.servers.namespaces import CAN_HIDE
-from tests.servers.storage.swift import SwiftServer, aws_environment, download_all
 
 pytestmark = pytest.mark.soak  # two to four commands each
 
@@ -100,24 +93,6 @@ def goes_on(command: CommandLine, output: Path, kind: Kind, whole: Path) -> None
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_cancelled_in_prefect(
-    long: CommandLine, whole: Path, kind: Kind, phase: str, api_url: str, tmp_path: Path
-) -> None:
-    output = tmp_path / "out"
-    run = stand_still_in(long, output, phase, kind)
-    processes = psutil.Process(run.pid).children(recursive=True)
-    found, _ = flow_run(api_url, output)
-    cancel_in_the_dashboard(run, f"{api_url}/flow_runs/{found['id']}")
-    _, stderr = output_of(run, seconds=PATIENCE_SECONDS)
-    assert run.returncode == 143, stderr
-    assert "Run the same command again" in stderr
-    assert "Traceback" not in stderr
-    assert not [process for process in processes if is_alive(process)]
-    assert flow_run(api_url, output)[0]["state_type"] == "CANCELLED"
-    goes_on(long, output, kind, whole)
-
-
-@pytest.mark.parametrize("phase", PHASES)
 def test_the_parent_killed(
     long: CommandLine, whole: Path, kind: Kind, phase: str, tmp_path: Path
 ) -> None:
@@ -131,65 +106,6 @@ def test_the_parent_killed(
         worker.resume()
     wait_for(lambda: not [worker for worker in workers if is_alive(worker)])
     goes_on(long, output, kind, whole)
-
-
-@pytest.fixture
-def slow_down_and_cut(s3: SwiftServer) -> Iterator[tuple[str, Callable[[], int]]]:
-    """The URL of a way to S3, and what strikes it once; returns how many connections."""
-    rng = random.Random(7)
-    with fault_proxy(s3.port) as proxy:
-
-        def strike() -> int:
-            struck = 0
-            for faults in (
-                Faults(answer=(503, "SlowDown"), times=3),
-                Faults(cut_up=rng.randrange(100, 60_000), times=2),
-                Faults(cut_down=rng.randrange(1, 400), times=2),
-            ):
-                proxy.inflict(faults)
-                time.sleep(0.7)
-                struck += proxy.struck
-            proxy.inflict(Faults())
-            return struck
-
-        yield proxy.url, strike
-
-
-@pytest.mark.parametrize("phase", PHASES)
-def test_faults_of_storage_that_pass(
-    long: CommandLine,
-    whole: Path,
-    kind: Kind,
-    phase: str,
-    s3: SwiftServer,
-    bucket: str,
-    slow_down_and_cut: tuple[str, Callable[[], int]],
-    tmp_path: Path,
-) -> None:
-    url, strike = slow_down_and_cut
-    command = long.where(
-        **{**aws_environment(s3.url), "AWS_ENDPOINT_URL": url}, SHARDMILL_STORAGE_TIMEOUT="30"
-    )
-    run = command.start(*command.shard_arguments(f"s3://{bucket}/out", **kind))
-    at_work = f"out/{PHASES[phase].partition('/')[0]}/"
-    wait_for(lambda: is_there(s3, bucket, at_work) or run.poll() is not None)
-    struck = 0
-    while run.poll() is None and not struck:
-        struck += strike()
-    _, stderr = output_of(run, seconds=PATIENCE_SECONDS)
-    assert run.returncode == 0, stderr
-    assert struck
-    assert_same_dataset(whole, download_all(s3.url, bucket, "out", tmp_path / "copy"))
-
-
-def is_there(s3: SwiftServer, bucket: str, prefix: str) -> bool:
-    """Whether there is anything below a prefix."""
-    from tests.servers.storage.swift import s3_client
-
-    client = s3_client(s3.url)
-    found = client.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)
-    client.close()
-    return "Contents" in found
 
 
 @pytest.mark.skipif(not CAN_HIDE, reason="there are no mount namespaces here")

@@ -16,7 +16,6 @@ from tests.command_line import (
     PATIENCE_SECONDS,
     CommandLine,
     assert_same_dataset,
-    assert_same_text,
     output_of,
     succeeded,
     wait_for,
@@ -139,26 +138,6 @@ def test_faults_that_pass_leave_no_trace(
         if all(struck.values()):
             break
     assert all(struck.values()), struck
-
-
-def test_sources_cut_at_random_bytes(
-    remote: CommandLine, proxy: FaultProxy, raw: str, expected: Path, tmp_path: Path
-) -> None:
-    rng = random.Random(11)
-    output = tmp_path / "out"
-    command = behind(proxy, remote, seconds=30)  # faults in a row take the usual patience
-    run = command.start(*command.shard_arguments(output, sources=raw, shard_size="64KiB"))
-    struck = 0
-    while run.poll() is None and struck < 6:  # fewer than the attempts of one request
-        # The first connection that asks is cut behind its head, or far into a file.
-        proxy.inflict(Faults(cut_down=int(10 ** rng.uniform(0, 6)), times=1))
-        time.sleep(0.3)
-        struck += proxy.struck
-    proxy.inflict(Faults())
-    stdout, stderr = run.communicate()
-    assert run.returncode == 0, stdout + stderr
-    assert struck >= 3
-    assert_same_text(output, expected)
 
 
 def test_sources_that_hang_for_ever(
