@@ -125,19 +125,6 @@ def test_compression_changes_only_how_it_is_stored(
         assert (shard.size < shard.raw_bytes) == bool(suffix)
 
 
-@pytest.mark.parametrize("texts", [[], [None, None], ["", ""]])
-@pytest.mark.parametrize("fraction", [0.0, 0.5])
-def test_a_part_without_a_token(
-    make: Make, storage: Recorder, texts: Texts, fraction: float
-) -> None:
-    written, record = make(texts, make_spec(holdout_fraction=fraction))
-    assert storage.order == ["documents/00007.parquet", "parts/00007.json"]
-    assert written.shard_bytes == 0
-    assert set(record.splits) == set(record.spec.splits)
-    assert all(split.samples == split.padding == 0 for split in record.splits.values())
-    assert record.rows == len(texts)
-
-
 def test_record_lists_every_file(make: Make, storage: Recorder) -> None:
     texts: Texts = [f"text {number}" for number in range(30)]
     _, record = make(texts, make_spec(holdout_fraction=0.3))
