@@ -44,27 +44,27 @@ def run_build(
     require_linux()
     with watch() as progress:
         state = _run_flow(config, flow, is_published, progress)
-    if cancelled := state.is_cancelled() or state.is_cancelling():
-        if progress.stopped_by is not None:
-            raise Stopped(progress.stopped_by)
-        progress.report = None
-    storage, report = open_storage(config.output), progress.report
-    facts: dict[str, Any] = {
-        "output": str(storage),
-        "published": False,
-        "cancelled": cancelled,
-        "report": None if report is None else report.model_dump(mode="json"),
-    }
+    cancelled = state.is_cancelled() or state.is_cancelling()
+    if cancelled and progress.stopped_by is not None:
+        raise Stopped(progress.stopped_by)
+    storage, report = open_storage(config.output), None if cancelled else progress.report
     if report is not None:
         show_report(report, out, page=progress.page)
     elif state.is_completed():
         say(out, state.message or "")
     failed = report.failed if report is not None else ()
-    if not cancelled and not failed:
-        if not state.is_completed():
-            state.result()  # raises its error
-        facts |= {"published": True, **_show_output(storage)}
-    printing.result(facts)
+    published = not cancelled and not failed
+    if published and not state.is_completed():
+        state.result()  # raises its error
+    printing.result(
+        {
+            "output": str(storage),
+            "published": published,
+            "cancelled": cancelled,
+            "report": None if report is None else report.model_dump(mode="json"),
+            **(_show_output(storage) if published else {}),
+        }
+    )
     err.quiet = False  # errors follow
     if cancelled:
         say(err, "shardmill: cancelled in Prefect. Run the same command again to resume.")

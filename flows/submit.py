@@ -20,12 +20,14 @@ from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Cancelling
 
 from flows.commands.options import explain_values
-from flows.dashboard.updates import METADATA, PROGRESS, SNAPSHOT
+from flows.dashboard.tables import METADATA, PROGRESS, SNAPSHOT
 from flows.prefect_api.connection import may_pass, refusal, require_server, shown_url
 from streaming_ext.base.errors import ShardmillError, UsageError
 from streaming_ext.store.locations import require_no_secret
 from tasks.core.config import ShardConfig
 from tasks.core.reporting.progress import Snapshot
+from tasks.core.workers.messages import Failure
+from tasks.core.workers.pool import as_error
 
 POLL_SECONDS = 1.0
 SILENT_SECONDS = 300.0  # without an answer; then the run is followed no longer
@@ -205,8 +207,5 @@ class Follower:
 def ended_for_wrong_usage(state: State) -> bool:
     """Whether a run failed for wrong usage, as `shardmill shard` calls it."""
     words = (state.message or "").removeprefix("Flow run encountered an exception: ")
-    return state.is_failed() and words.partition(":")[0] in _names_of(UsageError)
-
-
-def _names_of(error: type[Exception]) -> set[str]:
-    return {error.__name__}.union(*map(_names_of, error.__subclasses__()))
+    error = as_error(Failure(error=words.partition(":")[0], message=words))
+    return state.is_failed() and isinstance(error, UsageError)

@@ -3,9 +3,15 @@
 import time
 from collections.abc import Sequence
 
+from pydantic import TypeAdapter
+
 from flows.terminal.visible import count_text, counted, plain, shortened
-from tasks.core.reporting.progress import WorkingFile
+from tasks.core.reporting.progress import Snapshot, WorkingFile
 from tasks.core.reporting.report import FailedFile, PartTimes
+
+PROGRESS = "shard-progress"  # key of the artifact that shows the counters
+METADATA = "snapshot"  # of it: the counters, for `shardmill submit`
+SNAPSHOT = TypeAdapter(Snapshot)
 
 Rows = list[dict[str, str]]
 Result = PartTimes | FailedFile

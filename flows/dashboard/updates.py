@@ -23,10 +23,17 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import Pause
 from prefect.flows import Flow
 from prefect.runtime import flow_run
-from pydantic import TypeAdapter
 
 from flows.dashboard.report_page import ReportPage
-from flows.dashboard.tables import describe_hosts, describe_parts, hosts_table, parts_table
+from flows.dashboard.tables import (
+    METADATA,
+    PROGRESS,
+    SNAPSHOT,
+    describe_hosts,
+    describe_parts,
+    hosts_table,
+    parts_table,
+)
 from flows.prefect_api.cancellation import is_suspended
 from flows.terminal.run_progress import describe
 from flows.terminal.visible import visible
@@ -34,14 +41,12 @@ from streaming_ext.base.errors import ShardmillError, StoppedError
 from streaming_ext.store import Storage
 from tasks.core.reporting.figures import make_figures
 from tasks.core.reporting.lengths import sample_lengths
-from tasks.core.reporting.progress import RunProgress, Snapshot
+from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import RunReport, report_path
 from tasks.core.shard.run_plan import RunPlan
 from tasks.core.workers.pool import InternalError
 
-PROGRESS, PARTS, HOSTS, REPORT = "shard-progress", "shard-parts", "shard-hosts", "shard-report"
-METADATA = "snapshot"  # of the progress artifact: the counters, for `shardmill submit`
-SNAPSHOT = TypeAdapter(Snapshot)
+PARTS, HOSTS, REPORT = "shard-parts", "shard-hosts", "shard-report"
 FIRST_SECONDS = 5.0  # a run that ends within this has only the report
 UPDATE_SECONDS = 5.0
 _END_SECONDS = 3.0  # for the last update: a slow server must not hold up the run
