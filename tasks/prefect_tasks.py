@@ -61,7 +61,7 @@ def retry_pauses(count: int) -> list[float]:
     """
     try:
         factor = patience()
-    except UsageError:  # told when the first request is made
+    except UsageError:  # reported when the first request is made
         factor = 1.0
     return [pause * factor for pause in (1, 5, 20, 60)[:count]]
 

@@ -60,7 +60,7 @@ def _lengths(figure: Figure, lengths: Lengths) -> None:
 
 
 def _sources(figure: Figure, groups: Sequence[Group]) -> None:
-    """The tokens of each source as a bar, and beside it its bytes a token as a point."""
+    """The tokens of each source as a bar, and its bytes a token as a point to the right."""
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
     _name_rows(left, [group.name for group in groups])
     tokens = [group.tokens for group in groups]
@@ -107,7 +107,7 @@ def _slowest(figure: Figure, parts: Sequence[PartTimes]) -> None:
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """A row for each name, from the top. No scale: each bar has its figure beside it."""
+    """A row for each name, from the top, without a scale: each bar is labelled."""
     shown = [shortened(visible(name), _MOST_LETTERS) for name in names]
     axes.set_yticks(range(len(names)), shown)
     axes.invert_yaxis()

@@ -1,8 +1,8 @@
 """The executor `here`: worker processes of this host.
 
 Each part is a chain of tasks. Thousands of task runs submitted at once would swamp a thread pool
-and the server behind it, so a bounded number of parts is worked on, and a step is submitted when
-the one before it is done.
+and the server, so a bounded number of parts is worked on, and a step is submitted when the one
+before it is done.
 """
 
 import platform

@@ -250,9 +250,9 @@ class TestStorageFaults:
     @pytest.mark.parametrize("which", ["output", "scratch"])
     def test_not_writable(self, served: CommandLine, tmp_path: Path, which: str) -> None:
         (tmp_path / "file").touch()  # a folder can't be made below it, whoever asks
-        place = tmp_path / "file" / "below"
-        options = {"scratch": place} if which == "scratch" else {}
-        ended = served.shard(place if which == "output" else tmp_path / "out", **options)
+        path = tmp_path / "file" / "below"
+        options = {"scratch": path} if which == "scratch" else {}
+        ended = served.shard(path if which == "output" else tmp_path / "out", **options)
         assert ended.returncode == 1
         assert "Cannot write to" in ended.stderr
         assert str(tmp_path / "file") in ended.stderr

@@ -17,7 +17,7 @@ PROGRAM = "from flows.running import load_prefect; load_prefect(); print('loaded
         ("PREFECT_PROFILES_PATH", "profiles.toml", "Invalid value"),
     ],
 )
-def test_wrong_settings_are_told_in_prefects_words(
+def test_wrong_settings_are_reported_in_prefects_words(
     tmp_path: Path, name: str, value: str, printed: str
 ) -> None:
     (tmp_path / "profiles.toml").write_text("active = [")

@@ -43,14 +43,14 @@ def test_a_file_that_no_command_can_take_is_named(
 
 
 def test_a_folder_and_a_missing_file_as_config_file(shardmill: Command, file: Path) -> None:
-    for place, reason in ((file.parent, "Is a directory"), (file, "No such file")):
-        ended = shardmill("shard", "--config", place)
+    for path, reason in ((file.parent, "Is a directory"), (file, "No such file")):
+        ended = shardmill("shard", "--config", path)
         assert ended.returncode == 2
-        assert f"--config {place}: cannot be read: " in ended.stderr
+        assert f"--config {path}: cannot be read: " in ended.stderr
         assert reason in ended.stderr
 
 
-def test_a_value_that_is_not_allowed_is_told_as_on_the_command_line(
+def test_a_value_that_is_not_allowed_is_reported_as_on_the_command_line(
     shardmill: Command, file: Path
 ) -> None:
     file.write_text("sources: [a]\noutput: b\ntokenizer: c\nsequence_length: 0\nworkers: 0\n")

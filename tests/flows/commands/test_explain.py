@@ -1,4 +1,4 @@
-"""Wrong usage is told in plain words, in this process."""
+"""Wrong usage in plain words, in this process."""
 
 import re
 import shlex
@@ -83,7 +83,7 @@ def test_an_argument_behind_one_that_was_named_needs_a_name_too(shardmill: Comma
 class TestHelp:
     """Of each command."""
 
-    def test_each_option_stands_there_once_and_no_default_is_empty(
+    def test_each_option_is_listed_once_and_no_default_is_empty(
         self, shardmill: Command, command: str
     ) -> None:
         said = shardmill(command, "--help").stdout
@@ -125,7 +125,7 @@ def test_a_size_in_the_help_has_its_unit(shardmill: Command) -> None:
 
 @pytest.mark.parametrize("command", [("verify",), ("inspect",), ("extend", "a"), ("trace",
                                               "--step", 0, "--batch-size", 1)])  # fmt: skip
-def test_a_dataset_that_is_not_there_is_wrong_usage_to_each_command(
+def test_a_dataset_that_does_not_exist_is_wrong_usage_to_each_command(
     shardmill: Command, tmp_path: Path, command: tuple[object, ...]
 ) -> None:
     name, *options = command

@@ -27,7 +27,7 @@ class TestDryRun:
         assert f"{NUM_FILES} parts" in ended.stdout
         assert files_of(tmp_path) == set()
 
-    def test_of_a_whole_dataset_and_of_a_broken_off_one(
+    def test_of_a_complete_and_of_an_unfinished_dataset(
         self, shardmill: Command, embedded: CommandLine, dataset: Path, tmp_path: Path
     ) -> None:
         before = files_of(dataset)
@@ -115,7 +115,7 @@ def test_quiet_tells_errors_nevertheless(shardmill: Command, dataset: Path, tmp_
 
 
 @pytest.mark.parametrize(("options", "printed"), [((), 1), (("--quiet",), 0), (("--verbose",), 1)])
-def test_a_warning_is_told_once(
+def test_a_warning_is_reported_once(
     shardmill: Command,
     embedded: CommandLine,
     dataset: Path,
@@ -152,7 +152,7 @@ class TestLinuxOnly:
     """What only Linux has is asked for at the start, in a sentence."""
 
     @pytest.mark.parametrize("system", ["darwin", "freebsd14"])
-    def test_another_system_is_told_at_once(self, system: str) -> None:
+    def test_another_system_is_reported_at_once(self, system: str) -> None:
         with pytest.raises(UsageError, match=rf"Linux only, and this is {system}.*Dockerfile"):
             require_linux(system)
 

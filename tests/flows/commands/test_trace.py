@@ -115,12 +115,12 @@ def test_a_mixture_s_plan_and_picture(root, tmp_path, capsys) -> None:
     }  # fmt: skip
     assert trace(root, root, plan=True, **settings, **PLAN) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    shares = [float(row[-1].rstrip("%")) for row in rows[1:-1]]
+    fractions = [float(row[-1].rstrip("%")) for row in rows[1:-1]]
     assert [row[3] for row in rows[1:-1]] == ["0", "208", "848", "1,616"]
-    assert abs(shares[0] - 50) < 2
-    assert abs(shares[1] - 50) < 1
-    assert abs(shares[2] - 33) < 4  # between 50 and 25
-    assert abs(shares[3] - 25) < 2
+    assert abs(fractions[0] - 50) < 2
+    assert abs(fractions[1] - 50) < 1
+    assert abs(fractions[2] - 33) < 4  # between 50 and 25
+    assert abs(fractions[3] - 25) < 2
     path = tmp_path / "plan.svg"
     assert trace(root, root, plan=True, output=str(path), **settings, **PLAN) == 0
     picture = path.read_text()
@@ -138,9 +138,9 @@ def test_a_mixture_with_limits_and_batches_of_one_stream(root, capsys) -> None:
     limits = {"max_repeats": [0.5, math.inf], "at_max_repeats": "renormalize"}
     assert trace(root, root, plan=True, epochs=3, batch_size=8, **mixture, **limits) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    shares = [float(row[-1].rstrip("%")) for row in rows[1:-1]]
-    assert 60 < shares[0] < 100  # half a pass over the other one is less than half an epoch
-    assert shares[-1] == 100  # it has come to its limit
+    fractions = [float(row[-1].rstrip("%")) for row in rows[1:-1]]
+    assert 60 < fractions[0] < 100  # half a pass over the other one is less than half an epoch
+    assert fractions[-1] == 100  # it has come to its limit
     one = {"batching_method": "per_stream", "batch_size": 8}
     assert trace(root, root, step="0:6", **mixture, **one) == 0
     steps = capsys.readouterr().out.split("step ")[1:]

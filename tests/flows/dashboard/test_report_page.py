@@ -145,7 +145,7 @@ class TestPage:
         assert not re.search(r"""(?:src|href)=["'](?:https?:)?//""", html)
         assert "<script" not in html
 
-    def test_hosts_are_told_where_there_are_several(self) -> None:
+    def test_hosts_are_reported_where_there_are_several(self) -> None:
         two = Tags(page(*many(12)).html()).text
         assert "on 2 hosts, 2 workers each" in two
         assert "host-0" in two

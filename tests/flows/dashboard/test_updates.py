@@ -125,7 +125,7 @@ def test_only_what_is_new_is_sent(run: ARun, monkeypatch: pytest.MonkeyPatch) ->
     }
 
 
-def test_an_ill_server_is_told_of_once_and_made_up_for(
+def test_an_ill_server_is_reported_once_and_made_up_for(
     run: ARun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run.proxy.inflict(Faults(answer=(500, "ill")))

@@ -42,7 +42,7 @@ def started() -> Partition:
     return partition
 
 
-def test_each_result_is_told_once() -> None:
+def test_each_result_is_reported_once() -> None:
     partition = started()
     first = PartitionSign(beat=1, host="h", done=(times(3),))
     assert hear(partition, first, 1.0) == [times(3)]

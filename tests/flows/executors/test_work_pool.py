@@ -54,7 +54,7 @@ def test_an_attempt_is_one_run_however_often_it_is_sent(
     assert found.start("/out", "run", 3, 2) != first
 
 
-def test_one_that_is_not_there(client: SyncPrefectClient) -> None:
+def test_one_that_does_not_exist(client: SyncPrefectClient) -> None:
     with pytest.raises(UsageError, match="no such deployment"):
         WorkPool(client, "no/such", 1)
 
@@ -73,7 +73,9 @@ def test_one_that_is_deleted_meanwhile(api_url: str, client: SyncPrefectClient) 
         found.start("/out", "run", 0, 1)
 
 
-def test_a_server_that_is_away_is_asked_again(api_url: str, client: SyncPrefectClient) -> None:
+def test_a_server_that_is_away_is_sent_the_request_again(
+    api_url: str, client: SyncPrefectClient
+) -> None:
     found = WorkPool(client, deploy(api_url, *PARAMETERS)[0], 1)
     with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}):
         assert found.start("/out", "run", 0, 1) is None

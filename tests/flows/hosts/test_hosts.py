@@ -170,7 +170,9 @@ class TestMoreStops:
         assert runs.states(runs.latest()) == {"CANCELLED"}
         runs.assert_tidy()
 
-    def test_the_parent_is_killed_and_its_worker_tells(self, hosts: Cluster, runs: Runs) -> None:
+    def test_the_parent_is_killed_and_its_worker_reports_it(
+        self, hosts: Cluster, runs: Runs
+    ) -> None:
         runs.deployed()
         hosts.frozen(2)
         work = hosts.work()

@@ -112,7 +112,7 @@ def test_a_run_that_is_deleted_is_not_followed(api_url: str) -> None:
         (400, "refuses: 400"),
     ],
 )
-def test_a_server_that_refuses_is_not_asked_for_ever(status: int, words: str) -> None:
+def test_a_server_that_refuses_is_not_followed_for_ever(status: int, words: str) -> None:
     submitted = Submitted(run=uuid4(), deployment="x", pool="y")
     answer = Answer(status, b"{}", {"Content-Type": "application/json"})
     with (
@@ -129,7 +129,7 @@ def test_a_server_that_refuses_is_not_asked_for_ever(status: int, words: str) ->
             start(client, "fineweb", ())
 
 
-def test_a_server_that_is_gone_is_told_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_gone_is_reported_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submit, "SILENT_SECONDS", 0.5)
     submitted = Submitted(run=uuid4(), deployment="x", pool="y")
     url = f"http://127.0.0.1:{free_port()}/api"

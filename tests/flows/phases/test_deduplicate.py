@@ -36,7 +36,7 @@ def test_killed(with_copies: CommandLine, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak  # commands that tests of the parts prove but for their words
-def test_told(with_copies: CommandLine, deduplicated: Path) -> None:
+def test_reported(with_copies: CommandLine, deduplicated: Path) -> None:
     listed = [pq.read_table(file) for file in sorted(deduplicated.glob("duplicates/*.parquet"))]
     documents = sum(map(len, listed))
     tokens = sum(sum(table["tokens"].to_pylist()) + len(table) for table in listed)

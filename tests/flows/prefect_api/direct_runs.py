@@ -23,7 +23,7 @@ from flows.shard_partition import shard_partition
 
 
 def main(requested: list[tuple[str, dict[str, Any]]]) -> None:
-    """Run each flow with its parameters, and tell what became of it."""
+    """Run each flow with its parameters, and print its result."""
     flows: dict[str, Flow[Any, Any]] = {
         "shard-dataset": shard_dataset, "shard-partition": shard_partition
     }  # fmt: skip

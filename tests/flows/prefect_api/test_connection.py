@@ -43,7 +43,7 @@ def test_loopback_needs_no_proxy(monkeypatch: pytest.MonkeyPatch, before: str, a
     assert (os.environ["NO_PROXY"], os.environ["no_proxy"]) == (after, after)
 
 
-def test_a_server_that_is_not_there_is_told_before_anything_is_made(
+def test_a_server_that_does_not_exist_is_reported_before_anything_is_made(
     embedded: CommandLine, dataset: Path, tmp_path: Path
 ) -> None:
     nowhere = embedded.where(PREFECT_API_URL=f"http://127.0.0.1:{free_port()}/api")

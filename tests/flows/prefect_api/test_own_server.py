@@ -61,7 +61,7 @@ def test_it_records_all_asks_no_proxy_and_listens_on_loopback_alone(
             assert records.execute(states).fetchall() == [("COMPLETED", count)]
 
 
-def test_a_damaged_database_is_told_in_a_line(home: Path) -> None:
+def test_a_damaged_database_is_reported_in_a_line(home: Path) -> None:
     home.mkdir(parents=True)
     (home / "prefect.db").write_bytes(b"12:00:00.112 | ERROR | no database" * 200)
     with (

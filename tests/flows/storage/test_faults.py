@@ -236,13 +236,13 @@ def refused(
     with fault_proxy(swift.port) as slow, fault_proxy(swift.port) as hung:
         slow.inflict(Faults(answer=(503, "SlowDown")))
         hung.inflict(Faults(hang=True))
-        places = {"bucket": bucket, "slow": slow.url, "hung": hung.url}
+        urls = {"bucket": bucket, "slow": slow.url, "hung": hung.url}
 
         def run(refusal: Refusal) -> "CompletedProcess[str]":
             env = {**served.env, **aws_environment(swift.url), "SHARDMILL_STORAGE_TIMEOUT": "2"}
-            env |= {name: value.format(**places) for name, value in refusal.env.items()}
+            env |= {name: value.format(**urls) for name, value in refusal.env.items()}
             env = {name: value for name, value in env.items() if value}
-            output = (refusal.output or "s3://{bucket}/out").format(**places)
+            output = (refusal.output or "s3://{bucket}/out").format(**urls)
             return replace(served, env=env).shard(output)
 
         with ThreadPoolExecutor(4) as threads:

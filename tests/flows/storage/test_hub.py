@@ -147,7 +147,7 @@ def test_refusals(online: CommandLine, hub: Hub, tmp_path: Path) -> None:
         assert "Traceback" not in ended.stderr
 
 
-def test_no_secret_is_told(
+def test_no_secret_is_reported(
     embedded: CommandLine, hub: Hub, s3: SwiftServer, bucket: str, tmp_path: Path
 ) -> None:
     """Planted in the environment; looked for in everything that a run leaves behind."""

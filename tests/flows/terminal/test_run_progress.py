@@ -1,4 +1,4 @@
-"""What people read: the line while a run goes on, and the summary behind it."""
+"""What people read: the line while a run goes on, and the summary at the end."""
 
 import io
 import threading

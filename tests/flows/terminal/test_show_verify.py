@@ -31,7 +31,7 @@ def test_how_long_it_took(dataset: Path) -> None:
     assert f"kB in 2.5 s ({rate:,.0f} MB/s): " in printed
 
 
-def told_of(dataset: Path) -> str:
+def printed_for(dataset: Path) -> str:
     console = Console(file=io.StringIO(), width=1000)
     show_verified(verify(open_storage(str(dataset)), deep=True, deep_documents=5), console)
     assert isinstance(console.file, io.StringIO)
@@ -39,7 +39,7 @@ def told_of(dataset: Path) -> str:
 
 
 def test_of_text(dataset: Path) -> None:
-    printed = told_of(dataset)
+    printed = printed_for(dataset)
     assert "the split of 20 rows by the hash of the text; 20 documents" in printed
     assert "tokenized again by the reference" in printed
 
@@ -47,7 +47,7 @@ def test_of_text(dataset: Path) -> None:
 def test_of_ids(dataset: Path, tmp_path: Path, rank_path: Path) -> None:
     """Nothing is tokenized of what was imported."""
     export = exported(dataset, tmp_path / "export", "megatron")
-    printed = told_of(
+    printed = printed_for(
         imported("megatron", export, tmp_path / "again", tokenizer=str(rank_path), pattern="gpt2")
     )
     assert "rows by the hash of the ids; " in printed

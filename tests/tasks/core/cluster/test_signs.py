@@ -1,4 +1,4 @@
-"""How the files of a run are dealt out to hosts, and how a host's silence is told from its work."""
+"""How the files of a run are dealt out to hosts, and how a silent host is noticed."""
 
 from pathlib import Path
 

@@ -139,7 +139,7 @@ def test_nulls_and_empty_texts_are_no_documents(vocabulary: Path, tmp_path: Path
         plan(tmp_path / "x.parquet", tokenizer=vocabulary)
 
 
-def test_damaged_files_are_told_and_left_out(
+def test_damaged_files_are_reported_and_left_out(
     varied: Path, vocabulary: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "a.parquet").write_bytes((varied / "00.parquet").read_bytes())

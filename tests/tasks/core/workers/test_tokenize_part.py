@@ -161,14 +161,14 @@ def test_bytes_do_not_hang_on_batches(tmp_path: Path, monkeypatch: pytest.Monkey
     whole, _ = tokenized(source, tmp_path / "whole", spec)
     defaults = {"name": None, "span": None, "batch_bytes": 50}
     monkeypatch.setattr(documents.ParquetFormat.read, "__kwdefaults__", defaults)
-    pieces, reports = tokenized(source, tmp_path / "pieces", spec)
+    batches, reports = tokenized(source, tmp_path / "batches", spec)
     assert len(reports) > 10
-    assert pieces == whole
+    assert batches == whole
     names = {path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.*")}
     assert len(names) > 10
     for name in names:
         data = (tmp_path / "whole" / name).read_bytes()
-        assert data == (tmp_path / "pieces" / name).read_bytes() != b""
+        assert data == (tmp_path / "batches" / name).read_bytes() != b""
     fractions = [report.fraction for report in reports]
     assert fractions == sorted(fractions)
 

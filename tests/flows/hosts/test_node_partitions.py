@@ -1,4 +1,4 @@
-"""Each node makes its own share, and the shares together are trained on."""
+"""Each node makes its own partition, and the partitions together are trained on."""
 
 from pathlib import Path
 
@@ -18,16 +18,21 @@ def test_two_nodes(served: CommandLine, shardmill: Command, dataset: Path, tmp_p
     for rank, output in enumerate(outputs):
         ended = succeeded(served.shard(output, nodes=2, node_rank=rank))
         succeeded(shardmill("verify", output))
-    whole, shares = read(dataset), [read(output) for output in outputs]
+    whole, partitions = read(dataset), [read(output) for output in outputs]
     assert whole.node_partition is None
-    urls = [part.source.url for share in shares for part in share.parts]
+    urls = [part.source.url for partition in partitions for part in partition.parts]
     assert sorted(urls) == [part.source.url for part in whole.parts]
-    assert {len(share.parts) for share in shares} == {NUM_FILES // 2, NUM_FILES - NUM_FILES // 2}
-    assert sum(share.tokens for share in shares) == whole.tokens
-    assert shares[0].node_partition is not None
-    assert shares[1].node_partition is not None
-    assert [share.node_partition.rank for share in shares if share.node_partition] == [0, 1]
-    assert shares[0].node_partition.sources == shares[1].node_partition.sources
+    assert {len(partition.parts) for partition in partitions} == {
+        NUM_FILES // 2,
+        NUM_FILES - NUM_FILES // 2,
+    }
+    assert sum(partition.tokens for partition in partitions) == whole.tokens
+    assert partitions[0].node_partition is not None
+    assert partitions[1].node_partition is not None
+    assert [
+        partition.node_partition.rank for partition in partitions if partition.node_partition
+    ] == [0, 1]
+    assert partitions[0].node_partition.sources == partitions[1].node_partition.sources
 
     # One node's folder is never taken for another's, nor for the whole.
     for options in ({"nodes": 2, "node_rank": 1}, {}):
@@ -47,7 +52,7 @@ def test_two_nodes(served: CommandLine, shardmill: Command, dataset: Path, tmp_p
         )  # fmt: skip
         for batch in loader:
             rows += int(batch["real"].sum()) if "real" in batch else 4
-    assert rows == sum(share.splits["train"].samples for share in shares)
+    assert rows == sum(partition.splits["train"].samples for partition in partitions)
 
 
 def test_wrong_usage(shardmill: Command, served: CommandLine, tmp_path: Path) -> None:
