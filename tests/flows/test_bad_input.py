@@ -154,52 +154,9 @@ class TestDamagedFiles:
                 assert any(name in line and reason in line for line in said.splitlines())
         assert len(list((tmp_path / "out").glob("parts/*.json"))) == NUM_FILES
 
-    def test_invalid_utf8(self, served: CommandLine, tmp_path: Path) -> None:
-        bad = pa.array([b"fine", b"\xff\xfe"], pa.binary()).view(pa.string())
-        (tmp_path / "sources").mkdir()
-        pq.write_table(pa.table({"text": bad}), tmp_path / "sources/bad.parquet")
-        ended = served.shard(tmp_path / "out", sources=tmp_path / "sources")
-        assert ended.returncode == 1
-        assert "bad.parquet" in ended.stdout
-        assert "UTF-8" in ended.stdout
-
 
 class TestAgainstAnExistingOutput:
     """The configuration must be that of the output."""
-
-    def test_changed_config_is_refused_field_by_field(
-        self, served: CommandLine, dataset: Path, tmp_path: Path
-    ) -> None:
-        output = shutil.copytree(dataset, tmp_path / "out")
-        changed = {"sequence_length": 64, "holdout_seed": 7, "compression": "none"}
-        refused(
-            served.shard(output, **changed),
-            "sequence_length: the output has 128, this run asks for 64",
-            "holdout_seed: the output has 0, this run asks for 7",
-            "compression: the output has 'zstd:1', this run asks for 'none'",
-        )
-        (output / "manifest.json").unlink()  # an unfinished one just the same
-        refused(
-            served.shard(output, pattern="cl100k_base", **changed),
-            "sequence_length",
-            "tokenizer.fingerprint",
-        )
-
-    def test_changed_and_moved_sources_are_refused(
-        self, served: CommandLine, own_sources: Path, tmp_path: Path
-    ) -> None:
-        output = tmp_path / "out"
-        succeeded(served.shard(output, sources=own_sources))
-        first, second, *_ = sorted(own_sources.glob("*.parquet"))
-        original = first.read_bytes()
-        # The same size, another content: metadata that nobody reads.
-        assert original.count(b"parquet-cpp-arrow") == 1
-        first.write_bytes(original.replace(b"parquet-cpp-arrow", b"parquet-cpp-ARROW"))
-        refused(served.shard(output, sources=own_sources), first.name, "xxh128:")
-        first.write_bytes(original)
-        second.rename(own_sources / "zzz.parquet")
-        refused(served.shard(output, sources=own_sources), second.name, "part 00001")
-        refused(served.shard(output, sources=own_sources, max_files=2), f"{NUM_FILES} parts")
 
     def test_two_runs_at_once(self, served: CommandLine, slow: CommandLine, tmp_path: Path) -> None:
         output = tmp_path / "out"

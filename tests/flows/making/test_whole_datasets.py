@@ -17,14 +17,13 @@ from streaming_ext.store.scratch import take_scratch
 from tasks.core.build.engine import mark_of
 from tasks.core.check.export import compare_copy
 from tasks.core.check.verify import verify
-from tasks.core.derive.config import CopyConfig, ExportConfig
-from tasks.core.derive.export_plan import plan_export
+from tasks.core.derive.config import CopyConfig
 from tasks.core.derive.move_plan import plan_copy
 from tests.command_line import CommandLine, succeeded, wait_for
 from tests.flows.conftest import Command, files_of
 from tests.servers.storage.swift import SwiftServer, aws_environment
 from tests.tasks.core.build_dataset import build_dataset
-from tests.tasks.core.exports.exporting import content, exported
+from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.moving.moved import copied, merged
 from tests.test_readme import blocks
 
@@ -66,28 +65,19 @@ def test_copy_and_merge(
     assert "the original itself" in refused.stderr
 
 
-@pytest.mark.parametrize("command", ["copy", "extend", "export"])
+@pytest.mark.parametrize("command", ["copy", "extend"])
 def test_what_a_run_left_that_was_killed_at_its_end_is_removed(
     served: CommandLine, dataset: Path, tmp_path: Path, command: str
 ) -> None:
     """The same command says that nothing is to be done."""
-    output, words = tmp_path / "out", list[object]()
-    if command == "export":
-        exported(dataset, output, "nanogpt")
-        words = ["export", "nanogpt", dataset, "--output", output]
-    else:
-        copied(dataset, output)
-        words = (
-            ["copy", dataset, output] if command == "copy" else ["extend", output, served.sources]
-        )
+    output = tmp_path / "out"
+    copied(dataset, output)
+    words = ["copy", dataset, output] if command == "copy" else ["extend", output, served.sources]
     before = files_of(output)
     take_scratch(tmp_path / ".out.scratch")
     (output / INCOMING).mkdir()
     storage = open_storage(str(output))
-    if command == "export":
-        config = ExportConfig(format="nanogpt", dataset=str(dataset), output=str(output))
-        storage.put(BUILD, mark_of(plan_export(config, storage)))
-    elif command == "copy":
+    if command == "copy":
         moved = CopyConfig(dataset=str(dataset), output=str(output))
         storage.put(BUILD, mark_of(plan_copy(moved, storage)))
     ended = succeeded(served.run(*words))
