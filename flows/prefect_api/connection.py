@@ -24,7 +24,6 @@ from flows.prefect_api.own_server import FLUSH_SECONDS, OwnServer
 from flows.stops import leave
 from flows.terminal.consoles import print_problem
 from streaming_ext.base.errors import ShardmillError, UsageError, one_line
-from tasks.core.reporting.progress import RunProgress
 from tasks.prefect_tasks import changed_settings
 
 REFUSED_SECONDS = 2.0  # a server that was just started listens within this
@@ -65,7 +64,7 @@ def may_pass(answer: httpx.Response) -> bool:
 
 
 @contextmanager
-def api_in_use(own: OwnServer | None, progress: RunProgress) -> Iterator[None]:
+def api_in_use(own: OwnServer | None) -> Iterator[None]:
     """Have flow runs of the block use the configured server, or else the command's own.
 
     Raises:
@@ -74,7 +73,7 @@ def api_in_use(own: OwnServer | None, progress: RunProgress) -> Iterator[None]:
     """
     url = get_current_settings().api.url
     if url:
-        with _configured_in_use(url, progress):
+        with _configured_in_use(url):
             yield
         return
     assert own is not None  # noqa: S101  (started if no server is configured)
@@ -94,26 +93,18 @@ def api_in_use(own: OwnServer | None, progress: RunProgress) -> Iterator[None]:
 
 
 @contextmanager
-def _configured_in_use(url: str, progress: RunProgress) -> Iterator[None]:
-    """Send the server all records in the end; the progress says if it does not answer."""
-    over, server = threading.Event(), httpx.URL(url).netloc
-
-    def watch() -> None:
-        while not over.wait(LOOK_SECONDS):
-            if progress.ended and not answers(url):
-                progress.enter(f"done; the Prefect server at {shown_url(url)} does not answer")
-
-    threading.Thread(target=watch, daemon=True).start()
+def _configured_in_use(url: str) -> Iterator[None]:
+    """Send the server all records in the end."""
     try:
         yield
     except (httpx.HTTPError, RuntimeError) as error:
         cause = error if isinstance(error, httpx.HTTPError) else error.__cause__
+        server = httpx.URL(url).netloc
         if isinstance(cause, httpx.HTTPError) and cause.request.url.netloc == server:
             raise UnreachableError(url, cause) from error
         raise
     finally:
         drain(DRAIN_SECONDS if answers(url) else 0.0)
-        over.set()
 
 
 def drain(seconds: float) -> None:

@@ -109,11 +109,6 @@ class RunProgress:
         self.enter(f"{done}; Prefect records the run")
         self._ended = time.monotonic()
 
-    @property
-    def ended(self) -> bool:
-        """Whether all parts are done, or the run was stopped."""
-        return self._ended is not None
-
     def stop(self, phase: str) -> None:
         """End the run early: nothing is in hand any more."""
         with self._lock:

@@ -165,12 +165,10 @@ class WorkerPool:
         workers = [self._slots.get() for _ in range(self._size)]
         with ThreadPoolExecutor(self._size) as threads:
             try:
-                for _ in threads.map(do, workers):
-                    pass
-            except Exception:
-                raise  # of a job; the others end by themselves
-            except BaseException:
-                self.stop()  # a signal: the block would wait for the jobs
+                list(threads.map(do, workers))
+            except BaseException as error:
+                if not isinstance(error, Exception):
+                    self.stop()  # a signal: the block would wait for the jobs
                 raise
 
     def _run_in(

@@ -43,8 +43,7 @@ def serve(line: bytes, kept: Kept) -> None:
     except MemoryError:
         _fail(
             WorkerDiedError.__name__,
-            f"the worker ran out of memory. {MEMORY_VARIABLE} says how much each may take (4GiB "
-            "unless set); fewer --workers share what there is",
+            f"the worker ran out of memory. Use fewer --workers, or raise {MEMORY_VARIABLE} (4GiB)",
         )
     except Exception:  # noqa: BLE001  the parent raises it, with this traceback
         _fail("InternalError", traceback.format_exc())

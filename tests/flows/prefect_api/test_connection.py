@@ -91,7 +91,6 @@ def test_a_server_that_goes_away_for_good(
         command = embedded.where(
             PREFECT_API_URL=server.url,
             PREFECT_CLIENT_MAX_RETRIES="1",  # 2 s a question to it in place of 14
-            SHARDMILL_LINE_SECONDS="0.5",
         )
         run = command.start(*command.shard_arguments(output))
         wait_for(lambda: workers_of(run.pid) or run.poll() is not None)
@@ -107,7 +106,6 @@ def test_a_server_that_goes_away_for_good(
     stdout, stderr = output_of(run, seconds=280)
     assert run.returncode == 0, stderr
     assert "Traceback" not in stderr
-    assert f"done; the Prefect server at {server.url} does not answer" in stderr
     assert "the work is done, but Prefect does not show how the run ended" in stderr
     assert "tokens" in stdout
     assert time.monotonic() - began < 240

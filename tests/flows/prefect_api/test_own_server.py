@@ -12,7 +12,6 @@ from prefect import flow, task
 from flows.prefect_api.connection import api_in_use
 from flows.prefect_api.own_server import OwnServer
 from streaming_ext.base.errors import StorageError
-from tasks.core.reporting.progress import RunProgress
 from tests.streaming_ext.processes import in_processes
 
 
@@ -30,7 +29,7 @@ def run_120_tasks(_: int) -> int:
 
     Prefect leaves behind what ends each later fork of this process with exit code 1.
     """
-    with OwnServer() as server, api_in_use(server, RunProgress()):
+    with OwnServer() as server, api_in_use(server):
         (process,) = [child for child in psutil.Process().children()
                       if "flows.prefect_api.own_server" in child.cmdline()]  # fmt: skip
         listening = [each.laddr.ip for each in process.net_connections(kind="inet")

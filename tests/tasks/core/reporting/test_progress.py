@@ -145,7 +145,6 @@ def test_parts_that_ended_or_were_given_up() -> None:
     assert [result.part for result in ended] == [0, 7]
     progress.stop("stopped")
     assert progress.files()[0] == []
-    assert progress.ended
 
 
 class TestWatch:
