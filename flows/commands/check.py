@@ -35,7 +35,7 @@ def plan(
     printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> int:
     """Estimate tokens, disk and time of a run; returns the exit code."""
-    from flows.terminal.show_estimate import show_estimate
+    from flows.terminal.show_plans import show_estimate
     from streaming_ext.text.memory import limit_memory
     from tasks.core.estimate.estimate import estimate
 

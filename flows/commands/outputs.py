@@ -69,7 +69,7 @@ def _make_dataset(
     with printing.applied():
         storage = open_storage(run.output)
         if dry_run:
-            from flows.terminal.dry_run import dry_run_facts, show_dry_run
+            from flows.terminal.show_plans import dry_run_facts, show_dry_run
 
             plan = plan_shard(run, storage)
             printing.result(dry_run_facts(plan, storage))
