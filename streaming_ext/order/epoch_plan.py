@@ -8,8 +8,8 @@ import numpy as np
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import UsageError
 from streaming_ext.order.growth import GrownOrders
-from streaming_ext.order.mixing import Dealing, Mixing, Mixture
-from streaming_ext.order.order import OrderSpec, StreamOrders
+from streaming_ext.order.mixing import WINDOW_ROWS, Mixing, Mixture
+from streaming_ext.order.order import OrderSpec, Recent, StreamOrders
 from streaming_ext.order.ranks import DataRank
 from streaming_ext.order.state import Cursor
 from streaming_ext.order.steps import Phase, StepSizes
@@ -26,7 +26,14 @@ class Visit:
 
 
 class EpochPlan:
-    """The sequences of every step of one rank."""
+    """The sequences of every step of one rank.
+
+    Attributes:
+        row: consecutive positions that draw from one stream.
+        epoch_size: positions of an epoch.
+        choose: sequences of each stream in the first epoch.
+        filled: positions before the last fillers.
+    """
 
     def __init__(
         self,
@@ -53,7 +60,7 @@ class EpochPlan:
             drop_last: leave out the last short step of an epoch, and the last short row of each
                 stream; or fill both up with sequence -1.
             left_out: see `StreamOrders`, one a stream.
-            method: how a step mixes streams, see `Dealing`.
+            method: how a step mixes streams, one of `METHODS`.
             mixing: proportions of the streams, if they change or have limits.
             earlier: older generations of the one stream, see `GrownOrders`.
 
@@ -62,8 +69,7 @@ class EpochPlan:
         """
         self.length, self.steps, self.rank = steps.longest, steps, rank
         self._phases: tuple[Cursor | None, list[Phase]] = (None, [])  # of the last cursor
-        self.mixing, self.drop_last = mixing, drop_last
-        self._canonical_nodes = spec.canonical_nodes
+        self.mixing, self.drop_last, self._spec = mixing, drop_last, spec
         # If a rank's rows are of one stream, ranks take the positions of a step as they come.
         self._nodes_of_ranks = 1 if method == "device_per_stream" else spec.canonical_nodes
         self._orders = StreamOrders(spec, bounds=bounds, left_out=left_out)
@@ -74,23 +80,29 @@ class EpochPlan:
         batch, length = steps.at(0)
         step = batch * length // self.length
         self.batch_size = batch // rank.size  # sequences of this rank in the first step
-        self._dealing = Dealing(
-            spec,
-            sizes=self.sizes,
-            choose=choose,
-            method=method,
-            step=step,
-            ranks=rank.size,
-            drop_last=drop_last,
-            mixing=mixing,
-            length=self.length,
-        )
-        self.row = self._dealing.row  # consecutive positions that draw from one stream
-        self.epoch_size = self._dealing.epoch_size
-        self.filled = self.epoch_size  # positions before the last fillers
-        self.choose = self._dealing.choose  # of the first epoch
+        several = len(self.sizes) > 1
+        rows = {"per_stream": step, "stratified": 1, "device_per_stream": step // rank.size}
+        self.row = rows.get(method, spec.canonical_nodes) if several else 1
+        self.choose, self.epoch_size = tuple(choose), sum(choose) // self.row * self.row
+        self._same: Mixture | None = None  # of every epoch, unless `mixing` changes it
+        self._mixtures: Recent[Cursor, Mixture] = Recent(3)
         if mixing is not None:
             self.choose = self.chosen(self.start(0))
+        elif several:
+            counts = tuple(
+                count // self.row if drop_last else -(-count // self.row) for count in choose
+            )
+            if 0 in counts:
+                raise UsageError(
+                    f"A stream gives {min(choose)} sequences an epoch, less than the {self.row} "
+                    f"that batching_method={method!r} takes at once. Raise its proportion or "
+                    "epoch_size, or lower batch_size or num_canonical_nodes."
+                )
+            self._same = self._dealt([counts], step if method == "stratified" else WINDOW_ROWS)
+            self.epoch_size = sum(counts) * self.row
+            if drop_last:
+                self.choose = self._chosen_of(self._same)
+        self.filled = self.epoch_size  # positions before the last fillers
         if self.steps_left(self.start(0)) < 1:
             raise UsageError(
                 f"An epoch of {self.epoch_size} sequences is less than one global batch of "
@@ -98,6 +110,30 @@ class EpochPlan:
             )
         if steps.change:
             steps.require_epoch(self.epoch_size)
+
+    def _dealt(self, spans: Sequence[tuple[int, ...]], window: int) -> Mixture:
+        spec = self._spec
+        return Mixture(
+            *spans, canonical_nodes=self.row, seed=spec.seed, shuffle=spec.shuffle, window=window
+        )
+
+    def _mixture(self, cursor: Cursor) -> Mixture | None:
+        """How the cursor's epoch is dealt out to several streams; None for one stream."""
+        mixing = self.mixing
+        if mixing is None:
+            return self._same
+
+        def make() -> Mixture:
+            spans = mixing.spans(
+                tokens=cursor.tokens,
+                rows=self.epoch_size // self.row,
+                row_tokens=self.row * self.length,
+                room=mixing.room(self.sizes, cursor.before, row=self.row),
+            )
+            return self._dealt(spans, WINDOW_ROWS)
+
+        key = replace(cursor, position=0, grown=None, past=None)
+        return self._mixtures.get_or_make(key, make)
 
     def start(self, epoch: int) -> Cursor:
         """The beginning of an epoch in a training that changed nothing before it."""
@@ -129,7 +165,11 @@ class EpochPlan:
 
     def chosen(self, cursor: Cursor) -> tuple[int, ...]:
         """Sequences of each stream in the cursor's epoch."""
-        return self._dealing.chosen(cursor)
+        mixture = None if self.mixing is None else self._mixture(cursor)
+        return self.choose if mixture is None else self._chosen_of(mixture)
+
+    def _chosen_of(self, mixture: Mixture) -> tuple[int, ...]:
+        return tuple(rows * self.row for rows in mixture.rows)
 
     def phases(self, cursor: Cursor) -> list[Phase]:
         """The steps behind a cursor, to the end of its epoch; the first one is number 0."""
@@ -209,7 +249,7 @@ class EpochPlan:
         """Draws before an epoch and in it, without those that only fill up."""
         if not cursor.position:  # there need not be a further epoch: streams may be used up
             return before
-        mixture = self._dealing.mixture(cursor)
+        mixture = self._mixture(cursor)
         if mixture is None:
             return (before[0] + cursor.position,)
         inside = map(min, count(mixture, cursor.epoch, cursor.position), self.chosen(cursor))
@@ -223,7 +263,7 @@ class EpochPlan:
         base = self._first_draw(cursor, stream)
         draws = range(base, base + min(self.chosen(cursor)[stream], self.filled))
         begin = replace(cursor, position=0)
-        mixture = self._dealing.mixture(begin)
+        mixture = self._mixture(begin)
         drawn = (
             self.grown.draws_of(cursor.grown, sequences, draws)
             if cursor.grown
@@ -234,22 +274,21 @@ class EpochPlan:
             position = draw - base
             if mixture is not None:
                 position = mixture.position_of(cursor.epoch, stream, position)
-            phase = next((each for each in self.phases(begin) if position < each.end), None)
-            for index in range(phase.per_position if phase else 0):
-                assert phase is not None  # noqa: S101 - for the type checker
-                found.append(
+            for phase in [each for each in self.phases(begin) if position < each.end][:1]:
+                found += [
                     Visit(
                         step=phase.step_of(position),
                         rank=phase.rank_of(position, index, shift=self._shift(cursor)),
                         sequence=sequence * phase.per_position + index,
                         length=phase.length,
                     )
-                )
+                    for index in range(phase.per_position)
+                ]
         return sorted(found, key=lambda visit: (visit.step, visit.rank))
 
     def _shift(self, cursor: Cursor) -> int:
         """The canonical node of the epoch's first position."""
-        return cursor.before[0] % self._canonical_nodes
+        return cursor.before[0] % self._spec.canonical_nodes
 
     def _first_draw(self, cursor: Cursor, stream: int) -> int:
         """The first draw of a stream in an epoch."""
@@ -296,7 +335,7 @@ class EpochPlan:
         return streams, sequences
 
     def _look_up(self, cursor: Cursor, positions: Ints) -> tuple[Ints, Ints]:
-        mixture = self._dealing.mixture(cursor)
+        mixture = self._mixture(cursor)
         if mixture is None:
             streams, draws = np.zeros_like(positions), cursor.before[0] + positions
             if cursor.grown is not None:

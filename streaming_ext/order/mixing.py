@@ -7,7 +7,7 @@ proportions change during the epoch, rows are dealt out in spans, each with its 
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import Any, Final
@@ -16,8 +16,7 @@ import numpy as np
 
 from streaming_ext.base.arrays import Ints, ranges
 from streaming_ext.base.errors import UsageError
-from streaming_ext.order.order import OrderSpec, Recent, key_of, permutation
-from streaming_ext.order.state import Cursor
+from streaming_ext.order.order import Recent, key_of, permutation
 from streaming_ext.order.steps import Schedule
 
 WINDOW_ROWS: Final = 100  # proportions given in per cent are exact in every window
@@ -37,36 +36,33 @@ class Mixture:
         """Deal `span[s]` rows to stream s, span after span; with one stream positions are draws.
 
         Args:
-            spans: one behind the other.
-            canonical nodes: positions a row.
+            spans: rows of each stream, span after span.
+            canonical_nodes: positions a row.
             seed, shuffle: see `OrderSpec`.
             window: rows that hold the proportions, and are shuffled among each other.
         """
         self._window_rows = window
-        self.rows = tuple(map(sum, zip(*spans, strict=True)))
         self.canonical_nodes = canonical_nodes
-        self._seed = seed
-        self._shuffle = shuffle
-        self._spans = spans
+        self._seed, self._shuffle = seed, shuffle
+        zero = (0,) * len(spans[0])
+        self._spans = (*spans, zero)  # the last one begins at the end of the epoch
+        # Rows, windows and rows of each stream before each of them: (spans + 1,)
         sizes = [sum(span) for span in spans]
-        # Rows, windows and rows of each stream before each span, and behind the last: (spans + 1,)
-        self._first_rows = np.concatenate([[0], np.cumsum(sizes)])
-        windows = [-(-size // window) for size in sizes]
-        self._first_windows = np.concatenate([[0], np.cumsum(windows)])
-        zero = (0,) * len(self.rows)
+        self._first_rows = np.append(0, np.cumsum(sizes))
+        self._first_windows = np.append(0, np.cumsum([-(-size // window) for size in sizes]))
         self._before = list(accumulate(spans, _added, initial=zero))
+        self.rows = self._before[-1]
         self._windows: Recent[tuple[int, int], tuple[Ints, Ints]] = Recent(1024)
 
     def counts(self, row: int) -> tuple[int, ...]:
         """How many of the first `row` rows of an epoch belong to each stream.
 
-        Within a span dealt to the first stream and all others, then to the second and those behind
-        it, and so on: counts only grow, their sum is `row`, and behind each span all are exact.
+        Within a span dealt to the first stream and all others, then to the second and all after
+        it, and so on: counts only grow, their sum is `row`, and after each span all are exact.
         """
-        span = self._span_of(row)
-        if span == len(self._spans):
-            return self.rows
-        return _added(self._before[span], dealt(self._spans[span], row - self._first_row(span)))
+        span = int(np.searchsorted(self._first_rows, row, side="right")) - 1
+        inside = row - int(self._first_rows[span])
+        return _added(self._before[span], dealt(self._spans[span], inside))
 
     def draws(self, epoch: int, positions: Ints, bases: tuple[int, ...]) -> tuple[Ints, Ints]:
         """Stream and draw of each position of an epoch.
@@ -116,29 +112,23 @@ class Mixture:
         counts = list(self.consumed(epoch, positions))
         row, node = divmod(positions, self.canonical_nodes)
         if node:
-            window = self._window_of(row)
-            streams, _ = self._window(epoch, window)
-            counts[int(streams[row - self._rows_of(window).start])] -= self.canonical_nodes - node
+            stream = int(self._streams_before(epoch, row + 1)[-1])
+            counts[stream] -= self.canonical_nodes - node
         return tuple(counts)
 
     def consumed(self, epoch: int, positions: int) -> tuple[int, ...]:
         """Draws of each stream after the first `positions` positions, rounded up to whole rows."""
-        row = -(-positions // self.canonical_nodes)
-        if row >= self._first_rows[-1]:
-            return tuple(count * self.canonical_nodes for count in self.rows)
-        window = self._window_of(row)
-        begin = self._rows_of(window).start
-        counts = np.array(self.counts(begin))
-        if row > begin:
-            streams, _ = self._window(epoch, window)
-            counts += np.bincount(streams[: row - begin], minlength=len(self.rows))
+        row = min(-(-positions // self.canonical_nodes), sum(self.rows))
+        own = self._streams_before(epoch, row)
+        counts = np.bincount(own, minlength=len(self.rows)) + self.counts(row - len(own))
         return tuple((counts * self.canonical_nodes).tolist())
 
-    def _span_of(self, row: int) -> int:
-        return int(np.searchsorted(self._first_rows, row, side="right")) - 1
-
-    def _first_row(self, span: int) -> int:
-        return int(self._first_rows[span])
+    def _streams_before(self, epoch: int, row: int) -> Ints:
+        """The streams of the rows before a row that are in the window of the last one: (rows,)."""
+        if not row:
+            return np.empty(0, np.int64)
+        window = int(self._windows_of(np.array(row - 1)))
+        return self._window(epoch, window)[0][: row - self._rows_of(window).start]
 
     def _windows_of(self, rows: Ints) -> Ints:
         """The window of each row: (rows,)."""
@@ -147,15 +137,12 @@ class Mixture:
         windows: Ints = self._first_windows[span] + inside // self._window_rows
         return windows
 
-    def _window_of(self, row: int) -> int:
-        return int(self._windows_of(np.array(row)))
-
     def _rows_of(self, window: int) -> range:
         """The rows of a window; no window is in two spans."""
         span = int(np.searchsorted(self._first_windows, window, side="right")) - 1
         inside = (window - int(self._first_windows[span])) * self._window_rows
-        first = self._first_row(span) + inside
-        return range(first, min(first + self._window_rows, self._first_row(span + 1)))
+        first = int(self._first_rows[span]) + inside
+        return range(first, min(first + self._window_rows, int(self._first_rows[span + 1])))
 
     def _window(self, epoch: int, window: int) -> tuple[Ints, Ints]:
         """Stream and row within the stream for each row of a window: (rows,) each."""
@@ -363,90 +350,3 @@ def _fitting(span: tuple[int, ...], room: Sequence[int | None]) -> int:
         return any(limit is not None and count > limit for count, limit in counts)
 
     return bisect_left(range(1, sum(span) + 1), True, key=overflows)
-
-
-class Dealing:
-    """The mixture of each epoch: the same for all epochs, or one that depends on where each begins.
-
-    Attributes:
-        row: consecutive positions that draw from one stream.
-        epoch_size: positions of an epoch.
-        choose: sequences of each stream an epoch; with `mixing` only their sum counts.
-        mixing: proportions of the streams, if they change or have limits.
-    """
-
-    def __init__(
-        self,
-        spec: OrderSpec,
-        *,
-        sizes: Sequence[int],
-        choose: Sequence[int],
-        method: str,
-        step: int,
-        ranks: int,
-        drop_last: bool,
-        mixing: Mixing | None,
-        length: int,
-    ) -> None:
-        """Deal out the rows, if every epoch has the same.
-
-        Args:
-            spec: the order within each stream.
-            sizes: sequences of each stream, (streams,).
-            choose: sequences of each stream an epoch, (streams,).
-            method: how a step mixes streams, one of `METHODS`.
-            step: positions a step, over all ranks.
-            ranks: number of data-parallel ranks.
-            drop_last: leave out the last short row of each stream; or fill it up.
-            mixing: proportions of the streams, if they change or have limits.
-            length: tokens a position.
-
-        Raises:
-            UsageError: a stream gives less than one row an epoch.
-        """
-        self.mixing = mixing
-        self._sizes, self._length, self._spec = sizes, length, spec
-        self._same: Mixture | None = None
-        self._mixtures: Recent[Cursor, Mixture] = Recent(3)
-        rows = {"per_stream": step, "stratified": 1, "device_per_stream": step // ranks}
-        self.row = rows.get(method, spec.canonical_nodes) if len(sizes) > 1 else 1
-        self.choose, self.epoch_size = tuple(choose), sum(choose) // self.row * self.row
-        if mixing is None and len(sizes) > 1:
-            fill = 0 if drop_last else self.row - 1
-            counts = tuple((count + fill) // self.row for count in choose)
-            if 0 in counts:
-                raise UsageError(
-                    f"A stream gives {min(choose)} sequences an epoch, less than the {self.row} "
-                    f"that batching_method={method!r} takes at once. Raise its proportion or "
-                    "epoch_size, or lower batch_size or num_canonical_nodes."
-                )
-            self._same = self._mixture([counts], step if method == "stratified" else WINDOW_ROWS)
-            self.epoch_size = sum(counts) * self.row
-            if drop_last:
-                self.choose = tuple(count * self.row for count in counts)
-
-    def chosen(self, cursor: Cursor) -> tuple[int, ...]:
-        """Sequences of each stream in the cursor's epoch."""
-        mixture = None if self.mixing is None else self.mixture(cursor)
-        return self.choose if mixture is None else tuple(rows * self.row for rows in mixture.rows)
-
-    def mixture(self, cursor: Cursor) -> Mixture | None:
-        """How the cursor's epoch is dealt out to several streams; None of one stream."""
-        mixing = self.mixing
-        if mixing is None:
-            return self._same
-
-        def make() -> Mixture:
-            spans = mixing.spans(
-                tokens=cursor.tokens,
-                rows=self.epoch_size // self.row,
-                row_tokens=self.row * self._length,
-                room=mixing.room(self._sizes, cursor.before, row=self.row),
-            )
-            return self._mixture(spans, WINDOW_ROWS)
-
-        return self._mixtures.get_or_make(replace(cursor, position=0, grown=None, past=None), make)
-
-    def _mixture(self, spans: Sequence[tuple[int, ...]], window: int) -> Mixture:
-        seed, shuffle = self._spec.seed, self._spec.shuffle
-        return Mixture(*spans, canonical_nodes=self.row, seed=seed, shuffle=shuffle, window=window)

@@ -72,8 +72,8 @@ def permutation(size: int, key: Keys) -> Ints:
     return np.argsort(mix(key ^ mix(np.arange(size, dtype=np.uint64))), kind="stable")
 
 
-def permute(positions: Ints, sizes: Ints, keys: Keys) -> Ints:
-    """Send each position to its image under a keyed permutation of range(size).
+def permute(positions: Ints, sizes: Ints, keys: Keys, *, inverse: bool = False) -> Ints:
+    """Send each position to its image under a keyed permutation of range(size), or back.
 
     A Feistel network over pairs of digits in base ceil(sqrt(size)); an image that falls outside
     the range walks on along its cycle until it is inside, which for large sizes is rare.
@@ -82,58 +82,38 @@ def permute(positions: Ints, sizes: Ints, keys: Keys) -> Ints:
         positions: shape (n,), each in [0, size).
         sizes: shape (n,), the size of the range each position belongs to.
         keys: shape (n,); equal keys and sizes give the same permutation.
+        inverse: whether `positions` are images, whose positions are wanted.
 
     Returns:
         shape (n,), each in [0, size).
     """
-    return _walked(_feistel, positions, sizes, keys)
-
-
-def unpermute(images: Ints, sizes: Ints, keys: Keys) -> Ints:
-    """The positions that `permute` sends to some images; see it for the arguments."""
-    return _walked(_unfeistel, images, sizes, keys)
-
-
-def _walked(
-    step: Callable[[Ints, Ints, Keys], Ints], positions: Ints, sizes: Ints, keys: Keys
-) -> Ints:
-    """Each position after as many steps, one or more, as lead back into range(size)."""
     base = np.ceil(np.sqrt(sizes.astype(np.float64))).astype(np.int64)
     base += base * base < sizes  # if the square root was rounded down
-    image = step(positions, base, keys)
+    image = _feistel(positions, base, keys, inverse=inverse)
     outside = np.flatnonzero(image >= sizes)
     while outside.size:
-        image[outside] = step(image[outside], base[outside], keys[outside])
+        image[outside] = _feistel(image[outside], base[outside], keys[outside], inverse=inverse)
         outside = outside[image[outside] >= sizes[outside]]
     return image
 
 
-def _unfeistel(images: Ints, base: Ints, keys: Keys) -> Ints:
-    left, right = np.divmod(images, base)
-    for number in reversed(range(_ROUNDS)):
-        shift = _shift(left, base, keys, number)
-        before = right - shift
-        before += np.where(before < 0, base, 0)
-        left, right = before, left
-    result: Ints = left * base + right
-    return result
-
-
-def _shift(digits: Ints, base: Ints, keys: Keys, number: int) -> Ints:
-    """What one round adds to the other digit: (n,), each in [0, base)."""
-    word = mix((keys + np.uint64(number)) ^ (digits.astype(np.uint64) << _S32))
-    # The upper half of the word, scaled to [0, base): cheaper than a remainder.
-    return ((word >> _S32) * base.astype(np.uint64) >> _S32).astype(np.int64)
-
-
-def _feistel(positions: Ints, base: Ints, keys: Keys) -> Ints:
-    left, right = np.divmod(positions, base)
-    for number in range(_ROUNDS):
-        shift = _shift(right, base, keys, number)
-        shift += left
+def _feistel(positions: Ints, base: Ints, keys: Keys, *, inverse: bool) -> Ints:
+    first, second = np.divmod(positions, base)
+    rounds = range(_ROUNDS)
+    if inverse:  # the same rounds from the last to the first, with the digits exchanged
+        first, second, rounds = second, first, rounds[::-1]
+    for number in rounds:
+        word = mix((keys + np.uint64(number)) ^ (second.astype(np.uint64) << _S32))
+        # The upper half of the word, scaled to [0, base): cheaper than a remainder.
+        shift = ((word >> _S32) * base.astype(np.uint64) >> _S32).astype(np.int64)
+        if inverse:
+            shift = base - shift
+        shift += first
         shift -= np.where(shift >= base, base, 0)
-        left, right = right, shift
-    result: Ints = left * base + right
+        first, second = second, shift
+    if inverse:
+        first, second = second, first
+    result: Ints = first * base + second
     return result
 
 
@@ -227,20 +207,14 @@ class PassOrder:
         node = np.searchsorted(self.node_start, position, side="right") - 1
         depth = position - self.node_start[node]
         depth = _in_windows(
-            unpermute, self.spec, depth, length=self.node_length[node], keys=self.key, node=node
+            self.spec, depth, length=self.node_length[node], keys=self.key, node=node, inverse=True
         )
         result: Ints = self.node_first[node] + depth * self.spec.canonical_nodes
         return result
 
 
 def _in_windows(
-    step: Callable[[Ints, Ints, Keys], Ints],
-    spec: OrderSpec,
-    depth: Ints,
-    *,
-    length: Ints,
-    keys: Keys,
-    node: Ints,
+    spec: OrderSpec, depth: Ints, *, length: Ints, keys: Keys, node: Ints, inverse: bool = False
 ) -> Ints:
     """Depths in canonical nodes of some lengths, permuted within their windows: (n,) each."""
     if not spec.shuffle:
@@ -248,7 +222,7 @@ def _in_windows(
     window = depth // spec.window
     begin = window * spec.window
     sizes = np.minimum(spec.window, length - begin)
-    return begin + step(depth - begin, sizes, with_words(keys, node, window))
+    return begin + permute(depth - begin, sizes, with_words(keys, node, window), inverse=inverse)
 
 
 class StreamOrders:
@@ -362,7 +336,7 @@ class JoinedPasses:
         node = draws % spec.canonical_nodes
         first, length = self._node_first[at, node], self._node_length[at, node]
         depth = (draws - first) // spec.canonical_nodes  # in the canonical node
-        depth = _in_windows(permute, spec, depth, length=length, keys=self._keys[at], node=node)
+        depth = _in_windows(spec, depth, length=length, keys=self._keys[at], node=node)
         position = self._node_start[at, node] + depth
         group = np.searchsorted(self._starts, position, side="right") - 1
         result: Ints = self._firsts[group] + position - self._starts[group]
