@@ -11,7 +11,7 @@ _UNITS = [
     for number, prefix in ((4, "T"), (3, "G"), (2, "M"), (1, "K"))
     for unit in ((f"{prefix}iB", 1024**number), (f"{prefix}B", 1000**number))
 ]
-_COUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+COUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
 def size_text(num_bytes: int) -> str:
@@ -29,7 +29,7 @@ def parse_bytes(value: int | str | None, *, name: str) -> int | None:
 
 def parse_count(value: int | str | None, *, name: str) -> int | None:
     """A count from a whole number or a text such as `64M`."""
-    return _parse(value, _COUNTS, name)
+    return _parse(value, COUNTS, name)
 
 
 def _parse(value: int | str | None, units: dict[str, int], name: str) -> int | None:

@@ -172,7 +172,7 @@ class EpochPlan:
         return tuple(rows * self.row for rows in mixture.rows)
 
     def phases(self, cursor: Cursor) -> list[Phase]:
-        """The steps behind a cursor, to the end of its epoch; the first one is number 0."""
+        """The steps after a cursor, to the end of its epoch; the first one is number 0."""
         kept, phases = self._phases
         if kept != cursor:
             past, first = cursor.past, cursor.position
@@ -199,17 +199,17 @@ class EpochPlan:
         )
 
     def phase_of(self, cursor: Cursor, step: int) -> Phase:
-        """The phase of a step behind a cursor; the last phase if there is no such step."""
+        """The phase of a step after a cursor; the last phase if there is no such step."""
         phases = self.phases(cursor)
         return next((phase for phase in phases if step < phase.stop), phases[-1])
 
     def steps_left(self, cursor: Cursor) -> int:
-        """Steps behind a cursor, to the end of its epoch."""
+        """Steps after a cursor, to the end of its epoch."""
         phases = self.phases(cursor)
         return phases[-1].stop if phases else 0
 
     def after(self, cursor: Cursor, steps: int) -> Cursor:
-        """The cursor behind some further steps of its epoch."""
+        """The cursor after some further steps of its epoch."""
         if not steps:
             return cursor
         position = self.phase_of(cursor, steps - 1).position_of(steps)
@@ -299,7 +299,7 @@ class EpochPlan:
 
         Args:
             cursor: where step 0 begins.
-            steps: numbers of steps behind the cursor, of one phase: (steps,).
+            steps: numbers of steps after the cursor, of one phase: (steps,).
 
         Returns:
             streams and sequences, each (steps, batch_size); sequence -1 fills a short step. In a

@@ -1,7 +1,7 @@
 """A pass over a stream that grew during the pass.
 
 The sequences of an older generation are the first ones of the newer, so the positions of its pass
-that were read stay as they were. Behind them come the rest of that pass, in its order, and the new
+that were read stay as they were. After them come the rest of that pass, in its order, and the new
 sequences, in the order of a pass over them alone, interleaved in rows of canonical nodes:
 
     a pass over 6 sequences stands at position 2 when 4 more come: positions 0 and 1 are those of
@@ -107,8 +107,8 @@ class _GrownPass:
         result = np.empty_like(positions)
         early = positions < seen
         result[early] = self._at(level - 1, positions[early])
-        own, behind = np.empty(np.count_nonzero(~early), np.int64), positions[~early] - seen
-        is_old, numbers = laid_in(behind, left=left, added=added, row=self._row)
+        own, later = np.empty(np.count_nonzero(~early), np.int64), positions[~early] - seen
+        is_old, numbers = laid_in(later, left=left, added=added, row=self._row)
         own[is_old] = self._at(level - 1, seen + numbers[is_old])
         own[~is_old] = self._of(level, numbers[~is_old]) + size
         result[~early] = own
@@ -144,7 +144,7 @@ def laid_in(
     else:
         before, is_left = np.zeros_like(number), np.zeros(len(number), np.bool_)
     element = np.where(is_left, before, number - before) * row + inside
-    tail = positions - rows * row  # behind all rows
+    tail = positions - rows * row  # after all rows
     in_tail, left_tail = tail >= 0, left - left_rows * row
     is_left = np.where(in_tail, tail < left_tail, is_left)
     of_tail = np.where(

@@ -184,7 +184,7 @@ _ONE: Final = 1 << 64  # proportions are whole numbers of such parts, so that su
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mixing:
-    """How much of each stream training gets, by the tokens that lie behind.
+    """How much of each stream training gets, by the tokens of training so far.
 
     Attributes:
         proportions: of the streams, relative to each other.
@@ -220,7 +220,7 @@ class Mixing:
         return names
 
     def changes(self, tokens: int, stop: int) -> list[int]:
-        """Where entries of the schedules are behind `tokens`, up to `stop`."""
+        """Where entries of the schedules begin after `tokens`, before `stop`."""
         points = {point.start for proportion in self.proportions for point in proportion.points}
         return sorted(point for point in points if tokens < point < stop)
 

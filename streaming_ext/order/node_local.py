@@ -7,10 +7,9 @@ missing, held twice, or made from other sources or settings is refused by all ra
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,8 +61,8 @@ class NodeGroup:
 class NodePlan(EpochPlan):
     """The sequences of every step of one rank, out of its node's partition.
 
-    Places count the node's own; each epoch is one pass over the partition. An epoch is as long on
-    every node, so behind its last sequence a shorter partition has positions that hold none.
+    Positions count the node's own; each epoch is one pass over the partition. An epoch is as long
+    on every node, so after its last sequence a shorter partition has positions that hold none.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class NodePlan(EpochPlan):
         self.filled = min(self._own, self.epoch_size)
 
     def tokens_of(self, positions: int) -> int:
-        """Of the sequences of all partitions: behind its last one a shorter partition has none."""
+        """Of the sequences of all partitions: after its last one a shorter partition has none."""
         return self.length * sum(min(positions, count) for count in self._partitions)
 
     def seen(self, cursor: Cursor) -> tuple[int, ...]:
@@ -118,8 +117,7 @@ class NodePlan(EpochPlan):
         return streams, self._orders.sequences(streams, cursor.epoch * self._own + positions)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PartitionReport:
+class PartitionReport(NamedTuple):
     """What one rank, or one node's manifest, says of its partition.
 
     Attributes:
@@ -136,12 +134,17 @@ class PartitionReport:
     spec: DatasetSpec | None
     index_hash: str
     sequences: int
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any]
 
     @property
     def number(self) -> int:
         """Of the partition."""
         return -1 if self.partition is None else self.partition.rank
+
+    @property
+    def alike(self) -> Mapping[str, Any]:
+        """What all partitions have in common, besides `spec`."""
+        return {} if self.partition is None else self.partition.model_dump(exclude={"rank"})
 
 
 def find_node_group(
@@ -184,12 +187,12 @@ def find_node_group(
             "others: leave it out, or pass node_local=False."
         )
     own = PartitionReport(
-        origin=f"rank {rank.rank}",
-        partition=None if manifest is None else manifest.node_partition,
-        spec=None if manifest is None else manifest.spec,
-        index_hash=index.index_hash,
-        sequences=sequences,
-        settings=dict(settings),
+        f"rank {rank.rank}",
+        None if manifest is None else manifest.node_partition,
+        None if manifest is None else manifest.spec,
+        index.index_hash,
+        sequences,
+        dict(settings),
     )
     if isinstance(node_local, str | Path):
         if {"packing", "exclude"} & settings.keys():
@@ -199,11 +202,6 @@ def find_node_group(
             )
         known = _from_manifests(Path(node_local), index.split, settings["sequence_length"])
         partitions = _require_one_group([own, *known])
-        for one, other in combinations(known, 2):
-            if one.number == other.number:
-                raise ConfigMismatchError(
-                    f"Partition {one.number} is held twice: {one.origin} and {other.origin}."
-                )
         nodes = len(partitions)
         # Launchers number the ranks node by node.
         owners = [number * nodes // rank.size for number in range(rank.size)]
@@ -215,8 +213,9 @@ def find_node_group(
             )
     else:
         mesh = position.device_mesh
-        group = position.process_group if mesh is None else mesh.get_group()
-        reports = _from_ranks(own, rank, group)
+        reports = _from_ranks(
+            own, rank, position.process_group if mesh is None else mesh.get_group()
+        )
         partitions = _require_one_group(reports)
         owners = [report.number for report in reports]
     counts = Counter(owners)
@@ -226,9 +225,8 @@ def find_node_group(
             f"Each partition must be read by equally many ranks, but {listed}. Is one partition on "
             "two nodes? Start equally many ranks on each node, each with its own partition."
         )
-    mine = [number for number, owner in enumerate(owners) if owner == own.number]
     return NodeGroup(
-        rank=DataRank(rank=mine.index(rank.rank), size=len(mine)),
+        rank=DataRank(rank=owners[: rank.rank].count(own.number), size=counts[own.number]),
         node=own.number,
         sequences=tuple(report.sequences for report in partitions),
         fingerprint=content_hash("\n".join(report.index_hash for report in partitions).encode()),
@@ -249,12 +247,10 @@ def _from_ranks(own: PartitionReport, rank: DataRank, group: Any) -> list[Partit
         "\n  3. Pass node_local=False to read this partition alone, as any dataset.",
     )
     for number, same in enumerate(reports):
-        for other in same[1:]:
-            if other != same[0]:
-                raise ConfigMismatchError(
-                    f"Two processes are data-parallel rank {number} and hold different data: "
-                    f"{_differences(same[0], other) or 'another index'}."
-                )
+        if any(other != same[0] for other in same):
+            raise ConfigMismatchError(
+                f"Several processes are data-parallel rank {number}, with other data or settings."
+            )
     return [same[0] for same in reports]
 
 
@@ -265,16 +261,10 @@ def _from_manifests(folder: Path, split: str, length: int) -> list[PartitionRepo
         manifest = manifest_of(file.read_bytes(), where=str(file))
         if split not in manifest.splits:
             raise ConfigMismatchError(f"{file}: this partition has no split {split!r}.")
-        summary = manifest.splits[split]
-        reports.append(
-            PartitionReport(
-                origin=str(file),
-                partition=manifest.node_partition,
-                spec=manifest.spec,
-                index_hash=summary.index.xxh128,
-                sequences=summary.samples * manifest.spec.sequence_length // length,
-            )
-        )
+        summary, spec = manifest.splits[split], manifest.spec
+        sequences = summary.samples * spec.sequence_length // length
+        partition, digest = manifest.node_partition, summary.index.xxh128
+        reports.append(PartitionReport(str(file), partition, spec, digest, sequences, {}))
     if not reports:
         raise UsageError(f"{folder} holds no manifest: copy each node's manifest.json into it.")
     return reports
@@ -296,43 +286,35 @@ def _require_one_group(reports: Sequence[PartitionReport]) -> list[PartitionRepo
             )
         if problem := _differences(first, report):
             raise ConfigMismatchError(
-                f"{report.origin} and {first.origin} do not fit together: {problem}."
+                f"{first.origin} and {report.origin} do not fit together: {problem}."
             )
-    for report in reports:
         known = partitions.setdefault(report.number, report)
         if known.index_hash != report.index_hash:
             raise ConfigMismatchError(
                 f"{known.origin} and {report.origin} both hold partition {report.number}, with "
                 f"different content: index {known.index_hash} and {report.index_hash}."
             )
-    nodes = first.partition.nodes if first.partition else 0
-    if missing := sorted(set(range(nodes)) - set(partitions)):
+    nodes = range(first.partition.nodes if first.partition else 0)
+    if missing := [str(number) for number in nodes if number not in partitions]:
         found = ", ".join(f"{each.number} ({each.origin})" for each in partitions.values())
         raise ConfigMismatchError(
-            f"Of {nodes} partitions {', '.join(map(str, missing))} "
-            f"{'is' if len(missing) == 1 else 'are'} missing; there are {found}. Start a rank on "
-            "every node, or make the partitions for fewer nodes."
+            f"Of {len(nodes)} partitions these are missing: {', '.join(missing)}; there are "
+            f"{found}. Start a rank on every node, or make the partitions for fewer nodes."
         )
-    return [partitions[number] for number in range(nodes)]
+    return [partitions[number] for number in nodes]
 
 
 def _differences(one: PartitionReport, other: PartitionReport) -> str:
     """In what two reports of a group may not differ, and do."""
-    lines = []
-    if one.partition and other.partition:
-        if one.partition.nodes != other.partition.nodes:
-            lines.append(
-                f"partitions of {one.partition.nodes} and of {other.partition.nodes} nodes"
-            )
-        elif one.partition.sources != other.partition.sources:
-            lines.append("made from other lists of sources")
-    if one.spec and other.spec and (found := one.spec.differences(other.spec)):
-        fields = [line.partition(":")[0] for line in found]
-        lines.append(f"made with another {', '.join(fields)}")
-    if other.settings:
-        lines += [
-            f"{name}={value!r} and {other.settings.get(name)!r}"
-            for name, value in one.settings.items()
-            if value != other.settings.get(name)
-        ]
+    pairs, lines = [(one.alike, other.alike)], []
+    if one.settings and other.settings:
+        pairs.append((one.settings, other.settings))
+    if one.spec and other.spec:
+        lines = one.spec.differences(other.spec, ours=one.origin, theirs=other.origin)
+    lines += [
+        f"{name}: {one.origin} {ours.get(name)!r}, {other.origin} {theirs.get(name)!r}"
+        for ours, theirs in pairs
+        for name in sorted({*ours, *theirs})
+        if ours.get(name) != theirs.get(name)
+    ]
     return "; ".join(lines)

@@ -326,7 +326,7 @@ class JoinedPasses:
         )
 
     def find(self, codes: Ints) -> Ints | None:
-        """Which passes they are: (n,); None where one is missing."""
+        """Which passes they are: (n,); None if one is missing."""
         at = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
         return at if (self._codes[at] == codes).all() else None
 

@@ -20,7 +20,7 @@ _LAUNCHERS = {
 _WAYS_OUT = (
     "\n  1. Launch with torchrun, which sets RANK and WORLD_SIZE."
     "\n  2. Call torch.distributed.init_process_group before making the dataset."
-    "\n  3. Pass dp_rank=... and dp_world_size=... (0 and 1 where each process reads everything)."
+    "\n  3. Pass dp_rank=... and dp_world_size=... (0 and 1 if each process reads everything)."
 )
 
 

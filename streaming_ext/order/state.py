@@ -72,7 +72,7 @@ class PastSizes(_Saved):
 
     Attributes:
         global_batch, sequence_length: see `StepSizes`.
-        until: the position behind these steps.
+        until: the position after these steps.
     """
 
     global_batch: str
@@ -190,7 +190,7 @@ class LoaderState(BaseModel):
 
     @property
     def longest(self) -> int:
-        """Tokens of its sequences, of the longest where their length changes."""
+        """Tokens of its sequences, of the longest if their length changes."""
         return self.sizes.longest
 
     @property

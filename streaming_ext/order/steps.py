@@ -26,9 +26,9 @@ import numpy as np
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import UsageError
+from streaming_ext.base.units import COUNTS
 from streaming_ext.order.ranks import DataRank
 
-_UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _NUMBER: Final = r"\d+(?:\.\d+)?"
 _ENTRY: Final = re.compile(rf"({_NUMBER})([kmbt]?):({_NUMBER})(?:->({_NUMBER}))?", re.IGNORECASE)
 
@@ -70,15 +70,12 @@ class Schedule:
         """
         schedule = cls._parse(value, name=name)
         for point in schedule.points:
-            if point.value != point.end:
-                raise UsageError(f"`{name}` changes in steps, never in a ramp; got {value!r}.")
-            shown = _decimal(point.value) + ("" if schedule.constant else f" in {value!r}")
-            if point.value < 1:
-                raise UsageError(f"`{name}` must be at least 1, got {shown}.")
-            if point.value > _MOST:
-                raise UsageError(f"`{name}` must be at most {_MOST:,}, got {shown}.")
-            if point.value.denominator != 1:
-                raise UsageError(f"`{name}` must be a whole number, got {shown}.")
+            whole = point.value.denominator == 1 and 1 <= point.value <= _MOST
+            if not whole or point.value != point.end:
+                raise UsageError(
+                    f"`{name}` must be a whole number from 1 to {_MOST:,}, and may change in steps "
+                    f"but not in a ramp; got {value!r}."
+                )
         return schedule
 
     @classmethod
@@ -95,33 +92,15 @@ class Schedule:
 
     @classmethod
     def _parse(cls, value: float | str, *, name: str) -> "Schedule":
-        text = str(value).strip()
-        if not isinstance(value, str) or re.fullmatch(_NUMBER, text):
-            try:
-                constant = Fraction(text)
-            except ValueError:
-                raise _wrong(value, name, "That is no number") from None
-            return cls((Point(start=0, value=constant, end=constant),))
-        points: list[Point] = []
-        for word in text.split():
-            match = _ENTRY.fullmatch(word)
-            if match is None:
-                raise _wrong(value, name, f"{word!r} is not TOKENS:VALUE")
-            start = Fraction(match[1]) * _UNITS[match[2].lower()]
-            if start.denominator != 1:
-                raise _wrong(value, name, f"{word!r} starts within a token")
-            if points and start <= points[-1].start:
-                raise _wrong(value, name, f"{word!r} does not start behind the one before")
-            points.append(
-                Point(
-                    start=int(start), value=Fraction(match[3]), end=Fraction(match[4] or match[3])
-                )
-            )
-        if not points or points[0].start:
-            raise _wrong(value, name, "The first entry must start at 0")
-        if points[-1].value != points[-1].end:
-            raise _wrong(value, name, "A ramp needs a next entry to end at")
-        return cls(tuple(points))
+        try:
+            return cls(tuple(_points(value)))
+        except ValueError:
+            raise UsageError(
+                f"`{name}` must be a number, or a schedule of TOKENS:VALUE such as '0:VALUE "
+                "250B:VALUE': the value from a number of tokens of training on (K, M, B, T for "
+                "thousands to trillions), rising from 0; VALUE->VALUE is a ramp to the next entry. "
+                f"Got {value!r}."
+            ) from None
 
     @property
     def constant(self) -> bool:
@@ -142,8 +121,8 @@ class Schedule:
         """This one before a number of tokens, then another one without ramps."""
         value = other.at(tokens)
         before = [point for point in self.points if point.start < tokens]
-        behind = [point for point in other.points if point.start > tokens]
-        return Schedule((*before, Point(start=tokens, value=value, end=value), *behind))
+        after = [point for point in other.points if point.start > tokens]
+        return Schedule((*before, Point(start=tokens, value=value, end=value), *after))
 
     def at(self, tokens: int) -> Fraction:
         """The value at a number of tokens."""
@@ -160,7 +139,7 @@ class Schedule:
         return point.value != point.end
 
     def next_change(self, tokens: int) -> int | None:
-        """Where the next point behind a number of tokens is."""
+        """Where the next point after a number of tokens is."""
         number = self._number(tokens) + 1
         return self.points[number].start if number < len(self.points) else None
 
@@ -176,17 +155,31 @@ class Schedule:
         return bisect_right(self.points, tokens, key=lambda point: point.start) - 1
 
 
+def _points(value: float | str) -> list[Point]:
+    """The points of a number, or of a schedule as a text.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    text = str(value).strip()
+    if not isinstance(value, str) or re.fullmatch(_NUMBER, text):
+        return [Point(start=0, value=Fraction(text), end=Fraction(text))]
+    entries = [match for word in text.split() if (match := _ENTRY.fullmatch(word))]
+    starts = [Fraction(entry[1]) * COUNTS[entry[2].lower()] for entry in entries]
+    points = [
+        Point(start=int(start), value=Fraction(entry[3]), end=Fraction(entry[4] or entry[3]))
+        for start, entry in zip(starts, entries, strict=True)
+    ]
+    rising = starts[:1] == [0] and starts == sorted({point.start for point in points})
+    # A ramp needs a next entry to end at.
+    if len(points) < len(text.split()) or not rising or points[-1].value != points[-1].end:
+        raise ValueError(text)
+    return points
+
+
 def _decimal(value: Fraction) -> str:
     """Without trailing zeros: all values were written as decimals."""
     return f"{(Decimal(value.numerator) / value.denominator).normalize():f}"
-
-
-def _wrong(value: object, name: str, why: str) -> UsageError:
-    return UsageError(
-        f"`{name}` must be a number, or a schedule such as '0:VALUE 250B:VALUE': from how many "
-        f"tokens of training on (K, M, B, T for thousands to trillions) it has which value; got "
-        f"{value!r}. {why}."
-    )
 
 
 @lru_cache(maxsize=256)
@@ -195,15 +188,15 @@ def step_layout(*, rows: int, canonical_nodes: int, first_node: int) -> Ints:
 
     Args:
         rows: positions a step.
-        canonical nodes: number of canonical nodes.
-        phase: canonical node of the step's first position.
+        canonical_nodes: how many there are.
+        first_node: canonical node of the step's first position.
     """
     return np.argsort((first_node + np.arange(rows)) % canonical_nodes, kind="stable")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Phase:
-    """Steps of one size, one behind the other, as one rank reads them.
+    """Consecutive steps of one size, as one rank reads them.
 
     Attributes:
         first: number of its first step.
@@ -211,8 +204,8 @@ class Phase:
         position: first position of the first step.
         length: tokens of a sequence.
         global_batch: sequences a step, over all ranks.
-        parts: sequences that each position is cut into.
-        canonical nodes: by which ranks take the positions of a step.
+        per_position: sequences that each position is cut into.
+        canonical_nodes: by which ranks take the positions of a step.
         rank: this data-parallel rank.
     """
 
@@ -227,12 +220,12 @@ class Phase:
 
     @property
     def stop(self) -> int:
-        """Number of the step behind the last one."""
+        """Number of the step after the last one."""
         return self.first + self.steps
 
     @property
     def end(self) -> int:
-        """The position behind the last step."""
+        """The position after the last step."""
         return self.position_of(self.stop)
 
     @property
@@ -242,7 +235,7 @@ class Phase:
 
     @property
     def rows(self) -> int:
-        """Places a step, over all ranks."""
+        """Positions a step, over all ranks."""
         return self.global_batch // self.per_position
 
     @property
@@ -277,7 +270,7 @@ class Phase:
         own = self._own // self.per_position
         if (first_nodes == first_nodes[0]).all():
             first_nodes = first_nodes[:1]
-        # offsets: (steps, batch_size), or (1, batch_size) where all are alike
+        # offsets: (steps, batch_size), or (1, batch_size) if all are alike
         offsets = np.stack([self._layout(first_node)[own] for first_node in first_nodes.tolist()])
         result: Ints = starts[:, None] + offsets
         return result
@@ -308,7 +301,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class StepSizes:
-    """How many sequences of what length a step holds, by the tokens behind its beginning.
+    """How many sequences of what length a step holds, by the tokens of training before it.
 
     Attributes:
         global_batch: sequences a step, over all ranks.
@@ -324,8 +317,7 @@ class StepSizes:
             if longest % length:
                 raise UsageError(
                     f"`sequence_length` is {length} from token {start:,} on, which does not divide "
-                    f"the longest, {longest}. Choose lengths that do: no token is then lost or "
-                    "comes twice where the length changes."
+                    f"the longest, {longest}. Choose lengths that do."
                 )
             if batch % (longest // length):
                 raise UsageError(
@@ -419,27 +411,27 @@ class StepSizes:
         rank: DataRank = DataRank(rank=0, size=1),  # noqa: B008 - it is frozen
         drop_last: bool = True,
     ) -> list[Phase]:
-        """The phases of an epoch behind a position.
+        """The phases of an epoch from a position on.
 
         Args:
             position: where the first step begins.
             end: positions of the epoch.
             tokens: of training at position 0.
-            canonical nodes: by which ranks take the positions of a step.
+            canonical_nodes: by which ranks take the positions of a step.
             rank: this data-parallel rank.
             drop_last: leave out a short last step, or keep it.
         """
         phases: list[Phase] = []
         step = 0
         while position < end:
-            behind = tokens + position * self.longest
-            batch, length = self.at(behind)
+            seen = tokens + position * self.longest
+            batch, length = self.at(seen)
             per_position = self.longest // length
             rows = batch // per_position
             steps = (end - position) // rows if drop_last else -(-(end - position) // rows)
-            change = self.next_change(behind)
+            change = self.next_change(seen)
             if change is not None:  # the last step of a phase may go beyond its end
-                steps = min(steps, -(-(change - behind) // (rows * self.longest)))
+                steps = min(steps, -(-(change - seen) // (rows * self.longest)))
             if not steps:
                 break
             phase = Phase(

@@ -30,16 +30,20 @@ def test_one_text_for_what_means_the_same(text, same) -> None:
     assert Schedule.of_integers(same, name="x") == Schedule.of_integers(text, name="x")
 
 
-@pytest.mark.parametrize(("text", "why"), [
-    ("1:2", "must start at 0"), ("", "must start at 0"), ("0:1 0:2", "not start behind the one"),
-    ("0:1 5:2 4:3", "not start behind the one"), ("0:1,5:2", "not TOKENS:VALUE"),
-    ("0:1 5X:2", "not TOKENS:VALUE"), ("0:-1", "not TOKENS:VALUE"), ("0:0", "at least 1, got 0"),
-    ("0:1 1.5:2", "within a token"), ("0:1.5", "must be a whole number, got 1.5"),
-    ("0:1->2 5:2", "changes in steps"), (0, "at least 1"), (2.5, "must be a whole number"),
-    (float("nan"), "no number"),
+@pytest.mark.parametrize("text", [
+    "1:2", "", "0:1 0:2", "0:1 5:2 4:3", "0:1,5:2", "0:1 5X:2", "0:-1", "0:1 1.5:2", "0:1->2",
+    float("nan"),
 ])  # fmt: skip
-def test_what_is_no_schedule_of_whole_numbers(text, why) -> None:
-    with pytest.raises(UsageError, match=f"(?s)`words`.*{why}"):
+def test_what_is_no_schedule(text) -> None:
+    with pytest.raises(UsageError, match="`words` must be a number, or a schedule .* Got"):
+        Schedule.of_integers(text, name="words")
+
+
+@pytest.mark.parametrize(
+    "text", ["0:0", "0:1.5", "0:1->2 5:2", 0, 2.5, 2**31, "9" * 20, "0:512 10B:9999999999"]
+)
+def test_what_is_no_schedule_of_whole_numbers(text) -> None:
+    with pytest.raises(UsageError, match="`words` must be a whole number from 1 to 2,147,483,647"):
         Schedule.of_integers(text, name="words")
 
 
@@ -50,8 +54,6 @@ def test_ramps_are_straight_lines() -> None:
     assert schedule.at(200) == schedule.at(10**9) == Fraction("0.2")
     assert [schedule.in_ramp(t) for t in (99, 100, 199, 200)] == [False, True, True, False]
     assert str(schedule) == "0:0.9 100:0.9->0.2 200:0.2"
-    with pytest.raises(UsageError, match="A ramp needs a next entry to end at"):
-        Schedule.of_proportions("0:0.9->0.2", name="proportion")
     with pytest.raises(UsageError, match="0 everywhere"):
         Schedule.of_proportions("0:0 5:0", name="proportion")
 
@@ -59,9 +61,3 @@ def test_ramps_are_straight_lines() -> None:
 @given(st.floats(1e-9, 1e9))
 def test_a_share_is_the_number_that_was_given(value) -> None:
     assert float(Schedule.of_proportions(value, name="proportion").at(0)) == value
-
-
-@pytest.mark.parametrize("value", [2**31, "99999999999999999999", "0:512 10B:9999999999"])
-def test_numbers_that_nobody_can_count_to(value: int | str) -> None:
-    with pytest.raises(UsageError, match="`sequence_length` must be at most 2,147,483,647"):
-        Schedule.of_integers(value, name="sequence_length")
