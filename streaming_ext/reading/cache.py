@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
-from weakref import WeakSet
 
 from streaming_ext.base.errors import CorruptDatasetError, StorageError, TransientStorageError
 from streaming_ext.format.index import TokenIndex
@@ -62,7 +61,7 @@ class ShardCache:
         else:
             base = local if local is not None else Path(root or ".") / UNPACKED
             self.folder = base / self.name
-        self.start_process(lambda shard: None)
+        self.start_process()
 
     @property
     def name(self) -> str:
@@ -71,7 +70,7 @@ class ShardCache:
 
     @property
     def beside(self) -> Path:
-        """Where what is made of this split is kept, besides its raw shards."""
+        """Where what is made of this split is kept, beside its raw shards."""
         root = self.source.path
         return root / UNPACKED if self.in_place and root is not None else self.folder.parent
 
@@ -81,7 +80,7 @@ class ShardCache:
         return self.limit is not None and not self.in_place
 
     def path(self, shard: int) -> Path:
-        """The raw file of a shard, there or not."""
+        """Where the raw file of a shard is, or will be."""
         return self.folder / self.index.raw_names[shard]
 
     def label(self, shard: int) -> str:
@@ -89,8 +88,12 @@ class ShardCache:
         parts = (self.source.url.rstrip("/"), self.index.split, self.index.names[shard])
         return "/".join(part for part in parts if part)
 
-    def fetch(self, shard: int) -> None:
+    def fetch(self, shard: int, close: Callable[[int], None] = lambda shard: None) -> None:
         """Have the raw file of a shard here, by this process or another one.
+
+        Args:
+            shard: its number.
+            close: called with the number of each shard that is evicted, to drop its map.
 
         Raises:
             CorruptDatasetError: the published file is missing, or twice not the indexed one.
@@ -103,7 +106,7 @@ class ShardCache:
                 f"Shard {self.label(shard)} is missing. Put it back, or publish the dataset again."
             )
         started = time.monotonic()
-        # The link first: who waits for it must not keep another process from a shard.
+        # The link first: waiting for it must not keep another process from a shard.
         link = contextlib.ExitStack()
         with link:
             link.enter_context(self._link)
@@ -117,17 +120,17 @@ class ShardCache:
                     self._gave_up = error
                     raise
                 self._came, self._gave_up = time.monotonic(), None
-                self._write(shard, raw)
+                self._write(shard, raw, close)
 
     def _waited(self, started: float) -> float:
-        """Seconds since a shard was started for, or since the last one came."""
+        """Seconds since work on a shard started, or since the last one came."""
         return time.monotonic() - max(started, self._came)
 
     def _publish_failure(self, shard: int, started: float) -> None:
-        """Give up with those that were waited for where nothing came in all the time that there is.
+        """Give up if the shards before this one failed, and the time is over.
 
         Raises:
-            TransientStorageError: theirs.
+            TransientStorageError: their failure.
         """
         failure = self._gave_up
         if failure is not None and self._waited(started) > 0.9 * self.source.timeout:
@@ -141,13 +144,18 @@ class ShardCache:
         Raises:
             StorageError: it cannot be removed.
         """
-        try:
+        with self._in_words(shard):
             self.path(shard).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _in_words(self, shard: int) -> Iterator[None]:
+        """Raise errors of the local disk as ours."""
+        try:
+            yield
         except OSError as error:
             raise StorageError(
-                f"The cache has a damaged copy of shard {self.label(shard)}, which cannot be "
-                f"removed: {error}. Remove {self.path(shard)}, or give local= a folder that this "
-                "user may write."
+                f"The cache cannot hold {self.path(shard)}: {error}. Give local= a folder that "
+                "this user may write, with room, or set cache_limit=."
             ) from error
 
     def open(self, shard: int) -> BinaryIO:
@@ -170,7 +178,7 @@ class ShardCache:
 
         Args:
             shard: its number.
-            started: when it was started for, on the monotonic clock.
+            started: when work on it started, on the monotonic clock.
             release: lets another thread download, while this one unpacks.
         """
         index = self.index
@@ -180,7 +188,7 @@ class ShardCache:
         # The time counts that others of this machine tried in vain, this process or not.
         waited = self._waited(started)
         seconds = max(self.source.timeout - waited, self.source.timeout / 4)
-        for _ in range(2):  # where the first brings a damaged one
+        for _ in range(2):  # once more if the first one is damaged
             try:
                 data = self.source.read(name, limit=size, seconds=seconds, waited=waited)
             except FileMissingError as error:
@@ -197,50 +205,37 @@ class ShardCache:
             "Publish the dataset again."
         )
 
-    def _write(self, shard: int, raw: bytes) -> None:
+    def _write(self, shard: int, raw: bytes, close: Callable[[int], None]) -> None:
         path = self.path(shard)
-        try:
+        with self._in_words(shard):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with self._room_for(len(raw)), written_atomically(path) as temporary:
-                temporary.write_bytes(raw)
-        except OSError as error:
-            raise StorageError(
-                f"The cache cannot hold {path}: {error}. Give local= a folder that this user may "
-                "write, with room, or set cache_limit=."
-            ) from error
+            with contextlib.ExitStack() as room:
+                if self.limit is not None:  # nobody else writes before these bytes are there
+                    room.enter_context(self._alone(ROOM, what=f"the cache {self.folder}"))
+                    self._evict(self.limit - len(raw), close)
+                with written_atomically(path) as temporary:
+                    temporary.write_bytes(raw)
 
-    @contextlib.contextmanager
-    def _room_for(self, wanted: int) -> Iterator[None]:
-        """Evict until `wanted` more bytes fit, and let nobody else write before they are there."""
-        if self.limit is None:
-            yield
-            return
-        with self._alone(ROOM, what=f"the cache {self.folder}"):
-            self._evict(self.limit - wanted)
-            yield
-
-    def _evict(self, limit: int) -> None:
+    def _evict(self, limit: int, close: Callable[[int], None]) -> None:
         """Bring what the folder takes on the disk below a limit, least recently used first.
 
         A shard that is read goes last: it is only moved aside, which tells its readers to let go of
-        it, and goes on to count until they did. So what batches in the making hold all together
-        may take more than the limit, and nothing else does.
+        it, and counts until they did. So what batches in the making hold all together may take more
+        than the limit, and nothing else does.
         """
         held, used = [], self._moved_aside()
-        caches = _caches_on(self.folder)
         for path in self.folder.rglob(f"*{Path(self.index.raw_names[0]).suffix}"):
+            shard = self._numbers.get(str(path.relative_to(self.folder)))
             with contextlib.suppress(FileNotFoundError):
                 status = path.stat()
-                held.append((status.st_mtime_ns, path, status.st_size))
                 used += status.st_size
+                if shard is not None:
+                    held.append((status.st_mtime_ns, path, shard, status.st_size))
         busy = []
-        for _, path, size in sorted(held):
+        for _, path, shard, size in sorted(held):
             if used <= limit:
                 return
-            if (shard := self._numbers.get(str(path.relative_to(self.folder)))) is None:
-                continue
-            for cache in caches:
-                cache._close(shard)
+            close(shard)
             if _removed(path):
                 used -= size
             else:
@@ -274,32 +269,10 @@ class ShardCache:
         make = partial(ShardCache, local=self._local, limit=self.limit)
         return make, (self.index, self.source)
 
-    def start_process(self, close: Callable[[int], None]) -> None:
-        """Drop what a fork copied: a lock may be held by a thread that is not here.
-
-        Args:
-            close: called with the number of a shard whose room is needed.
-        """
-        self._close = close
-        self._process = os.getpid()
+    def start_process(self) -> None:
+        """Drop what a fork copied: a lock may be held by a thread that this process has not."""
         self._link = threading.BoundedSemaphore(DOWNLOADS)
         self._came, self._gave_up = 0.0, None
-        with _guard:
-            _caches.add(self)
-
-
-_caches: WeakSet[ShardCache] = WeakSet()
-_guard = threading.Lock()
-os.register_at_fork(
-    before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_guard.release
-)
-
-
-def _caches_on(folder: Path) -> list[ShardCache]:
-    """The caches of this process on a folder."""
-    with _guard:
-        caches = [cache for cache in _caches if cache._process == os.getpid()]
-    return [cache for cache in caches if cache.folder.resolve() == folder.resolve()]
 
 
 def _removed(path: Path) -> bool:

@@ -3,16 +3,14 @@
 A domain is a folder of source files, or a value of a kept column. A map in the cache holds the
 ranges of tokens of one domain in a split's stream:
 
-starts     int64 (ranges,), first token of each range
-codes      int32 (ranges,), number of its domain, -1 for padding
-directory  JSON: names of the domains, counts, the hash of the arrays
+words      int64 (ranges,), first token of each range and the number of its domain
+directory  JSON: names of the domains, the hash of the words
 end        length of the directory, 8 bytes; its XXH3-128, 16 bytes
 
 Counts come from the order, without other ranks: a call adds the tokens of the positions since the
 last call. So training itself spends nothing on them.
 """
 
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -44,38 +42,29 @@ from streaming_ext.reading.made_once import damaged, made_once, map_file, write_
 from streaming_ext.reading.rows import Spans, TokenSource
 from streaming_ext.reading.token_reader import by_value
 
-VERSION: Final = 2
+VERSION: Final = 3
 PADDING: Final = -1
-_COPIED: Final = 1 << 24  # bytes at a time
+_BITS: Final = 17  # of a word for the number of a domain, from 0 for padding; the others for tokens
 _PARTS_AHEAD: Final = 8  # that are read ahead of their use
 Codes = npt.NDArray[np.int32]
 
 
 def write_map(
-    file: BinaryIO, ranges: Iterable[tuple[Ints, Codes]], names: list[str], *, tokens: int
+    file: BinaryIO, ranges: Iterable[tuple[Ints, Ints]], codes: Mapping[str, int]
 ) -> None:
     """Write a map.
 
     Args:
         file: empty.
         ranges: starts and codes, in order.
-        names: of the domains by their codes, complete when all ranges have come.
-        tokens: of the split's stream.
+        codes: of the domains by their names, complete when all ranges have come.
     """
-    count, digest = 0, xxhash.xxh3_128()
-    with tempfile.TemporaryFile() as codes:
-        for starts, own in ranges:
-            count += len(starts)
-            data = starts.astype("<i8").tobytes()
-            digest.update(data)
-            file.write(data)
-            codes.write(own.astype("<i4").tobytes())
-        codes.seek(0)
-        while some := codes.read(_COPIED):
-            digest.update(some)
-            file.write(some)
-    directory = {"version": VERSION, "ranges": count, "tokens": tokens, "names": names}
-    write_directory(file, directory | {"xxh128": digest.hexdigest()})
+    digest = xxhash.xxh3_128()
+    for starts, numbers in ranges:
+        data = (starts << _BITS | numbers + 1).astype("<i8").tobytes()
+        digest.update(data)
+        file.write(data)
+    write_directory(file, {"version": VERSION, "names": list(codes), "xxh128": digest.hexdigest()})
 
 
 class DomainMap:
@@ -100,17 +89,16 @@ class DomainMap:
         """
         self.path = path
         data, directory = map_file(path, version=VERSION)
-        count = directory["ranges"]
-        if len(data) != 12 * count or (verify and content_hash(data.data) != directory["xxh128"]):
+        if verify and content_hash(data.data) != directory["xxh128"]:
             raise damaged(path, "its content has another hash")
-        self._starts, self._codes = data[: 8 * count].view("<i8"), data[8 * count :].view("<i4")
+        self._words = data.view("<i8")
         self.names = tuple(directory["names"])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process maps the file itself, which this one has verified."""
         return partial(DomainMap, verify=False), (self.path,)
 
-    def look_up(self, starts: Ints, lengths: Ints) -> tuple[Ints, Codes, Ints]:
+    def look_up(self, starts: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints]:
         """The ranges in some spans of the stream.
 
             ranges of domain 0 from 0 on, of domain 1 from 10 on
@@ -123,14 +111,14 @@ class DomainMap:
         Returns:
             the span, the domain and the tokens of each range within a span: (ranges,) each.
         """
-        first = np.searchsorted(self._starts, starts, side="right") - 1
-        counts = np.searchsorted(self._starts, starts + lengths, side="left") - first
+        first = np.searchsorted(self._words, starts + 1 << _BITS) - 1
+        counts = np.searchsorted(self._words, starts + lengths << _BITS) - first
         span = np.repeat(np.arange(len(starts)), counts)
-        number = ranges(first, counts)
-        begins = np.maximum(self._starts[number], starts[span])
+        words = self._words[ranges(first, counts)]
+        begins = np.maximum(words >> _BITS, starts[span])
         ends = np.append(begins[1:], 0)
         ends[np.cumsum(counts) - 1] = starts + lengths
-        return span, self._codes[number], ends - begins
+        return span, (words & (1 << _BITS) - 1) - 1, ends - begins
 
 
 FOLDER: Final = "folder"
@@ -152,13 +140,13 @@ def require_possible(by: str) -> None:
         )
 
 
-def ranges_of(cache: ShardCache, by: str, names: list[str]) -> Iterator[tuple[Ints, Codes]]:
+def ranges_of(cache: ShardCache, by: str, codes: dict[str, int]) -> Iterator[tuple[Ints, Ints]]:
     """Where ranges of documents of one domain begin in the split's stream, and which it is.
 
     Args:
         cache: of the split.
         by: see `require_possible`.
-        names: filled with the names of domains, in the order in which they come.
+        codes: filled with the number of each domain by its name, in the order of the stream.
 
     Raises:
         UsageError: the dataset does not have the column, or there are too many domains.
@@ -186,7 +174,6 @@ def ranges_of(cache: ShardCache, by: str, names: list[str]) -> Iterator[tuple[In
         documents = read_part(cache, span)
         return documents.lengths, documents.in_files[0], folders
 
-    codes: dict[str, int] = {}
     spans = part_spans(cache)
     for span, part in zip(spans, mapped_ahead(read, spans, threads=_PARTS_AHEAD), strict=True):
         lengths, numbers, found = part
@@ -197,12 +184,11 @@ def ranges_of(cache: ShardCache, by: str, names: list[str]) -> Iterator[tuple[In
                 f"domain_by={by!r} of {cache.source.url} gives more than {MOST:,} domains: take "
                 "a column of fewer values."
             )
-        names += list(codes)[len(names) :]
-        own = np.array([codes[name] for name in found], np.int32)[numbers]
+        own = np.array([codes[name] for name in found], np.int64)[numbers]
         ends = span.begin + np.cumsum(lengths)
         starts = ends - lengths
         if ends[-1] < span.end:
-            own, starts = np.append(own, np.int32(PADDING)), np.append(starts, ends[-1])
+            own, starts = np.append(own, PADDING), np.append(starts, ends[-1])
         changes = np.flatnonzero(np.diff(own, prepend=own[:1] + 1))
         yield starts[changes], own[changes]
 
@@ -312,13 +298,12 @@ def open_domains(caches: Sequence[ShardCache], by: str | None) -> TokenDomains |
     digest = xxhash.xxh3_64_hexdigest(by.encode())
 
     def open_map(cache: ShardCache) -> DomainMap:
-        names: list[str] = []
-        tokens = int(cache.index.token_starts[-1])
+        codes: dict[str, int] = {}
         return made_once(
             cache.beside / f"{cache.name}.domains-{VERSION}-{digest}.map",
             what="The map of domains",
             opened=DomainMap,
-            make=lambda file: write_map(file, ranges_of(cache, by, names), names, tokens=tokens),
+            make=lambda file: write_map(file, ranges_of(cache, by, codes), codes),
         )
 
     return TokenDomains([open_map(cache) for cache in caches], by=by)

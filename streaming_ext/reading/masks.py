@@ -10,7 +10,6 @@ granule from zero at the start of every segment.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -27,8 +26,7 @@ _SCANNED: Final = 1 << 18  # tokens looked at together: what a core's own cache 
 Small = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Boundaries:
+class Boundaries(NamedTuple):
     """Where documents and padding begin and end in the rows of some steps, laid end to end.
 
     A segment is what a row holds of a document, or of padding.
@@ -57,11 +55,8 @@ class Boundaries:
         # The token before padding has nothing to predict.
         ignored = np.union1d(padding, padding[padding % length > 0] - 1)
         none = np.empty(0, np.int64)
-        return cls(
-            edges=np.unique(edges).astype(np.int32),
-            ignored=ignored,
-            last_targets=none if after is None else np.where(after < 0, IGNORED, after),
-        )
+        targets = none if after is None else np.where(after < 0, IGNORED, after)
+        return cls(np.unique(edges).astype(np.int32), ignored, targets)
 
 
 class Ends(NamedTuple):

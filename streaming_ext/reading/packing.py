@@ -168,6 +168,11 @@ class RowSegments(NamedTuple):
     starts: Ints
     marked: Ints
 
+    @classmethod
+    def whole(cls, starts: Ints, length: int) -> "RowSegments":
+        """Rows of one segment each; nothing is known of documents."""
+        return cls(np.arange(len(starts) + 1), starts, np.full(len(starts), length << _MARKS))
+
     @property
     def lengths(self) -> Ints:
         """Tokens of each segment: (segments,)."""

@@ -4,10 +4,8 @@ A batch keeps the maps that it reads, whoever closes their shards meanwhile: a f
 goes with its last map.
 """
 
-import errno
 import resource
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Final
@@ -71,8 +69,8 @@ class OpenShards:
         self._guard = threading.Lock()
         self._opening: dict[int, Future[None]] = {}
         self._views: dict[int, memoryview] = {}  # by their last use
-        for cache, first in zip(caches, self._firsts.tolist(), strict=False):
-            cache.start_process(_closer(self, first))
+        for cache in caches:
+            cache.start_process()
 
     def _cache_of(self, shard: int) -> tuple[ShardCache, int]:
         """The cache of a shard, and its number in it."""
@@ -144,7 +142,7 @@ class OpenShards:
             self._close_evicted()
         damaged = 0
         for _ in range(_ATTEMPTS):
-            cache.fetch(number)
+            cache.fetch(number, lambda evicted: self.close(shard - number + evicted))
             cause = self._map(shard, cache, number)
             if not cause:
                 return
@@ -172,10 +170,8 @@ class OpenShards:
             return _VANISHED
         except ValueError:  # numpy's, of an empty file
             return f"0 bytes, the index says {size}"
-        except OSError as error:
-            if error.errno in (errno.EACCES, errno.EPERM, errno.EISDIR):
-                return f"it cannot be opened: {error}"
-            raise StorageError(  # which says nothing of the shard
+        except OSError as error:  # which says nothing of the shard
+            raise StorageError(
                 f"Shard {cache.label(number)} cannot be mapped: {error}. {NO_MAPS}"
             ) from error
         view = data.data
@@ -196,14 +192,3 @@ class OpenShards:
             cache, number = self._cache_of(shard)
             if cache.is_limited and not cache.path(number).exists():
                 self.close(shard)
-
-
-def _closer(shards: OpenShards, first: int) -> Callable[[int], None]:
-    """What closes a shard by its number in its stream, as long as `shards` lives."""
-    alive = weakref.ref(shards)
-
-    def close(number: int) -> None:
-        if (found := alive()) is not None:
-            found.close(first + number)
-
-    return close

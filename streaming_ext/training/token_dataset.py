@@ -16,8 +16,8 @@ from streaming_ext.order.state import Cursor
 from streaming_ext.order.steps import StepSizes
 from streaming_ext.reading.context import context_slice
 from streaming_ext.reading.domains import open_domains
-from streaming_ext.reading.packed import source_of
 from streaming_ext.reading.prefetch import sequences_ahead
+from streaming_ext.reading.rows import source_of
 from streaming_ext.training.arguments import settings_of, takes_settings
 from streaming_ext.training.batch_reader import PLANNED_ROWS, BatchReader, Blocks
 from streaming_ext.training.exclusions import Exclusions, excluded_documents, sequences_left_out

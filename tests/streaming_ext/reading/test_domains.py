@@ -290,7 +290,7 @@ def test_a_damaged_map_is_made_again(made: Callable[[str], Path]) -> None:
     again = load(root, domain_by="column:year")
     assert path.read_bytes() == whole
     assert again.dataset.domains == before.dataset.domains == ("2020", "2021", "2022", "2023")
-    assert re.search(r"train-\w+\.domains-2-\w+\.map$", path.name)
+    assert re.search(r"train-\w+\.domains-3-\w+\.map$", path.name)
 
 
 def test_a_merged_dataset(made: Callable[[str], Path], tmp_path: Path) -> None:
