@@ -264,27 +264,29 @@ class EpochPlan:
         draws = range(base, base + min(self.chosen(cursor)[stream], self.filled))
         begin = replace(cursor, position=0)
         mixture = self._mixture(begin)
-        drawn = (
-            self.grown.draws_of(cursor.grown, sequences, draws)
-            if cursor.grown
-            else self._orders.draws_of(stream, sequences, draws)
-        )
-        found = []
-        for draw, sequence in drawn:
-            position = draw - base
-            if mixture is not None:
-                position = mixture.position_of(cursor.epoch, stream, position)
-            for phase in [each for each in self.phases(begin) if position < each.end][:1]:
-                found += [
-                    Visit(
-                        step=phase.step_of(position),
-                        rank=phase.rank_of(position, index, shift=self._shift(cursor)),
-                        sequence=sequence * phase.per_position + index,
-                        length=phase.length,
-                    )
-                    for index in range(phase.per_position)
-                ]
-        return sorted(found, key=lambda visit: (visit.step, visit.rank))
+        if cursor.grown:
+            drawn = self.grown.draws_of(cursor.grown, sequences, draws)
+        else:
+            drawn = self._orders.draws_of(stream, sequences, draws)
+        positions = [draw - base for draw in drawn]
+        if mixture is not None:
+            positions = [mixture.position_of(cursor.epoch, stream, own) for own in positions]
+        steps = {self.steps_done(replace(cursor, position=position)) for position in positions}
+        visits = []
+        for step in sorted(steps - {self.steps_left(begin)}):  # the last one holds what is left out
+            phase = self.phase_of(begin, step)
+            streams, numbers = self.whole_step(begin, step)
+            own = (streams == stream) & np.isin(numbers // phase.per_position, sequences)
+            visits += [
+                Visit(
+                    step=step,
+                    rank=index // phase.batch_size,
+                    sequence=int(numbers[index]),
+                    length=phase.length,
+                )
+                for index in np.flatnonzero(own).tolist()
+            ]
+        return visits
 
     def _shift(self, cursor: Cursor) -> int:
         """The canonical node of the epoch's first position."""

@@ -50,17 +50,15 @@ class GrownOrders:
             result[~inside] = self._orders.sequences(np.zeros_like(plain), plain)
         return result
 
-    def draws_of(self, growth: Growth, sequences: Ints, draws: range) -> list[tuple[int, int]]:
-        """Draw and sequence wherever one of some sequences is drawn within a range of draws.
+    def draws_of(self, growth: Growth, sequences: Ints, draws: range) -> list[int]:
+        """The draws of some sequences within a range of draws.
 
         All draws are searched: a grown pass has no inverse.
         """
-        found: list[tuple[int, int]] = []
+        found: list[int] = []
         for begin in range(draws.start, draws.stop, _AT_ONCE):
             numbers = np.arange(begin, min(begin + _AT_ONCE, draws.stop))
-            own = self.sequences(growth, numbers)
-            hits = np.flatnonzero(np.isin(own, sequences))
-            found += zip(numbers[hits].tolist(), own[hits].tolist(), strict=True)
+            found += numbers[np.isin(self.sequences(growth, numbers), sequences)].tolist()
         return found
 
     def still(self, growth: Growth | None, draw: int) -> Growth | None:

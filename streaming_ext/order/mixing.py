@@ -5,6 +5,7 @@ draws of a stream rise with the position, and no sequence comes twice before all
 proportions change during the epoch, rows are dealt out in spans, each with its own proportions.
 """
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -197,11 +198,6 @@ class Mixing:
     at_limit: str = "error"
 
     def __post_init__(self) -> None:
-        if self.at_limit not in AT_LIMITS:
-            raise UsageError(
-                f"`at_max_repeats` must be {' or '.join(map(repr, AT_LIMITS))}, got "
-                f"{self.at_limit!r}."
-            )
         for proportion in self.proportions:
             for point in proportion.points:
                 if not any(each.at(point.start) for each in self.proportions):
@@ -224,8 +220,8 @@ class Mixing:
         points = {point.start for proportion in self.proportions for point in proportion.points}
         return sorted(point for point in points if tokens < point < stop)
 
-    def room(self, sizes: Sequence[int], before: Sequence[int], *, row: int) -> list[int | None]:
-        """Rows that each stream may still get, None for any number.
+    def room(self, sizes: Sequence[int], before: Sequence[int], *, row: int) -> list[float]:
+        """Rows that each stream may still get, infinity for any number.
 
         Args:
             sizes: sequences of each stream.
@@ -233,12 +229,12 @@ class Mixing:
             row: sequences a row.
         """
         return [
-            None if limit is None else (int(limit * size) - drawn) // row
+            math.inf if limit is None else (int(limit * size) - drawn) // row
             for limit, size, drawn in zip(self.max_repeats, sizes, before, strict=True)
         ]
 
     def spans(
-        self, *, tokens: int, rows: int, row_tokens: int, room: Sequence[int | None]
+        self, *, tokens: int, rows: int, row_tokens: int, room: Sequence[float]
     ) -> list[tuple[int, ...]]:
         """How many of some rows belong to each stream, span after span; see `Mixture`.
 
@@ -248,7 +244,7 @@ class Mixing:
             tokens: of training at the first row.
             rows: to deal out.
             row_tokens: tokens a row.
-            room: rows that each stream may still get, None for any number.
+            room: rows that each stream may still get.
 
         Raises:
             UsageError: a stream would go beyond its limit.
@@ -261,10 +257,7 @@ class Mixing:
             weights = [proportion.at(middle) for proportion in self.proportions]
             stop = row + size
             while row < stop:
-                left = [
-                    None if limit is None else limit - own
-                    for limit, own in zip(room, given, strict=True)
-                ]
+                left = [limit - own for limit, own in zip(room, given, strict=True)]
                 parts = self._parts(weights, left, tokens=tokens + row * row_tokens)
                 span = _deal(stop - row, parts, wanted, given)
                 span = dealt(span, _fitting(span, left))
@@ -275,31 +268,26 @@ class Mixing:
         return spans
 
     def _parts(
-        self, weights: Sequence[Fraction], left: Sequence[int | None], *, tokens: int
+        self, weights: Sequence[Fraction], left: Sequence[float], *, tokens: int
     ) -> list[int]:
         """The proportions, in parts of `_ONE`, of the streams that have rows left.
 
         Raises:
             UsageError: a stream of some weight has none, and the others do not take over.
         """
-        over = [n for n, rows in enumerate(left) if rows is not None and rows <= 0 and weights[n]]
+        over = [n for n, rows in enumerate(left) if rows <= 0 and weights[n]]
         kept = [Fraction(0) if n in over else weight for n, weight in enumerate(weights)]
         if over and (self.at_limit == "error" or not any(kept)):
             raise UsageError(
                 f"At token {tokens:,} of training, stream {', '.join(map(str, over))} has reached "
-                "`max_repeats`"
-                + (
-                    ". Lower epoch_size or its proportion, raise max_repeats, or let the others "
-                    "take over: at_max_repeats='renormalize'."
-                    if self.at_limit == "error"
-                    else ", and no other is left. Lower epoch_size, or raise max_repeats."
-                )
+                "`max_repeats`, and no other takes over. Lower epoch_size or its proportion, raise "
+                "max_repeats, or pass at_max_repeats='renormalize' if another stream is left."
             )
         total = sum(kept)
         return [max(1, int(weight * _ONE / total)) if weight else 0 for weight in kept]
 
     def _even_spans(self, tokens: int, rows: int, row_tokens: int) -> Iterator[tuple[int, int]]:
-        """Runs of rows of one mixture: how many rows, and the token whose proportions they have."""
+        """How many consecutive rows have one mixture, and the token whose proportions they have."""
         begin = 0
         for change in [*self.changes(tokens, tokens + rows * row_tokens), None]:
             stop = rows if change is None else min(rows, -(-(change - tokens) // row_tokens))
@@ -342,11 +330,10 @@ def _deal(
     return tuple(counts)
 
 
-def _fitting(span: tuple[int, ...], room: Sequence[int | None]) -> int:
+def _fitting(span: tuple[int, ...], room: Sequence[float]) -> int:
     """How many rows of a span can be dealt out until a stream has no room."""
 
     def overflows(rows: int) -> bool:
-        counts = zip(dealt(span, rows), room, strict=True)
-        return any(limit is not None and count > limit for count, limit in counts)
+        return any(count > limit for count, limit in zip(dealt(span, rows), room, strict=True))
 
     return bisect_left(range(1, sum(span) + 1), True, key=overflows)

@@ -280,22 +280,14 @@ class StreamOrders:
             found = found + before - self._first_left_out[streams]
         return found
 
-    def draws_of(self, stream: int, sequences: Ints, draws: range) -> list[tuple[int, int]]:
-        """Draw and sequence wherever one of some sequences is drawn within a range of draws."""
+    def draws_of(self, stream: int, sequences: Ints, draws: range) -> list[int]:
+        """The draws of some sequences within a range of draws."""
         left_out, size = self._left_out[stream], int(self.sizes[stream])
         sequences = sequences[~np.isin(sequences, left_out)]
         kept = sequences - np.searchsorted(left_out, sequences)
-        inside = kept < size
-        sequences, kept = sequences[inside], kept[inside]
-        found = []
-        for number in range(draws.start // size, -(-draws.stop // size)):
-            drawn = self.at_pass(stream, number).draws_of(kept)
-            found += [
-                pair
-                for pair in zip(drawn.tolist(), sequences.tolist(), strict=True)
-                if pair[0] in draws
-            ]
-        return sorted(found)
+        passes = range(draws.start // size, -(-draws.stop // size))
+        found = [self.at_pass(stream, number).draws_of(kept[kept < size]) for number in passes]
+        return [draw for own in found for draw in own.tolist() if draw in draws]
 
     def at_pass(self, stream: int, number: int) -> PassOrder:
         """One pass over a stream."""

@@ -158,15 +158,14 @@ def gather(rank: DataRank, value: Value, group: Any, *, why: str) -> list[list[V
 
 def _environment_rank(environment: Mapping[str, str]) -> DataRank:
     rank, size = environment.get("RANK"), environment.get("WORLD_SIZE")
-    if (rank is None) != (size is None):
-        raise UsageError(
-            f"The environment has RANK={rank} and WORLD_SIZE={size}: one without the other."
-            + _WAYS_OUT
-        )
-    if rank is not None and size is not None:
-        if not (rank.isdecimal() and size.isdecimal()):
-            raise UsageError(f"RANK={rank!r} and WORLD_SIZE={size!r} are no whole numbers.")
-        return DataRank(rank=int(rank), size=int(size))
+    if rank is not None or size is not None:
+        try:
+            return DataRank(rank=int(rank or ""), size=int(size or ""))
+        except ValueError:
+            raise UsageError(
+                f"RANK={rank} and WORLD_SIZE={size} in the environment must both be whole numbers."
+                + _WAYS_OUT
+            ) from None
     for variable, launcher in _LAUNCHERS.items():
         count = environment.get(variable, "1")
         if count != "1":

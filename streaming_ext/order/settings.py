@@ -105,20 +105,14 @@ class OrderSettings:
     def _require_change(self, *, lengths: bool) -> None:
         what = "sequence_length" if lengths else "global_batch"
         if not self.drops_last:
-            raise UsageError(
-                f"`{what}` changes with the tokens of training; an evaluation (split='holdout', "
-                "drop_last=False) reads every sequence in steps of one size. Give it numbers."
-            )
-        if self.batching_method != "random":
-            raise UsageError(
-                f"`{what}` changes, and batching_method={self.batching_method!r} deals out steps "
-                "of one size. Give numbers, or batching_method='random'."
-            )
-        if lengths and self.packing is not None:
-            raise UsageError(
-                "`sequence_length` changes, and packing= fits whole documents into rows of one "
-                "length: shorter segments would cut them. Give a number, or packing=None."
-            )
+            why = "an evaluation (split='holdout', drop_last=False) has steps of one size"
+        elif self.batching_method != "random":
+            why = f"batching_method={self.batching_method!r} needs steps of one size"
+        elif lengths and self.packing is not None:
+            why = "packing= fits whole documents into rows of one length"
+        else:
+            return
+        raise UsageError(f"`{what}` changes with the tokens of training, and {why}. Give a number.")
 
     @property
     def names_batch(self) -> bool:

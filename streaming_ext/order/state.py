@@ -165,13 +165,10 @@ class LoaderState(BaseModel):
         try:
             result = cls.model_validate(dict(state))
             _ = result.longest
-            intact = sealed(state)[CHECKSUM] == state.get(CHECKSUM)
-            why = None if intact else "it is not what was saved"
-        except ValidationError as error:
-            why = plain_faults(error)
+            why = "" if sealed(state)[CHECKSUM] == state[CHECKSUM] else "it is not what was saved"
         except (KeyError, TypeError, ValueError, UsageError) as error:
-            why = f"{error!r}"
-        if why is not None:
+            why = plain_faults(error) if isinstance(error, ValidationError) else repr(error)
+        if why:
             raise ConfigMismatchError(
                 f"The state is damaged: {why}. Resume from another checkpoint."
             )

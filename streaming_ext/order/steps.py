@@ -280,13 +280,6 @@ class Phase:
         """Which part of its position each sequence of this rank is: (batch_size,)."""
         return self._own % self.per_position
 
-    def rank_of(self, position: int, index: int, *, shift: int) -> int:
-        """The rank that reads a part of a position; see `positions` for `shift`."""
-        start = self.position_of(self.step_of(position))
-        layout = self._layout((start + shift) % self.canonical_nodes)
-        at = int(np.flatnonzero(layout == position - start)[0])
-        return (at * self.per_position + index) // self.batch_size
-
     @property
     def _own(self) -> Ints:
         """Numbers of this rank's sequences in a step: (batch_size,)."""

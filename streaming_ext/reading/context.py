@@ -49,7 +49,7 @@ class ContextSlice:
 
     @property
     def chunks(self) -> int:
-        """Pieces of a row."""
+        """Into how many chunks a row is cut."""
         return self.size if self.layout == "contiguous" else 2 * self.size
 
     def cut(self, batch: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class ContextSlice:
         """This rank's offsets in the rows of a batch laid end to end: (tokens of this rank,)."""
         edges = cu_seqlens.astype(np.int64)
         each = np.diff(edges) // self.chunks
-        # begins: (segments, 2), of the chunk of its number, and of the one as far from the end
+        # begins: (segments, 2), of this rank's chunk, and of the one as far from the end
         begins = edges[:-1, None] + each[:, None] * [self.rank, self.chunks - 1 - self.rank]
         counts = np.repeat(each, 2)
         return ranges(begins.reshape(-1), counts)
@@ -102,13 +102,11 @@ def context_slice(
             f"`cp_layout` must be one of {', '.join(map(repr, LAYOUTS))}, got {layout!r}."
         )
     if rank is None and size is None:
-        return ContextSlice(rank=0, size=1, layout=layout)
-    if rank is None or size is None:
-        raise UsageError(f"cp_rank={rank} and cp_size={size}: give both or neither.")
-    if size < 1 or not 0 <= rank < size:
+        rank, size = 0, 1
+    if rank is None or size is None or not 0 <= rank < size:
         raise UsageError(
-            f"`cp_rank` must be in [0, {size}), got {rank}. Give cp_rank= and cp_size= of the "
-            "context-parallel group."
+            f"Give cp_rank= and cp_size= of the context-parallel group, or neither; `cp_rank` must "
+            f"be in [0, cp_size), got cp_rank={rank} and cp_size={size}."
         )
     found = ContextSlice(rank=rank, size=size, layout=layout)
     chunks = found.chunks

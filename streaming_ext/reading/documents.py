@@ -250,8 +250,9 @@ def find_document(cache: ShardCache, source: str, row: int) -> Iterator[tuple[in
     Raises:
         UsageError: several files end in `source`.
     """
-    urls = sorted({url for url in _sources(cache) if url == source or url.endswith(f"/{source}")})
-    if source in urls:
+    known = set(_sources(cache))
+    urls = sorted(url for url in known if url.endswith(f"/{source}"))
+    if source in known:
         urls = [source]
     if len(urls) > 1:
         raise UsageError(f"{source} may be {urls[0]} or {urls[1]}: give more of its name.")

@@ -65,9 +65,9 @@ def test_the_state_does_not_know_of_it(open_raw) -> None:
 
 
 @pytest.mark.parametrize(("given", "told"), [
-    ({"cp_rank": 0}, "give both or neither"),
-    ({"cp_rank": 2, "cp_size": 2}, r"`cp_rank` must be in \[0, 2\), got 2"),
-    ({"cp_rank": 0, "cp_size": 0}, r"must be in \[0, 0\)"),
+    ({"cp_rank": 0}, "or neither"),
+    ({"cp_rank": 2, "cp_size": 2}, "got cp_rank=2 and cp_size=2"),
+    ({"cp_rank": 0, "cp_size": 0}, "got cp_rank=0 and cp_size=0"),
     ({"cp_rank": 0, "cp_size": 2, "cp_layout": "ring"}, "`cp_layout` must be one of 'balanced', "),
     ({"cp_rank": 0, "cp_size": 3, "cp_layout": "contiguous"}, "a multiple of 3"),
     ({"cp_rank": 0, "cp_size": 3}, "`sequence_length` is 8: .* a multiple of 6"),
