@@ -1,6 +1,7 @@
 """Proportions that change with the tokens: exact in every span, within their limits, resumed."""
 
 from fractions import Fraction
+from math import inf
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def mixings(draw) -> Mixing:
 @given(mixings(), st.integers(0, 4000), st.integers(1, 900), st.sampled_from([1, 2, 7]))
 def test_every_span_has_its_proportions(mixing, tokens, rows, row_tokens) -> None:
     count = len(mixing.proportions)
-    spans = mixing.spans(tokens=tokens, rows=rows, row_tokens=row_tokens, room=(None,) * count)
+    spans = mixing.spans(tokens=tokens, rows=rows, row_tokens=row_tokens, room=(inf,) * count)
     assert sum(map(sum, spans)) == rows
     asked = [Fraction(0)] * count
     given_ = [0] * count
@@ -71,15 +72,15 @@ def test_every_span_has_its_proportions(mixing, tokens, rows, row_tokens) -> Non
 
 def test_steps_change_at_their_row_and_ramps_in_a_stair() -> None:
     mixing = mixing_of("0:3 1000:1", 1)
-    spans = mixing.spans(tokens=0, rows=200, row_tokens=10, room=(None, None))
+    spans = mixing.spans(tokens=0, rows=200, row_tokens=10, room=(inf, inf))
     assert spans == [(75, 25), (50, 50)]
     # an epoch that begins between the two goes on where the last one was
-    assert mixing.spans(tokens=800, rows=40, row_tokens=10, room=(None, None)) == [
+    assert mixing.spans(tokens=800, rows=40, row_tokens=10, room=(inf, inf)) == [
         (15, 5),
         (10, 10),
     ]
     ramp = mixing_of("0:0->8 80000:8", "0:8->0 80000:0.5")
-    spans = ramp.spans(tokens=0, rows=8000, row_tokens=10, room=(None, None))
+    spans = ramp.spans(tokens=0, rows=8000, row_tokens=10, room=(inf, inf))
     assert len(spans) == 80  # one a window of a hundred rows
     firsts = [span[0] for span in spans]
     assert firsts == sorted(firsts)

@@ -252,9 +252,7 @@ def test_two_datasets_of_one_process_share_a_cache(
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_what_is_no_file_is_an_error(
-    packed: Built, open_raw: Any, tmp_path: Path
-) -> None:
+def test_what_is_no_file_is_an_error(packed: Built, open_raw: Any, tmp_path: Path) -> None:
     settings = {"remote": str(packed.root), "local": tmp_path}
     shard = open_raw(**settings).reader.caches[0].path(0)
     shard.mkdir(parents=True)
