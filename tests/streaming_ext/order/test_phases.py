@@ -206,7 +206,7 @@ def order_settings(**changes) -> OrderSettings:
     ({"global_batch": 6, "batch_size": 2}, 1, "not both"),
     ({"global_batch": "0:4 9:6", "split": "holdout"}, 1, "an evaluation .* steps of one size"),
     ({"global_batch": "0:4 9:6", "batching_method": "per_stream"}, 1, "per_stream"),
-    ({"sequence_length": "0:4 9:8", "batch_size": 2, "packing": "best_fit"}, 1, "packing= fits whole documents"),
+    ({"sequence_length": "0:4 9:8", "batch_size": 2, "packing": "best_fit"}, 1, "packing= fits"),
 ])  # fmt: skip
 def test_what_does_not_go_with_a_schedule(changes, ranks, why) -> None:
     with pytest.raises(UsageError, match=why):
