@@ -201,7 +201,7 @@ def find_node_group(
                 "pass node_local=True and call torch.distributed.init_process_group first."
             )
         known = _from_manifests(Path(node_local), index.split, settings["sequence_length"])
-        partitions = _require_one_group([own, *known])
+        partitions = require_one_group([own, *known])
         nodes = len(partitions)
         # Launchers number the ranks node by node.
         owners = [number * nodes // rank.size for number in range(rank.size)]
@@ -216,7 +216,7 @@ def find_node_group(
         reports = _from_ranks(
             own, rank, position.process_group if mesh is None else mesh.get_group()
         )
-        partitions = _require_one_group(reports)
+        partitions = require_one_group(reports)
         owners = [report.number for report in reports]
     counts = Counter(owners)
     if len(set(counts.values())) > 1:
@@ -270,7 +270,7 @@ def _from_manifests(folder: Path, split: str, length: int) -> list[PartitionRepo
     return reports
 
 
-def _require_one_group(reports: Sequence[PartitionReport]) -> list[PartitionReport]:
+def require_one_group(reports: Sequence[PartitionReport]) -> list[PartitionReport]:
     """One report a partition, in their order, if all match the first report.
 
     Raises:

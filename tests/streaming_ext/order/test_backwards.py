@@ -153,14 +153,3 @@ def test_what_came_is_known_after_a_resume_on_other_ranks(mixture) -> None:
         other.load_state_dict(loader.state_dict())
         assert other.achieved() == loader.achieved()
         assert other.tokens_seen == 7 * 4 * 8
-
-
-def test_documents_of_a_mixture(mixture) -> None:
-    dataset = open_mixture(mixture)
-    told = [(step, each) for step in range(0, 60, 7) for each in trace_step(dataset, step)]
-    for step, each in told[::5]:
-        for span in each.spans:
-            visits = trace_document(dataset, span.source, span.row)
-            assert (step, each.rank, each.sequence) in {
-                (visit.step, visit.rank, visit.sequence) for visit in visits
-            }

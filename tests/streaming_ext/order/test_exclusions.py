@@ -151,28 +151,6 @@ class TestExclude:
             seen.update((span.source, span.row) for span in trace.spans)
         assert seen == Counter(set(texts) - named(table))
 
-    @pytest.mark.parametrize("packing", [None, "best_fit"])
-    def test_resume_at_every_step_on_other_ranks(self, open_raw, table, packing) -> None:
-        def opened(**changes: Any) -> StreamingTokenLoader:
-            settings = {"exclude": table, "packing": packing, "sequence_length": 32}
-            return StreamingTokenLoader(open_raw(**(settings | changes)))
-
-        whole = opened()
-        states = [whole.state_dict()]
-        steps = []
-        for batch in whole:
-            steps.append(sorted(batch["sequence_ids"].tolist()))
-            states.append(whole.state_dict())
-        assert len(steps) > 15
-        for done, state in enumerate(states[:-1]):
-            ranks = (1, 2, 4)[done % 3]
-            rest: list[list[int]] = [[] for _ in steps[done:]]
-            for rank in range(ranks):
-                loader = opened(batch_size=4 // ranks, dp_rank=rank, dp_world_size=ranks)
-                loader.load_state_dict(state)
-                rest = [a + b for a, b in zip(rest, steps_of(loader), strict=True)]
-            assert [sorted(step) for step in rest] == steps[done:]
-
     def test_the_state_knows_what_is_excluded(self, open_raw, table, tmp_path) -> None:
         state = StreamingTokenLoader(open_raw(exclude=table)).state_dict()
         # In another order, with another column: the same documents.

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +16,8 @@ from streaming_ext.base.errors import ConfigMismatchError, ShardmillError, Usage
 from streaming_ext.format.layout import MANIFEST
 from streaming_ext.format.manifest import NodePartition
 from streaming_ext.format.schema import to_json
-from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
+from streaming_ext.order.node_local import PartitionReport, require_one_group
+from tests.streaming_ext.build import Built, build, numbered_parts, some_documents, spec_of
 
 LENGTH = 8
 BATCH = 2
@@ -157,8 +159,7 @@ def seen(answers: Sequence[Any], shares: Sequence[Built], number: int) -> list[t
     return found
 
 
-@pytest.mark.parametrize("drop_last", [True, False])
-@pytest.mark.parametrize("nodes", [2, 3])
+@pytest.mark.parametrize(("nodes", "drop_last"), [(2, True), (3, False)])
 def test_every_sequence_once_over_the_nodes(
     nodes: int, drop_last: bool, two: list[Built], three: list[Built], tmp_path: Path
 ) -> None:
@@ -256,52 +257,37 @@ def test_resume_on_other_nodes_is_refused_on_other_ranks_a_node_not(
         assert together == wide[node]
 
 
-@pytest.mark.parametrize(
-    ("what", "said"),
-    [
-        ("missing", "Of 3 partitions these are missing: 1; there are 0 (rank 0), 2 (rank 2)"),
-        ("twice", "Of 2 partitions these are missing: 1"),
-        ("uneven", "partition 0: 4, partition 1: 2. Is one partition on two nodes?"),
-        ("other sources", "rank 0 and rank 2 do not fit together: sources: rank 0"),
-        ("other tokenizer", "tokenizer.fingerprint: rank 0 'f0', rank 2 'f1'"),
-        ("other count", "nodes: rank 0 2, rank 2 3"),
-        ("other seed", "shuffle_seed: rank 0 9176, rank 2 7"),
-        ("other content", "both hold partition 0, with different content"),
-        ("no share", "rank 2 reads a dataset that is no partition of several"),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_is_refused_everywhere(
-    what: str, said: str, two: list[Built], three: list[Built], tmp_path: Path
-) -> None:
-    folders = ranks_of(two, 2)
-    other = tmp_path / "other"
-    documents = numbered_parts(some_documents(50, seed=1))
-    if what == "missing":
-        folders = ranks_of([three[0], three[2]], 2)
-    elif what == "twice":
-        folders = [two[0].root] * 4
-    elif what == "uneven":
-        folders = [two[0].root] * 4 + [two[1].root] * 2
-    elif what == "other sources":
-        as_share(build(other, documents), 1, 2, sources="1" * 32)
-    elif what == "other tokenizer":
-        as_share(build(other, documents, fingerprint="f1"), 1, 2)
-    elif what == "other count":
-        as_share(build(other, documents), 1, 3)
-    elif what == "other content":
-        as_share(build(other, documents), 0, 2)
-    elif what == "no share":
-        build(other, documents)
-    if other.exists():
-        folders = [*folders[:2], other, other]
+def report(rank: int, number: int, *, nodes: int = 2, sources: str = SOURCES,
+           tokens: str = "f0", index: str = "", **settings: Any) -> PartitionReport:  # fmt: skip
+    """What a rank says of a partition."""
+    spec = spec_of(sequence_length=LENGTH, compression="none", shard_samples=4, fingerprint=tokens)
+    partition = NodePartition(rank=number, nodes=nodes, sources=sources)
+    return PartitionReport(f"rank {rank}", partition, spec, index or f"hash {number}", 50, settings)
 
+
+@pytest.mark.parametrize(("reports", "said"), [
+    ([report(0, 0, nodes=3), report(2, 2, nodes=3)],
+     "Of 3 partitions these are missing: 1; there are 0 (rank 0), 2 (rank 2)"),
+    ([report(0, 0), report(1, 0)], "Of 2 partitions these are missing: 1"),
+    ([report(0, 0), report(2, 1, sources="1" * 32)], "do not fit together: sources: rank 0 '000"),
+    ([report(0, 0), report(2, 1, tokens="f1")], "tokenizer.fingerprint: rank 0 'f0', rank 2 'f1'"),
+    ([report(0, 0), report(2, 1, nodes=3)], "nodes: rank 0 2, rank 2 3"),
+    ([report(0, 0, packing="best_fit"), report(2, 1, x=1)], "packing: rank 0 'best_fit', rank 2"),
+    ([report(0, 0), report(2, 0, index="other")], "both hold partition 0, with different content"),
+    ([report(0, 0), report(2, 1)._replace(partition=None)], "rank 2 reads a dataset that is no"),
+])  # fmt: skip
+def test_what_does_not_fit(reports: list[PartitionReport], said: str) -> None:
+    with pytest.raises(ConfigMismatchError, match=re.escape(said)):
+        require_one_group(reports)
+
+
+def test_what_does_not_fit_is_refused_everywhere(two: list[Built], tmp_path: Path) -> None:
     def open_it(rank: int, root: Path) -> Any:
-        seed = {"shuffle_seed": 7} if what == "other seed" and rank > 1 else {}
-        open_loader(root, node_local=True, **seed)
+        open_loader(root, node_local=True, **({"shuffle_seed": 7} if rank > 1 else {}))
 
-    for error in on_ranks(folders, open_it, tmp_path):
-        assert isinstance(error, ShardmillError), what
-        assert said in str(error)
+    for error in on_ranks(ranks_of(two, 2), open_it, tmp_path):
+        assert isinstance(error, ConfigMismatchError)
+        assert "shuffle_seed: rank 0 9176, rank 2 7" in str(error)
 
 
 class TestWithoutAGroup:

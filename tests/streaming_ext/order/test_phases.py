@@ -15,7 +15,6 @@ from streaming_ext.order.ranks import DataRank
 from streaming_ext.order.settings import OrderSettings
 from streaming_ext.order.state import Cursor
 from streaming_ext.order.steps import Schedule, StepSizes
-from streaming_ext.training.resume import Resume
 
 LONGEST = 12
 Tokens = set[tuple[int, int]]  # stream and token
@@ -118,55 +117,6 @@ def test_no_token_comes_twice_and_none_is_lost(sizes, canonical_nodes, streams) 
             if position in rows:
                 expected |= {(stream, token) for token in range(row * 12, row * 12 + 12)}
     assert set(found) == expected
-
-
-@settings(max_examples=8, deadline=None)
-@given(schedules(), st.sampled_from([1, 3, 8]))
-def test_all_ranks_together_read_the_planned_step(sizes, canonical_nodes) -> None:
-    alone = plan_of(sizes, canonical_nodes=canonical_nodes)
-    cursor = alone.start(1)
-    steps = range(alone.steps_left(cursor))
-    assert steps
-    for ranks in (1, 2, 3, 6):
-        plans = [
-            plan_of(sizes, rank=rank, ranks=ranks, canonical_nodes=canonical_nodes)
-            for rank in range(ranks)
-        ]
-        for step in steps:
-            read = [plan.sequences(cursor, np.array([step])) for plan in plans]
-            streams, sequences = alone.whole_step(cursor, step)
-            assert np.concatenate([each[0][0] for each in read]).tolist() == streams.tolist()
-            assert np.concatenate([each[1][0] for each in read]).tolist() == sequences.tolist()
-            assert len({each[1].shape for each in read}) == 1
-
-
-@settings(max_examples=8, deadline=None)
-@given(schedules(), st.integers(0, 1))
-def test_a_state_of_any_step_goes_on_on_any_number_of_ranks(sizes, epoch) -> None:
-    alone = plan_of(sizes)
-    begin = alone.start(epoch)
-    expected = [alone.whole_step(begin, step)[1].tolist()
-                for step in range(alone.steps_left(begin))]  # fmt: skip
-    after = alone.next_epoch(begin)
-    following = alone.whole_step(after, 0)[1].tolist()
-    for step in range(len(expected) + 1):
-        state = resume_of(alone, sizes).state_of(alone.after(begin, step)).to_dict()
-        other = plan_of(sizes, rank=step % 3, ranks=3)
-        resume = resume_of(other, sizes)
-        cursor = resume.resumed_at(resume.saved_cursor(state, allow_changes=()))
-        # The next two steps: the state of each step tells of those behind it.
-        left = other.steps_left(cursor)
-        found = [other.whole_step(cursor, number)[1].tolist() for number in range(min(left, 2))]
-        if step < len(expected):
-            assert (left, found) == (len(expected) - step, expected[step : step + 2])
-        else:
-            assert cursor == after
-            assert found[0] == following
-
-
-def resume_of(plan: EpochPlan, sizes: StepSizes) -> Resume:
-    settings = {"sequence_length": str(sizes.length), "num_canonical_nodes": 3}
-    return Resume(plan=plan, settings=settings, fingerprints=("a",))
 
 
 @settings(max_examples=8, deadline=None)

@@ -9,7 +9,6 @@ from torch.utils.data import DataLoader
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from streaming_ext.training.trace import trace_step
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 
 # 585 samples of 8 tokens; steps of 96, 96, 192 and 192 tokens, then of 384
@@ -47,27 +46,6 @@ def test_each_step_has_its_size_and_its_tokens(open_raw, raw) -> None:
     assert len(loader) == len(shapes)
     assert covered.max() == 1
     assert covered.sum() == tokens > 4680 - 24 * 16 - 16
-
-
-def test_two_ranks_with_workers_read_it_and_one_goes_on_anywhere(open_raw) -> None:
-    alone = steps_of(StreamingTokenLoader(open_raw(**CHANGES)))
-    states = []
-    for rank in range(2):
-        loader = StreamingTokenLoader(
-            open_raw(**CHANGES, dp_rank=rank, dp_world_size=2), num_workers=2
-        )
-        for (numbers, rows), batch in zip(alone, loader, strict=True):
-            half = slice(rank * len(rows) // 2, (rank + 1) * len(rows) // 2)
-            assert batch["tokens"].tolist() == rows[half]
-            assert batch["sequence_ids"].tolist() == numbers[half]
-            states.append(loader.state_dict())
-    assert len(states) == 2 * len(alone)
-    assert states[: len(alone)] == states[len(alone) :]
-    last = len(alone)
-    for step in (1, 2, 3, 5, last - 1):  # on both sides of each change
-        loader = StreamingTokenLoader(open_raw(**CHANGES), num_workers=step % 3)
-        loader.load_state_dict(states[step - 1])
-        assert steps_of(loader) == alone[step:]
 
 
 def test_skipped_steps_have_their_own_sizes(open_raw) -> None:
@@ -130,23 +108,6 @@ def test_a_state_is_of_its_schedule(open_raw) -> None:
     longer.load_state_dict(state, allow_changes=["global_batch"])
     whole = StreamingTokenLoader(open_raw(**CHANGES | {"global_batch": "0:24 900:12 1.2k:48"}))
     assert steps_of(longer) == steps_of(whole)[3:]  # the part that changed was still to come
-
-
-def test_a_step_is_traced_and_each_of_its_documents_found(open_raw) -> None:
-    dataset = open_raw(**CHANGES, dp_rank=0, dp_world_size=2)
-    loader = StreamingTokenLoader(dataset)
-    for step, batch in enumerate(itertools.islice(loader, 6)):
-        traces = trace_step(dataset, step)
-        own = [trace.sequence for trace in traces if trace.rank == 0]
-        assert own == batch["sequence_ids"].tolist()
-        for trace in traces[:: max(1, len(traces) // 3)]:
-            for span in trace.spans:
-                visits = loader.trace_document(span.source, span.row)
-                assert (step, trace.rank, trace.sequence, span) in [
-                    (visit.step, visit.rank, visit.sequence, visit.span) for visit in visits
-                ]
-    with pytest.raises(UsageError, match=rf"`step` must be in \[0, {len(loader)}\)"):
-        trace_step(dataset, len(loader))
 
 
 def mixed(tmp_path, **settings) -> StreamingTokenLoader:
