@@ -9,6 +9,7 @@ sequences, in the order of a pass over them alone, interleaved in rows of canoni
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,13 +39,14 @@ class GrownOrders:
         self._spec, self._orders, self._bounds = spec, orders, bounds
         self._size = int(bounds[-1])
         self.earlier = earlier
-        self._passes: Recent[Growth, _GrownPass] = Recent(1)
+        self._passes: Recent[Growth, list[_Added]] = Recent(1)
 
     def sequences(self, growth: Growth, draws: Ints) -> Ints:
         """The sequences of some draws, counted in passes of the newest generation."""
         inside = draws // self._size == growth.number
         result = np.empty_like(draws)
-        result[inside] = self._pass(growth).sequences(draws[inside] - growth.number * self._size)
+        passes = self._passes.get_or_make(growth, lambda: self._laid_out(growth))
+        result[inside] = _in_pass(passes, draws[inside] - growth.number * self._size)
         if not inside.all():
             plain = draws[~inside]
             result[~inside] = self._orders.sequences(np.zeros_like(plain), plain)
@@ -67,56 +69,52 @@ class GrownOrders:
             return None
         return growth
 
-    def _pass(self, growth: Growth) -> "_GrownPass":
-        older = [self.earlier[fingerprint] for fingerprint, _ in growth.steps]
-        return self._passes.get_or_make(
-            growth, lambda: _GrownPass(self._spec, [*older, self._bounds], growth)
-        )
+    def _laid_out(self, growth: Growth) -> "list[_Added]":
+        """The generations that a pass was in, the oldest first."""
+        spec, number, found = self._spec, growth.number, []
+        before, seen = 0, 0
+        older = [(self.earlier[fingerprint], received) for fingerprint, received in growth.steps]
+        for bounds, received in [*older, (self._bounds, 0)]:
+            own = bounds
+            if before:
+                own = np.unique(np.append(before, bounds[bounds > before])) - before
+            found.append(_Added(PassOrder(spec, bounds=own, number=number), before, seen))
+            before, seen = int(bounds[-1]), received
+        return found
 
 
-class _GrownPass:
-    def __init__(self, spec: OrderSpec, bounds: Sequence[Ints], growth: Growth) -> None:
-        """Lay out the pass.
+class _Added(NamedTuple):
+    """What one generation added to a pass.
 
-        Args:
-            spec: the order within the stream.
-            bounds: of each generation that the pass was in, the oldest first.
-            growth: of the pass.
-        """
-        self._row = spec.canonical_nodes
-        self._sizes = [int(each[-1]) for each in bounds]
-        self._seen = [seen for _, seen in growth.steps]
-        self._orders = [PassOrder(spec, bounds=bounds[0], number=growth.number)]
-        for size, each in zip(self._sizes, bounds[1:], strict=False):
-            added = np.unique(np.concatenate([[size], each[each > size]])) - size
-            self._orders.append(PassOrder(spec, bounds=added, number=growth.number))
+    Attributes:
+        order: of the pass over the new sequences alone.
+        before: sequences of the generations before it.
+        seen: sequences of the pass that training had received before it.
+    """
 
-    def sequences(self, positions: Ints) -> Ints:
-        """The sequences at some positions of the pass."""
-        return self._at(len(self._seen), positions)
+    order: PassOrder
+    before: int
+    seen: int
 
-    def _at(self, level: int, positions: Ints) -> Ints:
-        if not positions.size:
-            return positions
-        if level == 0:
-            return self._of(0, positions)
-        seen, size = self._seen[level - 1], self._sizes[level - 1]
-        left, added = size - seen, self._sizes[level] - size
-        result = np.empty_like(positions)
-        early = positions < seen
-        result[early] = self._at(level - 1, positions[early])
-        own, later = np.empty(np.count_nonzero(~early), np.int64), positions[~early] - seen
-        is_old, numbers = laid_in(later, left=left, added=added, row=self._row)
-        own[is_old] = self._at(level - 1, seen + numbers[is_old])
-        own[~is_old] = self._of(level, numbers[~is_old]) + size
-        result[~early] = own
-        return result
 
-    def _of(self, level: int, positions: Ints) -> Ints:
-        if not positions.size:
-            return positions
-        order = self._orders[level]
-        return order.sequences(order.number * order.size + positions)
+def _in_pass(generations: Sequence[_Added], positions: Ints) -> Ints:
+    """The sequences at some positions of a pass that was in some generations."""
+    *older, (order, before, seen) = generations
+    first_draw = order.number * order.size
+    if not older:
+        return order.sequences(first_draw + positions)
+    result = np.empty_like(positions)
+    early = positions < seen
+    result[early] = _in_pass(older, positions[early])
+    row = order.spec.canonical_nodes
+    is_old, numbers = laid_in(
+        positions[~early] - seen, left=before - seen, added=order.size, row=row
+    )
+    later = np.empty_like(numbers)
+    later[is_old] = _in_pass(older, seen + numbers[is_old])
+    later[~is_old] = order.sequences(first_draw + numbers[~is_old]) + before
+    result[~early] = later
+    return result
 
 
 def laid_in(
