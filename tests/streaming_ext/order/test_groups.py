@@ -91,7 +91,7 @@ def test_perplexity_is_the_same_on_any_number_of_ranks(raw: Built, tmp_path: Pat
     model = load_recipe("torchrun_train", tmp_path).TinyGPT().double()
     evaluation = load_recipe("evaluation", tmp_path)
     found = {}
-    for size in (1, 2, 3, 8):
+    for size in (1, 3):
         store = tmp_path / f"store {size}"
         ranks = in_processes(size, evaluate, size, raw.root, store, model, evaluation)
         assert len(set(ranks)) == 1
