@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
-from streaming_ext.text.documents.files import local_bytes
+from streaming_ext.text.documents.files import LocalBytes
 from streaming_ext.text.documents.streams import CODECS, FileStream
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
@@ -81,7 +81,7 @@ class Bench:
 def unpacking_rate(file: Path, text_bytes: int) -> float:
     """MB of text a second of the decompressor alone."""
     began = time.monotonic()
-    with local_bytes(file, name=file.name) as here, FileStream(here) as stream:
+    with FileStream(LocalBytes(file, file.name)) as stream:
         while stream.read(2**22):
             pass
     return text_bytes / 1e6 / (time.monotonic() - began)

@@ -8,7 +8,7 @@ import xxhash
 from streaming_ext.base.errors import SourceError, reason_of
 from streaming_ext.format.record import LOCAL_VERSION, NOT_CHECKED, SourceIdentity
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents.files import Span, local_bytes
+from streaming_ext.text.documents.files import LocalBytes, Span
 from streaming_ext.text.fetch import came_unchecked
 from streaming_ext.text.formats import TOKEN_SETS, format_of
 from streaming_ext.text.sources import SourceFile
@@ -33,10 +33,10 @@ def hash_file(path: Path) -> str:
 def _hash_span(source: SourceFile, local: Path, span: Span, options: ReadOptions) -> str:
     """XXH3-128 of all that reading a span of a file takes, as hex."""
     digest = xxhash.xxh3_128()
-    with local_bytes(local, name=source.url) as file:
-        for start, end in format_of(source.url, options).needed(file, options, span):
-            for first in range(start, end, _READ_BYTES):
-                digest.update(file.read(first, min(first + _READ_BYTES, end)))
+    file = LocalBytes(local, source.url)
+    for start, end in format_of(source.url, options).needed(file, options, span):
+        for first in range(start, end, _READ_BYTES):
+            digest.update(file.read(first, min(first + _READ_BYTES, end)))
     return digest.hexdigest()
 
 

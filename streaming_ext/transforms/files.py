@@ -22,7 +22,8 @@ import numpy as np
 
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.spec import FormatName, OnBadDocument, ReadOptions
-from streaming_ext.text.documents.files import Span
+from streaming_ext.text.documents.document_rows import DocumentRows
+from streaming_ext.text.documents.files import LocalBytes, Span
 from streaming_ext.text.fetch import fetch
 from streaming_ext.text.formats import can_be_cut, format_of
 from streaming_ext.text.listing import list_sources
@@ -185,16 +186,9 @@ class _File:
         first = (own - self.number) % workers if begin is None else begin
         for number in range(first, len(spans), workers):
             rows, span = 0, spans[number]
-            found: Iterator[Block]
             with _fetched(source, span, options) as path:
-                if form.has_records:
-                    found = map(Block, form.read_records(path, options, name=source.url, span=span))
-                else:
-                    texts = form.read(
-                        path, options, name=source.url, span=span, batch_bytes=SPAN_BYTES
-                    )
-                    found = (Block(columns={"text": batch.texts}) for batch in texts)
-                for block in found:
+                documents = DocumentRows(LocalBytes(path, source.url), options, span=span)
+                for block in map(Block, form.records(documents)):
                     rows += len(block)
                     yield block
             if number == first and rows < self.skip:

@@ -1,56 +1,28 @@
 """Columns of text in an Arrow schema, and their texts, by name or by a path through structs."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.format.condition import Kind, comparable, fits, is_text
+from streaming_ext.format.condition import Kind, fits, is_text
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.kept_values import option_of, required_of
 
 Path = tuple[str, ...]  # of a column: its name, or the names of structs and of a field
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenColumns:
-    """Paths of the columns that are read: those of the text, and those compared or kept."""
+def paths_of(schema: pa.Schema, options: ReadOptions, *, where: str) -> dict[str, Path]:
+    """The path of each column that the options name: of text, compared or kept.
 
-    texts: Sequence[Path]
-    compared: Sequence[Path]
-
-    @classmethod
-    def of(cls, schema: pa.Schema, options: ReadOptions, *, where: str) -> Self:
-        """Those that the options name.
-
-        Raises:
-            UsageError: one is missing, or holds something else; names the existing columns.
-        """
-        return cls(
-            [_text_path(schema, column, where) for column in options.columns],
-            [
-                _compared_path(schema, column, kind, where)
-                for column, kind in options.compared.items()
-            ],
-        )
-
-    @property
-    def text_names(self) -> list[str]:
-        """The columns of text as readers name them."""
-        return [".".join(path) for path in self.texts]
-
-    @property
-    def names(self) -> list[str]:
-        """The same, with the others."""
-        return list(dict.fromkeys(self.text_names + [".".join(path) for path in self.compared]))
-
-    def of_batch(self, batch: pa.RecordBatch) -> tuple[list[pa.LargeStringArray], list[pa.Array]]:
-        """The texts, and the others as they are compared: (rows,) each."""
-        texts = [_column_at(batch, path).cast(pa.large_string()) for path in self.texts]
-        return texts, [comparable(_column_at(batch, path)) for path in self.compared]
+    Raises:
+        UsageError: one is missing, or holds something else; names the existing columns.
+    """
+    compared = {
+        name: _path_of(schema, name, kind, where) for name, kind in options.compared.items()
+    }
+    return {name: _path_of(schema, name, None, where) for name in options.columns} | compared
 
 
 def check_schema(schema: pa.Schema, options: ReadOptions, *, where: str) -> None:
@@ -60,50 +32,42 @@ def check_schema(schema: pa.Schema, options: ReadOptions, *, where: str) -> None
     text is refused.
 
     Raises:
-        UsageError: see `ChosenColumns.of`; or no column can hold a text.
+        UsageError: see `paths_of`; or no column can hold a text.
     """
-    paths = ChosenColumns.of(schema, options, where=where).texts
-    if all(pa.types.is_null(kind_at(schema, path)) for path in paths):
+    paths = paths_of(schema, options, where=where)
+    if all(pa.types.is_null(kind_at(schema, paths[name])) for name in options.columns):
         names = " and ".join(map(repr, options.columns))
         raise UsageError(f"{where} holds no text: every row of {names} is null.")
 
 
-def _text_path(schema: pa.Schema, column: str, where: str) -> Path:
-    if len(schema.get_all_field_indices(column)) > 1:
-        raise _missing(schema, f"has {column!r} more than once", "Pass --text-column", where)
-    path = _path(schema, column)
+def _path_of(schema: pa.Schema, column: str, wanted: Kind | None, where: str) -> Path:
+    """The path of a column of text or, if something else is wanted, of one that is compared."""
+    named = len(schema.get_all_field_indices(column))  # they go before a path
+    path = (column,) if named else tuple(column.split("."))
     kind = kind_at(schema, path)
     if kind is None:
-        raise _missing(schema, f"has no column {column!r}", "Pass --text-column", where)
-    if not (is_text(kind) or pa.types.is_null(kind)):
+        problem = f"has {'more than one' if named else 'no'} column {column!r}"
+        raise missing(where, problem, [name for name, _ in _leaves(schema)], wanted)
+    if not fits(wanted or "text", kind):
         texts = [name for name, kind in _leaves(schema) if is_text(kind)]
-        raise UsageError(
-            f"{where}: column {column!r} is of type {kind}, expected string. "
-            f"Columns of text: {', '.join(texts) or 'none'}."
-        )
+        raise wrong_type(where, column, str(kind), wanted, texts)
     return path
 
 
-def _compared_path(schema: pa.Schema, column: str, wanted: Kind, where: str) -> Path:
-    path = _path(schema, column)
-    kind = kind_at(schema, path)
-    if kind is None:
-        raise _missing(schema, f"has no column {column!r}", f"Correct {option_of(wanted)}", where)
-    if not fits(wanted, kind):
-        raise UsageError(
-            f"{where}: column {column!r} is of type {kind}, and {required_of(wanted)}."
-        )
-    return path
+def missing(where: str, problem: str, names: Iterable[str], wanted: Kind | None) -> UsageError:
+    """The error for a file without a column of text, or of what is wanted of others."""
+    advice = f"Correct {option_of(wanted)}" if wanted else "Pass --text-column"
+    return UsageError(f"{where} {problem}; its columns are {', '.join(names)}. {advice}.")
 
 
-def _path(schema: pa.Schema, column: str) -> Path:
-    """A column of just this name goes before a path."""
-    return (column,) if schema.get_all_field_indices(column) else tuple(column.split("."))
-
-
-def _missing(schema: pa.Schema, problem: str, advice: str, where: str) -> UsageError:
-    names = ", ".join(name for name, _ in _leaves(schema))
-    return UsageError(f"{where} {problem}; its columns are {names}. {advice}.")
+def wrong_type(
+    where: str, column: str, kind: str, wanted: Kind | None, texts: Iterable[str]
+) -> UsageError:
+    """The error for a column of another type; `texts` are the file's columns of text."""
+    reason = f", expected string. Columns of text: {', '.join(texts) or 'none'}"
+    if wanted:
+        reason = f", and {required_of(wanted)}"
+    return UsageError(f"{where}: column {column!r} is of type {kind}{reason}.")
 
 
 def kind_at(schema: pa.Schema, path: Path) -> pa.DataType | None:
@@ -129,7 +93,7 @@ def _leaves(schema: pa.Schema | pa.StructType) -> Iterator[tuple[str, pa.DataTyp
             yield field.name, field.type
 
 
-def _column_at(batch: pa.RecordBatch, path: Path) -> pa.Array:
+def column_at(batch: pa.RecordBatch, path: Path) -> pa.Array:
     """The column at the end of a path; null where a struct on the way is."""
     column = batch.column(batch.schema.get_field_index(path[0]))
     for step in path[1:]:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import SourceError
+from streaming_ext.format.condition import is_text
 from streaming_ext.format.filters import FilterName
 from streaming_ext.format.provenance import MAX_VALUE_BYTES
 from streaming_ext.format.spec import ReadOptions
@@ -101,6 +102,12 @@ class DocumentRows:
         self._fraction = 0.0
         self.row = 0
         self.rows_before: int | None = None
+        self._bad: dict[int, BadDocument] = {}  # of the rows in hand, by their number among them
+
+    @property
+    def file_row(self) -> int:
+        """The next row, counted from the beginning of the file if the rows before are known."""
+        return (self.rows_before or 0) + self.row
 
     def batches(
         self,
@@ -124,45 +131,46 @@ class DocumentRows:
                 memory or disk.
         """
         first, before = self.row, self._fraction
-        by_row = {one.row - first: one for one in bad}
+        self._bad = {one.row - first: one for one in bad}
         for one in bad:
             self.refuse(one)
         by_name = dict(zip(self.options.compared, compared, strict=True))
         condition = self.options.filters.condition
-        true: Flags | None = None
+        holds: Flags | None = None
         if condition is not None:
-            true = np.asarray(condition.apply(by_name.__getitem__).fill_null(False))
-        columns = self._valid(columns, by_row)
-        values = self._kept(by_name, by_row)
-        texts = join(columns, self.options.separator)
+            holds = np.asarray(condition.apply(by_name.__getitem__).fill_null(False))
+        kept = [stored(by_name[name]) for name in self.options.kept]
+        values = self._valid(kept, self.options.kept)
+        for name, column in zip(self.options.kept, values, strict=True):
+            for row in too_long(column):
+                self._note(row, f"{name!r} is longer than {MAX_VALUE_BYTES} bytes")
+        texts = join(self._valid(columns, self.options.columns), self.options.separator)
         sizes = np.diff(text_buffers(texts)[1])
         for row in np.flatnonzero(sizes > MAX_TEXT_BYTES).tolist():
-            reason = f"a text of {sizes[row]} bytes, at most {MAX_TEXT_BYTES} are read"
-            self._note(by_row, row, reason)
-        if len(by_row) > len(bad):
-            texts = _without(texts, [*by_row])
+            self._note(row, f"a text of {sizes[row]} bytes, at most {MAX_TEXT_BYTES} are read")
+        if len(self._bad) > len(bad):
+            texts = _without(texts, [*self._bad])
         self._count(texts)
         rows = np.arange(first, first + len(texts), dtype=np.int64)
         if positions is None:
             positions = rows + (self.rows_before or 0)
         is_bad = np.zeros(len(texts), bool)
-        is_bad[[*by_row]] = True
+        is_bad[[*self._bad]] = True
         for start, end in cut_by_bytes(texts, self.batch_bytes):
             found = [column[start:end] for column in (rows, positions, texts, *values)]
             stay, dropped = self._filtered(
-                found[2], None if true is None else true[start:end], is_bad[start:end]
+                found[2], None if holds is None else holds[start:end], is_bad[start:end]
             )
             if stay is not None:
                 chosen = pa.array(stay)
                 found = [found[0][stay], found[1][stay], *(c.filter(chosen) for c in found[2:])]
-            at_end = end == len(texts)
             yield DocumentBatch(
                 rows=found[0],
                 texts=found[2],
                 num_rows=end - start,
-                fraction=fraction if at_end else before + (fraction - before) * end / len(texts),
+                fraction=min(1.0, before + (fraction - before) * end / len(texts)),
                 positions=found[1],
-                bad=tuple(by_row[row + start] for row in np.flatnonzero(is_bad[start:end])),
+                bad=tuple(self._bad[row + start] for row in np.flatnonzero(is_bad[start:end])),
                 dropped=dropped,
                 values=tuple(found[3:]),
             )
@@ -187,68 +195,44 @@ class DocumentRows:
                 "or pass --on-bad-document skip."
             )
 
-    def _note(self, by_row: dict[int, BadDocument], row: int, reason: str) -> None:
+    def _note(self, row: int, reason: str) -> None:
         """Add a bad row of those in hand; one that was found before stays."""
         bad = BadDocument(self.row + row, self._location(row), reason)
-        self.refuse(by_row.setdefault(row, bad))
+        self.refuse(self._bad.setdefault(row, bad))
 
-    def _valid(
-        self, columns: Sequence[pa.LargeStringArray], by_row: dict[int, BadDocument]
-    ) -> Sequence[pa.LargeStringArray]:
+    def _valid(self, columns: Sequence[pa.Array], of: Sequence[str]) -> list[pa.Array]:
         """The columns, null where a text is not UTF-8, which Arrow does not check on reading."""
-        try:
-            for column in columns:
-                column.validate(full=True)
-        except pa.ArrowInvalid:
-            found = [(row, byte) for column in columns for row, byte in _no_utf8(column)]
-            if not found:
-                raise  # the array itself is damaged
-            for row, byte in found:
-                self._note(by_row, row, f"no valid UTF-8 at byte {byte} of its text")
-            return [_without(column, [row for row, _ in found]) for column in columns]
-        return columns
-
-    def _kept(
-        self, by_name: Mapping[str, pa.Array], by_row: dict[int, BadDocument]
-    ) -> list[pa.Array]:
-        """The columns that are kept.
-
-        Raises:
-            SourceError: a text is not UTF-8.
-        """
-        values: list[pa.Array] = []
-        for name in self.options.kept:
+        found = [*columns]
+        for number, (name, column) in enumerate(zip(of, columns, strict=True)):
             try:
-                by_name[name].validate(full=True)
-            except pa.ArrowInvalid as error:
-                raise SourceError(
-                    f"{self.file.name}: column {name!r} holds no valid UTF-8 from "
-                    f"{self._location(0)} on. Leave it out of --keep-columns, or correct the file."
-                ) from error
-            values.append(stored(by_name[name]))
-            reason = f"{name!r} is longer than the {MAX_VALUE_BYTES} bytes that are kept of it"
-            for row in too_long(values[-1]):
-                self._note(by_row, row, reason)
-        return values
+                column.validate(full=True)
+            except pa.ArrowInvalid:
+                faults = dict(_no_utf8(column)) if is_text(column.type) else {}
+                if not faults:
+                    raise  # the array itself is damaged
+                for row, byte in faults.items():
+                    self._note(row, f"no valid UTF-8 at byte {byte} of its {name}")
+                found[number] = _without(column, [*faults])
+        return found
 
     def _filtered(
-        self, texts: pa.LargeStringArray, true: Flags | None, bad: Flags
+        self, texts: pa.LargeStringArray, holds: Flags | None, bad: Flags
     ) -> tuple[Flags | None, dict[FilterName, int]]:
         """Which rows stay, None for all, and how many each filter dropped.
 
         Args:
             texts: of the rows: (rows,).
-            true: where the condition holds: (rows,).
+            holds: whether the condition holds: (rows,).
             bad: rows that are left out already: (rows,).
         """
         dropped: dict[FilterName, int] = {}
         drops = self.options.filters.by_text(texts)
-        if true is None and not drops and not texts.null_count:
+        if holds is None and not drops and not texts.null_count:
             return None, dropped
         stay = ~bad
-        if true is not None:
-            dropped["where"] = int((stay & ~true).sum())
-            stay &= true
+        if holds is not None:
+            dropped["where"] = int((stay & ~holds).sum())
+            stay &= holds
         stay &= np.asarray(texts.is_valid())
         for name, own in drops.items():
             dropped[name] = int((stay & own).sum())
@@ -257,7 +241,7 @@ class DocumentRows:
 
     def _location(self, row: int) -> str:
         """A row of those in hand, for people."""
-        number = f"row {(self.rows_before or 0) + self.row + row}"
+        number = f"row {self.file_row + row}"
         begin = self.span[0] if self.span and self.rows_before is None else 0
         return f"{number} from byte {begin} on" if begin else number
 

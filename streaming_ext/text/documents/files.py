@@ -4,12 +4,13 @@ import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from streaming_ext.base.errors import SourceError
+from streaming_ext.base.errors import SourceError, reason_of
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -28,49 +29,43 @@ class SourceBytes(Protocol):
     def read(self, start: int, end: int) -> bytes: ...
 
 
+@dataclass(frozen=True, slots=True)
 class LocalBytes:
-    """An open file on this machine; see `SourceBytes`."""
+    """A file on this machine; see `SourceBytes`. `name` is what messages call it."""
 
-    def __init__(self, path: Path, descriptor: int, name: str) -> None:
-        self.path, self.name, self._descriptor = path, name, descriptor
-        self.size = os.fstat(descriptor).st_size
+    path: Path
+    name: str
+
+    @property
+    def size(self) -> int:
+        """In bytes.
+
+        Raises:
+            SourceError: it is missing, or cannot be read.
+        """
+        with self._open() as file:
+            return os.fstat(file.fileno()).st_size
 
     def read(self, start: int, end: int) -> bytes:
         """The bytes [start, end).
 
         Raises:
-            SourceError: the file is shorter than it was, or cannot be read.
+            SourceError: the file is missing, shorter than it was, or cannot be read.
         """
-        chunks = []
-        while start < end:
-            try:
-                data = os.pread(self._descriptor, end - start, start)
-            except OSError as error:
-                raise SourceError(f"{self.name}: cannot be read: {error.strerror}.") from error
-            if not data:
-                raise SourceError(f"{self.name}: became shorter while it was read. Run again.")
-            chunks.append(data)
-            start += len(data)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        with self._open() as file:
+            file.seek(start)
+            data = file.read(end - start)
+        if len(data) < end - start:
+            raise SourceError(f"{self.name}: became shorter while it was read. Run again.")
+        return data
 
-
-@contextmanager
-def local_bytes(path: Path, *, name: str) -> Iterator[LocalBytes]:
-    """Open a file; `name` is what messages call it.
-
-    Raises:
-        SourceError: it is missing, or cannot be read.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        raise SourceError(f"{name}: the file is gone.") from error
-    except OSError as error:
-        raise SourceError(f"{name}: cannot be read: {error.strerror}.") from error
-    try:
-        yield LocalBytes(path, descriptor, name)
-    finally:
-        os.close(descriptor)
+    @contextmanager
+    def _open(self) -> Iterator[io.BufferedReader]:
+        try:
+            with self.path.open("rb") as file:
+                yield file
+        except OSError as error:
+            raise SourceError(f"{self.name}: cannot be read: {reason_of(error)}.") from error
 
 
 class SeekableBytes(io.RawIOBase):
@@ -86,10 +81,6 @@ class SeekableBytes(io.RawIOBase):
     def seekable(self) -> bool:
         """It is."""
         return True
-
-    def tell(self) -> int:
-        """The position of the next read."""
-        return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Go to another position."""

@@ -6,22 +6,15 @@ be null. Numbers of JSON are floating-point ones, as everywhere.
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_ext.base.errors import UsageError
+from streaming_ext.base.errors import UsageError, one_line
 from streaming_ext.format.condition import Kind, comparable
 from streaming_ext.format.provenance import MAX_VALUE_BYTES
-
-_NAMES: Final = {
-    pa.large_string(): "texts",
-    pa.int64(): "numbers",
-    pa.float64(): "numbers",
-    pa.bool_(): "True and False",
-}
 
 
 def option_of(kind: Kind) -> str:
@@ -61,15 +54,14 @@ def common_type(name: str, kinds: Sequence[pa.DataType]) -> pa.DataType:
     Raises:
         UsageError: they have none.
     """
-    found = [kind for kind in dict.fromkeys(kinds) if not pa.types.is_null(kind)]
-    if len(found) < 2:
-        return found[0] if found else pa.null()
-    if {*found} == {pa.int64(), pa.float64()}:
-        return pa.float64()
-    raise UsageError(
-        f"column {name!r} holds {' and '.join(_NAMES[kind] for kind in found)}, and --keep-columns "
-        "stores values of one kind. Leave it out, or correct the sources."
-    )
+    columns = [pa.schema([(name, kind)]) for kind in (pa.null(), *kinds)]
+    try:
+        return pa.unify_schemas(columns, promote_options="permissive").field(0).type
+    except pa.ArrowTypeError as error:
+        raise UsageError(
+            f"column {name!r} holds values of several kinds, and --keep-columns stores values of "
+            f"one ({one_line(error)}). Leave it out, or correct the sources."
+        ) from error
 
 
 def joined(name: str, columns: Sequence[pa.Array]) -> pa.Array:

@@ -15,7 +15,7 @@ import numpy as np
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.text.documents.document_rows import MAX_BATCH_ROWS, MAX_TEXT_BYTES
-from streaming_ext.text.documents.files import SourceBytes, Span
+from streaming_ext.text.documents.files import SourceBytes
 from streaming_ext.text.documents.streams import Stream
 
 _NEWLINE = ord("\n")
@@ -90,41 +90,12 @@ def _complete_lines(stream: Stream, block_bytes: int) -> Iterator[tuple[bytes, i
         yield b"".join(held), size
 
 
-class LinesOfSpan(Stream):
-    """The lines that begin in a span of a file."""
-
-    def __init__(self, file: SourceBytes, span: Span) -> None:
-        super().__init__(file, span[0])
-        self.origin, self._end = span
-        if self._end > self.start > 0:
-            self.origin = _next_line(file, self.start - 1)
-        if self._end > self.origin:
-            self._end = _next_line(file, self._end - 1)
-        self._size = max(self._end - self.origin, 0)
-
-    @property
-    def fraction(self) -> float:  # type: ignore[override]
-        """The fraction of the span that is read, in [0, 1]."""
-        return self.position / max(self._size, 1)
-
-    def more(self, size: int) -> bytes:
-        """See `Stream.more`."""
-        at = self.origin + self.position
-        end = self.origin + self._size
-        return self.file.read(at, min(at + size, end)) if at < end else b""
-
-
-def bytes_of_lines(file: SourceBytes, span: Span) -> tuple[Span, ...]:
-    """The bytes that reading the lines of a span takes."""
-    start, end = max(span[0] - 1, 0), span[1]
-    return ((start, _next_line(file, end - 1)),) if span[0] < end else ()
-
-
-def _next_line(file: SourceBytes, at: int) -> int:
-    """Where the line after the one that holds byte `at` begins."""
-    while at < file.size:
-        data = file.read(at, min(at + _TAIL_BYTES, file.size))
+def line_from(file: SourceBytes, at: int) -> int:
+    """Where the first line begins that does so at a byte or later."""
+    begin = at - 1
+    while 0 <= begin < file.size:
+        data = file.read(begin, min(begin + _TAIL_BYTES, file.size))
         if (newline := data.find(b"\n")) >= 0:
-            return at + newline + 1
-        at += len(data)
-    return file.size
+            return begin + newline + 1
+        begin += len(data)
+    return at and file.size

@@ -10,9 +10,9 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.condition import Kind
 from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents.columns import missing, wrong_type
 from streaming_ext.text.documents.document_rows import (
     MAX_BATCH_ROWS,
     MAX_TEXT_BYTES,
@@ -20,7 +20,7 @@ from streaming_ext.text.documents.document_rows import (
     DocumentBatch,
     DocumentRows,
 )
-from streaming_ext.text.documents.kept_values import common_type, option_of, required_of
+from streaming_ext.text.documents.kept_values import common_type, required_of
 from streaming_ext.text.documents.streams import Stream
 
 MAX_RECORDS = 1024  # that `SourceFormat.records` gives at once
@@ -119,11 +119,10 @@ def _text_of(found: Any, column: str) -> str | None:
     if not isinstance(found, str):
         raise BadValueError(f"{column!r} is of type {_kind(found)}, expected string")
     try:
-        size = len(found) if found.isascii() else len(found.encode())
+        if not found.isascii():
+            found.encode()
     except UnicodeEncodeError as error:
         raise BadValueError(f"{column!r} holds half of a surrogate pair, no character") from error
-    if size > MAX_TEXT_BYTES:
-        raise BadValueError(f"a text of {size} bytes, at most {MAX_TEXT_BYTES} are read")
     return found
 
 
@@ -153,32 +152,16 @@ def check_fields(values: Sequence[Record], options: ReadOptions, *, where: str) 
         UsageError: none of them has a column, or the first that has it holds no string there.
     """
     fields = dict.fromkeys(map(str, chain.from_iterable(values)))
-
-    def require(column: str, problem: str, advice: str) -> None:
-        if fields and not any(
-            column in value or value_at(value, column) is not None for value in values
-        ):
-            raise UsageError(
-                f"{where} has no column {column!r}{problem}; its columns are {', '.join(fields)}. "
-                f"{advice}."
-            )
-
-    for column in options.columns:
-        found = next((one for value in values if (one := value_at(value, column)) is not None), "")
-        if not isinstance(found, str):
-            texts = {
-                str(name): None
-                for value in values
-                for name, found in value.items()
-                if isinstance(found, str)
-            }
-            raise UsageError(
-                f"{where}: column {column!r} is of type {_kind(found)}, expected string. "
-                f"Columns of text: {', '.join(texts) or 'none'}."
-            )
-        require(column, "", "Pass --text-column")
-    for column, kind in options.compared.items():
-        require(column, " in its first documents", f"Correct {option_of(kind)}")
+    text_columns = [(column, None) for column in options.columns]
+    for column, wanted in (*text_columns, *options.compared.items()):
+        found = [one for value in values if (one := value_at(value, column)) is not None]
+        if wanted is None and found and not isinstance(found[0], str):
+            texts = [
+                name for name in fields if any(isinstance(value.get(name), str) for value in values)
+            ]
+            raise wrong_type(where, column, _kind(found[0]), None, texts)
+        if fields and not (found or any(column in value for value in values)):
+            raise missing(where, f"has no column {column!r}", fields, wanted)
 
 
 def batches_of_values(
@@ -238,12 +221,9 @@ def records_of_values(values: Iterable[Value], rows: DocumentRows) -> Iterator[l
     for location, value, *_ in values:
         if isinstance(value, dict):
             records.append(value)
-        elif rows.options.on_bad_document != "skip":
+        else:
             problem = value if isinstance(value, BadValueError) else "no object"
-            raise SourceError(
-                f"{rows.file.name}: {location}: {problem}. Correct it, or pass "
-                "on_bad_document='skip'."
-            )
+            rows.refuse(BadDocument(rows.row, location, str(problem)))
         if len(records) == MAX_RECORDS:
             yield records
             records = []

@@ -5,7 +5,7 @@ A format is a class in `readers/` or `token_sets/`, listed in `text/formats.py`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -15,16 +15,17 @@ from typing import Any, ClassVar, NamedTuple
 import pyarrow as pa
 
 from streaming_ext.base.arrays import Ints
-from streaming_ext.base.errors import SourceError, UsageError, one_line
+from streaming_ext.base.errors import ShardmillError, SourceError, UsageError, one_line
+from streaming_ext.format.condition import comparable
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents.columns import ChosenColumns, check_schema
+from streaming_ext.text.documents.columns import check_schema, column_at, paths_of
 from streaming_ext.text.documents.document_rows import (
     BATCH_BYTES,
     BadDocument,
     DocumentBatch,
     DocumentRows,
 )
-from streaming_ext.text.documents.files import SourceBytes, Span, local_bytes
+from streaming_ext.text.documents.files import LocalBytes, SourceBytes, Span
 from streaming_ext.text.documents.objects import (
     MAX_RECORDS,
     Record,
@@ -49,7 +50,7 @@ class Block:
     Attributes:
         rows: how many; None if only reading would tell.
         size: in bytes.
-        span: argument of `SourceFormat.read_from`; None for the whole file.
+        span: argument of `SourceFormat.read`; None for the whole file.
     """
 
     rows: int | None
@@ -84,7 +85,6 @@ class SourceFormat(ABC):
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
     must_be_named: ClassVar[bool] = False  # folders hold such files for other reasons too
-    has_records: ClassVar[bool] = True  # a document has fields besides its text: `records`
 
     @abstractmethod
     def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
@@ -101,14 +101,13 @@ class SourceFormat(ABC):
         """
 
     def records(self, rows: DocumentRows) -> Iterator[list[Record]]:
-        """The documents in order, with all their fields, at most `MAX_RECORDS` at once.
+        """The documents in order, some at a time, with all fields that their format has.
 
         Raises:
             SourceError: the file is damaged; names the location.
         """
-        raise UsageError(
-            f"{rows.file.name}: a document of the format {self.name} is its text alone."
-        )
+        for batch in self.documents(rows):
+            yield [{"text": text} for text in batch.texts.to_pylist()]
 
     def is_in_folder(self, name: str) -> bool:
         """Whether a file of this name, below a folder that is a source, is one of its sources."""
@@ -152,15 +151,21 @@ class SourceFormat(ABC):
         """
         return b""
 
-    def read_from(
+    def read(
         self,
-        file: SourceBytes,
+        file: SourceBytes | Path,
         options: ReadOptions,
         *,
+        name: str | None = None,
         span: Span | None = None,
         batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[DocumentBatch]:
-        """See `documents` and `DocumentRows`; the file may be remote, and only its span is read."""
+        """See `documents` and `DocumentRows`; of a remote file, only its span is read.
+
+        `name` is what messages call a local file, by default its path.
+        """
+        if isinstance(file, Path):
+            file = LocalBytes(file, name or str(file))
         if span is not None and not self.can_be_cut(file):
             raise SourceError(f"{file.name}: the file cannot be entered in the middle.")
         rows = DocumentRows(file, options, span=span, batch_bytes=batch_bytes)
@@ -173,31 +178,12 @@ class SourceFormat(ABC):
                 f"set {MEMORY_VARIABLE} higher."
             ) from error
 
-    def read(
-        self,
-        path: Path,
-        options: ReadOptions,
-        *,
-        name: str | None = None,
-        span: Span | None = None,
-        batch_bytes: int = BATCH_BYTES,
-    ) -> Iterator[DocumentBatch]:
-        """See `read_from`; of a local file, with its `name` in messages, by default its path."""
-        with local_bytes(path, name=name or str(path)) as file:
-            yield from self.read_from(file, options, span=span, batch_bytes=batch_bytes)
-
-    def read_records(
-        self, path: Path, options: ReadOptions, *, name: str, span: Span | None = None
-    ) -> Iterator[list[Record]]:
-        """See `records`; of a local file."""
-        with local_bytes(path, name=name) as file:
-            yield from self.records(DocumentRows(file, options, span=span))
-
 
 class ObjectFormat(SourceFormat):
     """A format whose documents are objects that are decoded one by one, from a stream."""
 
     look_bytes: ClassVar[int] = LOOK_BYTES
+    has_records: ClassVar[bool] = True  # a document has fields besides its text
 
     @abstractmethod
     def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
@@ -211,21 +197,33 @@ class ObjectFormat(SourceFormat):
         """The unpacked bytes of a file, or of a span of it; see `FileStream`."""
         return FileStream(file, head=head)
 
+    def sound_values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
+        """See `values`; whatever a library raises becomes an error that names the last value."""
+        read = ""
+        with faults(stream.file, self.name, lambda: read):
+            for value in self.values(stream, options):
+                read = f", damaged or cut short after {value.location}"
+                yield value
+                del value  # before the next is read: it may be large
+
     def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
         """See `SourceFormat.documents`."""
         with self.stream(rows.file, rows.span) as stream:
-            yield from batches_of_values(self.values(stream, rows.options), rows, stream)
+            yield from batches_of_values(self.sound_values(stream, rows.options), rows, stream)
 
     def records(self, rows: DocumentRows) -> Iterator[list[Record]]:
         """See `SourceFormat.records`."""
+        if not self.has_records:
+            yield from super().records(rows)
+            return
         with self.stream(rows.file, rows.span) as stream:
-            yield from records_of_values(self.values(stream, rows.options), rows)
+            yield from records_of_values(self.sound_values(stream, rows.options), rows)
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
         """See `SourceFormat.look`: the first documents name the fields."""
         first: list[Record] = []
         with suppress(EndOfHeadError), self.stream(file, None, self.look_bytes) as stream:
-            for one in islice(self.values(stream, options), _LOOK_DOCUMENTS):
+            for one in islice(self.sound_values(stream, options), _LOOK_DOCUMENTS):
                 first += [one.value] if isinstance(one.value, dict) else []
         check_fields(first, options, where=file.name)
         return super().look(file, options)
@@ -262,19 +260,26 @@ class TableFormat(SourceFormat):
         """See `SourceFormat.documents`."""
         with faults(rows.file, self.name):
             schema = self.schema(rows.file, rows.options)
-        columns = ChosenColumns.of(schema, rows.options, where=rows.file.name)
-        with faults(rows.file, self.name, rows):
-            for batch, fraction, positions, bad in self.tables(rows, columns.names):
+        options = rows.options
+        paths = paths_of(schema, options, where=rows.file.name)
+        with faults(rows.file, self.name, lambda: f", damaged from row {rows.file_row} on"):
+            for batch, fraction, positions, bad in self.tables(
+                rows, [".".join(path) for path in paths.values()]
+            ):
                 if isinstance(batch, int):
                     yield rows.passed_over(batch, fraction)
                     continue
-                texts, compared = columns.of_batch(batch)
+                texts = [
+                    column_at(batch, paths[name]).cast(pa.large_string())
+                    for name in options.columns
+                ]
+                compared = [comparable(column_at(batch, paths[name])) for name in options.compared]
                 yield from rows.batches(texts, fraction, bad, compared, positions)
                 del batch, texts, compared  # before the next is read: one may be large
 
     def records(self, rows: DocumentRows) -> Iterator[list[Record]]:
         """See `SourceFormat.records`."""
-        with faults(rows.file, self.name, rows):
+        with faults(rows.file, self.name, lambda: f", damaged from row {rows.file_row} on"):
             for batch, *_ in self.tables(rows, None):
                 for first in range(0, len(batch), MAX_RECORDS):
                     yield batch.slice(first, MAX_RECORDS).to_pylist()
@@ -289,20 +294,22 @@ class TableFormat(SourceFormat):
 
 
 @contextmanager
-def faults(file: SourceBytes, kind: str, rows: DocumentRows | None = None) -> Iterator[None]:
-    """Turn what Arrow raises into an error that names the file and the first damaged row.
+def faults(
+    file: SourceBytes, kind: str, location: Callable[[], str] = lambda: ""
+) -> Iterator[None]:
+    """Turn whatever a library raises into an error that names the file and what is damaged.
 
     Raises:
-        SourceError: instead of what Arrow raises.
+        SourceError: instead of what the library raises.
     """
     try:
         yield
-    except MemoryError:  # also one of Arrow's
+    except (MemoryError, ShardmillError, EndOfHeadError):
         raise
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        problem = f"not a whole {kind} file"
-        if rows is not None:
-            problem = f"damaged from row {(rows.rows_before or 0) + rows.row} on"
+    except Exception as error:
+        if isinstance(error.__cause__, ShardmillError | EndOfHeadError):
+            raise error.__cause__ from error  # libraries wrap what a stream raises
         raise SourceError(
-            f"{file.name}: {problem} ({one_line(error)}). Fetch it again, or leave it out."
+            f"{file.name}: not a whole {kind} file{location()} ({one_line(error)}). Fetch it "
+            "again, or leave it out."
         ) from error

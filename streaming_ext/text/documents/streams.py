@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 
 from streaming_ext.base.errors import SourceError, one_line
-from streaming_ext.text.documents.files import SourceBytes, open_buffered
+from streaming_ext.text.documents.files import SourceBytes, Span, open_buffered
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -104,6 +104,31 @@ class Stream(io.RawIOBase):
     def tell(self) -> int:
         """How many bytes were read."""
         return self.position
+
+
+class SpanStream(Stream):
+    """Ranges of a file that is not packed, one after another: what a span holds."""
+
+    def __init__(self, file: SourceBytes, span: Span, *ranges: Span) -> None:
+        """Join the ranges; `origin` is that of the last."""
+        super().__init__(file, span[0])
+        self._ranges = ranges
+        self._size = sum(end - start for start, end in ranges)
+        self.origin = ranges[-1][1] - self._size
+
+    @property
+    def fraction(self) -> float:  # type: ignore[override]
+        """The fraction of the span that is read, in [0, 1]."""
+        return self.position / max(self._size, 1)
+
+    def more(self, size: int) -> bytes:
+        """See `Stream.more`."""
+        skip = self.position
+        for start, end in self._ranges:
+            if start + skip < end:
+                return self.file.read(start + skip, min(start + skip + size, end))
+            skip -= end - start
+        return b""
 
 
 class FileStream(Stream):
@@ -204,23 +229,15 @@ def _unpacked_members(
     Python's own readers take any bytes that are no member as the end of the file, and Arrow's
     refuses an empty member of bz2.
     """
-    rest = raw.read(_PACKED_BYTES)
-    while rest:
+    data = raw.read(_PACKED_BYTES)
+    while data:
         member = begin()
         while not member.eof:
-            if member.needs_input:
-                rest = rest or raw.read(_PACKED_BYTES)
-                if not rest:
-                    raise EOFError("it ends within a member")
-            if data := member.decompress(rest, max_length=_CHUNK_BYTES):
-                yield data
-            rest = b""
-        rest, zeros = member.unused_data or raw.read(_PACKED_BYTES), 0
-        while rest:  # members may be padded with zeros, four at a time
-            members = rest.lstrip(b"\0")
-            zeros += len(rest) - len(members)
-            if rest := members:
-                break
-            rest = raw.read(_PACKED_BYTES)
-        if zeros % 4:
-            raise EOFError(f"{zeros} zeros after a member, expected a multiple of 4")
+            if member.needs_input and not (data := data or raw.read(_PACKED_BYTES)):
+                raise EOFError("it ends within a member")
+            if unpacked := member.decompress(data, max_length=_CHUNK_BYTES):
+                yield unpacked
+            data = b""
+        data = member.unused_data or raw.read(_PACKED_BYTES)
+        while data and not (data := data.lstrip(b"\0")):  # members may be padded with zeros
+            data = raw.read(_PACKED_BYTES)

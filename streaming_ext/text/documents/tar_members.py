@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from streaming_ext.base.errors import SourceError, one_line
 from streaming_ext.text.documents.document_rows import MAX_TEXT_BYTES
 from streaming_ext.text.documents.streams import Stream
 
@@ -45,38 +44,32 @@ def tar_members(stream: Stream, wanted: tuple[str, ...]) -> Iterator[Member]:
     """Each file, with its content if its name ends in one of `wanted`.
 
     Raises:
-        SourceError: the tar is damaged or cut short; names the byte.
+        tarfile.TarError, ValueError, OverflowError: the tar is damaged or cut short.
     """
-    try:
-        # Tars may be concatenated, with zeros between them.
-        with tarfile.open(
-            fileobj=stream, mode="r|", tarinfo=_strict_header(stream), ignore_zeros=True
-        ) as tar:
-            for info in tar:
-                _require_possible(info, stream.most)
-                tar.members = []  # type: ignore[attr-defined]  # else all are kept in memory
-                is_link = info.islnk() or info.issym()
-                is_wanted = info.name.lower().endswith(wanted) and (info.isreg() or is_link)
-                problem = ""
-                if is_link:
-                    problem = "a link, which is not followed"
-                elif info.issparse():
-                    problem = "a sparse file, which is not read"
-                elif info.size > MAX_TEXT_BYTES:
-                    problem = f"longer than {MAX_TEXT_BYTES} bytes"
-                data = None
-                if is_wanted and not problem and (file := tar.extractfile(info)) is not None:
-                    data = file.read().removeprefix(codecs.BOM_UTF8)
-                if is_wanted or info.isreg():
-                    yield Member(info.name, info.offset_data, data, problem if is_wanted else "")
-    except (tarfile.TarError, ValueError, LookupError, OverflowError) as error:
-        raise SourceError(
-            f"{stream.file.name}: byte {stream.position}: no tar, damaged or cut short "
-            f"({one_line(error)}). Fetch the file again, or leave it out."
-        ) from error
+    # Tars may be concatenated, with zeros between them.
+    with tarfile.open(
+        fileobj=stream, mode="r|", tarinfo=_strict_header(stream.most), ignore_zeros=True
+    ) as tar:
+        for info in tar:
+            _require_possible(info, stream.most)
+            tar.members = []  # type: ignore[attr-defined]  # else all are kept in memory
+            is_link = info.islnk() or info.issym()
+            is_wanted = info.name.lower().endswith(wanted) and (info.isreg() or is_link)
+            problem = ""
+            if is_link:
+                problem = "a link, which is not followed"
+            elif info.issparse():
+                problem = "a sparse file, which is not read"
+            elif info.size > MAX_TEXT_BYTES:
+                problem = f"longer than {MAX_TEXT_BYTES} bytes"
+            data = None
+            if is_wanted and not problem and (file := tar.extractfile(info)) is not None:
+                data = file.read().removeprefix(codecs.BOM_UTF8)
+            if is_wanted or info.isreg():
+                yield Member(info.name, info.offset_data, data, problem if is_wanted else "")
 
 
-def _strict_header(stream: Stream) -> type[tarfile.TarInfo]:
+def _strict_header(most: int) -> type[tarfile.TarInfo]:
     """A parser of headers that accepts nothing but a header, or the zeros of an end."""
     ended = False
 
@@ -91,7 +84,7 @@ def _strict_header(stream: Stream) -> type[tarfile.TarInfo]:
                 if ended or (before and not buf):
                     raise
                 raise tarfile.ReadError(str(error)) from error
-            _require_possible(info, _MOST_HEADER_BYTES if info.type in _HEADERS else stream.most)
+            _require_possible(info, _MOST_HEADER_BYTES if info.type in _HEADERS else most)
             return info
 
     return Header

@@ -5,11 +5,10 @@ import math
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.objects import MAX_DEPTH, MAX_ITEM_BYTES, Value
 from streaming_ext.text.documents.source_format import ObjectFormat
-from streaming_ext.text.documents.streams import EndOfHeadError, Stream, packed_suffixes
+from streaming_ext.text.documents.streams import Stream, packed_suffixes
 
 _BUFFER_BYTES = 2**18
 _SELF_DESCRIBED = b"\xd9\xd9\xf7"  # a tag that a file may begin with
@@ -32,12 +31,6 @@ class CborFormat(ObjectFormat):
         def inner(value: Any, _immutable: bool) -> Any:
             return value
 
-        def damaged(problem: str) -> SourceError:
-            return SourceError(
-                f"{stream.file.name}: document {number}, byte {file.tell()}: {problem}. Fetch the "
-                "file again, or leave it out."
-            )
-
         file = io.BufferedReader(stream, _BUFFER_BYTES)
         decoder = cbor2.CBORDecoder(
             file,
@@ -48,29 +41,21 @@ class CborFormat(ObjectFormat):
         )
         number = 0
         left, is_open = _items_of_array(file)
-        try:
-            while left and (first := file.peek(1)[:1]):
-                if is_open and first[0] == _BREAK:
-                    file.read(1)
-                    left = 0
-                    break
-                number, begin = number + 1, file.tell()
-                stream.allow(MAX_ITEM_BYTES)
-                value = decoder.decode()
-                yield Value(f"document {number}, byte {begin}", value, file.tell() - begin)
-                del value  # it may be large
-                left -= 1
-        except cbor2.CBORDecodeEOF as error:
-            raise damaged("cut short") from error
-        except (cbor2.CBORDecodeError, RecursionError) as error:
-            if isinstance(error.__cause__, SourceError | EndOfHeadError):  # of the stream
-                raise error.__cause__ from error
-            raise damaged(f"no CBOR ({error})") from error
+        while left and (first := file.peek(1)[:1]):
+            if is_open and first[0] == _BREAK:
+                file.read(1)
+                left = 0
+                break
+            number, begin = number + 1, file.tell()
+            stream.allow(MAX_ITEM_BYTES)
+            value = decoder.decode()
+            yield Value(f"document {number}, byte {begin}", value, file.tell() - begin)
+            del value  # it may be large
+            left -= 1
         if left and (is_open or left < math.inf):
-            number += 1
-            raise damaged("cut short")
+            raise EOFError("its array has no end")
         if not left and file.peek(1):
-            raise damaged("more bytes follow the end of the array")
+            raise ValueError("more bytes follow the end of the array")
 
 
 def _items_of_array(file: Buffered) -> tuple[float, bool]:

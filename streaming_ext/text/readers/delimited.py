@@ -156,27 +156,26 @@ def _with_bad_rows(
     by_row = {one.row - first: one for one in bad}
     good = np.ones(len(batch) + len(bad), bool)
     good[[*by_row]] = False
-    numbers = np.flatnonzero(good).tolist()
+    numbers = np.flatnonzero(good)
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         kind = schema.field(name).type
-        try:
-            columns.append(column.cast(kind))
-        except pa.ArrowInvalid:
-            cells = [_cast(cell, kind) for cell in column]
-            for row, cell, found in zip(numbers, column, cells, strict=True):
-                if cell.is_valid and not found.is_valid:
-                    reason = f"{name!r} is no {kind}, which --where asks for"
-                    by_row[row] = BadDocument(first + row, f"row {first + row}", reason)
-            columns.append(pa.array(cells, kind))
+        columns.append(_typed(column, kind))
+        for row in numbers[np.asarray(column.is_valid()) & np.asarray(columns[-1].is_null())]:
+            reason = f"{name!r} is no {kind}, which --where asks for"
+            by_row[row] = BadDocument(first + row, f"row {first + row}", reason)
     index = np.cumsum(good) - 1
     good[[*by_row]] = False
     found = pa.RecordBatch.from_arrays(columns, batch.schema.names)
     return found.take(pa.array(index, mask=~good)), [by_row[row] for row in sorted(by_row)]
 
 
-def _cast(cell: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
+def _typed(cells: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cells as another type; null if a cell is no such value."""
     try:
-        return cell.cast(kind)
+        return cells.cast(kind)
     except pa.ArrowInvalid:
-        return pa.scalar(None, kind)
+        half = len(cells) // 2
+        if not half:
+            return pa.nulls(1, kind)
+        return pa.concat_arrays([_typed(cells[:half], kind), _typed(cells[half:], kind)])

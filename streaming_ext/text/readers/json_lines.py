@@ -1,14 +1,11 @@
-"""JSON: an object a line, or a file that is one array of objects; plain or packed.
+"""JSON Lines: an object a line, plain or packed.
 
-Of lines, a row is a line, a blank one holds no text. Arrow's parser reads a block of lines at once,
+A row is a line, a blank one holds no text. Arrow's parser reads a block of lines at once,
 but only a block in which nothing is unusual. The lines of other blocks are read one by one, and the
 bad ones are named.
 """
 
-import codecs
-import json
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,17 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from streaming_ext.base.errors import SourceError
 from streaming_ext.format.condition import Kind
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.document_rows import DocumentBatch, DocumentRows
 from streaming_ext.text.documents.files import SourceBytes, Span
-from streaming_ext.text.documents.lines import LineBlock, LinesOfSpan, bytes_of_lines, line_blocks
+from streaming_ext.text.documents.lines import LineBlock, line_blocks, line_from
 from streaming_ext.text.documents.objects import (
-    DECODER,
     MAX_DEPTH,
-    MAX_ITEM_BYTES,
-    TOO_DEEP,
     TOO_LONG,
     TYPES,
     BadValueError,
@@ -37,18 +30,13 @@ from streaming_ext.text.documents.objects import (
     value_at,
 )
 from streaming_ext.text.documents.source_format import Block, FileLook, ObjectFormat
-from streaming_ext.text.documents.streams import Stream, codec_of, head_of, packed_suffixes
+from streaming_ext.text.documents.streams import SpanStream, Stream, codec_of, packed_suffixes
 
 _BLOCK_BYTES = 4 * 2**20  # of a file that is not packed: a block for a sample
 _READ_BYTES = 2**20  # of lines that are read one by one
 _SMALL = 2**15  # bytes of a block: Arrow's parser takes half a millisecond to start
 _OPEN, _CLOSE, _RETURN = b"{}\r"
 _BLANK: dict[str, Any] = {}
-_HEAD_BYTES = 2**12  # in which the first character is
-_CHUNK_BYTES = 2**20  # of an array, read at once
-_SPACE = re.compile(r"[ \t\r\n]*")
-_MARK = codecs.BOM_UTF8.decode("latin-1")
-_LONGEST_WORD = 16  # characters that an error may lie before the end of a text that is cut
 
 Columns = tuple[list[pa.LargeStringArray], list[pa.Array]]  # of texts, and those compared
 
@@ -61,7 +49,9 @@ class JsonLinesFormat(ObjectFormat):
 
     def stream(self, file: SourceBytes, span: Span | None, head: int | None = None) -> Stream:
         """See `ObjectFormat.stream`."""
-        return super().stream(file, span, head) if span is None else LinesOfSpan(file, span)
+        if span is None:
+            return super().stream(file, span, head)
+        return SpanStream(file, span, (line_from(file, span[0]), line_from(file, span[1])))
 
     def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
         """See `ObjectFormat.values`; blank lines are left out."""
@@ -86,8 +76,9 @@ class JsonLinesFormat(ObjectFormat):
         return codec_of(file.name) == "none"
 
     def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
-        """See `SourceFormat.needed`."""
-        return bytes_of_lines(file, span)
+        """See `SourceFormat.needed`: the lines that begin in the span, and the byte before."""
+        start, end = span
+        return ((max(start - 1, 0), line_from(file, end)),) if start < end else ()
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
         """See `SourceFormat.look`: a file that is not packed has many blocks."""
@@ -187,138 +178,17 @@ def _schema(block: LineBlock, options: ReadOptions) -> pa.Schema | None:
         return None
     types = {column: TYPES[kind] for column, kind in kinds.items()}
     types |= dict.fromkeys(options.columns, pa.string())
-    fields: dict[str, Any] = dict(types)
-    for column, kind in types.items():
-        *path, last = column.split(".")
-        inside = fields
-        for step in path:
-            inside = inside.setdefault(step, {})
-            if isinstance(inside, pa.DataType):
-                return None  # a value, and a path that leads through it
-        if path and inside.setdefault(last, kind) != kind:
-            return None
-    return pa.schema(_fields(fields))
-
-
-def _fields(fields: dict[str, Any]) -> list[pa.Field]:
-    return [
-        pa.field(name, pa.struct(_fields(inside)) if isinstance(inside, dict) else inside)
-        for name, inside in fields.items()
+    fields = [
+        pa.schema([_field(path, kind)])
+        for column, kind in types.items()
+        for path in ([column], column.split("."))
     ]
+    try:
+        return pa.unify_schemas(fields, promote_options="permissive")
+    except pa.ArrowTypeError:  # a value, and a path that leads through it
+        return None
 
 
-class JsonFormat(JsonLinesFormat):
-    """`.json` files: the first character decides what each is."""
-
-    name = "json"
-    suffixes = packed_suffixes(".json")
-    must_be_named = True
-
-    def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
-        """See `ObjectFormat.values`."""
-        if _is_array(stream.file):
-            return _Array(stream).values()
-        return super().values(stream, options)
-
-    def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
-        """See `SourceFormat.documents`; a span is of lines."""
-        is_array = rows.span is None and _is_array(rows.file)
-        return (ObjectFormat if is_array else JsonLinesFormat).documents(self, rows)
-
-    def can_be_cut(self, file: SourceBytes) -> bool:
-        """See `SourceFormat.can_be_cut`: an array cannot."""
-        return super().can_be_cut(file) and not _is_array(file)
-
-
-def _is_array(file: SourceBytes) -> bool:
-    return head_of(file, _HEAD_BYTES).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
-
-
-class _Array:
-    """The values of the array that a stream consists of.
-
-    The end of each is found in the file as Latin-1, in which a byte is a character. Then each is
-    decoded alone: bytes that are no UTF-8 and too deep a nesting cost no other value.
-    """
-
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self._text, self._at = "", 0
-        self._before = 0  # bytes before `_text`, without a byte order mark
-        self._number = 1
-
-    def values(self) -> Iterator[Value]:
-        """Each value.
-
-        Raises:
-            SourceError: the file is no array, damaged or cut short; names document and byte.
-        """
-        while len(self._text) < len(_MARK) and self._more():
-            pass
-        self._text = self._text.removeprefix(_MARK)
-        found = self._take("[")
-        if self._peek() == "]":
-            found = self._take("]")
-        while found != "]":
-            yield self._value()
-            self._number += 1
-            found = self._take(",", "]")
-        if self._peek():
-            raise self._refused("more text follows the end of the array")
-
-    def _value(self) -> Value:
-        self._peek()
-        while True:
-            size = at = 0
-            try:
-                size = DECODER.raw_decode(self._text, self._at)[1] - self._at
-                problem, is_cut = "", self._at + size == len(self._text)  # a number may continue
-            except json.JSONDecodeError as error:
-                problem, at = f"no valid JSON ({error.msg})", error.pos - self._at
-                is_cut = error.pos > len(self._text) - _LONGEST_WORD or "Unterminated" in error.msg
-            except RecursionError:
-                problem, is_cut = TOO_DEEP, False
-            if not is_cut or not self._more():
-                break
-        if problem:
-            raise self._refused(problem, at)
-        start = self._before + self._at
-        data = self._text[self._at : self._at + size].encode("latin-1")
-        self._at += size
-        value: object
-        try:
-            value = decoded(data)
-        except BadValueError as error:
-            value, start = error, start + error.byte
-        return Value(f"document {self._number}, byte {start}", value, len(data))
-
-    def _peek(self) -> str:
-        """The next character that is no white space; none at the end."""
-        while True:
-            self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
-            if self._at < len(self._text) or not self._more():
-                return self._text[self._at : self._at + 1]
-
-    def _take(self, *expected: str) -> str:
-        found = self._peek()
-        if found not in expected:
-            words = " or ".join(map(repr, expected))
-            raise self._refused(f"expected {words}, got {found or 'the end of the file'!r}")
-        self._at += 1
-        return found
-
-    def _more(self) -> bool:
-        """Read at least as much again as is left, and drop what is used."""
-        self._text, self._before, self._at = self._text[self._at :], self._before + self._at, 0
-        if len(self._text) > MAX_ITEM_BYTES:
-            raise self._refused(f"longer than {MAX_ITEM_BYTES} bytes")
-        data = self._stream.read(max(_CHUNK_BYTES, len(self._text)))
-        self._text += data.decode("latin-1")
-        return bool(data)
-
-    def _refused(self, problem: str, at: int = 0) -> SourceError:
-        byte = self._before + self._at + at
-        return SourceError(
-            f"{self._stream.file.name}: document {self._number}, byte {byte}: {problem}. Correct "
-            "it, or leave the file out."
-        )
+def _field(path: Sequence[str], kind: pa.DataType) -> pa.Field:
+    name, *inside = path
+    return pa.field(name, pa.struct([_field(inside, kind)]) if inside else kind)

@@ -8,7 +8,6 @@ uncompressed bytes. So the parts of a file are even, and the footer alone decide
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, groupby
 
@@ -20,7 +19,7 @@ import pyarrow.parquet as pq
 
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents.columns import ChosenColumns, check_schema, kind_at
+from streaming_ext.text.documents.columns import check_schema, kind_at, paths_of
 from streaming_ext.text.documents.document_rows import MAX_BATCH_ROWS, DocumentRows
 from streaming_ext.text.documents.files import SourceBytes, Span, open_for_arrow
 from streaming_ext.text.documents.source_format import (
@@ -45,14 +44,14 @@ class ParquetFormat(TableFormat):
 
     def schema(self, file: SourceBytes, options: ReadOptions) -> pa.Schema:
         """See `TableFormat.schema`."""
-        return Footer.of(file).schema
+        return Footer(file).schema
 
     def tables(self, rows: DocumentRows, names: Names) -> Iterator[Table]:
         """See `TableFormat.tables`; a span is whole row groups."""
-        file, footer = rows.file, Footer.of(rows.file)
+        file, footer = rows.file, Footer(rows.file)
         groups, rows.rows_before, end_row = footer.groups_of(rows.span)
         total = end_row - rows.rows_before
-        chosen = groups if names is None else footer.groups_that_may_stay(rows.options, file.name)
+        chosen = groups if names is None else footer.groups_that_may_stay(rows.options)
         # pre-buffered, an open file would keep every column chunk that it has read
         with pq.ParquetFile(
             open_for_arrow(file, _READ_BYTES),
@@ -81,52 +80,43 @@ class ParquetFormat(TableFormat):
 
     def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
         """See `SourceFormat.needed`: the columns of its row groups, and the footer."""
-        footer = Footer.of(file)
-        chunks = footer.chunks(footer.groups_of(span)[0], options, file.name)
+        footer = Footer(file)
+        chunks = footer.chunks(footer.groups_of(span)[0], options)
         return footer.ranges(chunks) or ((0, file.size),)
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
         """See `SourceFormat.look`: the footer has it all."""
-        footer = Footer.of(file)
+        footer = Footer(file)
         check_schema(footer.schema, options, where=file.name)
         blocks = []
         starts = sorted({*footer.starts})
         for span in zip(starts, [*starts[1:], file.size], strict=True):
             groups, first, end = footer.groups_of(span)
-            chunks = footer.chunks(groups, options, file.name)
+            chunks = footer.chunks(groups, options)
             size = sum(chunk.total_uncompressed_size for chunk in chunks)
             blocks.append(Block(end - first, size, span))
-        chunks = footer.chunks(range(footer.metadata.num_row_groups), options, file.name)
+        chunks = footer.chunks(range(footer.metadata.num_row_groups), options)
         return FileLook(blocks=tuple(blocks), plain=True, needed=footer.ranges(chunks))
 
 
-@dataclass(frozen=True)
 class Footer:
-    """The footer of a file, as bytes and as read, and the size of the file."""
+    """The footer of a file.
 
-    data: bytes
-    metadata: pq.FileMetaData
-    size: int
+    Attributes:
+        metadata: what it says.
+        size: of the file, in bytes.
+    """
 
-    @classmethod
-    def of(cls, file: SourceBytes) -> "Footer":
+    def __init__(self, file: SourceBytes) -> None:
         """Read the end of a file.
 
         Raises:
             SourceError: the file is no whole Parquet file.
         """
-        with faults(file, "Parquet"):
-            tail = file.read(max(0, file.size - _TAIL_BYTES), file.size)
-            length = int.from_bytes(tail[-8:-4], "little") + 8
-            if file.size < 12 or tail[-4:] != b"PAR1" or length > file.size:
-                raise ValueError(f"of its {file.size} bytes the last are no footer")
-            if length > len(tail):
-                tail = file.read(file.size - length, file.size)
-            footer = cls(
-                tail[-length:], pq.read_metadata(pa.BufferReader(tail[-length:])), file.size
-            )
-            _ = footer.schema
-        return footer
+        self._file, self.size = file, file.size
+        with faults(file, "Parquet"), open_for_arrow(file, _TAIL_BYTES) as raw:
+            self.metadata = pq.read_metadata(raw)
+            _ = self.schema
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -150,18 +140,17 @@ class Footer:
         end = max(first, bisect_left(self.starts, span[1]))
         return range(first, end), rows[first], rows[end]
 
-    def chunks(
-        self, groups: Sequence[int], options: ReadOptions, where: str
-    ) -> list[pq.ColumnChunkMetaData]:
+    def chunks(self, groups: Sequence[int], options: ReadOptions) -> list[pq.ColumnChunkMetaData]:
         """What is read of some row groups."""
-        names = ChosenColumns.of(self.schema, options, where=where).names
+        chosen = paths_of(self.schema, options, where=self._file.name)
+        names = [".".join(path) for path in chosen.values()]
         paths = [self.metadata.schema.column(n).path for n in range(self.metadata.num_columns)]
         leaves = [n for n, path in enumerate(paths) if _is_read(path, names)]
         return [self.metadata.row_group(group).column(leaf) for group in groups for leaf in leaves]
 
     def ranges(self, chunks: Sequence[pq.ColumnChunkMetaData]) -> tuple[Span, ...] | None:
         """The ranges of bytes that reading these chunks takes; None if the footer is wrong."""
-        ranges = [(0, 4), (self.size - len(self.data), self.size)]
+        ranges = [(0, 4), (self.size - self.metadata.serialized_size - 8, self.size)]
         for chunk in chunks:
             start = chunk.data_page_offset
             if chunk.has_dictionary_page:
@@ -171,7 +160,7 @@ class Footer:
             return None
         return tuple(sorted(ranges))
 
-    def groups_that_may_stay(self, options: ReadOptions, where: str) -> Collection[int]:
+    def groups_that_may_stay(self, options: ReadOptions) -> Collection[int]:
         """The row groups with a row that may stay, by the least and largest of each column.
 
         If statistics are missing, or cannot be compared with the values of the condition, a group
@@ -183,11 +172,10 @@ class Footer:
         condition = options.filters.condition
         if condition is None:
             return every
-        compared = ChosenColumns.of(self.schema, options, where=where).compared
-        paths = dict(zip(options.compared, compared, strict=True))
+        paths = paths_of(self.schema, options, where=self._file.name)
         if any(_floating(kind_at(self.schema, paths[name])) for name in condition.columns_of_not):
             return every
-        fragment = pa.dataset.ParquetFileFormat().make_fragment(pa.BufferReader(self.data))
+        fragment = pa.dataset.ParquetFileFormat().make_fragment(open_for_arrow(self._file))
         try:
             kept = fragment.subset(
                 filter=condition.apply(lambda column: pc.field(*paths[column])), schema=self.schema
@@ -205,7 +193,7 @@ def _is_read(path: str, names: Names) -> bool:
 def _batches(
     opened: pq.ParquetFile, groups: Sequence[int], names: Names, at_once: int
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of row groups, `at_once` in a batch, without dictionaries; fewer if memory is short.
+    """Rows of row groups, `at_once` in a batch, fewer if memory is short.
 
     A page of some bytes may stand for a million copies of a large text.
     """
@@ -218,28 +206,15 @@ def _batches(
                 skip -= skipped
                 if skipped == len(batch):
                     continue
-                found = _without_dictionaries(batch.slice(skipped))
-                done += len(found)
+                done += len(batch) - skipped
+                yield batch.slice(skipped)
                 del batch
-                yield found
-                del found
         except MemoryError:
             if at_once == 1:
                 raise
             at_once = max(1, at_once // _FEWER)
         else:
             return
-
-
-def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
-    kinds = [field.type for field in batch.schema]
-    if not any(map(pa.types.is_dictionary, kinds)):
-        return batch
-    fields = [
-        field.with_type(kind.value_type) if pa.types.is_dictionary(kind) else field
-        for field, kind in zip(batch.schema, kinds, strict=True)
-    ]
-    return batch.cast(pa.schema(fields))
 
 
 def _rows_a_batch(footer: Footer, names: Names, batch_bytes: int, groups: Sequence[int]) -> int:

@@ -1,6 +1,7 @@
 """Plain text: a file is a document."""
 
 import codecs
+import io
 from collections.abc import Iterator
 
 from streaming_ext.base.errors import UsageError
@@ -11,8 +12,6 @@ from streaming_ext.text.documents.kept_values import option_of
 from streaming_ext.text.documents.objects import TOO_LONG, BadValueError, Value
 from streaming_ext.text.documents.source_format import Block, FileLook, ObjectFormat
 from streaming_ext.text.documents.streams import Stream, packed_suffixes
-
-_READ_BYTES = 2**24
 
 
 class PlainTextFormat(ObjectFormat):
@@ -26,18 +25,14 @@ class PlainTextFormat(ObjectFormat):
     def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
         """See `ObjectFormat.values`: the text stands in the first column."""
         self.look(stream.file, options)
-        chunks: list[bytes] = []
-        size = 0
-        value: object
-        while size <= MAX_TEXT_BYTES and (data := stream.read(_READ_BYTES)):
-            chunks.append(data)
-            size += len(data)
-        try:
-            text = b"".join(chunks).removeprefix(codecs.BOM_UTF8).decode()
-            value = {options.columns[0]: text}
-        except UnicodeDecodeError as error:
-            value = BadValueError(f"no valid UTF-8 at byte {error.start} of its text")
-        yield Value("row 0", value if size <= MAX_TEXT_BYTES else BadValueError(TOO_LONG))
+        data = io.BufferedReader(stream).read(MAX_TEXT_BYTES + 1)
+        value: object = BadValueError(TOO_LONG)
+        if len(data) <= MAX_TEXT_BYTES:
+            try:
+                value = {options.columns[0]: data.removeprefix(codecs.BOM_UTF8).decode()}
+            except UnicodeDecodeError as error:
+                value = BadValueError(f"no valid UTF-8 at byte {error.start} of its text")
+        yield Value("row 0", value)
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
         """See `SourceFormat.look`: the file is one row."""

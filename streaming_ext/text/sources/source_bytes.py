@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Protocol
 
-from streaming_ext.base.errors import SourceError
+from streaming_ext.text.documents.files import LocalBytes
 from streaming_ext.text.sources.source_file import SourceFile
 
 
@@ -41,7 +41,7 @@ def open_reader(source: SourceFile) -> Reader:
 
 
 class SourceFileBytes:
-    """One source file, read in ranges; see `documents.source_format.SourceBytes`."""
+    """One source file, read in ranges; see `SourceBytes`."""
 
     def __init__(self, source: SourceFile) -> None:
         self.name, self.size = source.url, source.size
@@ -59,14 +59,6 @@ class SourceFileBytes:
             StorageError: a server refuses or does not answer.
         """
         local = self._source.local_path
-        if local is None:
-            return self._reader.read(start, end)
-        try:
-            with local.open("rb", buffering=0) as file:
-                file.seek(start)
-                data = file.read(end - start)
-        except OSError as error:
-            raise SourceError(f"{self.name}: cannot be read: {error.strerror}.") from error
-        if len(data) != end - start:
-            raise SourceError(f"{self.name}: shorter than when it was listed. Run again.")
-        return data
+        if local is not None:
+            return LocalBytes(local, self.name).read(start, end)
+        return self._reader.read(start, end)

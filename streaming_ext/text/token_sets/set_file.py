@@ -14,7 +14,7 @@ from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.schema import content_hash
 from streaming_ext.store.buckets import Bucket, split_url
-from streaming_ext.text.documents.files import SourceBytes, Span, local_bytes
+from streaming_ext.text.documents.files import LocalBytes, SourceBytes, Span
 from streaming_ext.text.sources.objects import list_prefix
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.sources.source_file import SourceFile
@@ -84,27 +84,9 @@ class SetFile:
             yield f"{scheme}{remote}{'/'.join(names[:depth])}" or "/"
 
 
-@dataclass(frozen=True, slots=True)
-class _LocalFile:
-    path: Path
-
-    @property
-    def name(self) -> str:
-        return str(self.path)
-
-    @property
-    def size(self) -> int:
-        with local_bytes(self.path, name=self.name) as file:
-            return file.size
-
-    def read(self, start: int, end: int) -> bytes:
-        with local_bytes(self.path, name=self.name) as file:
-            return file.read(start, end)
-
-
 def local_file(path: Path) -> SetFile:
     """A file on this machine."""
-    return SetFile(str(path), _LocalFile(path))
+    return SetFile(str(path), LocalBytes(path, str(path)))
 
 
 def open_in(folder: str, key: str) -> SetFile | None:
@@ -118,7 +100,7 @@ def open_in(folder: str, key: str) -> SetFile | None:
     if not path.is_file():
         return None
     status = path.stat()
-    return SetFile(str(path), _LocalFile(path), (status.st_mtime_ns, status.st_size))
+    return SetFile(str(path), LocalBytes(path, str(path)), (status.st_mtime_ns, status.st_size))
 
 
 def holds(folder: str, key: str) -> bool:

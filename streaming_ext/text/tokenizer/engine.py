@@ -25,8 +25,7 @@ EngineName = Literal["auto", "reference"]
 
 # gigatoken 0.10 never forgets a word that it has seen, at 100 to 150 bytes each: about a million
 # words in 1 GB of English, a hundred million in as much junk. A new one, slower until its caches
-# are full, replaces it after this much text, or earlier if the process has grown by this much.
-MAX_CACHED_BYTES = 1 << 30
+# are full, replaces it once the process has grown by this much.
 MAX_GROWTH_BYTES = 512 << 20
 NUM_CHECKED_TOKENS = 5_000
 _BY_REQUEST = "by request"
@@ -88,10 +87,8 @@ class FastEngine:
             return Encoded(np.empty(0, np.uint32), np.zeros(1, np.int64))
         data, offsets = text_buffers(texts)
         rows = rows_with_any(texts, self._unsafe)
-        grown = own_bytes() - self._own_bytes
-        if self._cached_bytes > MAX_CACHED_BYTES or grown > MAX_GROWTH_BYTES:
+        if own_bytes() - self._own_bytes > MAX_GROWTH_BYTES:
             self._renew()
-        self._cached_bytes += int(offsets[-1] - offsets[0])
         encoded = self._encode_all(data, offsets)
         if len(rows):
             encoded = splice(encoded, rows, _encode_rows(self._tokenizer, texts, rows.tolist()))
@@ -100,7 +97,6 @@ class FastEngine:
     def _renew(self) -> None:
         self._gigatoken: Any = None  # free the old one first
         self._gigatoken = self._load()
-        self._cached_bytes = 0
         self._own_bytes = own_bytes()
 
     def _encode_all(self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Encoded:
@@ -131,8 +127,6 @@ def choose_engine(tokenizer: Tokenizer, *, engine: EngineName) -> Engine:
         with panics_as_errors():  # on ranks that cannot be merged up to, and on unknown patterns
             fast = FastEngine(tokenizer, load)
         _check_vocabulary(tokenizer, fast)
-    except EngineMismatchError as error:
-        return ReferenceEngine(tokenizer, f"gigatoken differs: {error}")
     except Exception as error:  # noqa: BLE001 - gigatoken raises what it likes on a vocabulary
         return ReferenceEngine(tokenizer, f"gigatoken refuses it: {error}")
     return fast

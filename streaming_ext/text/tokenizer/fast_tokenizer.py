@@ -35,8 +35,7 @@ JSON_PATTERNS: Final = {
     "qwen2": rf"{_ENDS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_SIGNS}|{_BLANKS}",
     "qwen35": rf"{_ENDS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
     rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_BLANKS}",
-    "o200k": rf"{_CASED[0]}{_ENDS}?|{_CASED[1]}{_ENDS}?|\p{{N}}{{1,3}}"
-    rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_BLANKS}",
+    "o200k": O200K_PATTERN,
     "nemotron": rf"{_CASED[0]}|{_CASED[1]}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_BLANKS}",
 }
 # Makes a new gigatoken tokenizer, with empty caches, that takes special tokens for text.

@@ -5,7 +5,6 @@ of the public encodings.
 """
 
 import base64
-import binascii
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,7 +68,6 @@ class RankTokenizer(Tokenizer):
     file_name: ClassVar = "ranks.tiktoken"
 
     ranks: dict[bytes, int] = field(repr=False, compare=False)
-    special_tokens: dict[str, int] = field(repr=False, compare=False)
     encoding: Any = field(repr=False, compare=False)  # tiktoken.Encoding
 
     @classmethod
@@ -113,8 +111,8 @@ class RankTokenizer(Tokenizer):
     @classmethod
     def saved(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "RankTokenizer":
         """The inverse of `save`."""
-        ranks, specials = parse_rank_file(data, where), dict(spec["special_tokens"])
-        return cls.of(spec["name"], ranks, spec["pattern"], specials, spec["eot_token"])
+        ranks, special_tokens = parse_rank_file(data, where), dict(spec["special_tokens"])
+        return cls.of(spec["name"], ranks, spec["pattern"], special_tokens, spec["eot_token"])
 
     def encode(self, text: str) -> list[int]:
         """The ids of `encode_ordinary`."""
@@ -160,9 +158,6 @@ class RankTokenizer(Tokenizer):
         """A rank file."""
         return rank_file_bytes(self.ranks)
 
-    def _further(self) -> dict[str, Any]:
-        return {"special_tokens": self.special_tokens}
-
 
 def of_rank_file(path: Path, eot_token: str | None, pattern: str | None) -> RankTokenizer:
     """A tokenizer of a rank file, with the known pattern if the file has a known name."""
@@ -203,31 +198,20 @@ def of_encoding(name: str, eot_token: str | None) -> RankTokenizer:
 
 def parse_rank_file(data: bytes, where: str) -> dict[bytes, int]:
     """The ranks of a .tiktoken file, checked: base64, unique tokens and ranks, all 256 bytes."""
-    ranks: dict[bytes, int] = {}
-    seen: dict[int, int] = {}
-    for number, line in enumerate(data.splitlines(), 1):
-        if not line:
-            continue
-        try:
-            text, rank_text = line.split()
-            token, rank = base64.b64decode(text, validate=True), int(rank_text)
-        except (ValueError, binascii.Error):
-            raise TokenizerError(
-                f"{where}, line {number}: expected a base64 token, a space and a rank, "
-                f"got {line[:80]!r}."
-            ) from None
-        if not token or not 0 <= rank < MAX_TOKEN_ID:
-            raise TokenizerError(f"{where}, line {number}: empty token or bad rank: {line[:80]!r}.")
-        if token in ranks or rank in seen:
-            earlier = f"rank {rank} of line {seen[rank]}" if rank in seen else f"token {token!r}"
-            raise TokenizerError(f"{where}, line {number} repeats {earlier}.")
-        ranks[token] = rank
-        seen[rank] = number
-    missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
-    if missing:
+    lines = [line.split() for line in data.splitlines() if line]
+    try:
+        ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
+    except ValueError as error:
         raise TokenizerError(
-            f"{where} has no rank for {len(missing)} of the 256 single bytes, the first 0x"
-            f"{missing[0]:02x}, so some text could not be encoded. Is it a complete rank file?"
+            f"{where} is no rank file, a base64 token, a space and a rank a line: {error}."
+        ) from None
+    if len({*ranks.values()}) < len(lines):
+        raise TokenizerError(f"{where} repeats a token or a rank.")
+    missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
+    if missing or not all(0 <= rank < MAX_TOKEN_ID for rank in ranks.values()):
+        raise TokenizerError(
+            f"{where} has no rank for {len(missing)} of the 256 single bytes, or ranks that are no "
+            "ids. Is it a complete rank file?"
         )
     return ranks
 

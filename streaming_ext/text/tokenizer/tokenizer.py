@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -42,6 +42,7 @@ class Tokenizer(ABC):
         fingerprint: of what decides the ids and of the end-of-text id. The name is left out: two
             names of one vocabulary are one tokenizer.
         pattern: the regular expression that splits text, if the kind keeps it apart.
+        special_tokens: the ids of all special tokens, if the kind keeps them apart.
     """
 
     kind: ClassVar[str]
@@ -54,6 +55,7 @@ class Tokenizer(ABC):
     eot_token: str
     fingerprint: str
     pattern: str | None = None
+    special_tokens: dict[str, int] | None = field(default=None, repr=False, compare=False)
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
@@ -70,7 +72,9 @@ class Tokenizer(ABC):
     def save(self, folder: Path) -> None:
         """Write the vocabulary and a description; the same tokenizer gives the same bytes."""
         folder.mkdir(parents=True, exist_ok=True)
-        spec = {"version": SPEC_VERSION, **self.description(), **self._further()}
+        spec = {"version": SPEC_VERSION, **self.description()}
+        if self.special_tokens is not None:
+            spec["special_tokens"] = self.special_tokens
         (folder / self.file_name).write_bytes(self.file_bytes())
         (folder / SPEC_FILE).write_bytes(canonical_json(spec) + b"\n")
 
@@ -79,10 +83,6 @@ class Tokenizer(ABC):
         names = ("kind", "name", "vocab_size", "eot_id", "eot_token", "fingerprint", "pattern")
         values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
-
-    def _further(self) -> dict[str, Any]:
-        """Further fields of a saved description."""
-        return {}
 
 
 def choose_eot(

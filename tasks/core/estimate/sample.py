@@ -143,7 +143,7 @@ def _read(
     reads, source = format_of(file.source.url, options), SourceFileBytes(file.source)
     for block in (file.look.blocks[number] for number in blocks):
         chunks, rows, text_bytes, fraction = [], 0, 0, 1.0
-        for batch in reads.read_from(source, options, span=block.span, batch_bytes=_BATCH_BYTES):
+        for batch in reads.read(source, options, span=block.span, batch_bytes=_BATCH_BYTES):
             chunks.append(batch.texts)
             rows += batch.num_rows
             text_bytes += batch.texts.nbytes

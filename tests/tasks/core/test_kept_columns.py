@@ -133,14 +133,14 @@ def test_what_cannot_be_kept(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="'tags' is of type array, and --keep-columns stores"):
         list(format_of(str(lines), options).read(lines, options))
     options = ReadOptions(kept=("n",))
-    with pytest.raises(UsageError, match="column 'n' holds numbers and texts"):
+    with pytest.raises(UsageError, match="column 'n' holds values of several kinds"):
         list(format_of(str(lines), options).read(lines, options))
     plain = tmp_path / "a.txt"
     plain.write_text("a")
     with pytest.raises(UsageError, match="plain text has no columns, and --keep-columns names n"):
         list(format_of(str(plain), options).read(plain, options))
     pq.write_table(pa.table({"text": ["a", "b"], "n": ["x" * (MAX_VALUE_BYTES + 1), "y"]}), path)
-    with pytest.raises(SourceError, match="row 0: 'n' is longer than the 65536 bytes"):
+    with pytest.raises(SourceError, match="row 0: 'n' is longer than 65536 bytes"):
         list(format_of(str(path), options).read(path, options))
     options = ReadOptions(kept=("n",), on_bad_document="skip")
     (batch,) = format_of(str(path), options).read(path, options)

@@ -7,7 +7,7 @@ import pytest
 
 from streaming_ext.base.errors import SourceError
 from streaming_ext.text.documents import streams
-from streaming_ext.text.documents.files import local_bytes
+from streaming_ext.text.documents.files import LocalBytes
 from streaming_ext.text.documents.streams import FileStream
 from tests.streaming_ext.text.packed import pack
 
@@ -26,7 +26,7 @@ def test_the_same_bytes(tmp_path: Path, size: int, codec: str) -> None:
     path = tmp_path / f"x.{codec}"
     pack(DATA, path, streams.CODECS[f".{codec}"])
     found = []
-    with local_bytes(path, name=path.name) as file, FileStream(file) as stream:
+    with FileStream(LocalBytes(path, path.name)) as stream:
         while data := stream.read(size):
             assert len(data) <= size
             found.append(data)
@@ -41,7 +41,7 @@ def readers() -> set[threading.Thread]:
 def test_closing_ends_the_thread_though_nobody_reads(tmp_path: Path) -> None:
     others = readers()
     pack(DATA, tmp_path / "x.gz", "gzip")
-    with local_bytes(tmp_path / "x.gz", name="x.gz") as file, FileStream(file) as stream:
+    with FileStream(LocalBytes(tmp_path / "x.gz", "x.gz")) as stream:
         assert stream.read(150) == DATA[:150]
         assert len(stream.read(50)) == 50
         assert len(readers() - others) == 1
@@ -54,8 +54,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with (
         pytest.raises(SourceError, match=r"x\.gz: damaged or cut short"),
-        local_bytes(path, name="x.gz") as file,
-        FileStream(file) as stream,
+        FileStream(LocalBytes(path, "x.gz")) as stream,
     ):
         while stream.read(1000):
             pass

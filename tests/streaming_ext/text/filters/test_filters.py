@@ -67,7 +67,7 @@ def test_in_every_format(kind: Kind, tmp_path: Path, batch_bytes: int) -> None:
     found = [
         text
         for block in look.blocks
-        for batch in format_of(path.name).read_from(
+        for batch in format_of(path.name).read(
             looked_at(path), OPTIONS, span=block.span, batch_bytes=batch_bytes
         )
         for text in batch.texts.to_pylist()

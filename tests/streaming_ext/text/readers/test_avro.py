@@ -69,9 +69,9 @@ def test_a_look_names_the_fields(tmp_path: Path) -> None:
 def test_no_avro(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.avro"
     path.write_bytes(content)
-    with pytest.raises(SourceError, match=r"x\.avro: no Avro, damaged or cut short after its head"):
+    with pytest.raises(SourceError, match=r"x\.avro: not a whole avro file \("):
         read(path)
-    with pytest.raises(SourceError, match=r"x\.avro: not a whole Avro file"):
+    with pytest.raises(SourceError, match=r"x\.avro: not a whole avro file"):
         list(format_of(path.name).read(path, ReadOptions(), span=(0, 9)))
 
 

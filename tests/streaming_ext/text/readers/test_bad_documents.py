@@ -64,9 +64,9 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("chunk", [1, 7, 2**20])
 def test_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    from streaming_ext.text.readers import json_lines
+    from streaming_ext.text.readers import json_array
 
-    monkeypatch.setattr(json_lines, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(json_array, "_CHUNK_BYTES", chunk)
     path = tmp_path / "x.json"
     data = b'[{"text": "a"}, 5, {"text": "\xc3\xa9 \xff\xfe"}, {"text": {}}, {"text": "\xc3\xa9"}]'
     path.write_bytes(data)

@@ -59,20 +59,19 @@ def test_a_bad_item_costs_no_other(tmp_path: Path, item: bytes, reason: str) -> 
 @pytest.mark.parametrize(
     ("end", "said"),
     [
-        (b"\x7b" + b"\x0f" * 8 + b"abc", "cut short"),
-        (b"\x9b" + b"\x0f" * 8 + b"\x01", "cut short"),
-        (b"\xa1\x64text\x65abc", "cut short"),
-        (b"\xa1\x64te", "cut short"),
-        (b"\x1c", "no CBOR"),
-        (b"\x81" * (2**20 + 1), "no CBOR .maximum container nesting depth"),
-        (b"\xbf\x64text" + b"\x9f" * 401 + b"\xff" * 402, "no CBOR .maximum container nesting"),
+        (b"\x7b" + b"\x0f" * 8 + b"abc", "premature end"),
+        (b"\x9b" + b"\x0f" * 8 + b"\x01", "premature end"),
+        (b"\xa1\x64te", "premature end"),
+        (b"\x1c", "error decoding unsigned integer"),
+        (b"\x81" * (2**20 + 1), "maximum container nesting depth"),
+        (b"\xbf\x64text" + b"\x9f" * 401 + b"\xff" * 402, "maximum container nesting"),
     ],
 )
 def test_what_makes_the_rest_unreadable(tmp_path: Path, end: bytes, said: str) -> None:
     path = tmp_path / "x.cbor"
     path.write_bytes(A + end)
     for options in (ReadOptions(), SKIP):
-        with pytest.raises(SourceError, match=rf"x\.cbor: document 2, byte \d+: {said}"):
+        with pytest.raises(SourceError, match=rf"cut short after document 1, byte 0 \({said}"):
             read(path, options)
 
 
@@ -117,7 +116,7 @@ def test_a_cut_at_any_byte_is_noticed(tmp_path: Path, monkeypatch: pytest.Monkey
         if length in ends:
             assert len(documents(tmp_path / "x.cbor", whole[:length])) == sorted(ends).index(length)
         else:
-            with pytest.raises(SourceError, match="cut short"):
+            with pytest.raises(SourceError, match="not a whole cbor file"):
                 documents(tmp_path / "x.cbor", whole[:length])
 
 

@@ -166,23 +166,23 @@ KINDS = [
     Kind(".ndjson", lines_as(bytes), "line 8, byte [0-9]+: no valid JSON"),
     *(Kind(f".jsonl{suffix}", lines_as(pack), "damaged or cut short")
       for suffix, pack in PACKED.items()),
-    Kind(".json", bytes_as(json_array), "document 8, byte [0-9]+: no valid JSON"),
+    Kind(".json", bytes_as(json_array), "not a whole json file, .* after document 7"),
     Kind(".lines.json", lines_as(bytes), "line 8, byte [0-9]+: no valid JSON"),
     Kind(".json.gz", bytes_as(json_array, gzip.compress), "damaged or cut short"),
-    Kind(".cbor", bytes_as(cbor_sequence), "document 8, byte [0-9]+: cut short"),
-    Kind(".array.cbor", bytes_as(cbor2.dumps), "document 8, byte [0-9]+: cut short"),
+    Kind(".cbor", bytes_as(cbor_sequence), "not a whole cbor file, .* after document 7"),
+    Kind(".array.cbor", bytes_as(cbor2.dumps), "not a whole cbor file, .* after document 7"),
     Kind(".cbor.zst", bytes_as(cbor_sequence, PACKED[".zst"]), "damaged or cut short"),
-    Kind(".tar", bytes_as(tar), "byte [0-9]+: no tar, damaged or cut short"),
+    Kind(".tar", bytes_as(tar), "not a whole webdataset file, .* after sample"),
     Kind(".tar.gz", bytes_as(tar, gzip.compress), "damaged or cut short"),
     Kind(".stream.arrow", arrow_stream, "not a whole arrow file"),
     Kind(".file.arrow", arrow_file, "not a whole arrow file"),
-    Kind(".avro", bytes_as(avro("null")), "no Avro, damaged or cut short"),
-    Kind(".deflate.avro", bytes_as(avro("deflate")), "no Avro, damaged or cut short"),
+    Kind(".avro", bytes_as(avro("null")), "not a whole avro file"),
+    Kind(".deflate.avro", bytes_as(avro("deflate")), "not a whole avro file"),
     Kind(".avro.gz", bytes_as(avro("null"), gzip.compress), "damaged or cut short"),
-    Kind(".csv", bytes_as(cells(",")), "damaged from row 8 on .*within a quoted cell"),
-    Kind(".crlf.csv", bytes_as(cells(",", "\r\n")), "damaged from row 8 on .*quoted cell"),
+    Kind(".csv", bytes_as(cells(",")), ".*damaged from row 8 on .*within a quoted cell"),
+    Kind(".crlf.csv", bytes_as(cells(",", "\r\n")), ".*damaged from row 8 on .*quoted cell"),
     Kind(".csv.gz", bytes_as(cells(","), gzip.compress), "damaged or cut short"),
-    Kind(".tsv", bytes_as(cells("\t")), "damaged from row 8 on .*within a quoted cell"),
+    Kind(".tsv", bytes_as(cells("\t")), ".*damaged from row 8 on .*within a quoted cell"),
     Kind(".tsv.zst", bytes_as(cells("\t"), PACKED[".zst"]), "damaged or cut short"),
 ]  # fmt: skip
 ALL = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.suffix)
@@ -278,7 +278,7 @@ def test_a_path_and_several_columns(kind: Kind, tmp_path: Path, batch_bytes: int
     found = [
         text
         for block in look.blocks
-        for batch in format_.read_from(looked_at(path), both, span=block.span, batch_bytes=100)
+        for batch in format_.read(looked_at(path), both, span=block.span, batch_bytes=100)
         for text in batch.texts.to_pylist()
     ]
     assert found == [text for _, text in expected]
@@ -334,7 +334,7 @@ def test_a_file_cut_short_is_named(kind: Kind, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=rf"x{kind.suffix}: {kind.says}"):
         read(path)
     path.unlink()
-    with pytest.raises(SourceError, match=r"the file is gone"):
+    with pytest.raises(SourceError, match=r"cannot be read: no such file"):
         read(path)
 
 
@@ -359,7 +359,7 @@ def test_blocks_hold_every_document_once(kind: Kind, tmp_path: Path) -> None:
     found = []
     for block in look.blocks:
         fractions = []
-        for batch in format_.read_from(looked_at(path), TEXT, span=block.span, batch_bytes=2**16):
+        for batch in format_.read(looked_at(path), TEXT, span=block.span, batch_bytes=2**16):
             found += batch.texts.to_pylist()
             fractions.append(batch.fraction)
         assert fractions == sorted(fractions)

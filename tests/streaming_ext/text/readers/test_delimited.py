@@ -110,7 +110,7 @@ def test_another_encoding_is_named(tmp_path: Path) -> None:
 def test_a_header_without_the_column(tmp_path: Path) -> None:
     for data, said in (
         (b"id,body\n1,a\n", "has no column 'text'; its columns are id, body"),
-        (b"text,text\n1,a\n", "has 'text' more than once"),
+        (b"text,text\n1,a\n", "has more than one column 'text'"),
     ):
         with pytest.raises(UsageError, match=said):
             documents(tmp_path / "x.csv", data)
@@ -123,5 +123,5 @@ def test_a_row_larger_than_any_block(tmp_path: Path, monkeypatch: pytest.MonkeyP
     data = b"id,text\n" + b"1,a\n" * 50 + b'2,"' + b"b\n" * 150 + b'"\n' + b"3,c\n" * 9
     expected = ["a"] * 50 + ["b\n" * 150] + ["c"] * 9
     assert documents(tmp_path / "x.csv", data) == list(enumerate(expected))
-    with pytest.raises(SourceError, match=r"x\.csv: damaged from row 50 on .*block size"):
+    with pytest.raises(SourceError, match=r"x\.csv: .*damaged from row 50 on .*block size"):
         documents(tmp_path / "x.csv", data.replace(b"b\nb\n", b"b\nb\nb\nb\n"))

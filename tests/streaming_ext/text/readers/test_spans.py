@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.files import Span
-from streaming_ext.text.documents.lines import LinesOfSpan, bytes_of_lines
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.readers.json_lines import JsonLinesFormat
 from tests.streaming_ext.text.readers.test_contract import KINDS, Kind
@@ -47,8 +46,8 @@ class Bytes:
 
 
 def lines_of(data: bytes, span: Span, request: int = 2**20) -> list[bytes]:
-    needed = bytes_of_lines(Bytes(data), span)
-    stream = LinesOfSpan(Bytes(data, needed), span)
+    needed = JsonLinesFormat().needed(Bytes(data), TEXT, span)
+    stream = JsonLinesFormat().stream(Bytes(data, needed), span)
     found = b"".join(iter(lambda: stream.read(request), b""))
     assert not found or data[stream.origin :].startswith(found)
     return found.splitlines(keepends=True) if b"\r" not in found else _split(found)

@@ -124,9 +124,7 @@ def header(size: bytes, kind: bytes = b"0") -> bytes:
 def test_hostile_tars(tmp_path: Path, data: bytes, said: str) -> None:
     path = tmp_path / "x.tar"
     path.write_bytes(data)
-    with pytest.raises(
-        SourceError, match=rf"x\.tar: byte \d+: no tar, damaged or cut short .*({said})"
-    ):
+    with pytest.raises(SourceError, match=rf"x\.tar: not a whole webdataset file .*({said})"):
         read(path)
 
 
@@ -134,7 +132,7 @@ def test_a_cut_at_any_block_is_noticed(tmp_path: Path) -> None:
     whole = tar([("0.txt", b"a" * 600), ("1.txt", b"b")])[: 512 * 5 + 100]
     for length in range(0, len(whole), 100):
         (tmp_path / "x.tar").write_bytes(whole[:length])
-        with pytest.raises(SourceError, match="cut short"):
+        with pytest.raises(SourceError, match="not a whole webdataset file"):
             read(tmp_path / "x.tar")
 
 

@@ -120,7 +120,7 @@ def test_every_format(
             sampled = [
                 text
                 for block in look.blocks
-                for batch in reads.read_from(file, OPTIONS, span=block.span, batch_bytes=1000)
+                for batch in reads.read(file, OPTIONS, span=block.span, batch_bytes=1000)
                 for text in batch.texts.to_pylist()
             ]
             assert sampled == expected, source.name

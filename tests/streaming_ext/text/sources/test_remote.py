@@ -211,7 +211,7 @@ def test_json_lines_from_s3(
     assert texts == [
         text
         for block in look.blocks
-        for batch in reads.read_from(file, options, span=block.span, batch_bytes=1000)
+        for batch in reads.read(file, options, span=block.span, batch_bytes=1000)
         for text in batch.texts.to_pylist()
     ]
     path, fetched = fetch(source, tmp_path / "scratch", options=options)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions, TokenSetName
-from streaming_ext.text.documents.files import local_bytes
+from streaming_ext.text.documents.files import LocalBytes
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.identity import hash_file, identify
 from streaming_ext.text.sources import SourceFile, by_numbers
@@ -94,8 +94,8 @@ def check_needed(
 ) -> None:
     """The identity of a span covers all of its documents: the rest may be anything."""
     data = path.read_bytes()
-    with local_bytes(path, name=str(path)) as file:
-        ranges = format_of(str(path), chosen).needed(file, chosen, span)
+    file = LocalBytes(path, str(path))
+    ranges = format_of(str(path), chosen).needed(file, chosen, span)
     kept = bytearray(b"\x05\0" * (len(data) // 2 + 1))[: len(data)]
     assert list(ranges) == sorted(ranges)
     for start, end in ranges:

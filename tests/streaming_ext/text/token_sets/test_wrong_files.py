@@ -153,7 +153,11 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
     ("litdata", litdata_with(chunks=0), r"index.json does not list it. Leave it out"),
     ("litdata", litdata_with(dim=None), r"for PyTreeLoader\. .*item_loader=TokensLoader"),
     ("litdata", litdata_of(5), "chunks of 5, compressed with None; chunks of ids"),
-    ("webdataset", damaged(tar_of("a.npy", [1, 9]), ".tar", slice(700, None)), "cut short"),
+    (
+        "webdataset",
+        damaged(tar_of("a.npy", [1, 9]), ".tar", slice(700, None)),
+        "not a whole tar file",
+    ),
     ("webdataset", tar_of("a.npy", [1, 9], more="a.ids.npy"), "sample a holds several .npy"),
     ("webdataset", tar_of("a.txt", [1, 9], more="b.txt"), "no sample with ids as .npy"),
     ("webdataset", tar_of("a.npy", [[1.5]]), "2 dimensions of float64"),
@@ -250,7 +254,7 @@ def test_a_file_that_cannot_be_opened_is_one_error(tmp_path: Path, name: TokenSe
     path = tmp_path / ("x_0.bin" if name == "llmc" else "x.npy")
     path.mkdir()
     assert path.stat().st_size % 2 == 0
-    with pytest.raises(SourceError, match=rf"{path.name}: cannot be read: Is a directory"):
+    with pytest.raises(SourceError, match=rf"{path.name}: cannot be read: is a directory"):
         read(path, options(name))
 
 

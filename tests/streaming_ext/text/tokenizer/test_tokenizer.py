@@ -93,19 +93,17 @@ def test_fingerprint_names_what_decides_the_ids(tmp_path: Path) -> None:
     ("data", "message"),
     [
         (b"", "has 0 bytes"),
-        (b"IQ== 0\n!!! 1\n", "line 2: expected a base64 token"),
-        (b"IQ==\n", "line 1: expected a base64 token"),
-        (b"IQ== 0\nIg== 0\n", "line 2 repeats rank 0 of line 1"),
-        (b"IQ== 0\nIQ== 1\n", "line 2 repeats token b'!'"),
-        (b"IQ== -1\n", "line 1: empty token or bad rank"),
-        (b"IQ== 99999999999\n", "line 1: empty token or bad rank"),
-        (b"IQ== 0\n", "no rank for 255 of the 256 single bytes, the first 0x00"),
-        (b"\x00\xff\x93binary", "line 1"),
+        (b"IQ== 0\n!!! 1\n", "is no rank file"),
+        (b"IQ==\n", "is no rank file"),
+        (b"IQ== 0\nIg== 0\n", "repeats a token or a rank"),
+        (b"IQ== 0\nIQ== 1\n", "repeats a token or a rank"),
+        (rank_file_bytes({**BYTES, b"he": -1}), "ranks that are no ids"),
+        (rank_file_bytes({**BYTES, b"he": 99999999999}), "ranks that are no ids"),
+        (b"IQ== 0\n", "no rank for 255 of the 256 single bytes"),
+        (b"\x00\xff\x93binary", "is no rank file"),
     ],
 )
-def test_bad_rank_files_are_named_with_their_line(
-    data: bytes, message: str, tmp_path: Path
-) -> None:
+def test_bad_rank_files_are_named(data: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.tiktoken"
     path.write_bytes(data)
     with pytest.raises(TokenizerError) as error:
