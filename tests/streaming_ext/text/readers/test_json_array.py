@@ -84,12 +84,11 @@ def test_a_value_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(json_array, "_CHUNK_BYTES", 100)
     path = tmp_path / "x.json"
 
-    def written(count: int) -> str:
+    def written(count: int) -> None:
         long = json.dumps({"text": 'x"\\' * count, "more": [1, {"y": "]"}]})
         path.write_text(f'[{{"text": "a"}}, {long}, {{"text": "b"}}, {long}]')
-        return long
 
-    long = written(500)
+    written(500)
     (batch,) = JsonFormat().read(path, ReadOptions(on_bad_document="skip"))
     assert (batch.texts.to_pylist(), batch.num_rows) == (["a", "b"], 4)
     assert [(bad.row, bad.location) for bad in batch.bad] == [
