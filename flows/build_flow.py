@@ -17,7 +17,7 @@ from flows.dashboard.updates import dashboard, leave_report
 from flows.executors import Executor, open_executor
 from flows.prefect_api.cancellation import ending_without_a_worker, stopped_by_signals
 from flows.prefect_api.connection import leaving_without_a_server
-from flows.terminal.visible import visible
+from flows.terminal.printing import visible
 from streaming_ext.base.errors import StoppedError, StorageError, UsageError
 from streaming_ext.format.schema import to_json
 from streaming_ext.store import Storage, open_storage

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flows.commands.options import OutputOptions
 from flows.prefect_api.own_server import OwnServer
 from flows.stops import EXIT_FAILED, EXIT_TERMINATED, Stopped, stops_held
-from flows.terminal.consoles import attach_handlers, err, out, print_problem
-from flows.terminal.visible import counted, say
+from flows.terminal.printing import attach_handlers, counted, err, out, print_problem, say
 from streaming_ext.base.errors import UsageError, one_line
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import Storage, open_storage

@@ -14,7 +14,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.executors.here import MAX_THREADS, finished_parts
 from flows.executors.on_hosts import REFUSED
 from flows.prefect_api.connection import leaving_without_a_server
-from flows.terminal.visible import visible
+from flows.terminal.printing import visible
 from streaming_ext.base.errors import StoppedError
 from streaming_ext.store import open_storage
 from streaming_ext.store.locations import holds_secret, require_no_secret

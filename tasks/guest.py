@@ -19,15 +19,17 @@ from streaming_ext.format.schema import from_json
 from streaming_ext.store import Storage
 from streaming_ext.store.scratch import own_folder
 from tasks.core.build.run import Run, worker_pools
-from tasks.core.cluster.shared_plan import SharedPlan, partition_plan, read_plan
-from tasks.core.cluster.signs import (
+from tasks.core.cluster import (
     BEAT_SECONDS,
     Heartbeat,
     ParentSign,
     PartitionSign,
     Pulse,
+    SharedPlan,
     parent_path,
     partition_path,
+    partition_plan,
+    read_plan,
 )
 from tasks.core.config import ShardConfig
 from tasks.core.reporting.progress import RunProgress

@@ -19,7 +19,7 @@ from flows.stops import (
     stop_by_signals,
     stop_within,
 )
-from flows.terminal.consoles import err, out, print_problem
+from flows.terminal.printing import err, out, print_problem
 from streaming_ext.base.errors import ShardmillError, UsageError, one_line
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from rich.progress import Progress
 
 from flows.commands.options import DEFAULT_OUTPUT, ConfigOptions, OutputOptions
 from flows.stops import EXIT_FAILED
-from flows.terminal.consoles import err, out
+from flows.terminal.printing import err, out
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split
 from streaming_ext.store import open_storage
@@ -42,8 +43,8 @@ def plan(
     require_linux()
     limit_memory()  # this process reads files of unknown origin
     with printing.applied():
-        with err.status("starting") as status:
-            found = estimate(config, status.update)
+        with err.status("starting") if err.is_terminal else nullcontext() as status:
+            found = estimate(config, *([status.update] if status else []))
         printing.result(found.model_dump(mode="json"))
         show_estimate(found, out)
     return 0
@@ -107,7 +108,7 @@ def checked(
     from flows.terminal.show_verify import show_findings
 
     with printing.applied():
-        with Progress(transient=True, console=err) as bar:
+        with Progress(transient=True, console=err, disable=not err.is_terminal) as bar:
             task = bar.add_task("verifying", total=None)
             report = check(
                 on_progress=lambda done, total: bar.update(task, completed=done, total=total)

@@ -4,8 +4,7 @@ import tempfile
 from pathlib import Path
 
 from flows.commands.outputs import shard
-from flows.terminal.consoles import out
-from flows.terminal.visible import counted, say
+from flows.terminal.printing import counted, out, say
 from streaming_ext.base.errors import UsageError
 from streaming_ext.store.locations import local_path, require_writable_name
 from tasks.core.config import ShardConfig

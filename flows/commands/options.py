@@ -14,16 +14,16 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict
 
-from flows.terminal.consoles import (
+from flows.terminal.printing import (
     attach_handlers,
     detach_handlers,
     err,
     handlers,
     log,
+    option_name,
     out,
     print_problem,
 )
-from flows.terminal.visible import option_name
 from streaming_ext.base.errors import UsageError, one_line, reason_of
 from streaming_ext.base.plain_faults import in_words
 from streaming_ext.store.locations import local_path

@@ -10,8 +10,7 @@ from cyclopts import Parameter
 
 from flows.commands.options import DEFAULT_OUTPUT, ConfigOptions
 from flows.running import run_build
-from flows.terminal.consoles import err, out
-from flows.terminal.visible import counted, say
+from flows.terminal.printing import counted, err, out, say
 from streaming_ext.base.errors import UsageError
 from streaming_ext.store import open_storage
 from tasks.core.config import ShardConfig

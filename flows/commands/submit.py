@@ -5,8 +5,7 @@ from functools import partial
 from flows.commands.options import DEFAULT_OUTPUT, OutputOptions
 from flows.running import load_prefect
 from flows.stops import EXIT_FAILED, EXIT_TERMINATED, EXIT_USAGE
-from flows.terminal.consoles import err, out
-from flows.terminal.visible import say
+from flows.terminal.printing import err, out, say
 
 
 def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OUTPUT) -> int:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from cyclopts import Parameter
 from pydantic import ConfigDict, Field, model_validator
 
-from flows.terminal.consoles import out
-from flows.terminal.visible import option_name, say
+from flows.terminal.printing import option_name, out, say
 from streaming_ext.base.errors import MissingFolderError, UsageError, one_line
 from streaming_ext.format.layout import Split
 from streaming_ext.store import open_storage

@@ -1,16 +1,37 @@
-"""The report of a run for people: one self-contained page, and the same as a Prefect artifact."""
+"""The report of a run for people: one self-contained page, and the same as a Prefect artifact.
+
+A colour means the same in all pictures.
+"""
 
 import base64
+from collections.abc import Sequence
 
+import numpy as np
 from markdown_it import MarkdownIt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from flows.dashboard.charts import draw_charts
+from flows.terminal.pictures import FETCH, MUTED, RATIO, TOKENIZE, WRITE, svg
+from flows.terminal.printing import (
+    bytes_text,
+    count_text,
+    counted,
+    duration_text,
+    plain,
+    shortened,
+    visible,
+)
 from flows.terminal.tables import spec_facts
-from flows.terminal.visible import bytes_text, count_text, counted, duration_text, plain, visible
 from streaming_ext.format.layout import DUPLICATES_FOLDER, MANIFEST
 from streaming_ext.format.spec import DatasetSpec
-from tasks.core.reporting.figures import Figures
-from tasks.core.reporting.report import report_path
+from tasks.core.reporting.figures import Figures, Group, Throughput
+from tasks.core.reporting.lengths import Lengths
+from tasks.core.reporting.report import PartTimes, report_path
+
+_MOST_LETTERS = 24
+_LENGTH_STEPS = 2  # classes to each doubling
+_ROW = 0.32  # inches of a bar
+_STEPS = {"fetch": FETCH, "tokenize": TOKENIZE, "write": WRITE}
 
 
 class _Markdown(MarkdownIt):
@@ -78,3 +99,105 @@ class ReportPage:
         return self._templates.get_template("page.html.jinja").render(
             name=self._name, report=parser.render(self.markdown)
         )
+
+
+def draw_charts(figures: Figures) -> dict[str, str]:
+    """Title -> SVG, in the order of the report; without those that have no figures."""
+    charts: dict[str, str] = {}
+    if figures.lengths.documents:
+        charts["Document lengths"] = svg(2.6, lambda figure: _lengths(figure, figures.lengths))
+    if figures.groups:
+        height = 0.75 + _ROW * len(figures.groups)
+        charts["Tokens by source"] = svg(height, lambda figure: _sources(figure, figures.groups))
+    if (rates := figures.throughput) is not None:
+        charts["Throughput over time"] = svg(2.6, lambda figure: _throughput(figure, rates))
+    if figures.slowest:
+        height = 0.95 + _ROW * len(figures.slowest)
+        charts["Slowest parts"] = svg(height, lambda figure: _slowest(figure, figures.slowest))
+    return charts
+
+
+def _lengths(figure: Figure, lengths: Lengths) -> None:
+    axes = figure.add_subplot()
+    starts, ends, counts = np.array(lengths.histogram(_LENGTH_STEPS), float).T
+    axes.bar(starts, counts, (ends - starts) * 0.94, align="edge", color=TOKENIZE)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(lambda value, _: count_text(value))
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(lambda value, _: count_text(value))
+    axes.set_xlabel("tokens a document")
+    axes.set_ylabel("documents")
+    axes.set_ylim(0, counts.max() * 1.22)  # room for the labels above the bars
+    for fraction, name, align in ((0.5, "median", "right"), (0.9, "90 %", "left")):
+        value = max(lengths.quantile(fraction), 1)
+        axes.axvline(value, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+        axes.annotate(
+            f"{name} {value:,}",
+            (value, 0.99),
+            xytext=(5 if align == "left" else -5, 0),
+            xycoords=axes.get_xaxis_transform(),
+            textcoords="offset points",
+            ha=align,
+            va="top",
+        )
+
+
+def _sources(figure: Figure, groups: Sequence[Group]) -> None:
+    """The tokens of each source as a bar, and its bytes a token as a point to the right."""
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
+    _name_rows(left, [group.name for group in groups])
+    tokens = [group.tokens for group in groups]
+    left.barh(range(len(groups)), tokens, 0.66, color=TOKENIZE)
+    left.set_title("tokens")
+    left.set_xlim(0, max(tokens) * 1.25 or 1)
+    ratios = [group.bytes_per_token for group in groups]
+    right.scatter(ratios, range(len(groups)), s=34, color=RATIO)
+    low, high = min(ratios), max(ratios)
+    room = max((high - low) * 0.25, 0.05)
+    right.set_xlim(low - room, high + room * 3)
+    right.set_title("bytes a token")
+    right.tick_params(labelleft=False)
+    for row, (count, ratio) in enumerate(zip(tokens, ratios, strict=True)):
+        _label(left, count_text(count), count, row)
+        _label(right, f"{ratio:.2f}", ratio, row)
+
+
+def _throughput(figure: Figure, rates: Throughput) -> None:
+    axes = figure.add_subplot()
+    sizes = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
+    unit = next((unit for unit, size in sizes.items() if rates.edges[-1] >= 2 * size), "seconds")
+    edges, values = rates.edges / sizes[unit], rates.rates / 1e6
+    axes.stairs(values, edges, fill=True, color=TOKENIZE)
+    axes.set_xlim(edges[0], edges[-1])
+    axes.set_ylim(0, values.max() * 1.12)
+    axes.set_xlabel(unit)
+    axes.set_ylabel("MB of text a second")
+
+
+def _slowest(figure: Figure, parts: Sequence[PartTimes]) -> None:
+    axes = figure.add_subplot()
+    _name_rows(axes, ["/".join(part.source.split("/")[-2:]) for part in parts])
+    left = np.zeros(len(parts))
+    for step, colour in _STEPS.items():
+        seconds = np.array([getattr(part, f"{step}_seconds") for part in parts])
+        if seconds.any():
+            axes.barh(range(len(parts)), seconds, 0.66, left=left, color=colour, label=step)
+        left += seconds
+    axes.set_xlim(0, left.max() * 1.2 or 1)
+    for row, seconds in enumerate(left):
+        _label(axes, f"{seconds:,.{2 if seconds < 10 else 0}f} s", seconds, row)
+    figure.legend(loc="outside upper left", ncols=3)
+
+
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """A row for each name, from the top, without a scale: each bar is labelled."""
+    shown = [shortened(visible(name), _MOST_LETTERS) for name in names]
+    axes.set_yticks(range(len(names)), shown)
+    axes.invert_yaxis()
+
+
+def _label(axes: Axes, text: str, x: float, y: float) -> None:
+    axes.annotate(text, (x, y), xytext=(7, 0), textcoords="offset points", va="center")
+    axes.grid(visible=False)
+    axes.set_xticks([])
+    axes.spines["bottom"].set_visible(False)

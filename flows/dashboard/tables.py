@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pydantic import TypeAdapter
 
-from flows.terminal.visible import count_text, counted, plain, shortened
+from flows.terminal.printing import count_text, counted, plain, shortened
 from tasks.core.reporting.progress import Snapshot, WorkingFile
 from tasks.core.reporting.report import FailedFile, PartTimes
 

@@ -35,8 +35,8 @@ from flows.dashboard.tables import (
     parts_table,
 )
 from flows.prefect_api.cancellation import is_suspended
+from flows.terminal.printing import visible
 from flows.terminal.run_progress import describe
-from flows.terminal.visible import visible
 from streaming_ext.base.errors import ShardmillError, StoppedError
 from streaming_ext.store import Storage
 from tasks.core.reporting.figures import make_figures

@@ -16,18 +16,19 @@ from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Crashed
 
-from flows.terminal.visible import counted
+from flows.terminal.printing import counted
 from streaming_ext.base.errors import StorageError, TransientStorageError
 from streaming_ext.format.schema import from_json
 from streaming_ext.store import Storage
-from tasks.core.cluster.shared_plan import part_times, put_shared_plan
-from tasks.core.cluster.signs import (
+from tasks.core.cluster import (
     Heartbeat,
     ParentSign,
     PartitionSign,
     Pulse,
     parent_path,
+    part_times,
     partition_path,
+    put_shared_plan,
     run_folder,
 )
 from tasks.core.reporting.progress import RunProgress

@@ -22,7 +22,7 @@ from prefect.settings import (
 
 from flows.prefect_api.own_server import FLUSH_SECONDS, OwnServer
 from flows.stops import leave
-from flows.terminal.consoles import print_problem
+from flows.terminal.printing import print_problem
 from streaming_ext.base.errors import ShardmillError, UsageError, one_line
 from tasks.prefect_tasks import changed_settings
 

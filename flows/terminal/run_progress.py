@@ -4,15 +4,15 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
+from flows.terminal.printing import bytes_text, count_text, counted, duration_text, say
 from flows.terminal.tables import show_facts
-from flows.terminal.visible import bytes_text, count_text, counted, duration_text, say
 from streaming_ext.format.layout import DUPLICATES_FOLDER
 from streaming_ext.format.manifest import Manifest
 from tasks.core.reporting.progress import Snapshot
@@ -52,7 +52,7 @@ def shown(snapshot: Callable[[], Snapshot], console: Console) -> Iterator[None]:
         transient=True,
     )
     try:
-        with bar:
+        with bar if console.is_terminal else nullcontext():
             yield
     finally:
         ended.set()

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
+from flows.terminal.printing import bytes_text, counted, say
 from flows.terminal.tables import show_facts, show_table, spec_facts
-from flows.terminal.visible import bytes_text, counted, say
 from streaming_ext.format.filters import option
 from streaming_ext.format.layout import DUPLICATES_FOLDER
 from streaming_ext.format.record import PartRecord

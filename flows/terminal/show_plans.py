@@ -4,8 +4,8 @@ from typing import Any
 
 from rich.console import Console
 
+from flows.terminal.printing import bytes_text, counted, duration_text, say
 from flows.terminal.tables import show_facts, spec_facts
-from flows.terminal.visible import bytes_text, counted, duration_text, say
 from streaming_ext.store import Storage
 from tasks.core.estimate.cost import Quantity, Resource
 from tasks.core.estimate.estimate import Estimate

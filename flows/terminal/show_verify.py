@@ -5,7 +5,7 @@ from itertools import groupby
 
 from rich.console import Console
 
-from flows.terminal.visible import bytes_text, counted, say
+from flows.terminal.printing import bytes_text, counted, say
 from tasks.core.check.export import CopyReport, ExportReport
 from tasks.core.check.findings import DatasetReport, Finding
 

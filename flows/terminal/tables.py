@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flows.terminal.visible import visible
+from flows.terminal.printing import visible
 from streaming_ext.base.units import size_text
 from streaming_ext.format.spec import DatasetSpec
 

@@ -4,8 +4,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from flows.terminal.pictures import MUTED, SERIES, svg
+from flows.terminal.printing import count_text
 from flows.terminal.tables import show_table
-from flows.terminal.visible import count_text
 from streaming_ext.training.training_plan import TrainingPlan
 
 _PANEL = 1.7  # inches

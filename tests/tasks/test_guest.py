@@ -10,9 +10,14 @@ from streaming_ext.format.schema import from_json
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.listing import list_sources
 from tasks import guest
-from tasks.core.cluster import signs
-from tasks.core.cluster.shared_plan import put_shared_plan
-from tasks.core.cluster.signs import Heartbeat, ParentSign, PartitionSign, parent_path
+from tasks.core import cluster
+from tasks.core.cluster import (
+    Heartbeat,
+    ParentSign,
+    PartitionSign,
+    parent_path,
+    put_shared_plan,
+)
 from tasks.core.config import ShardConfig
 from tasks.core.shard.plan import make_plan
 from tasks.guest import CannotTakePartError, Guest
@@ -52,7 +57,7 @@ class ParentRun:
 
     def heard(self) -> PartitionSign:
         """What the guest put last."""
-        path = signs.partition_path(RUN, 0, 1)
+        path = cluster.partition_path(RUN, 0, 1)
         return from_json(PartitionSign, self.storage.read(path), where=path)
 
 
@@ -60,7 +65,7 @@ class ParentRun:
 def parent(
     tmp_path: Path, vocabulary: Path, sources: Path, monkeypatch: pytest.MonkeyPatch
 ) -> ParentRun:
-    for module in (signs, guest):
+    for module in (cluster, guest):
         monkeypatch.setattr(module, "BEAT_SECONDS", 0.1)
     return ParentRun(tmp_path / "out", vocabulary, sources)
 
@@ -79,7 +84,7 @@ def test_what_ends_the_work(
 ) -> None:
     """Workers are stopped, and the last sign says that nothing of it runs any more."""
     if not says:
-        monkeypatch.setenv(signs.SILENCE_VARIABLE, "1")
+        monkeypatch.setenv(cluster.SILENCE_VARIABLE, "1")
     with (
         pytest.raises(StoppedError, match=reason),
         Guest(parent.storage, RUN, 0, 1).working() as work,

@@ -9,8 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from flows.dashboard.charts import draw_charts
-from flows.dashboard.report_page import ReportPage
+from flows.dashboard.report_page import ReportPage, draw_charts
 from flows.terminal.pictures import MUTED
 from tasks.core.reporting.figures import make_figures
 from tasks.core.reporting.lengths import Lengths

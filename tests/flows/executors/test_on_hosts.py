@@ -12,7 +12,7 @@ from flows.executors.on_hosts import (
     describe,
 )
 from streaming_ext.base.errors import UsageError
-from tasks.core.cluster.signs import SILENCE_VARIABLE, PartitionSign, silent_seconds
+from tasks.core.cluster import SILENCE_VARIABLE, PartitionSign, silent_seconds
 from tasks.core.config import ShardConfig
 from tasks.core.reporting.progress import RunProgress, WorkingFile
 from tasks.core.reporting.report import FailedFile, PartTimes

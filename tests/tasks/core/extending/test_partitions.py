@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from streaming_ext.store import Storage
-from tasks.core.cluster.shared_plan import partition_plan, put_shared_plan, read_plan
+from tasks.core.cluster import partition_plan, put_shared_plan, read_plan
 from tasks.core.config import ShardConfig
 from tasks.core.shard.shard_build import ShardBuild
 from tests.tasks.core.extending.extended import extended, planned

@@ -1,9 +1,10 @@
-"""Texts and figures for people.
+"""The terminal of a command, and texts and figures for people.
 
-In texts of unknown origin, what would control a terminal, or is markup to one of Prefect's user
-interfaces, is escaped.
+Results go to standard output, everything else to standard error. In texts of unknown origin, what
+would control a terminal, or is markup to one of Prefect's user interfaces, is escaped.
 """
 
+import logging
 import re
 import unicodedata
 from datetime import timedelta
@@ -11,6 +12,14 @@ from datetime import timedelta
 from rich.console import Console
 from rich.text import Text
 
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+log = logging.getLogger("shardmill")
+log.propagate = False  # the root logger may be Prefect's, which would print an error again
+handlers: list[logging.Handler] = [logging.NullHandler()]  # of the command
+# Once Prefect is loaded, its loggers pass nothing on to the root.
+_NAMES = ("prefect", "prefect.flow_runs", "prefect.task_runs")
+_LOGGERS = [logging.getLogger(), log, *map(logging.getLogger, _NAMES)]
 _JOINERS = "\u200c\u200d"  # within words and emoji
 _CONTROL = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 # Markup of Markdown and HTML, and what readers of Markdown turn into a link; but a text that is a
@@ -85,3 +94,25 @@ def bytes_text(number: float) -> str:
 def duration_text(seconds: float) -> str:
     """Hours, minutes and seconds: 0:01:30."""
     return str(timedelta(seconds=round(seconds)))
+
+
+def print_problem(text: str) -> None:
+    """Print a problem; the text may hold names from files of unknown origin."""
+    err.print(visible(f"shardmill: {text}", keep="\n"), markup=False, soft_wrap=True)
+
+
+def attach_handlers() -> None:
+    """Send the log to the command's handlers; again after Prefect has set up logging."""
+    for logger in _LOGGERS:
+        if logger is _LOGGERS[0] or not logger.propagate:  # otherwise its parent has them
+            for handler in handlers:
+                logger.addHandler(handler)
+
+
+def detach_handlers() -> None:
+    """Close the command's handlers."""
+    while handlers:
+        handler = handlers.pop()
+        for logger in _LOGGERS:
+            logger.removeHandler(handler)
+        handler.close()
