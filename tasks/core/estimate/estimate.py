@@ -25,8 +25,6 @@ from tasks.core.estimate.sample import SampledFile, Texts, read_texts, sample_fi
 from tasks.core.shard.sources import check_sources, parts_of
 
 _ONE_GBIT = 125e6
-_RECORD_BYTES = 1500  # of a part: its record, and its line in the manifest
-_ENTRY_BYTES = 1000  # of a shard: in the record and in the index
 
 
 class Estimate(BaseModel):
@@ -110,23 +108,17 @@ def estimate(
         ratio(drawn[name], drawn["source_bytes"], read=read).times(source)
         for name in ("documents", "text_bytes", "tokens")
     )
-    rows = [file.rows for file in files if file.rows is not None]
-    if len(rows) == len(files):  # the files say how many rows they have
-        kept = source * counts["documents"].sum() / sum(each.rows for each in texts)
-        file_sizes = [file.source.size for file in files]
-        documents = ratio(rows, file_sizes, read=sampled / source).times(kept)
     shard_bytes = tokens.times(counts["shard_bytes"].sum() / max(1, counts["tokens"].sum()))
     shards = _shards(parts, tokens.value, spec)
     fetched = sum(file.fetched for file in files)
     if config.remote_sources is not None:
         fetched = sampled if config.remote_sources else 0
     link = config.link or (_ONE_GBIT if uploads or fetched else None)
-    records = _RECORD_BYTES * len(parts) + _ENTRY_BYTES * shards
     work = Work(
         parts=parts,
         text=text.value,
         fetched=source * fetched / sampled,
-        output=shard_bytes.value + sample.table_bytes * tokens.value + records,
+        output=shard_bytes.value + sample.table_bytes * tokens.value,
         documents=documents.value,
         tokens=tokens.value,
         uploads=uploads,

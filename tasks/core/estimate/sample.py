@@ -42,14 +42,12 @@ class SampledFile(NamedTuple):
 
     Attributes:
         size: of all blocks, in bytes.
-        rows: of all blocks; None if only reading would tell.
         fetched: bytes that a run fetches of the file; 0 if it is local.
     """
 
     source: SourceFile
     look: FileLook
     size: int
-    rows: int | None
     fetched: int
 
 
@@ -57,13 +55,11 @@ class Texts(NamedTuple):
     """Texts from the start of a block.
 
     Attributes:
-        rows: read for them, with nulls.
         source_bytes: of the file, in proportion.
     """
 
     file: SampledFile
     texts: pa.ChunkedArray
-    rows: int
     source_bytes: float
 
 
@@ -99,13 +95,11 @@ def sample_files(
             return error
         if found is None:
             raise UsageError(f"{source.url}: `plan` cannot read files of the format {reads.name}.")
-        rows = [block.rows for block in found.blocks]
         ranges = worth_fetching(source, found.needed) if source.remote else []
         return SampledFile(
             source=source,
             look=found,
             size=sum(block.size for block in found.blocks),
-            rows=None if None in rows else sum(filter(None, rows)),
             fetched=source.size if ranges is None else sum(end - start for start, end in ranges),
         )
 
@@ -157,7 +151,7 @@ def _read(
             # The file stores these texts uncompressed, and rows differ in size: count bytes.
             size = pc.sum(pc.binary_length(texts)).as_py() + LENGTH_BYTES * rows
         size *= file.source.size / max(file.size, 1)
-        yield Texts(file=file, texts=texts, rows=rows, source_bytes=size)
+        yield Texts(file, texts, size)
 
 
 def work_on(
