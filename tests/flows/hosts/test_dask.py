@@ -12,6 +12,7 @@ from types import MappingProxyType
 import psutil
 import pytest
 
+from streaming_ext.base.errors import UsageError
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import open_storage
 from tests.command_line import (
@@ -28,6 +29,8 @@ from tests.servers.prefect.server import free_port
 from tests.tasks.core.extending.extended import write_source
 
 distributed = pytest.importorskip("distributed")
+
+from flows.executors.dask import on_dask  # noqa: E402
 
 
 class DaskCluster:
@@ -101,19 +104,6 @@ def dask(served: CommandLine, tmp_path: Path) -> Iterator[DaskCluster]:
         yield DaskCluster(dict(served.env), tmp_path, stack)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def unanswered(
-    served: CommandLine, tmp_path_factory: pytest.TempPathFactory
-) -> "Iterator[subprocess.Popen[str]]":
-    """A run on a cluster that is not there; it waits for one while other tests go on."""
-    output = tmp_path_factory.mktemp("unanswered") / "out"
-    where = f"dask://127.0.0.1:{free_port()}"
-    run = served.start(*served.shard_arguments(output, executor=where))
-    yield run
-    run.kill()
-    run.communicate()
-
-
 def test_ctrl_c_then_a_worker_dies(
     dask: DaskCluster, served: CommandLine, dataset: Path, tmp_path: Path
 ) -> None:
@@ -137,32 +127,6 @@ def test_ctrl_c_then_a_worker_dies(
     for process in left:
         process.resume()
     wait_for(lambda: not [process for process in left if is_alive(process)])
-
-
-@pytest.mark.soak
-def test_two_runs_at_the_same_time(
-    dask: DaskCluster, served: CommandLine, dataset: Path, tmp_path: Path
-) -> None:
-    outputs = [tmp_path / "a", tmp_path / "b"]
-    executor = f"dask://{dask.address}"
-    runs = [served.start(*served.shard_arguments(out, executor=executor)) for out in outputs]
-    dask.frozen(runs[0])
-    # Both are planned, and so have parts at the cluster, before any process there goes on.
-    wait_for(lambda: all(list(output.glob("runs/.*")) for output in outputs))
-    for worker in dask.workers:
-        for process in workers_of(worker.pid):
-            process.resume()
-    for run, output in zip(runs, outputs, strict=True):
-        stdout, stderr = run.communicate(timeout=PATIENCE_SECONDS)
-        assert run.returncode == 0, stdout + stderr
-        assert_same_dataset(dataset, output)
-    wait_for(lambda: not any(workers_of(worker.pid) for worker in dask.workers))
-
-
-def test_nobody_answers(unanswered: "subprocess.Popen[str]") -> None:
-    _, stderr = unanswered.communicate(timeout=PATIENCE_SECONDS)
-    assert unanswered.returncode == 2, stderr
-    assert "No Dask cluster" in stderr
 
 
 @pytest.mark.soak
@@ -193,3 +157,12 @@ def test_shuffled(dask: DaskCluster, served: CommandLine, shuffled: Path, tmp_pa
     stdout, stderr = run.communicate(timeout=PATIENCE_SECONDS)
     assert run.returncode == 0, stdout + stderr
     assert_same_dataset(shuffled, output)
+
+
+def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.executors.dask.START_SECONDS", 0.5)
+    with (
+        pytest.raises(UsageError, match="No Dask cluster with a worker answers"),
+        on_dask(f"tcp://127.0.0.1:{free_port()}"),
+    ):
+        pytest.fail("there is none")

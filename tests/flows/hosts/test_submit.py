@@ -52,7 +52,6 @@ class Worker:
     [
         ("COMPLETED", "6 parts", 0),
         ("FAILED", "1 of 6 parts failed: a.parquet: damaged", 1),
-        ("FAILED", "Flow run encountered an exception: ConfigMismatchError: x", 2),
         ("CANCELLED", "", 143),
     ],
 )

@@ -114,7 +114,6 @@ STOPS = {
     "Ctrl+C": Stop(  # a terminal sends it to the whole group
         lambda run, _: os.killpg(run.pid, signal.SIGINT), 130, {"CANCELLED"}
     ),
-    "closed terminal": Stop(lambda run, _: os.killpg(run.pid, signal.SIGHUP), 129, {"CANCELLED"}),
     "SIGTERM": Stop(lambda run, _: run.terminate(), 143, {"CANCELLED"}),
     "dashboard": Stop(cancel_in_the_dashboard, 143, {"CANCELLED"}),
 }

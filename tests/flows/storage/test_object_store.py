@@ -1,7 +1,6 @@
 """Whole runs that write to, and read from, a real S3 server; stopped, killed and run again."""
 
 import os
-import random
 import signal
 import time
 from collections.abc import Iterator
@@ -30,7 +29,6 @@ from tests.servers.storage.swift import (
     SwiftServer,
     aws_environment,
     download_all,
-    is_held,
     s3_client,
 )
 
@@ -69,13 +67,6 @@ def upload(s3: SwiftServer, bucket: str, prefix: str, folder: Path) -> None:
     client.close()
 
 
-def recorded(s3: SwiftServer, bucket: str) -> set[str]:
-    client = s3_client(s3.url)
-    found = client.list_objects_v2(Bucket=bucket, Prefix="out/parts/").get("Contents", [])
-    client.close()
-    return {entry["Key"] for entry in found}
-
-
 def test_the_same_bytes_as_on_disk_and_the_same_commands(
     remote: CommandLine,
     shardmill: Command,
@@ -99,9 +90,6 @@ def test_the_same_bytes_as_on_disk_and_the_same_commands(
     verified = shardmill("verify", url)
     assert verified.returncode == 1
     assert "train/00000/shard.00000.mds.zstd" in verified.stdout
-    changed = remote.shard(url, sequence_length=64)
-    assert changed.returncode == 2
-    assert "sequence_length: the output has 128, this run asks for 64" in changed.stderr
 
 
 # The stock reader leaves the files that it unpacks open.
@@ -135,29 +123,6 @@ def test_sources_in_s3(
     assert changed.returncode == 2
     assert names[1] in changed.stderr
     assert "etag:" in changed.stderr
-
-
-@pytest.mark.soak
-def test_killed_again_and_again(
-    slow_remote: CommandLine, s3: SwiftServer, bucket: str, undisturbed: Path, tmp_path: Path
-) -> None:
-    """From disk to S3; what a killed run recorded is kept, and the end is the same bytes."""
-    rng = random.Random(5)
-    arguments = slow_remote.shard_arguments(f"s3://{bucket}/out", engine="reference")
-    kept: set[str] = set()
-    for _ in range(3):
-        run = slow_remote.start(*arguments)
-        wait_for(lambda run=run: is_held(s3.url, bucket) or run.poll() is not None)
-        time.sleep(rng.uniform(1.0, 4.0))
-        kill_group(run)
-        now = recorded(s3, bucket)
-        assert kept <= now
-        kept = now
-        if run.returncode == 0:  # it came to its end before the kill
-            break
-    ended = succeeded(slow_remote.run(*arguments))
-    assert f"{len(kept)} done before" in ended.stdout or len(kept) in {0, 4}  # 4: it was whole
-    assert_same_dataset(undisturbed, copied(s3, bucket, tmp_path / "copy"))
 
 
 def test_killed_in_the_middle_of_an_upload(
@@ -215,18 +180,3 @@ def test_ctrl_c_ends_at_once_and_lets_go(
     (lock,) = (entry["Key"] for entry in keys)
     assert b"released" in client.get_object(Bucket=bucket, Key=lock)["Body"].read()
     client.close()
-
-
-def test_two_runs_at_once_on_one_output(
-    slow_remote: CommandLine, s3: SwiftServer, bucket: str
-) -> None:
-    arguments = slow_remote.shard_arguments(f"s3://{bucket}/out", engine="reference")
-    first = slow_remote.start(*arguments)
-    try:
-        wait_for(lambda: is_held(s3.url, bucket))
-        second = slow_remote.run(*arguments)
-        assert second.returncode == 2
-        assert "Another run is writing" in second.stderr
-    finally:
-        first.kill()
-        first.communicate()

@@ -53,16 +53,6 @@ class TestDescribe:
         assert describe(snapshot(parts_total=0, phase="starting")) == "starting"
 
     @pytest.mark.parametrize(
-        ("tokens", "shown"),
-        [
-            (0, "0"), (7, "7"), (999, "999"), (1000, "1k"), (12_345, "12.3k"), (999_000, "999k"),
-            (999_600, "1M"),            (10**6, "1M"), (5 * 10**9, "5G"), (15 * 10**12, "15T"),
-        ],
-    )  # fmt: skip
-    def test_counts(self, tokens: int, shown: str) -> None:
-        assert f", {shown} tokens," in describe(snapshot(tokens=tokens))
-
-    @pytest.mark.parametrize(
         ("seconds", "left"),
         [(0.0, "0:00:00"), (0.1, "0:00:00"), (20.0, "0:01:00"), (1200.4, "1:00:01"),
          (40_000.0, "1 day, 9:20:00")],
@@ -84,14 +74,6 @@ class TestShown:
         time.sleep(0.15)
         assert out.getvalue() == said  # no line behind the end
         assert "\x1b" not in said
-
-    def test_nothing_of_a_short_run(self) -> None:
-        screen, out = console()
-        began = time.monotonic()
-        with shown(RunProgress().snapshot, screen):
-            pass
-        assert time.monotonic() - began < 20
-        assert out.getvalue() == ""
 
     @pytest.mark.parametrize("is_terminal", [True, False])
     def test_ends_with_an_error_too(self, is_terminal: bool) -> None:
