@@ -16,7 +16,7 @@ from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
 
 Open = Callable[..., StreamingTokenDataset]
-RANKS = (1, 2, 3, 4, 6, 8)
+RANKS = (1, 3, 8)
 
 
 def steps_of(open_raw: Open, ranks: int, *, workers: int = 0, **settings: Any) -> list[list[int]]:
@@ -68,7 +68,7 @@ class TestCoverage:
 
 
 class TestElastic:
-    @pytest.mark.parametrize("canonical_nodes", [1, 5, 8])
+    @pytest.mark.parametrize("canonical_nodes", [1, 5])
     def test_a_step_holds_the_same_on_any_ranks(self, open_raw, canonical_nodes) -> None:
         runs = [
             steps_of(open_raw, ranks, batch_size=24 // ranks, num_canonical_nodes=canonical_nodes)

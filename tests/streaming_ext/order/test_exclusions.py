@@ -7,16 +7,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from streaming_ext.order.order import OrderSpec, StreamOrders
 from streaming_ext.training.exclusions import Exclusions
 from streaming_ext.training.masked_rows import Masked
 from streaming_ext.training.trace import trace_step, write_traces
@@ -31,9 +27,10 @@ def steps_of(loader: StreamingTokenLoader) -> list[list[int]]:
 
 
 class TestSkip:
-    @pytest.mark.parametrize("workers", [0, 2])
-    @pytest.mark.parametrize(("before", "steps"), [(0, 3), (5, 0), (5, 1), (5, 40), (145, 1)])
-    def test_an_iteration_goes_on_behind_them(self, open_raw, workers, before, steps) -> None:
+    @pytest.mark.parametrize(
+        ("before", "steps", "workers"), [(0, 3, 0), (5, 0, 0), (5, 40, 2), (145, 1, 0)]
+    )
+    def test_an_iteration_continues_after_them(self, open_raw, before, steps, workers) -> None:
         whole = steps_of(StreamingTokenLoader(open_raw()))
         loader = StreamingTokenLoader(open_raw(), num_workers=workers)
         seen = []
@@ -82,23 +79,6 @@ class TestSkip:
             StreamingTokenLoader(open_raw()).skip(-1)
         with pytest.raises(UsageError, match="evaluation"):
             StreamingTokenLoader(open_raw(split="holdout")).skip(1)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=6), st.data(), st.booleans())
-def test_an_order_without_some_sequences_holds_the_others_once(counts, data, shuffle) -> None:
-    bounds = np.concatenate([[0], np.cumsum(counts)])
-    total = int(bounds[-1])
-    chosen = data.draw(st.sets(st.integers(0, max(0, total - 1)), max_size=total))
-    left_out = np.array(sorted(number for number in chosen if number < total), np.int64)
-    kept = sorted(set(range(total)) - set(left_out.tolist()))
-    if not kept:
-        return
-    spec = OrderSpec(shuffle=shuffle, seed=3, canonical_nodes=2, window=5)
-    order = StreamOrders(spec, bounds=[bounds], left_out=[left_out])
-    draws = np.arange(len(kept))
-    assert order.sizes == [len(kept)]
-    assert sorted(order.sequences(np.zeros_like(draws), draws).tolist()) == kept
 
 
 @pytest.fixture

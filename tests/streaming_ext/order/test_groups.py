@@ -70,17 +70,6 @@ def test_four_processes_find_their_ranks(raw: Built, tmp_path: Path) -> None:
         assert together([found[one][way] for one, _ in pairs]) == alone
 
 
-@pytest.mark.parametrize("variable", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
-def test_a_launcher_that_tells_no_rank(
-    raw: Built, monkeypatch: pytest.MonkeyPatch, variable: str
-) -> None:
-    for name in ("RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(variable, "2")
-    with pytest.raises(UsageError, match=f"started 2 processes .*{variable}"):
-        steps_of(raw.root, 8)
-
-
 def evaluate(rank: int, size: int, root: Path, store: Path, model: Any, recipe: Any) -> Any:
     join_group(store, rank, size)
     return recipe.perplexity(model, str(root), 3)

@@ -1,7 +1,6 @@
 """Steps that change size: where they do, on any number of ranks, and resumed at each of them."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -117,24 +116,6 @@ def test_no_token_comes_twice_and_none_is_lost(sizes, canonical_nodes, streams) 
             if position in rows:
                 expected |= {(stream, token) for token in range(row * 12, row * 12 + 12)}
     assert set(found) == expected
-
-
-@settings(max_examples=8, deadline=None)
-@given(schedules(), st.sampled_from([1, 2, 3]))
-def test_the_order_backwards(sizes, ranks) -> None:
-    plan = plan_of(sizes, ranks=ranks, rows=60, epoch_size=100, canonical_nodes=2)
-    cursor = plan.start(1)
-    expected: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for step in range(plan.steps_left(cursor)):
-        phase = plan.phase_of(cursor, step)
-        for position, sequence in enumerate(plan.whole_step(cursor, step)[1].tolist()):
-            where = (step, position // phase.batch_size)
-            expected.setdefault((sequence, phase.length), []).append(where)
-    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for row in range(60):
-        for visit in plan.visits(replace(cursor, position=7), 0, np.array([row])):
-            found.setdefault((visit.sequence, visit.length), []).append((visit.step, visit.rank))
-    assert found == expected
 
 
 @pytest.mark.parametrize(("batch", "length", "why"), [

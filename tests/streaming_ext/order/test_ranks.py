@@ -80,6 +80,7 @@ def test_a_process_group(tmp_path: Any) -> None:
         ({"environment": {"RANK": "0", "WORLD_SIZE": "3"}, "replication": 2}, "must divide"),
         ({"environment": {"SLURM_STEP_NUM_TASKS": "4"}}, "srun started 4"),
         ({"environment": {"OMPI_COMM_WORLD_SIZE": "2"}}, "mpirun"),
+        ({"environment": {"PMI_SIZE": "2"}}, "mpiexec started 2"),
     ],
 )
 def test_contradictions_are_refused(arguments: dict[str, Any], words: str) -> None:

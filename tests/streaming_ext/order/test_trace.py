@@ -19,10 +19,23 @@ def sources() -> dict[tuple[str, int], list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("length", "split"), [(8, "train"), (5, "holdout"), (60, "holdout"), (1000, "train")]
+    ("length", "split", "packing"),
+    [
+        (8, "train", None),
+        (60, "holdout", None),
+        (1000, "train", None),
+        (7, "holdout", "best_fit"),
+        (64, "train", "best_fit"),
+    ],
 )
-def test_each_token_is_explained(open_raw, sources, length, split) -> None:
-    settings = {"sequence_length": length, "split": split, "batch_size": 1, "drop_last": True}
+def test_each_token_is_explained(open_raw, sources, length, split, packing) -> None:
+    settings = {
+        "sequence_length": length,
+        "split": split,
+        "batch_size": 1,
+        "drop_last": True,
+        "packing": packing,
+    }
     loader = StreamingTokenLoader(open_raw(**settings))
     explained = 0
     for step, batch in enumerate(loader):
