@@ -1,7 +1,8 @@
 """Which sequences a rank reads in which step: order, mixture and ranks together."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +16,7 @@ from streaming_ext.order.state import Cursor
 from streaming_ext.order.steps import Phase, StepSizes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Visit:
+class Visit(NamedTuple):
     """A sequence in an epoch: its number on disk, its length, the step, and the rank."""
 
     step: int
@@ -278,19 +278,10 @@ class EpochPlan:
             streams, numbers = self.whole_step(begin, step)
             own = (streams == stream) & np.isin(numbers // phase.per_position, sequences)
             visits += [
-                Visit(
-                    step=step,
-                    rank=index // phase.batch_size,
-                    sequence=int(numbers[index]),
-                    length=phase.length,
-                )
+                Visit(step, index // phase.batch_size, int(numbers[index]), phase.length)
                 for index in np.flatnonzero(own).tolist()
             ]
         return visits
-
-    def _shift(self, cursor: Cursor) -> int:
-        """The canonical node of the epoch's first position."""
-        return cursor.before[0] % self._spec.canonical_nodes
 
     def _first_draw(self, cursor: Cursor, stream: int) -> int:
         """The first draw of a stream in an epoch."""
@@ -327,7 +318,8 @@ class EpochPlan:
         return streams[real], sequences[real]
 
     def _of_phase(self, cursor: Cursor, steps: Ints, phase: Phase) -> tuple[Ints, Ints]:
-        positions = phase.positions(steps, shift=self._shift(cursor))
+        shift = cursor.before[0] % self._spec.canonical_nodes  # of the epoch's first position
+        positions = phase.positions(steps, shift=shift)
         streams, sequences = np.zeros_like(positions), np.full_like(positions, -1)
         inside = positions < self.filled
         if inside.any():

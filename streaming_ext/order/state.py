@@ -196,11 +196,9 @@ class LoaderState(BaseModel):
         names = ("exclude", "packing", "document_multiple")
         return (*(self.order.get(name) for name in names), self.longest)
 
-    def deals_out_as(self, other: "LoaderState") -> bool:
-        """Whether each position of an epoch is the same draw of the same stream."""
-        return self._dealt() == other._dealt()
-
-    def _dealt(self) -> list[Any]:
+    @property
+    def dealing(self) -> list[Any]:
+        """What decides which draw of which stream each position of an epoch is."""
         names = [*MIXING]
         if len(self.streams) > 1:
             names.append("batching_method")

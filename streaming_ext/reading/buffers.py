@@ -8,7 +8,6 @@ before, and some processors (Zen 3 and 4) take ten times as long to copy to a pl
 bytes further into its page than the source: as targets are, which are tokens moved by one.
 """
 
-import ctypes
 import math
 import mmap
 import weakref
@@ -43,7 +42,7 @@ class Buffers:
             block = kind.idle.pop()  # the last that came back: a core's cache may still hold it
         except IndexError:
             block = _Block(kind, math.prod(shape) * np.dtype(dtype).itemsize)
-        array: npt.NDArray[Any] = np.ndarray(shape, dtype, block.memory, block.begin)
+        array: npt.NDArray[Any] = np.ndarray(shape, dtype, block.memory)
         block.lent = weakref.ref(array, block.on_death)
         return array
 
@@ -65,12 +64,11 @@ class _Kind:
 class _Block:
     """Memory, and a weak reference to the array in it."""
 
-    __slots__ = ("begin", "lent", "memory", "on_death")
-    memory: Any  # of ctypes: no array
+    __slots__ = ("lent", "memory", "on_death")
 
     def __init__(self, kind: _Kind, size: int) -> None:
-        self.memory = (ctypes.c_uint8 * (size + mmap.PAGESIZE))()
-        self.begin = -ctypes.addressof(self.memory) % mmap.PAGESIZE
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # a forked process has its own
+        self.memory = mmap.mmap(-1, max(1, size), flags=flags)
         self.lent: weakref.ref[npt.NDArray[Any]] | None = None
         kind.blocks.add(self)
 

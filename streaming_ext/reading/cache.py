@@ -110,7 +110,12 @@ class ShardCache:
         link = contextlib.ExitStack()
         with link:
             link.enter_context(self._link)
-            self._publish_failure(shard, started)
+            failure = self._gave_up
+            if failure is not None and self._waited(started) > 0.9 * self.source.timeout:
+                raise TransientStorageError(
+                    f"{self.label(shard)} was waited for behind others, which did not come: "
+                    f"{failure}"
+                ) from failure
             with self._alone(f".{shard}.lock", what=self.label(shard)):
                 if self.path(shard).exists():
                     return
@@ -125,18 +130,6 @@ class ShardCache:
     def _waited(self, started: float) -> float:
         """Seconds since work on a shard started, or since the last one came."""
         return time.monotonic() - max(started, self._came)
-
-    def _publish_failure(self, shard: int, started: float) -> None:
-        """Give up if the shards before this one failed, and the time is over.
-
-        Raises:
-            TransientStorageError: their failure.
-        """
-        failure = self._gave_up
-        if failure is not None and self._waited(started) > 0.9 * self.source.timeout:
-            raise TransientStorageError(
-                f"{self.label(shard)} was waited for behind others, which did not come: {failure}"
-            ) from failure
 
     def discard(self, shard: int) -> None:
         """Remove a damaged copy so that the next `fetch` brings a new one.

@@ -213,9 +213,11 @@ def pack_group(
         bits=length.bit_length() + int(_WORD),
     )[::-1]
     order = order[: np.count_nonzero(rest)]
-    rows, count = _packed(room[order], length)
+    moves = best_fit(np.bincount(room[order], minlength=length + 1), length)
+    rows, count = rows_of(moves, length)
     row_of = np.empty(len(rest), np.int64)
-    row_of[order] = rows
+    # A row that takes several of one length is listed as often.
+    row_of[order] = np.repeat(rows, np.repeat(moves.times, moves.rows))
     # Full rows behind them: (full rows,) of all documents.
     owners = np.repeat(np.arange(len(full)), full)
     number = ranges(np.zeros_like(full), full)
@@ -247,14 +249,6 @@ def rounded_up(lengths: Ints, multiple: int) -> Ints:
 def _marked(lengths: Ints, begins: Flags, ends: Flags) -> Ints:
     """Pieces in one number each, which is sorted at once."""
     return lengths << _MARKS | begins * _BEGINS | ends * _ENDS
-
-
-def _packed(sizes: Ints, length: int) -> tuple[Ints, int]:
-    """The row of each document, given by falling size, and the number of rows."""
-    moves = best_fit(np.bincount(sizes, minlength=length + 1), length)
-    rows, count = rows_of(moves, length)
-    # A row that takes several of one length is listed as often.
-    return np.repeat(rows, np.repeat(moves.times, moves.rows)), count
 
 
 def _words(count: int, key: int, what: int) -> Keys:

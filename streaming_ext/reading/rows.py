@@ -7,7 +7,7 @@ where documents begin and end, so masks cost next to nothing.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ from streaming_ext.reading.prefetch import Prefetcher, end_all
 from streaming_ext.reading.token_reader import FILLING, Runs, TokenReader, by_value
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spans:
+class Spans(NamedTuple):
     """What rows are made of, in their streams; padding is no span.
 
     Attributes:

@@ -5,7 +5,7 @@ The streams of all datasets are laid end to end in one space of token numbers.
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,7 @@ from streaming_ext.reading.shards import OpenShards
 FILLING = -1  # instead of a shard: padding behind a segment
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Runs:
+class Runs(NamedTuple):
     """What rows are copied from: runs of tokens that lie in one shard each, row by row.
 
     Attributes:
