@@ -43,7 +43,7 @@ class Documents(NamedTuple):
 
 
 class PartSpan(NamedTuple):
-    """A part, its first token in the split's stream, and the token behind its last."""
+    """A part, its first token in the split's stream, and the token after its last."""
 
     part: int
     begin: int
@@ -72,7 +72,7 @@ class PartDocuments:
 
     @cached_property
     def ends(self) -> Ints:
-        """The token behind each: (documents,)."""
+        """The token after each: (documents,)."""
         return self.begin + np.cumsum(self.lengths)
 
     @cached_property
@@ -240,7 +240,7 @@ def parts_with(cache: ShardCache, urls: set[str]) -> Iterator[PartDocuments]:
 
 
 def find_document(cache: ShardCache, source: str, row: int) -> Iterator[tuple[int, int, SourceRow]]:
-    """Where a document lies in the split: first token, the token behind its last, source and row.
+    """Where a document lies in the split: first token, the token after its last, source and row.
 
     Args:
         cache: of the split.

@@ -248,7 +248,7 @@ class TokenDomains:
         """
         owners, domains, tokens = self._ranges(spans)
         gaps = spans.rooms - spans.lengths
-        padded = np.flatnonzero(gaps)  # padding behind a span is a range too
+        padded = np.flatnonzero(gaps)  # padding after a span is a range too
         if padded.size:
             at = np.searchsorted(owners, padded, side="right")
             domains = np.insert(domains, at, np.int32(PADDING))
@@ -285,7 +285,7 @@ def open_domains(caches: Sequence[ShardCache], by: str | None) -> TokenDomains |
 
     Args:
         caches: of the streams.
-        by: `folder` or `column:NAME`; None where streams are domains.
+        by: `folder` or `column:NAME`; None if streams are domains.
 
     Raises:
         UsageError: a dataset lists no documents, or did not keep the column.

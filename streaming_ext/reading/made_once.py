@@ -95,7 +95,7 @@ def alone(lock: Path, *, patience: float, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def written_atomically(path: Path) -> Iterator[Path]:
-    """Another name to write a file under, which is renamed at the end; held alone by the caller."""
+    """A temporary name to write a file under, renamed at the end; the caller holds its lock."""
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):  # of processes that died
         leftover.unlink(missing_ok=True)
     temporary = path.parent / f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp"

@@ -1,6 +1,6 @@
 """What a batch says about documents: targets, positions and boundaries, from end-of-text ids alone.
 
-A document ends in one end-of-text id; an end-of-text id behind another one is padding. Boundaries
+A document ends in one end-of-text id; an end-of-text id after another one is padding. Boundaries
 are few: they are found for the rows of many steps at once, and spread over the tokens of each step
 only for masks with a value a token.
 
@@ -64,8 +64,8 @@ class Ends(NamedTuple):
 
     Attributes:
         offsets: of the end-of-text ids.
-        padding: whether each is padding: an end behind another one of the same shard.
-        followed: whether the token behind each is padding.
+        padding: whether each is padding: an end after another one of the same shard.
+        followed: whether the token after each is padding.
     """
 
     offsets: Ints
@@ -152,7 +152,7 @@ class Spread:
 
         Args:
             step: which one.
-            tokens: its rows, one behind the other in memory: (rows, length).
+            tokens: its rows, contiguous in memory: (rows, length).
         """
         names = self._names
         begin, end = self._edge_steps[step], self._edge_steps[step + 1]
@@ -173,7 +173,7 @@ class Spread:
         return masks
 
     def _targets(self, step: int, tokens: Ints) -> Ints:
-        """The next token at each position; -100 in padding and behind the shard."""
+        """The next token at each position; -100 in padding and after the shard."""
         targets = self._buffers.take(self.shape, np.int64)
         flat = targets.reshape(-1)
         flat[:-1] = tokens.reshape(-1)[1:]  # one copy, wrong at the last offset of each row

@@ -218,7 +218,7 @@ def pack_group(
     row_of = np.empty(len(rest), np.int64)
     # A row that takes several of one length is listed as often.
     row_of[order] = np.repeat(rows, np.repeat(moves.times, moves.rows))
-    # Full rows behind them: (full rows,) of all documents.
+    # Full rows after them: (full rows,) of all documents.
     owners = np.repeat(np.arange(len(full)), full)
     number = ranges(np.zeros_like(full), full)
     # All segments: the rests in the order of the stream, then the full rows.
@@ -247,7 +247,7 @@ def rounded_up(lengths: Ints, multiple: int) -> Ints:
 
 
 def _marked(lengths: Ints, begins: Flags, ends: Flags) -> Ints:
-    """Pieces in one number each, which is sorted at once."""
+    """Length and marks of each segment in one number, which is sorted at once."""
     return lengths << _MARKS | begins * _BEGINS | ends * _ENDS
 
 

@@ -13,7 +13,7 @@ from streaming_ext.reading.token_reader import TokenReader
 
 THREADS = 8  # twice as many as download at once: the others unpack and verify
 _PATIENCE = 0.05  # seconds between looks at how far training is
-_AT_EXIT: Final = 2.0  # seconds for all threads to end; longer only where storage does not answer
+_AT_EXIT: Final = 2.0  # seconds for all threads to end; longer only if storage does not answer
 
 
 def sequences_ahead(
@@ -41,9 +41,9 @@ def sequences_ahead(
 class Prefetcher:
     """Threads that open shards in the order of their first use, within bounds.
 
-    Where a shard does not come, the thread ends in silence: the step that needs the shard meets the
-    same failure and raises it, and a shard that is needed by no step must not stop training. What
-    else goes wrong is for the one who reads to raise, see `require_well`.
+    If a shard does not come, the thread ends silently: the step that needs the shard meets the same
+    failure and raises it, and a shard that no step needs must not stop training. Unexpected errors
+    are raised by `require_well`, which the reader calls.
     """
 
     def __init__(
@@ -100,14 +100,14 @@ class Prefetcher:
                 if pair is None:
                     return
                 step, shard = pair
-                if step < self._now():  # that step has opened it, and others may need the room
+                if step < self._now():  # that step has opened it; others may need the room
                     continue
                 if not self._may_open(step, int(self.reader.raw_sizes[shard])):
                     return
                 self.reader.shards.open(shard)
             except ShardmillError:
                 return
-            except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
+            except BaseException as error:  # noqa: BLE001 - the reader raises it
                 self._failure = error
                 self.stop()
 
@@ -135,9 +135,9 @@ _running: "weakref.WeakSet[Prefetcher]" = weakref.WeakSet()
 def end_all(reader: TokenReader | None = None) -> None:
     """Stop the threads of a reader and wait until they have ended.
 
-    Without one, all threads of this process, before the interpreter ends, but not for long. A
-    thread that comes back from native code behind that is torn down in the middle of it, and the
-    process is aborted with "terminate called without an active exception".
+    Without a reader: those of all readers of this process, before the interpreter ends, but not for
+    long. A thread that returns from native code after that aborts the process with "terminate
+    called without an active exception".
     """
     until = time.monotonic() + _AT_EXIT
     running = [each for each in list(_running) if reader is None or each.reader is reader]

@@ -2,7 +2,7 @@
 
 Tokens that repeat with period p equal those p offsets later. So an n-gram that repeats more than k
 times in a row gives at least p * k consecutive such offsets. One of every p * k offsets is among
-them, with half of them before or after it: looking there shows nearly all rows to be clean.
+them, with half of them before or after it: so looking there clears nearly all rows.
 """
 
 from functools import lru_cache
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from streaming_ext.base.arrays import Ints
 
 LONGEST: Final = 13  # tokens of an n-gram
-_NEAR: Final = 4  # offsets looked at before and behind
+_NEAR: Final = 4  # offsets looked at before and after
 
 
 def repeats_more(
@@ -40,10 +40,10 @@ def repeats_more(
     # (offsets that have an equal, offsets near each)
     near = np.minimum(np.arange(_NEAR + 1), (period * times // 2)[:, None])
     before = offset[:, None] - near
-    behind = np.minimum(offset[:, None] + near, last[:, None] - 1)
+    later = np.minimum(offset[:, None] + near, last[:, None] - 1)
     on = period[:, None]
     long = (tokens[owner, before] == tokens[owner, before + on]).all(axis=1)
-    long |= (tokens[owner, behind] == tokens[owner, behind + on]).all(axis=1)
+    long |= (tokens[owner, later] == tokens[owner, later + on]).all(axis=1)
     for maybe, step in set(zip(row[long].tolist(), period[long].tolist(), strict=True)):
         if not found[maybe]:  # hardly any comes here
             found[maybe] = _longest_run(tokens[maybe], step, eot_id) >= step * times
@@ -52,7 +52,7 @@ def repeats_more(
 
 @lru_cache(maxsize=8)
 def _looked_at(length: int, times: int) -> tuple[Ints, Ints, Ints]:
-    """Places in a row with the period of each, and how many offsets have a token one period on."""
+    """Offsets in a row, the period of each, and how many offsets have a token a period later."""
     offsets, periods, lasts = [], [], []
     for period in range(1, LONGEST + 1):
         last = length - period
@@ -64,7 +64,7 @@ def _looked_at(length: int, times: int) -> tuple[Ints, Ints, Ints]:
 
 
 def _longest_run(tokens: npt.NDArray[np.integer[Any]], period: int, eot_id: int) -> int:
-    """The most offsets behind each other that are equal to those one period on."""
+    """The most consecutive offsets whose token equals the one a period later."""
     same = tokens[:-period] == tokens[period:]
     is_end = tokens == eot_id
     same &= ~(is_end[:-1] & is_end[1:])[: len(same)]

@@ -1,7 +1,7 @@
 """The shards that are open: fetched, verified and mapped; the least recently used ones are closed.
 
-A batch keeps the maps that it reads, whoever closes their shards meanwhile: a file that is evicted
-goes with its last map.
+A batch keeps the maps that it reads, even if their shards are closed meanwhile: the disk space of
+an evicted file is free when its last map is gone.
 """
 
 import resource
@@ -166,7 +166,7 @@ class OpenShards:
         try:
             with cache.open(number) as file:
                 data = np.asarray(np.memmap(file, np.uint8, "r"))
-        except FileNotFoundError:  # removed by somebody else since it was fetched
+        except FileNotFoundError:  # removed by another process since it was fetched
             return _VANISHED
         except ValueError:  # numpy's, of an empty file
             return f"0 bytes, the index says {size}"

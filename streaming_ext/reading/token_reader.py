@@ -15,7 +15,7 @@ from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.masks import Ends
 from streaming_ext.reading.shards import OpenShards
 
-FILLING = -1  # instead of a shard: padding behind a segment
+FILLING = -1  # instead of a shard: padding after a segment
 
 
 class Runs(NamedTuple):
@@ -145,12 +145,12 @@ class TokenReader:
         shards = self.shards_of(starts)
         counts = self.shards_of(stops - 1) - shards + 1
         if (counts > 1).any():
-            behind = np.append(0, np.cumsum(counts))
+            ends = np.append(0, np.cumsum(counts))
             segment = np.repeat(np.arange(len(starts)), counts)
             shards = ranges(shards, counts)
             starts = np.maximum(starts[segment], self.shard_starts[shards])
             stops = np.minimum(stops[segment], self.shard_starts[shards + 1])
-            firsts = behind[firsts]
+            firsts = ends[firsts]
         origins, size = self._origins[shards], self.dtype.itemsize
         return Runs(
             firsts=firsts,
