@@ -65,23 +65,24 @@ class Rows:
         firsts = segments.firsts
         lengths = self._lengths = segments.lengths
         rooms = rounded_up(lengths, multiple)
-        ends = np.append(0, np.cumsum(rooms))
-        # Where each segment begins in its row: (segments,)
-        self._columns: Ints = ends[:-1] - np.repeat(ends[firsts[:-1]], np.diff(firsts))
+        # Where each segment begins if all are laid end to end, then the end: (segments + 1,)
+        begins = self._begins = np.append(0, np.cumsum(rooms))
         # Tokens of each row that its segments take: (rows,)
-        self._filled: Ints = np.diff(ends[firsts])
+        self._filled: Ints = np.diff(begins[firsts])
         # Padding after each segment; the last one of a row has the rest of it: (segments,)
         self._gaps: Ints = rooms - lengths
         self._gaps[firsts[1:] - 1] += length - self._filled
         runs = reader.runs(segments.starts, lengths, np.arange(len(rooms) + 1))
-        gapped = np.flatnonzero(self._gaps)
-        at = runs.firsts[gapped + 1]
-        self.runs = Runs(
-            firsts=runs.firsts[firsts] + np.searchsorted(gapped, firsts),
-            shards=np.insert(runs.shards, at, FILLING),
-            begins=np.insert(runs.begins, at, 0),
-            ends=np.insert(runs.ends, at, self._gaps[gapped] * reader.dtype.itemsize),
-        )
+        self.runs = runs
+        if padding is not None:
+            gapped = np.flatnonzero(self._gaps)
+            at = runs.firsts[gapped + 1]
+            self.runs = Runs(
+                firsts=runs.firsts[firsts] + np.searchsorted(gapped, firsts),
+                shards=np.insert(runs.shards, at, FILLING),
+                begins=np.insert(runs.begins, at, 0),
+                ends=np.insert(runs.ends, at, self._gaps[gapped] * reader.dtype.itemsize),
+            )
 
     def ready(self, rows: slice) -> bool:
         """Whether they can be read without waiting."""
@@ -162,7 +163,8 @@ class Rows:
         some, row = self._some(rows)
         filled = self._filled[rows]
         padded = np.flatnonzero(real & (filled < self.length))
-        offsets = row * self.length + self._columns[some]
+        columns = self._begins[some] - self._begins[self._segments.firsts[rows]][row]
+        offsets = row * self.length + columns
         edges = np.append(offsets[real[row]], padded * self.length + filled[padded])
         gaps = np.where(real[row], self._gaps[some], 0)
         padding = ranges(offsets + self._lengths[some], gaps)
