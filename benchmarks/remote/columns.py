@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text import fetch as fetch_module
 from streaming_ext.text.fetch import fetch
 from streaming_ext.text.listing import list_sources
-from streaming_ext.text.sources import ranges
 from tests.servers.fault_proxy import Faults, fault_proxy
 from tests.servers.storage.swift import aws_environment, make_bucket, s3_client, swift_server
 
@@ -40,7 +40,7 @@ def make(path: Path, share: float) -> None:
 
 
 def main() -> None:
-    ranges.WORTH_IT = 1.0
+    fetch_module.WORTH_IT = 1.0
     with (
         tempfile.TemporaryDirectory() as name,
         swift_server(Path(name) / "swift") as server,

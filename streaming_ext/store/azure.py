@@ -8,13 +8,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from streaming_ext.store.buckets import ObjectInfo, whole_headers
+from streaming_ext.store.buckets import ObjectInfo, Store, whole_headers
 from streaming_ext.store.patience import connect_seconds
 
 _CHUNK_BYTES = 2**23  # of a blob that is put in blocks
 
 
-class Azure:
+class Azure(Store):
     """One container; options are named as adlfs names them."""
 
     OPTIONS = frozenset({"account_name", "account_key", "sas_token", "connection_string", "anon"})
@@ -85,10 +85,6 @@ class Azure:
             with whole_headers():
                 if not blob.upload_blob(body, overwrite=not new)["etag"]:
                     raise KeyError("etag")
-
-    def copy(self, bucket: str, key: str, to: str) -> bool:
-        """Not used: the bytes come through this machine."""
-        return False
 
     def remove(self, key: str) -> None:
         """Delete Blob."""

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from streaming_ext.base.errors import StorageError, UsageError, reason_of
-from streaming_ext.store.faults import client_errors, status_of, translated, words_of
-from streaming_ext.store.patience import Attempts, Retry, insist, timeout_seconds
+from streaming_ext.store.faults import ask, status_of, words_of
+from streaming_ext.store.patience import Attempts, Retry, timeout_seconds
 from streaming_ext.store.process_clients import client_of_process
 
 Result = TypeVar("Result")
@@ -77,7 +77,7 @@ class Store(Protocol):
 
     def copy(self, bucket: str, key: str, to: str) -> bool:
         """Copy an object of another bucket inside the store; returns whether the store can."""
-        ...
+        return False
 
     def remove(self, key: str) -> None:
         """Remove an object."""
@@ -119,51 +119,37 @@ class Bucket:
             ) from error
         except ValueError as error:
             raise UsageError(
-                f"{self.scheme}://{self.name}: {words_of(error)}. Credentials come from the "
-                "environment: docs/operate/storage.md lists the variables."
+                f"{self.scheme}://{self.name}: {words_of(error)}. Check the settings in the "
+                "environment (docs/reference/configuration.md)."
             ) from error
 
     def ask(
-        self, what: str, request: Callable[[Store], Result], attempts: Attempts | None = None
+        self,
+        verb: str,
+        key: str,
+        request: Callable[[Store], Result],
+        attempts: Attempts | None = None,
     ) -> Result:
-        """Make a request, and again after a fault that may pass; `what` names it in messages.
+        """Make a request as `faults.ask` does; messages say that it cannot `verb` the object."""
+        what = f"{verb} {self.scheme}://{self.name}/{key}"
+        return ask(what, lambda: request(self._store), attempts or Attempts(self.retry))
 
-        Raises:
-            FileNotFoundError: there is no such object.
-            FileExistsError: a condition failed.
-            StorageError: the store refuses, or keeps failing (`TransientStorageError`).
-        """
-
-        def once() -> Result:
-            try:
-                return request(self._store)
-            except client_errors() as error:
-                raise translated(error, what) from error
-
-        return insist(once, attempts or Attempts(self.retry))
-
-    def find(self, prefix: str, *, what: str) -> dict[str, ObjectInfo]:
+    def find(self, prefix: str) -> dict[str, ObjectInfo]:
         """Every object whose key begins with `prefix`, by key; no folders."""
-        found = self._of_bucket(what, lambda store: dict(store.list(prefix)))
+        found = self._of_bucket("list", prefix, lambda store: dict(store.list(prefix)))
         return {key: info for key, info in found.items() if not key.endswith("/")}
 
-    def require_listable(self, prefix: str, *, what: str) -> None:
+    def require_listable(self, prefix: str) -> None:
         """Make sure that the bucket exists and may be listed."""
-        self._of_bucket(what, lambda store: next(iter(store.list(prefix)), None))
+        self._of_bucket("list", prefix, lambda store: next(iter(store.list(prefix)), None))
 
     def read(
-        self,
-        key: str,
-        *,
-        what: str,
-        span: tuple[int, int] | None = None,
-        version: str | None = None,
+        self, key: str, *, span: tuple[int, int] | None = None, version: str | None = None
     ) -> bytes:
         """An object, or its bytes [start, end), in one request.
 
         Args:
             key: within the bucket.
-            what: the request, for messages.
             span: start and end within the object; all of it by default.
             version: `FileExistsError` if the object is another one.
         """
@@ -177,22 +163,18 @@ class Bucket:
                 )
             return data
 
-        return self.ask(what, read)
+        return self.ask("read", key, read)
 
-    def read_at_most(self, key: str, limit: int, *, what: str, attempts: Attempts) -> bytes:
+    def read_at_most(self, key: str, limit: int, attempts: Attempts) -> bytes:
         """The first `limit` bytes of an object, or all if it has fewer."""
+        try:
+            return self.ask("read", key, lambda store: store.read(key, (0, limit), None), attempts)
+        except StorageError as error:
+            if status_of(error) == 416:  # no byte 0: the object is empty
+                return b""
+            raise
 
-        def read(store: Store) -> bytes:
-            try:
-                return store.read(key, (0, limit), None)
-            except client_errors() as error:
-                if status_of(error) == 416:  # no byte 0: the object is empty
-                    return b""
-                raise
-
-        return self.ask(what, read, attempts)
-
-    def put(self, key: str, data: bytes | Path, *, what: str, new: bool = False) -> None:
+    def put(self, key: str, data: bytes | Path, *, new: bool = False) -> None:
         """Put an object; if `new`, `FileExistsError` if there is one.
 
         A large file is not held in memory.
@@ -205,17 +187,17 @@ class Bucket:
             try:
                 data = file if file.stat().st_size >= _STREAMED_BYTES else file.read_bytes()
             except OSError as error:
-                raise StorageError(f"Cannot {what} from {file}: {reason_of(error)}.") from error
-        self._of_bucket(what, lambda store: store.put(key, data, new=new))
+                raise StorageError(f"Cannot read {file}: {reason_of(error)}.") from error
+        self._of_bucket("write", key, lambda store: store.put(key, data, new=new))
 
-    def _of_bucket(self, what: str, request: Callable[[Store], Result]) -> Result:
+    def _of_bucket(self, verb: str, key: str, request: Callable[[Store], Result]) -> Result:
         """A request that an existing bucket never answers with "not found"."""
         try:
-            return self.ask(what, request)
+            return self.ask(verb, key, request)
         except FileNotFoundError as error:
             raise StorageError(
-                f"Cannot {what}: there is no bucket {self.name!r}, or the endpoint is no object "
-                f"store: {words_of(error.__cause__ or error)}."
+                f"Cannot {verb} {self.scheme}://{self.name}/{key}: there is no such bucket, or "
+                f"the endpoint is no object store: {words_of(error.__cause__ or error)}."
             ) from error
 
 

@@ -129,10 +129,12 @@ class Storage(Protocol):
         Args:
             scratch: its folder for work in progress.
         """
-        if scratch.exists():
-            with suppress(UsageError), self.exclusive():
-                self.close()
-                drop_scratch(scratch)
+        with suppress(StorageError, UsageError):
+            if scratch.exists() or self.leftovers():
+                with self.exclusive():
+                    self.remove_incoming()
+                    self.close()
+                    drop_scratch(scratch)
 
     def exclusive(
         self, report: Callable[[str], None] = lambda message: None

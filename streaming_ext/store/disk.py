@@ -13,7 +13,6 @@ from pathlib import Path
 from streaming_ext.base.errors import CorruptDatasetError, StorageError, UsageError, reason_of
 from streaming_ext.store.contract import Storage
 from streaming_ext.store.holding import held
-from streaming_ext.store.scratch import drop_scratch
 
 INCOMING = ".incoming"  # files in progress; a folder of its own, so that leftovers are found
 # The errors of a file system, or of two, that cannot give a file a second name.
@@ -287,18 +286,6 @@ class LocalStorage(Storage):
     def close(self) -> None:
         """Remove the folder of files in progress."""
         shutil.rmtree(self.root / INCOMING, ignore_errors=True)
-
-    def tidy(self, scratch: Path) -> None:
-        """Remove its scratch and the files in progress.
-
-        Raises:
-            StorageError: a file may not be removed.
-        """
-        if (self.root / INCOMING).exists() or scratch.exists():
-            with suppress(UsageError), self.exclusive():
-                self.remove_incoming()
-                self.close()
-                drop_scratch(scratch)
 
     def exclusive(
         self, report: Callable[[str], None] = lambda message: None

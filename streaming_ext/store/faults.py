@@ -2,11 +2,13 @@
 
 import re
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from streaming_ext.base.errors import StorageError, TransientStorageError, one_line
-from streaming_ext.store.patience import retry_after
+from streaming_ext.store.patience import Attempts, Retry, retry_after
+
+Result = TypeVar("Result")
 
 # Answers below 500 that another attempt may not get again.
 _TRANSIENT = {
@@ -44,8 +46,33 @@ _CREDENTIALS = {
 }
 _EXISTS = {"PreconditionFailed", "412", "BlobAlreadyExists", "ConditionNotMet"}
 _MISSING = {"NoSuchKey", "404", "410", "BlobNotFound"}
+_NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 # Passwords in URLs, and queries: some are signatures.
 _SECRET = re.compile(r"(?<=//)[^/\s@]+@|\?\S+=\S*")
+
+
+def ask(what: str, request: Callable[[], Result], attempts: Attempts | None = None) -> Result:
+    """Make a request, and again after a fault that may pass.
+
+    Args:
+        what: the request in messages, such as "read s3://bucket/x".
+        request: one attempt.
+        attempts: the policy, `Retry.usual` by default.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        FileExistsError: a condition failed.
+        StorageError: the server refuses, or keeps failing (`TransientStorageError`).
+    """
+    attempts = attempts or Attempts(Retry.usual())
+    while True:
+        try:
+            try:
+                return request()
+            except client_errors() as error:
+                raise translated(error, what) from error
+        except TransientStorageError as fault:
+            attempts.failed(fault)
 
 
 def client_errors() -> tuple[type[Exception], ...]:
@@ -82,7 +109,7 @@ def translated(error: BaseException, what: str) -> Exception:
     links = _chain(error)
     code, status, headers = _answer(links)
     kinds = {kind.__name__ for link in links for kind in type(link).__mro__}
-    if code in _MISSING or isinstance(error, FileNotFoundError):
+    if code in _MISSING or isinstance(error, _NO_FILE):
         return FileNotFoundError(what)
     if code in _EXISTS or isinstance(error, FileExistsError):
         return FileExistsError(what)
@@ -99,7 +126,7 @@ def translated(error: BaseException, what: str) -> Exception:
         transient.asks_to_wait = retry_after(headers)
         return transient
     if code in _REFUSED or status in {401, 403} or kinds & _CREDENTIALS:
-        message += " Check the credentials in the environment (docs/operate/storage.md)."
+        message += " Check the credentials in the environment (docs/reference/configuration.md)."
     return StorageError(message)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from streaming_ext.store.buckets import ObjectInfo, require_span
+from streaming_ext.store.buckets import ObjectInfo, Store, require_span
 from streaming_ext.store.patience import connect_seconds
 
 _ENDPOINT = "STORAGE_EMULATOR_HOST"
@@ -19,7 +19,7 @@ _CONNECTIONS = 32
 _md5 = functools.partial(hashlib.md5, usedforsecurity=False)
 
 
-class Google:
+class Google(Store):
     """One bucket."""
 
     OPTIONS: frozenset[str] = frozenset()
@@ -94,10 +94,6 @@ class Google:
             answer = self._ask("POST", path, options, data=data)
         if _json(answer)["md5Hash"] != base64.b64encode(digest).decode():
             raise ConnectionError("the content changed on the way")
-
-    def copy(self, bucket: str, key: str, to: str) -> bool:
-        """Not used: the bytes come through this machine."""
-        return False
 
     def remove(self, key: str) -> None:
         """Objects: delete."""

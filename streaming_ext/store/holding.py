@@ -1,7 +1,6 @@
 """The lock by which one run at a time writes to a dataset on a disk, and who holds a lock."""
 
 import fcntl
-import json
 import os
 import platform
 import socket
@@ -9,9 +8,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from pydantic import BaseModel, ValidationError
 
 from streaming_ext.base.errors import StorageError, UsageError, reason_of
 
@@ -40,8 +40,7 @@ def started(pid: int) -> str:
     return "" if state in "ZX" else fields[18]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Holder:
+class Holder(BaseModel, frozen=True):
     """The process that holds a dataset, as noted in the lock; unknown by default."""
 
     machine: str = ""
@@ -63,14 +62,8 @@ class Holder:
     def noted(cls, content: bytes) -> "Holder":
         """The process that the content of a lock names."""
         try:
-            values = json.loads(content)
-            return cls(
-                machine=str(values["machine"]),
-                host=str(values.get("host", "?")),
-                pid=int(values["pid"]),
-                started=str(values.get("started", "")),
-            )
-        except (ValueError, TypeError, LookupError, AttributeError):
+            return cls.model_validate_json(content)
+        except ValidationError:
             return cls()
 
     def lives(self) -> bool | None:
@@ -115,7 +108,7 @@ def held(root: Path, report: Callable[[str], None]) -> Iterator[int]:
             time.sleep(0.1)
         with suppress(OSError):  # a full disk: the lock holds without the note
             file.truncate(0)
-            file.write(json.dumps(asdict(Holder.myself())).encode())
+            file.write(Holder.myself().model_dump_json().encode())
         try:
             yield file.fileno()
         finally:

@@ -19,7 +19,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from streaming_ext.base.errors import StorageError, TransientStorageError, UsageError
@@ -87,7 +86,7 @@ class Lease:
 
     def _content(self) -> bytes:
         self._beats += 1
-        value = {**asdict(Holder.myself()), "token": self._token, "beat": self._beats}
+        value = {**Holder.myself().model_dump(), "token": self._token, "beat": self._beats}
         return (json.dumps(value, sort_keys=True) + "\n").encode()
 
     def _generations(self) -> list[int]:

@@ -107,7 +107,7 @@ def require_no_secret(text: str, option: str) -> None:
         raise UsageError(
             f"{option}: this {scheme}:// URL must not hold {problem}. URLs stand in records, logs "
             "and Prefect's database. Give credentials through the environment "
-            "(docs/operate/storage.md); the URL is not repeated here."
+            "(docs/reference/configuration.md); the URL is not repeated here."
         )
 
 

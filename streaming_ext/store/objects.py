@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from streaming_ext.base.errors import CorruptDatasetError, StorageError
+from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.store.buckets import Bucket, split_url
 from streaming_ext.store.contract import Storage
 from streaming_ext.store.lease import Lease
@@ -48,25 +48,25 @@ class ObjectStorage(Storage):
 
     def create(self) -> None:
         """Make sure that the bucket exists and may be listed; a prefix needs no making."""
-        self._bucket.require_listable(self._folder, what=f"list {self}")
+        self._bucket.require_listable(self._folder)
 
     def put(self, path: str, data: bytes) -> None:
         """Put a file in one step, over an older one."""
-        self._bucket.put(self._key(path), data, what=f"write {self}/{path}")
+        self._bucket.put(self._key(path), data)
 
     def put_file(self, path: str, file: Path, *, lasting: bool = True) -> None:
         """Put a local file in one step, over an older one; an object always lasts."""
-        self._bucket.put(self._key(path), file, what=f"write {self}/{path}")
+        self._bucket.put(self._key(path), file)
 
     def adopt(self, other: Storage, path: str, to: str, size: int) -> bool:
         """Copy an object inside the store, if the store can."""
         if not isinstance(other, ObjectStorage) or other._bucket.scheme != self._bucket.scheme:
             return False
-        key, what = self._key(to), f"copy {other}/{path} to {self}/{to}"
-        name, source = other._bucket.name, other._key(path)
-        if not self._bucket.ask(what, lambda store: store.copy(name, source, key)):
+        key, name, source = self._key(to), other._bucket.name, other._key(path)
+        copy = f"copy {other}/{path} to"
+        if not self._bucket.ask(copy, key, lambda store: store.copy(name, source, key)):
             return False
-        copied = self._bucket.find(key, what=what).get(key)
+        copied = self._bucket.find(key).get(key)
         if copied is not None and copied.size != size:
             raise CorruptDatasetError(f"{other}/{path} has {copied.size} bytes, expected {size}.")
         return True
@@ -74,7 +74,7 @@ class ObjectStorage(Storage):
     def put_new(self, path: str, data: bytes) -> bool:
         """Put a file if there is none; False if another process put one."""
         try:
-            self._bucket.put(self._key(path), data, what=f"write {self}/{path}", new=True)
+            self._bucket.put(self._key(path), data, new=True)
         except FileExistsError:
             with suppress(FileNotFoundError):
                 return self.read(path) == data  # our own, if the first answer was lost
@@ -83,7 +83,7 @@ class ObjectStorage(Storage):
 
     def read(self, path: str) -> bytes:
         """The content of a file."""
-        return self._bucket.read(self._key(path), what=f"read {self}/{path}")
+        return self._bucket.read(self._key(path))
 
     def read_into(self, path: str, room: memoryview, seen: Callable[[memoryview], object]) -> int:
         """Read a large file; `seen` gets all of it at once."""
@@ -96,19 +96,19 @@ class ObjectStorage(Storage):
         """The bytes [start, end) of a file, in one request."""
         if start == end:
             return b""
-        return self._bucket.read(self._key(path), what=f"read {self}/{path}", span=(start, end))
+        return self._bucket.read(self._key(path), span=(start, end))
 
     def list(self, folder: str = "") -> dict[str, int]:
         """Every file below a folder."""
         base = f"{self._key(folder)}/" if folder else self._folder
-        found = self._bucket.find(base, what=f"list {self}")
+        found = self._bucket.find(base)
         return {key.removeprefix(self._folder): found[key].size for key in sorted(found)}
 
     def remove(self, path: str) -> None:
         """Remove a file."""
         key = self._key(path)
         with suppress(FileNotFoundError):
-            self._bucket.ask(f"remove {self}/{path}", lambda store: store.remove(key))
+            self._bucket.ask("remove", key, lambda store: store.remove(key))
 
     def above(self) -> Iterator[tuple["ObjectStorage", str]]:
         """Each prefix that contains it, up to the bucket."""
@@ -117,11 +117,6 @@ class ObjectStorage(Storage):
         for depth in range(len(names) - 1, -1, -1):
             url = "/".join([f"{scheme}://{name}", *names[:depth]])
             yield ObjectStorage(url, self._bucket), "/".join(names[depth:])
-
-    def tidy(self, scratch: Path) -> None:
-        """Remove its scratch, if the store answers."""
-        with suppress(StorageError):
-            super().tidy(scratch)
 
     @contextmanager
     def exclusive(self, report: Callable[[str], None] = lambda message: None) -> Iterator[None]:

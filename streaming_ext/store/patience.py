@@ -5,14 +5,11 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
-from typing import TypeVar
 
 from streaming_ext.base.errors import TransientStorageError, UsageError
-
-Result = TypeVar("Result")
 
 TIMEOUT_VARIABLE = "SHARDMILL_STORAGE_TIMEOUT"
 _TIMEOUT_SECONDS = 30.0
@@ -152,24 +149,6 @@ class Attempts:
         last = TransientStorageError(message)
         last.silent, last.asks_to_wait = error.silent, error.asks_to_wait
         raise last from error
-
-
-def insist(once: Callable[[], Result], attempts: Attempts | None = None) -> Result:
-    """Make a request until it succeeds.
-
-    Args:
-        once: one attempt.
-        attempts: the policy, `Retry.usual` by default.
-
-    Raises:
-        TransientStorageError: the last attempt failed.
-    """
-    attempts = attempts or Attempts(Retry.usual())
-    while True:
-        try:
-            return once()
-        except TransientStorageError as error:
-            attempts.failed(error)
 
 
 def retry_after(headers: Mapping[str, str]) -> float:

@@ -15,9 +15,9 @@ from streaming_ext.base.errors import (
     TransientStorageError,
 )
 from streaming_ext.store.buckets import OBJECT_STORES, Bucket, split_url, store_type
-from streaming_ext.store.faults import client_errors, translated, words_of
+from streaming_ext.store.faults import ask, words_of
 from streaming_ext.store.locations import require_no_secret
-from streaming_ext.store.patience import Attempts, Retry, insist, timeout_seconds
+from streaming_ext.store.patience import Attempts, Retry, timeout_seconds
 from streaming_ext.store.process_clients import client_of_process
 
 Result = TypeVar("Result")
@@ -126,11 +126,9 @@ class Remote:
                 if (found := self._bucket()) is not None:
                     bucket, prefix = found
                     key = f"{prefix}/{name}" if prefix else name
-                    return bucket.read_at_most(
-                        key, limit + 1, what=f"read {where}", attempts=attempts
-                    )
-                return insist(lambda: self._read_once(name, limit, where), attempts)
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+                    return bucket.read_at_most(key, limit + 1, attempts)
+                return ask(f"read {where}", lambda: self._read_once(name, limit), attempts)
+            except FileNotFoundError as error:
                 raise FileMissingError(f"{where} is missing.") from error
 
         return within(seconds, read, what=where, attempts=attempts)
@@ -160,7 +158,7 @@ class Remote:
         scheme, name, prefix = split_url(url)
         return Bucket(scheme=scheme, name=name, timeout=timeout, options=options), prefix
 
-    def _read_once(self, name: str, limit: int, where: str) -> bytes:
+    def _read_once(self, name: str, limit: int) -> bytes:
         try:
             if (root := self.path) is not None:
                 with (root / name).open("rb") as file:
@@ -169,12 +167,8 @@ class Remote:
             return bytes(client.cat_file(f"{path.rstrip('/')}/{name}", start=0, end=limit + 1))
         except ImportError as error:
             raise StorageError(
-                f"Reading {where} needs a package that is not installed: {words_of(error)}."
+                f"Reading {self.url} needs a package that is not installed: {words_of(error)}."
             ) from error
-        except (NotADirectoryError, IsADirectoryError):
-            raise
-        except client_errors() as error:
-            raise translated(error, f"read {where}") from error
 
     def _open(self) -> tuple[Any, str]:
         import fsspec

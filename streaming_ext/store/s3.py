@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from streaming_ext.base.errors import StorageError, UsageError
-from streaming_ext.store.buckets import ObjectInfo, require_span, whole_headers
+from streaming_ext.base.errors import StorageError
+from streaming_ext.store.buckets import ObjectInfo, Store, require_span, whole_headers
 from streaming_ext.store.patience import connect_seconds
 
 # A file of up to twice this size is one request: a kill leaves no open upload.
@@ -19,7 +18,6 @@ CHUNK_BYTES = 64 * 2**20
 _CHUNKS_AT_ONCE = 4
 NO_MD5 = "SHARDMILL_ETAG_IS_NO_MD5"  # "1" for a store whose ETags only look like MD5s
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _CLIENT_OPTIONS = {
     "key": "aws_access_key_id",
     "secret": "aws_secret_access_key",
@@ -29,7 +27,7 @@ _CLIENT_OPTIONS = {
 }
 
 
-class S3:
+class S3(Store):
     """One bucket; options are named as s3fs names them."""
 
     OPTIONS = frozenset({*_CLIENT_OPTIONS, "client_kwargs", "config_kwargs", "profile", "anon"})
@@ -40,7 +38,6 @@ class S3:
         from botocore.session import Session  # type: ignore[import-untyped]
 
         further = options.get("client_kwargs", {})
-        _require_endpoint(options.get("endpoint_url") or further.get("endpoint_url"))
         config = Config(
             connect_timeout=connect_seconds(timeout),
             read_timeout=timeout,
@@ -145,23 +142,3 @@ def _loader(path: str | None) -> Any:
     from botocore.loaders import create_loader  # type: ignore[import-untyped]
 
     return create_loader(path)
-
-
-def _require_endpoint(given: Any) -> None:
-    """Refuse the address of a server without a scheme, which botocore does not explain.
-
-    Raises:
-        UsageError: naming the option or variable.
-    """
-    name = "endpoint_url of storage_options"
-    if given is None:
-        name = next((name for name in _ENDPOINTS if os.environ.get(name)), "")
-        given = os.environ.get(name)
-    if not given:
-        return
-    url = urlsplit(str(given))
-    if url.scheme not in {"http", "https"} or not url.hostname:
-        shown = f"{url.scheme}://{url.hostname}" if url.password else str(given)
-        raise UsageError(
-            f"{name} is {shown!r}; expected http://HOST:PORT or https://HOST, with its scheme."
-        )

@@ -1,11 +1,16 @@
-"""Fetching remote source files to scratch: resumed after a cut, checked before they count."""
+"""Fetching remote source files to scratch: resumed after a cut, checked before they count.
+
+If that saves enough, only some ranges of a file are fetched. They are written at their offsets into
+a file of the full length; the rest stays a hole.
+"""
 
 import base64
 import binascii
 import hashlib
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -14,22 +19,33 @@ from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store.scratch import writing_scratch
 from streaming_ext.text.documents.files import Span
 from streaming_ext.text.formats import format_of
-from streaming_ext.text.sources.ranges import (
-    SMALLEST_FILE,
-    Range,
-    fetch_ranges,
-    forget_ranges,
-    merged,
-    worth_fetching,
-)
-from streaming_ext.text.sources.source_bytes import Reader, open_reader
+from streaming_ext.text.sources.source_bytes import Reader, SourceFileBytes, open_reader
 from streaming_ext.text.sources.source_file import SourceFile
 
+Report = Callable[[int], None]  # called with the bytes that are on scratch
+
+# Below this size a request costs more than the bytes that it saves.
+SMALLEST_FILE = 32 * 2**20
+# Measured (benchmarks/README.md): a byte costs in ranges about what it costs in one stream, so any
+# real saving counts. If the store has a hash of the whole file, only a large saving is worth giving
+# up that check.
+WORTH_IT = 0.8
+WORTH_A_HASH = 0.3
+# The Hub's hashes, an ETag that may be an MD5, and Google's objects, most of which have one.
+_HASHED = re.compile(r"sha256:|git:|generation:|etag:[0-9a-f]{32}$")
+_MERGE_BYTES = 2**20
+_CHUNK_BYTES = 8 * 2**20
+_AT_ONCE = 4
 _HASHES = ("sha256", "sha1", "md5", "crc32")  # that servers report, the best first
-_UNCHECKED = ".unchecked"  # beside a file of which only the size was compared
 _READ_BYTES = 2**22
 _REPRESENTATION = re.compile(r"([A-Za-z0-9-]+)=:([A-Za-z0-9+/=]+):")
 _GOOGLE = re.compile(r"md5=([A-Za-z0-9+/=]+)")
+# Suffixes of files on scratch.
+_DONE = ".source"
+_BEGUN = ".partial"  # the first bytes of a file
+_WITH_HOLES = ".ranges"  # some ranges of a file
+_ANSWERED = ".answered"  # next to it: the number of its requests that were answered
+_UNCHECKED = ".unchecked"  # next to a file of which only the size was compared
 
 
 class DamagedSourceError(SourceError):
@@ -37,15 +53,15 @@ class DamagedSourceError(SourceError):
 
 
 def local_name(source: SourceFile) -> str:
-    """The name of a file on scratch: another version never takes its place."""
+    """How the names of its files on scratch begin: another version never takes its place."""
     digest = hashlib.sha256(f"{source.url}\n{source.size}\n{source.version}".encode())
-    return f"{digest.hexdigest()[:24]}.source"
+    return digest.hexdigest()[:24]
 
 
 def fetch(
     source: SourceFile,
     folder: Path,
-    report: Callable[[int], None] = lambda done: None,
+    report: Report = lambda done: None,
     *,
     options: ReadOptions | None = None,
     span: Span | None = None,
@@ -57,7 +73,7 @@ def fetch(
     Args:
         source: remote.
         folder: on scratch.
-        report: called with the bytes that are here.
+        report: called with the bytes that are on scratch.
         options: all that will be read of it; the rest may be left out, as a hole, if that saves
             much.
         span: the only span that will be read; needs `options`.
@@ -75,57 +91,104 @@ def fetch(
         if (cached := cached_file(source)) is not None:
             _check_cached(source, cached, cached.stat().st_mtime_ns)
             return cached, 0
-    target = folder / local_name(source)
-    if span is not None and options is not None:
-        target = _with_options(target, options, span)
-    if target.is_file() and target.stat().st_size == source.size:
-        return target, 0
+    name = local_name(source)
+    whole = with_holes = folder / f"{name}{_DONE}"
+    if options is not None:
+        read = "\n".join((*options.columns, *options.compared, str(span)))
+        digest = hashlib.sha256(read.encode()).hexdigest()[:8]
+        with_holes = folder / f"{name}-{digest}{_DONE}"
+    if span is not None:
+        whole = with_holes  # of no other span
+    for target in (whole, with_holes):
+        if target.is_file() and target.stat().st_size == source.size:
+            return target, 0
     reader = open_reader(source)
     with writing_scratch(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        ranges, looked = _needed(source, reader, target, options, span)
-        if ranges is None or options is None:
-            try:
-                return target, _fetch_whole(source, reader, target, report)
-            except DamagedSourceError:  # once more: it may have changed on the way
-                return target, _fetch_whole(source, reader, target, report)
-        target = target if span is not None else _with_options(target, options, None)
-        fetched = fetch_ranges(reader, ranges, source.size, _partial(target), report)
-        _unchecked(target).touch()
-        forget_ranges(_partial(target))  # first: they must not outlive it
-        _partial(target).replace(target)
-        return target, looked + fetched
+        if options is not None and not whole.with_suffix(_BEGUN).exists():
+            ranges = _needed(source, options, span)
+            if ranges is not None:
+                return with_holes, _fetch_ranges(reader, ranges, source.size, with_holes, report)
+        try:
+            return whole, _fetch_whole(source, reader, whole, report)
+        except DamagedSourceError:  # once more: it may have changed on the way
+            return whole, _fetch_whole(source, reader, whole, report)
 
 
-def _needed(
-    source: SourceFile,
-    reader: Reader,
-    target: Path,
-    options: ReadOptions | None,
-    span: Span | None,
-) -> tuple[list[Range] | None, int]:
-    """The ranges to fetch, None for the whole file; and the bytes that it took to find them."""
-    if options is None:
-        return None, 0
-    file = CountedBytes(source.url, source.size, reader)
-    reads = format_of(source.url, options)
+def _needed(source: SourceFile, options: ReadOptions, span: Span | None) -> list[Span] | None:
+    """The ranges to fetch; None for the whole file."""
+    file, reads = SourceFileBytes(source), format_of(source.url, options)
     if span is not None:
-        return merged(reads.needed(file, options, span)), file.fetched
-    if source.size < SMALLEST_FILE or _partial(target).exists():
-        return None, 0
+        return merged(reads.needed(file, options, span))
+    if source.size < SMALLEST_FILE:
+        return None
     look = reads.look(file, options)
-    return worth_fetching(source, None if look is None else look.needed), file.fetched
+    return worth_fetching(source, None if look is None else look.needed)
 
 
-def _fetch_whole(
-    source: SourceFile, reader: Reader, target: Path, report: Callable[[int], None]
+def worth_fetching(source: SourceFile, needed: Sequence[Span] | None) -> list[Span] | None:
+    """The ranges to fetch of a file, close ones merged; None for all of it."""
+    if needed is None or source.size < SMALLEST_FILE:
+        return None
+    found = merged(needed)
+    fraction = sum(end - start for start, end in found) / source.size
+    hashed = bool(_HASHED.match(source.version or ""))
+    return found if fraction < (WORTH_A_HASH if hashed else WORTH_IT) else None
+
+
+def merged(needed: Iterable[Span]) -> list[Span]:
+    """Ranges in order, close ones as one."""
+    found: list[Span] = []
+    for start, end in sorted(needed):
+        if found and start - found[-1][1] <= _MERGE_BYTES:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+def _fetch_ranges(
+    reader: Reader, ranges: Sequence[Span], size: int, target: Path, report: Report
 ) -> int:
+    """Fetch ranges into a file with holes; returns the number of bytes that came."""
+    partial, answered = target.with_suffix(_WITH_HOLES), target.with_suffix(_ANSWERED)
+    requests = [
+        (position, min(position + _CHUNK_BYTES, end))
+        for start, end in ranges
+        for position in range(start, end, _CHUNK_BYTES)
+    ]
+    plan, done, fetched = f"{size} {requests}", 0, 0
+    if answered.exists() and partial.exists():
+        number, _, before = answered.read_text().partition("\n")
+        done = int(number) if before == plan else 0
+    have = sum(end - start for start, end in requests[:done])
+    with partial.open("r+b" if done else "wb") as file, ThreadPoolExecutor(_AT_ONCE) as threads:
+        file.truncate(size)
+        # Batches keep memory small, whatever the size of the file.
+        for first in range(done, len(requests), _AT_ONCE):
+            batch = requests[first : first + _AT_ONCE]
+            for (start, _), data in zip(
+                batch, threads.map(lambda request: reader.read(*request), batch), strict=True
+            ):
+                file.seek(start)
+                file.write(data)
+                fetched += len(data)
+            file.flush()
+            answered.write_text(f"{first + len(batch)}\n{plan}")
+            report(have + fetched)
+    target.with_suffix(_UNCHECKED).touch()
+    answered.unlink(missing_ok=True)  # first: it must not outlive the file
+    partial.replace(target)
+    return fetched
+
+
+def _fetch_whole(source: SourceFile, reader: Reader, target: Path, report: Report) -> int:
     """Fetch what is missing of a file, and check it; returns the number of bytes that came.
 
     Raises:
         DamagedSourceError: it is another one.
     """
-    partial = _partial(target)
+    partial = target.with_suffix(_BEGUN)
     fetched = 0
     with partial.open("ab") as file:
         if file.tell() > source.size:
@@ -139,40 +202,12 @@ def _fetch_whole(
             file.flush()
     try:
         if not check_content(source, partial, reader.headers):
-            _unchecked(target).touch()
+            target.with_suffix(_UNCHECKED).touch()
     except DamagedSourceError:
         partial.unlink()  # a damaged file must not be resumed
         raise
     partial.replace(target)
     return fetched
-
-
-def _with_options(target: Path, options: ReadOptions, span: Span | None) -> Path:
-    """The path of a file that holds only what some options read."""
-    read = "\n".join((*options.columns, *options.compared, str(span)))
-    digest = hashlib.sha256(read.encode()).hexdigest()[:8]
-    return target.with_name(f"{target.stem}-{digest}.source")
-
-
-def _partial(target: Path) -> Path:
-    return target.with_suffix(".partial")
-
-
-def _unchecked(target: Path) -> Path:
-    return target.with_suffix(_UNCHECKED)
-
-
-class CountedBytes:
-    """A remote file that counts the bytes fetched."""
-
-    def __init__(self, name: str, size: int, reader: Reader) -> None:
-        self.name, self.size, self._reader = name, size, reader
-        self.fetched = 0
-
-    def read(self, start: int, end: int) -> bytes:
-        """The bytes [start, end)."""
-        self.fetched += end - start
-        return self._reader.read(start, end)
 
 
 def check_content(
@@ -252,10 +287,10 @@ def _check_cached(source: SourceFile, cached: Path, modified: int) -> None:
 
 def came_unchecked(path: Path) -> bool:
     """Whether there was no hash to compare a file on scratch with."""
-    return _unchecked(path).exists()
+    return path.with_suffix(_UNCHECKED).exists()
 
 
 def remove_fetched(path: Path) -> None:
     """Remove a file from scratch, and what lies beside it."""
     path.unlink(missing_ok=True)
-    _unchecked(path).unlink(missing_ok=True)
+    path.with_suffix(_UNCHECKED).unlink(missing_ok=True)

@@ -1,14 +1,15 @@
 """What pins the bytes of a source file, or of a span of it."""
 
-import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import xxhash
 
-from streaming_ext.base.errors import SourceError, reason_of
+from streaming_ext.base.errors import SourceError
 from streaming_ext.format.record import LOCAL_VERSION, NOT_CHECKED, SourceIdentity
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents.files import LocalBytes, Span
+from streaming_ext.text.documents.files import LocalBytes, SourceBytes, Span
 from streaming_ext.text.fetch import came_unchecked
 from streaming_ext.text.formats import TOKEN_SETS, format_of
 from streaming_ext.text.sources import SourceFile
@@ -22,22 +23,28 @@ def hash_file(path: Path) -> str:
     Raises:
         SourceError: the file cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, xxhash.xxh3_128)  # type: ignore[arg-type]
-            return digest.hexdigest()
-    except OSError as error:
-        raise SourceError(f"{path}: cannot be read: {reason_of(error)}.") from error
+    with local_bytes(path, name=str(path)) as file:
+        return _hash(file, [(0, file.size)])
 
 
-def _hash_span(source: SourceFile, local: Path, span: Span, options: ReadOptions) -> str:
-    """XXH3-128 of all that reading a span of a file takes, as hex."""
+def _hash(file: SourceBytes, ranges: Sequence[Span]) -> str:
     digest = xxhash.xxh3_128()
-    file = LocalBytes(local, source.url)
-    for start, end in format_of(source.url, options).needed(file, options, span):
+    for start, end in ranges:
         for first in range(start, end, _READ_BYTES):
             digest.update(file.read(first, min(first + _READ_BYTES, end)))
     return digest.hexdigest()
+
+
+@contextmanager
+def _as_listed(source: SourceFile, local: Path) -> Iterator[LocalBytes]:
+    """A source's file on this machine, of the size that was listed."""
+    with local_bytes(local, name=source.url) as file:
+        if file.size != source.size:
+            raise SourceError(
+                f"{source.url}: {file.size} bytes, but {source.size} when the run began. "
+                "It is being written to; run again when it is complete."
+            )
+        yield file
 
 
 def identify(
@@ -58,31 +65,19 @@ def identify(
     Raises:
         SourceError: it cannot be read, or its size is not the listed one.
     """
-    _require_size(source, local)
-    if span is None or options is None:
-        digest = hash_file(local)
-    else:
-        digest = _hash_span(source, local, span, options)
     reads = format_of(source.url, options)
-    further = [hash_file(file) for file in reads.beside(local)]
+    with _as_listed(source, local) as file:
+        ranges: Sequence[Span] = [(0, file.size)]
+        if span is not None and options is not None:
+            ranges = reads.needed(file, options, span)
+        digest = _hash(file, ranges)
+    further = [hash_file(path) for path in reads.beside(local)]
     if options is not None and (outside := reads.outside(local, options, span)):
         further.append(xxhash.xxh3_128_hexdigest(outside))
     if further:
         digest = xxhash.xxh3_128_hexdigest("".join([digest, *further]).encode())
     version = f"{LOCAL_VERSION}{digest}"
     return SourceIdentity(url=source.url, size=source.size, version=version)
-
-
-def _require_size(source: SourceFile, local: Path) -> None:
-    try:
-        size = local.stat().st_size
-    except OSError as error:
-        raise SourceError(f"{source.url}: cannot be read: {reason_of(error)}.") from error
-    if size != source.size:
-        raise SourceError(
-            f"{source.url}: {size} bytes, but {source.size} when the run began. "
-            "It is being written to; run again when it is complete."
-        )
 
 
 def identity_of(
@@ -102,6 +97,6 @@ def identity_of(
     ids = None if options is None else options.ids
     if source.beside and ids and TOKEN_SETS[ids.set_format].pinned(source, ids) != source:
         raise SourceError(f"{source.url}: files beside it changed since the run began. Run again.")
-    _require_size(source, local)
-    checked = NOT_CHECKED if came_unchecked(local) else None
+    with _as_listed(source, local):
+        checked = NOT_CHECKED if came_unchecked(local) else None
     return SourceIdentity(url=source.url, size=source.size, version=source.pin, content=checked)

@@ -64,9 +64,8 @@ def list_sources(
             matches = files_of(pattern, takes)
         if not matches:
             raise UsageError(f"{pattern}: {_why_nothing(pattern)}")
-        for source in (others := [match for match in matches if not without(match)]):
-            check_name(source)
-            found[source.url] = source
+        others = [match for match in matches if not without(match)]
+        found |= {source.url: source for source in others}
         if not others:
             raise UsageError(f"{pattern}: no file but those of the output itself.")
     if hub_config is not None and not used_config:
@@ -74,7 +73,7 @@ def list_sources(
             f"--hub-config {hub_config} goes with a dataset of the Hub, ORG/NAME; the sources are "
             f"{', '.join(patterns)}."
         )
-    require_one_name(found.values())
+    check_names(found.values())
     return sorted(found.values())[:max_files]
 
 
@@ -94,48 +93,37 @@ def listed_again(identity: SourceIdentity) -> SourceFile:
     return now
 
 
-def require_one_name(sources: Iterable[SourceFile]) -> None:
-    """Refuse a local file that has two names, for example by a link.
+def check_names(sources: Iterable[SourceFile]) -> None:
+    """Refuse names that are unsafe, and a local file that has two names, for example by a link.
+
+    A name is unsafe if it would control a terminal or a log, or lead out of its folder.
 
     Raises:
-        UsageError: naming both.
+        UsageError: naming the file, or both.
     """
     names: dict[str, str] = {}
     real = cache(os.path.realpath)
     for source in sorted(sources):
-        if (path := source.local_path) is None:
+        url, path = source.url, source.local_path
+        if (
+            not is_utf8(url)
+            or any(unicodedata.category(character) in _CONTROL for character in url)
+            or (path is None and {".", ".."} & set(url.partition("://")[2].split("/")))
+            or len(url) > _LONGEST_NAME
+        ):
+            raise UsageError(
+                f"{url[:200]!r}: the name of this source file is not UTF-8, holds control "
+                "characters, leads out of its folder, or is too long. Rename it."
+            )
+        if path is None:
             continue
         target = os.path.realpath(path) if path.is_symlink() else f"{real(path.parent)}/{path.name}"
-        first = names.setdefault(target, source.url)
-        if first != source.url:
+        first = names.setdefault(target, url)
+        if first != url:
             raise UsageError(
-                f"{source.url} is the same file as {first}, by a link, and would be taken twice. "
+                f"{url} is the same file as {first}, by a link, and would be taken twice. "
                 "Leave out one of them."
             )
-
-
-def check_name(source: SourceFile) -> None:
-    """Refuse a name that would control a terminal or a log, or lead out of its folder.
-
-    Raises:
-        UsageError: naming the problem.
-    """
-    url = source.url
-    if not is_utf8(url):
-        problem = "is not UTF-8"
-        url = url.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    elif not url.isprintable() and any(
-        unicodedata.category(character) in _CONTROL for character in url
-    ):
-        problem = "holds control characters"
-    elif source.remote and {".", ".."} & set(url.partition("://")[2].split("/")):
-        problem = "leads out of its folder"
-    elif len(url) > _LONGEST_NAME:
-        problem = f"has {len(url)} characters, at most {_LONGEST_NAME} are allowed"
-        url = f"{url[:200]}..."
-    else:
-        return
-    raise UsageError(f"{url!r}: the name of this source file {problem}. Rename it.")
 
 
 def _is_repository(pattern: str, hub_config: str | None) -> bool:

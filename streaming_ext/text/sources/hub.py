@@ -3,14 +3,14 @@
 import re
 import urllib.parse
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from streaming_ext.base.errors import SourceError, StorageError, UsageError
-from streaming_ext.store.faults import client_errors, translated, words_of
-from streaming_ext.store.patience import insist, timeout_seconds
+from streaming_ext.store.faults import ask, words_of
+from streaming_ext.store.patience import timeout_seconds
 from streaming_ext.store.remote import within
 from streaming_ext.text.sources.patterns import Takes, alternatives, folder_of, is_pattern, matching
 from streaming_ext.text.sources.source_file import SourceFile
@@ -28,28 +28,17 @@ _SAMPLE = re.compile(r"sample-(?P<folder>\w[\w.-]*)")
 _PAGE = 1000  # files of a page of a listing
 
 
-class _NoEntryError(UsageError):
-    """A repository has no such file or folder."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Repository:
+class _Repository(NamedTuple):
     """A dataset of the Hub at a commit."""
 
     name: str
-    revision: str
+    commit: str
 
     def source(self, path: str, size: int, blob: str, sha256: str | None) -> SourceFile:
         """A file of it."""
         version = f"sha256:{sha256}" if sha256 else f"git:{blob}"
-        url = f"hf://datasets/{self.name}@{self.revision}/{path}"
+        url = f"hf://datasets/{self.name}@{self.commit}/{path}"
         return SourceFile(url=url, size=size, version=version)
-
-
-def _endpoint() -> str:
-    from huggingface_hub import constants
-
-    return str(constants.ENDPOINT).rstrip("/")
 
 
 def _offline() -> bool:
@@ -92,8 +81,8 @@ def list_configuration(name: str, config: str | None, takes: Takes) -> list[Sour
         if sample is not None:
             patterns = [f"sample/{sample['folder']}/"]
     try:
-        found = _list(repository, patterns, takes, each=False) if patterns else []
-    except _NoEntryError:
+        found = _list(repository, patterns, takes, each=False)
+    except UsageError:  # a folder does not exist
         found = []
     if not found:
         names = ", ".join(str(config.get("config_name")) for config in configs) or "none"
@@ -106,19 +95,16 @@ def list_configuration(name: str, config: str | None, takes: Takes) -> list[Sour
 
 def _patterns_of(configs: list[dict[str, Any]], wanted: str) -> list[str]:
     """The paths of a configuration's files: of its train split, if it has one."""
-    for config in configs:
-        if config.get("config_name") != wanted:
-            continue
-        files = config.get("data_files")
-        entries = files if isinstance(files, list) else [files]
-        splits = [entry for entry in entries if isinstance(entry, dict)]
-        train = [entry for entry in splits if entry.get("split") == "train"]
-        paths = [entry for entry in entries if isinstance(entry, str)]
-        for entry in train or splits:
-            path = entry.get("path")
-            paths += path if isinstance(path, list) else [path] if isinstance(path, str) else []
-        return paths
-    return []
+    files = [config.get("data_files") for config in configs if config.get("config_name") == wanted]
+    entries = _listed(files[0]) if files else []
+    splits = [entry for entry in entries if isinstance(entry, dict)]
+    train = [entry for entry in splits if entry.get("split") == "train"]
+    paths = chain(entries, *(_listed(entry.get("path")) for entry in train or splits))
+    return [path for path in paths if isinstance(path, str)]
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _pin(name: str, revision: str) -> tuple[_Repository, list[dict[str, Any]]]:
@@ -127,43 +113,27 @@ def _pin(name: str, revision: str) -> tuple[_Repository, list[dict[str, Any]]]:
         return _Repository(name, _cached_snapshot(name, revision).name), []
     from huggingface_hub import HfApi
 
-    api = HfApi(endpoint=_endpoint())
-    what = f"look at the dataset {name} at {revision} on the Hub"
-    info = _ask(what, lambda: _timed(what, lambda: api.dataset_info(name, revision=revision)))
-    metadata = info.card_data
-    configs = metadata.get("configs") if metadata is not None else None
-    configs = [one for one in configs if isinstance(one, dict)] if configs else []
-    return _Repository(name, str(info.sha)), configs
+    look = partial(HfApi().dataset_info, name, revision=revision, timeout=timeout_seconds())
+    info = _ask(f"look at the dataset {name} at {revision} on the Hub", look)
+    configs = info.card_data.get("configs", []) if info.card_data else []
+    return _Repository(name, str(info.sha)), [one for one in configs if isinstance(one, dict)]
 
 
 def _ask(what: str, request: Callable[[], Result]) -> Result:
-    """Make requests through huggingface_hub, and again after a fault that may pass.
+    """Make a request through huggingface_hub as `faults.ask` does.
 
     Raises:
         UsageError: there is no such revision, file or folder.
-        StorageError: the Hub refuses, or keeps failing (`TransientStorageError`).
+        StorageError: there is no such dataset, the Hub refuses, or it keeps failing.
     """
-    from huggingface_hub.errors import EntryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import RepositoryNotFoundError
 
-    def once() -> Result:
-        try:
-            return request()
-        except RevisionNotFoundError as error:
-            raise UsageError(f"Cannot {what}: {words_of(error)}.") from error
-        except EntryNotFoundError as error:
-            raise _NoEntryError(f"Cannot {what}: {words_of(error)}.") from error
-        except client_errors() as error:
-            fault = translated(error, what)
-            if isinstance(fault, StorageError) and fault.transient:
-                raise fault from error
-            raise StorageError(f"Cannot {what}: {words_of(error)}. Check HF_TOKEN.") from error
-
-    return insist(once)
-
-
-def _timed(what: str, request: Callable[[], Result]) -> Result:
-    """One request, bounded in time: the library sets no limit itself."""
-    return within(timeout_seconds(), request, what=what)
+    try:
+        return ask(what, request)
+    except FileNotFoundError as error:
+        cause = error.__cause__ or error
+        kind = StorageError if isinstance(cause, RepositoryNotFoundError) else UsageError
+        raise kind(f"Cannot {what}: {words_of(cause)}.") from error
 
 
 def _list(
@@ -172,9 +142,8 @@ def _list(
     found: dict[str, SourceFile] = {}
     for pattern in patterns:
         files = _cached_files(repository) if _offline() else _files(repository, pattern)
-        named = {pattern, *alternatives(pattern)}
         for path in matching(files, pattern, takes, each=each):
-            if path not in _ABOUT_THE_DATASET or path in named:
+            if path not in _ABOUT_THE_DATASET or path in alternatives(pattern):
                 found[path] = files[path]
     return list(found.values())
 
@@ -184,28 +153,31 @@ def _files(repository: _Repository, pattern: str) -> dict[str, SourceFile]:
     from huggingface_hub import HfApi
     from huggingface_hub.hf_api import RepoFile
 
-    api = HfApi(endpoint=_endpoint())
-    of: dict[str, Any] = {"revision": repository.revision, "repo_type": "dataset"}
-    what = f"list the dataset {repository.name} on the Hub"
+    api, (name, commit) = HfApi(), repository
+    of: dict[str, Any] = {"revision": commit, "repo_type": "dataset"}
+    what = f"list the dataset {name} on the Hub"
     folder = (folder_of(pattern) if is_pattern(pattern) else pattern).strip("/")
 
+    def bounded(request: Callable[[], Result]) -> Result:  # the library sets no time limit
+        return within(timeout_seconds(), request, what=what)
+
     def named() -> list[Any]:
-        found = _timed(what, lambda: api.get_paths_info(repository.name, [folder], **of))
-        return [entry for entry in found if isinstance(entry, RepoFile)]
+        return bounded(lambda: api.get_paths_info(name, [folder], **of))
 
     def below() -> list[Any]:
-        tree = iter(api.list_repo_tree(repository.name, folder or None, recursive=True, **of))
-        found = []
-        while page := _timed(what, lambda: list(islice(tree, _PAGE))):
-            found += page
-        return [entry for entry in found if isinstance(entry, RepoFile)]
+        tree = iter(api.list_repo_tree(name, folder or None, recursive=True, **of))
+        pages = iter(lambda: bounded(lambda: list(islice(tree, _PAGE))), [])
+        return list(chain.from_iterable(pages))
 
     entries = _ask(what, named) if folder and not is_pattern(pattern) else []
+    if not any(isinstance(entry, RepoFile) for entry in entries):
+        entries = _ask(what, below)
     return {
         entry.path: repository.source(
             entry.path, entry.size, entry.blob_id, entry.lfs.sha256 if entry.lfs else None
         )
-        for entry in entries or _ask(what, below)
+        for entry in entries
+        if isinstance(entry, RepoFile)
     }
 
 
@@ -213,6 +185,7 @@ class HubReader(WebReader):
     """Reads one file of the Hub at the commit that its URL names."""
 
     def __init__(self, source: SourceFile) -> None:
+        from huggingface_hub import HfApi
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
         match = _URL.fullmatch(source.url)
@@ -223,7 +196,7 @@ class HubReader(WebReader):
                 f"{source.url} is not in the Hub's local cache, and HF_HUB_OFFLINE is set."
             )
         path = f"{match['revision']}/{urllib.parse.quote(match['path'])}"
-        url = f"{_endpoint()}/datasets/{match['repo']}/resolve/{path}"
+        url = f"{HfApi().endpoint}/datasets/{match['repo']}/resolve/{path}"
         super().__init__(source, url, build_hf_headers())
 
 
@@ -258,7 +231,7 @@ def _cached_snapshot(name: str, revision: str) -> Path:
 
 def _cached_files(repository: _Repository) -> dict[str, SourceFile]:
     """The files of a commit in the local cache, as the Hub would list them."""
-    root = _cached_snapshot(repository.name, repository.revision)
+    root = _cached_snapshot(repository.name, repository.commit)
     files = {}
     for file in sorted(root.rglob("*")):
         if file.is_file():

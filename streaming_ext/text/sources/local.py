@@ -8,16 +8,10 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.base.errors import SourceError, UsageError, reason_of
 from streaming_ext.store.locations import local_path
 from streaming_ext.store.scratch import SCRATCH_MARK
-from streaming_ext.text.sources.patterns import (
-    Takes,
-    alternatives,
-    folder_of,
-    is_pattern,
-    require_each,
-)
+from streaming_ext.text.sources.patterns import Takes, find_each, folder_of
 from streaming_ext.text.sources.source_file import SourceFile
 
 
@@ -29,18 +23,16 @@ def match_local(pattern: str, takes: Takes) -> list[SourceFile]:
     """
     if not pattern:
         raise UsageError("A source is empty. Is a variable of the shell not set?")
-    return [_listed(_plain(path)) for path in _match(pattern, takes)]
-
-
-def _plain(path: Path) -> Path:
-    """A path without `..`, if it leads to the same file: a link may come before it."""
-    if ".." not in path.parts:
-        return path
-    plain = Path(os.path.normpath(path))
-    return plain if plain.exists() and plain.samefile(path) else path
+    try:
+        return [_listed(path) for path in _match(pattern, takes)]
+    # a dangling link, no permission, a zero byte
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{pattern}: {error}.") from error
 
 
 def _listed(path: Path) -> SourceFile:
+    if ".." in path.parts:
+        path = path.resolve()  # a link may come before it
     state = path.stat()
     if not stat.S_ISREG(state.st_mode):
         raise UsageError(
@@ -51,57 +43,32 @@ def _listed(path: Path) -> SourceFile:
 
 
 def _match(pattern: str, takes: Takes) -> list[Path]:
-    try:
-        plain = local_path(pattern).absolute()
-        if plain.is_file():  # also a file whose name looks like a pattern
-            return [plain]
-        if plain.is_dir():
-            return _source_files_in(plain, takes)
-        if plain.exists():
-            return [plain]
-        if not is_pattern(pattern):
-            return []
-        return _expand(pattern, takes)
-    # a dangling link, no permission, a zero byte
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{pattern}: {error}.") from error
-
-
-def _expand(pattern: str, takes: Takes) -> list[Path]:
-    found, missing = list[Path](), list[str]()
-    for one in alternatives(str(local_path(pattern))):
-        matches = list(_glob(one, takes))
-        found += matches
-        if not matches:
-            missing.append(one)
-    if found:
-        require_each(pattern, missing)
-    return found
+    plain = local_path(pattern).absolute()
+    if plain.is_dir():
+        return _source_files_in(plain, takes)
+    if plain.exists():  # also a file whose name looks like a pattern
+        return [plain]
+    return find_each(str(local_path(pattern)), lambda one: _glob(one, takes))
 
 
 def _glob(pattern: str, takes: Takes) -> Iterator[Path]:
     current = Path.cwd()  # never part of the pattern: its name may hold brackets
-    fixed = current / folder_of(pattern)
-    in_progress = cache(lambda folder: _is_in_progress(folder, fixed))
+    named = current / folder_of(pattern)
+
+    @cache
+    def in_progress(folder: Path) -> bool:
+        """Whether a folder holds work in progress, unless the user named it."""
+        return folder not in {named, folder.parent} and (
+            (folder / SCRATCH_MARK).exists() or in_progress(folder.parent)
+        )
+
     for name in sorted(glob.glob(pattern, root_dir=current, recursive=True)):  # noqa: PTH207
         path = current / name
-        is_folder = path.is_dir()
-        if in_progress(path if is_folder else path.parent):
-            continue
-        if is_folder:
-            yield from _source_files_in(path, takes)
-        else:
-            path.stat()  # a dangling link is an error, not one file fewer
+        if path.is_dir():
+            if not in_progress(path):
+                yield from _source_files_in(path, takes)
+        elif not in_progress(path.parent):
             yield path
-
-
-def _is_in_progress(folder: Path, named: Path) -> bool:
-    """Whether a folder holds work in progress, unless the user named it."""
-    while folder not in {named, folder.parent}:
-        if (folder / SCRATCH_MARK).exists():
-            return True
-        folder = folder.parent
-    return False
 
 
 def _source_files_in(folder: Path, takes: Takes) -> list[Path]:
@@ -113,19 +80,13 @@ def _source_files_in(folder: Path, takes: Takes) -> list[Path]:
 
     for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
         real = os.path.realpath(parent)
-        if real in seen:  # a link to a folder above
-            folders.clear()
-            continue
+        is_loop = real in seen  # a link to a folder above
         seen.add(real)
-        if SCRATCH_MARK in names and parent != str(folder):  # work in progress
+        if is_loop or (SCRATCH_MARK in names and parent != str(folder)):  # work in progress
             folders.clear()
             continue
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in names:
-            if takes(name) and not name.startswith("."):
-                file = Path(parent, name)
-                file.stat()
-                found.append(file)
+        found += [Path(parent, name) for name in names if takes(name) and not name.startswith(".")]
     return found
 
 
@@ -142,7 +103,7 @@ def kept_as_listed(source: SourceFile, path: Path, *, changed: SourceError) -> I
             state = path.stat()
         except OSError as error:
             raise SourceError(
-                f"{source.url}: gone since it was listed ({error.strerror})."
+                f"{source.url}: gone since it was listed ({reason_of(error)})."
             ) from error
         if (state.st_size, state.st_mtime_ns) != (source.size, source.modified):
             raise changed

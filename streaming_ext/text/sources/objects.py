@@ -31,7 +31,7 @@ def list_prefix(bucket: Bucket, prefix: str) -> dict[str, SourceFile]:
     url = f"{bucket.scheme}://{bucket.name}"
     return {
         key: SourceFile(url=f"{url}/{key}", size=info.size, version=info.version)
-        for key, info in bucket.find(prefix, what=f"list {url}/{prefix}").items()
+        for key, info in bucket.find(prefix).items()
     }
 
 
@@ -54,9 +54,9 @@ class ObjectReader:
 
     def read(self, start: int, end: int) -> bytes:
         """The bytes [start, end)."""
-        what, version = f"read {self._source.url}", self._source.version
+        version = self._source.version
         return self._as_listed(
-            lambda: self._bucket.read(self._key, what=what, span=(start, end), version=version)
+            lambda: self._bucket.read(self._key, span=(start, end), version=version)
         )
 
     def stream(self, start: int) -> Iterator[bytes]:
@@ -73,10 +73,11 @@ class ObjectReader:
 
     def headers(self) -> Mapping[str, str]:
         """The headers that may hold hashes of the object."""
-        what = f"look at {self._source.url}"
         try:
             return self._as_listed(
-                lambda: self._bucket.ask(what, lambda store: store.headers(self._key))
+                lambda: self._bucket.ask(
+                    "look at", self._key, lambda store: store.headers(self._key)
+                )
             )
         except StorageError as error:
             if error.transient:

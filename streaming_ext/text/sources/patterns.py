@@ -2,14 +2,18 @@
 
 import re
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import bracex
+from fsspec.utils import glob_translate
 
 from streaming_ext.base.errors import UsageError
 
+Match = TypeVar("Match")
+Takes = Callable[[str], bool]  # whether a file of this name, in a folder, is a source
+
 MOST_NAMES = 100_000  # that the braces of one pattern may expand to
 _GLOB = re.compile(r"[*?\[{]")
-_WILDCARD = re.compile(r"\*\*/|\*\*|\*|\?|\[!?[^\]/]+\]")
 
 
 def is_pattern(text: str) -> bool:
@@ -23,6 +27,8 @@ def alternatives(pattern: str) -> list[str]:
     Raises:
         UsageError: they are too many.
     """
+    if "{" not in pattern:
+        return [pattern]
     try:
         return list(bracex.iexpand(pattern, limit=MOST_NAMES))
     except bracex.ExpansionLimitException as error:
@@ -31,27 +37,38 @@ def alternatives(pattern: str) -> list[str]:
         ) from error
 
 
-def require_each(pattern: str, missing: list[str]) -> None:
-    """Refuse a pattern whose braces name missing files: nobody would notice that one is missing.
+def find_each(
+    pattern: str, find: Callable[[str], Iterable[Match]], *, each: bool = True
+) -> list[Match]:
+    """All that `find` returns for the alternatives of a pattern.
+
+    Args:
+        pattern: with or without braces.
+        find: returns the matches of one alternative.
+        each: whether all alternatives must have matches, if any has: a missing file among many
+            would go unnoticed.
 
     Raises:
-        UsageError: naming the first of them.
+        UsageError: naming the first alternative without matches.
     """
-    if missing:
+    found, missing = list[Match](), list[str]()
+    for one in alternatives(pattern):
+        matches = list(find(one))
+        found += matches
+        if not matches:
+            missing.append(one)
+    if each and found and missing:
         more = f" ({len(missing) - 1:,} more are missing)" if len(missing) > 1 else ""
         raise UsageError(
             f"{pattern}: the braces name {missing[0]}, and there is no such file{more}. "
             "Leave out missing files."
         )
+    return found
 
 
 def folder_of(pattern: str) -> str:
     """The deepest folder that holds all matches of a pattern, without a slash at its end."""
-    fixed = pattern[: match.start()] if (match := _GLOB.search(pattern)) else pattern
-    return fixed.rpartition("/")[0]
-
-
-Takes = Callable[[str], bool]  # whether a file of this name, in a folder, is a source
+    return _GLOB.split(pattern, maxsplit=1)[0].rpartition("/")[0]
 
 
 def matching(names: Iterable[str], pattern: str, takes: Takes, *, each: bool = True) -> list[str]:
@@ -61,57 +78,26 @@ def matching(names: Iterable[str], pattern: str, takes: Takes, *, each: bool = T
         names: of all files.
         pattern: a name, or one with wildcards and braces.
         takes: whether a file in a folder is a source.
-        each: whether all names that braces expand to must exist, if any does.
+        each: see `find_each`.
 
     Raises:
-        UsageError: one is missing; or braces expand to too many names.
+        UsageError: a name is missing, braces expand to too many, or `**` is part of a name.
     """
-    names = list(names)
-    known = set(names)
+    known = dict.fromkeys(names)  # in order, and quick to search
+
+    def find(one: str) -> Iterable[str]:
+        if one in known:
+            return [one]
+        if is_pattern(one):
+            return filter(re.compile(glob_translate(one)).match, known)
+        folder = f"{one.rstrip('/')}/" if one else ""
+        below = (name for name in known if name.startswith(folder) and takes(name))
+        return (name for name in below if "/." not in f"/{name[len(folder) :]}")
+
     if pattern in known:
         return [pattern]
-    found, missing = set[str](), list[str]()
-    for one in alternatives(pattern) if is_pattern(pattern) else [pattern]:
-        matches = [one] if one in known else _matching(names, one, takes)
-        found.update(matches)
-        if not matches:
-            missing.append(one)
-    if each and found:
-        require_each(pattern, missing)
-    return [name for name in names if name in found]
-
-
-def _matching(names: list[str], pattern: str, takes: Takes) -> list[str]:
-    folder = f"{pattern.rstrip('/')}/" if pattern else ""
-    if not is_pattern(pattern):
-        return [
-            name
-            for name in names
-            if name.startswith(folder)
-            and takes(name)
-            and not any(part.startswith(".") for part in name[len(folder) :].split("/"))
-        ]
-    expression = re.compile(_translate(pattern))
-    return [name for name in names if expression.fullmatch(name)]
-
-
-def _translate(pattern: str) -> str:
-    parts, last = [], 0
-    for match in _WILDCARD.finditer(pattern):
-        parts.append(re.escape(pattern[last : match.start()]))
-        last = match.end()
-        word = match[0]
-        if word == "**/":
-            parts.append("(?:[^/]+/)*")
-        elif word == "**":
-            parts.append(".*")
-        elif word == "*":
-            parts.append("[^/]*")
-        elif word == "?":
-            parts.append("[^/]")
-        else:
-            inner = word[1:-1]
-            negated = inner.startswith("!")
-            inner = inner.removeprefix("!").replace("\\", r"\\").replace("^", r"\^")
-            parts.append(f"[{'^' if negated else ''}{inner}]")
-    return "".join(parts) + re.escape(pattern[last:])
+    try:
+        found = set(find_each(pattern, find, each=each))
+    except ValueError as error:
+        raise UsageError(f"{pattern}: {error}.") from error
+    return [name for name in known if name in found]

@@ -2,19 +2,17 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 import httpx
 
-from streaming_ext.base.errors import (
-    SourceError,
-    StorageError,
-    TransientStorageError,
-    UsageError,
-    one_line,
-)
-from streaming_ext.store.faults import translated, words_of
-from streaming_ext.store.patience import Attempts, Retry, connect_seconds, insist, timeout_seconds
+from streaming_ext.base.errors import SourceError, StorageError, UsageError, one_line
+from streaming_ext.store.faults import ask, words_of
+from streaming_ext.store.locations import require_no_secret
+from streaming_ext.store.patience import connect_seconds, timeout_seconds
 from streaming_ext.store.process_clients import client_of_process
 from streaming_ext.text.sources.addresses import RedirectGuard
 from streaming_ext.text.sources.patterns import alternatives
@@ -73,14 +71,6 @@ def require_ok(response: httpx.Response) -> None:
         )
 
 
-def _fault(error: httpx.HTTPError, url: str) -> Exception:
-    """The error to raise in place of httpx's."""
-    fault = translated(error, f"read {url}")
-    if isinstance(fault, StorageError):
-        return fault
-    return SourceError(f"{url}: there is no such file ({words_of(error)}).")
-
-
 class WebReader:
     """Reads one file over HTTP, in ranges, as long as it is the one that was listed.
 
@@ -99,34 +89,27 @@ class WebReader:
 
     def read(self, start: int, end: int) -> bytes:
         """The bytes [start, end)."""
+        return b"".join(self.stream(start, end))
 
-        def request() -> bytes:
-            data = b"".join(self._stream_once(start, end))
-            if len(data) != end - start:
-                raise httpx.ReadError(f"{len(data)} of {end - start} bytes came")
-            return data
+    def stream(self, start: int, end: int | None = None) -> Iterator[bytes]:
+        """The bytes [start, end), over any number of connections that each bring some.
 
-        return _ask(self._source.url, request)
-
-    def stream(self, start: int) -> Iterator[bytes]:
-        """All bytes from `start` on, over any number of connections that each bring some."""
-        position, attempts = start, Attempts(Retry.usual())
-        while position < self._source.size:
-            before = position
-            error: httpx.HTTPError = httpx.ReadError("the connection was closed early")
-            try:
-                for data in self._stream_once(position, self._source.size):
-                    position += len(data)
+        Args:
+            start: position of the first byte.
+            end: by default the end of the file.
+        """
+        end = self._source.size if end is None else end
+        while start < end:
+            chunks = _ask(self._source.url, partial(self._begin, start, end))
+            with suppress(httpx.HTTPError):
+                for data in chunks:
+                    start += len(data)
                     yield data
-            except httpx.HTTPError as failed:
-                error = failed
-            if position > before:
-                attempts = Attempts(Retry.usual())
-            if position < self._source.size:
-                fault = _fault(error, self._source.url)
-                if not isinstance(fault, TransientStorageError):
-                    raise fault from error
-                attempts.failed(fault)
+
+    def _begin(self, start: int, end: int) -> Iterator[bytes]:
+        """The chunks of one connection, which has brought the first of them."""
+        chunks = self._stream_once(start, end)
+        return chain([next(chunks)], chunks)
 
     def headers(self) -> Mapping[str, str]:
         """The headers that may hold hashes of the file; few servers send any."""
@@ -155,6 +138,8 @@ class WebReader:
                 left -= len(wanted)
                 if wanted:
                     yield wanted
+            if left:
+                raise httpx.ReadError(f"{left} of {end - start} bytes are missing")
 
     def _require_range(self, response: httpx.Response, start: int, end: int) -> None:
         """Make sure that the range that came is the one that was requested."""
@@ -184,13 +169,11 @@ def _ask(url: str, request: Callable[[], Result]) -> Result:
         StorageError: the server refuses, or keeps failing (`TransientStorageError`).
     """
 
-    def once() -> Result:
-        try:
-            return request()
-        except httpx.HTTPError as error:
-            raise _fault(error, url) from error
-
-    return insist(once)
+    try:
+        return ask(f"read {url}", request)
+    except FileNotFoundError as error:
+        fault = words_of(error.__cause__ or error)
+        raise SourceError(f"{url}: there is no such file ({fault}).") from error
 
 
 def web_version(headers: Mapping[str, str]) -> str | None:
@@ -209,33 +192,25 @@ def list_url(pattern: str) -> list[SourceFile]:
         UsageError: it holds wildcards, credentials or a query, or is no URL.
         SourceError: there is no such file.
     """
+    require_no_secret(pattern, "source")
+    if any(character in pattern for character in "*?[#"):
+        raise UsageError(
+            f"{pattern}: files behind http:// and https:// cannot be listed. Give each URL, or "
+            "braces."
+        )
     try:
-        url = httpx.URL(pattern.partition("{")[0])
-        _require_plain(pattern, url)
         first, *others = alternatives(pattern)
+        _require_host(httpx.URL(first))
         found = [_list_one(first)]  # alone: what is wrong with all of them is reported once
         with ThreadPoolExecutor(_LISTED_AT_ONCE) as threads:
             return found + list(threads.map(_list_one, others))
     except (httpx.InvalidURL, UnicodeError) as error:
-        secret = "@" in pattern or "?" in pattern
-        shown = f"A {pattern.partition(':')[0]}:// source" if secret else f"{pattern[:200]!r}"
-        raise UsageError(f"{shown} is no URL: {error}.") from error
+        raise UsageError(f"{pattern[:200]!r} is no URL: {error}.") from error
 
 
-def _require_plain(pattern: str, url: httpx.URL) -> None:
-    if not url.host and "{" not in pattern.split("/")[2]:
-        raise UsageError(f"{pattern}: expected {url.scheme}://HOST/PATH, got no host.")
-    if " " in url.host or "%" in url.host or not 0 < (url.port or 443) < 2**16:
+def _require_host(url: httpx.URL) -> None:
+    if not url.host or " " in url.host or "%" in url.host or not 0 < (url.port or 443) < 2**16:
         raise UsageError(f"{url.scheme}:// source: {url.netloc.decode()!r} is no host.")
-    if url.userinfo or "?" in pattern or "#" in pattern:
-        raise UsageError(
-            f"{url.scheme}://{url.host}{url.path}: a source's URL stands in the dataset's records, "
-            "so it must hold no credentials and no query."
-        )
-    if "*" in pattern or "[" in pattern:
-        raise UsageError(
-            f"{pattern}: files behind {url.scheme}:// cannot be listed. Give each URL, or braces."
-        )
 
 
 def _list_one(url: str) -> SourceFile:

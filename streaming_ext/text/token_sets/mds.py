@@ -11,8 +11,7 @@ import numpy as np
 
 from streaming_ext.base.errors import CorruptDatasetError, SourceError, UsageError
 from streaming_ext.format.mds_index import read_table
-from streaming_ext.format.schema import content_hash
-from streaming_ext.format.shard import ShardTable
+from streaming_ext.format.shard import ShardTable, difference
 from streaming_ext.format.spec import IdOptions, ReadOptions
 from streaming_ext.text.documents.files import Span
 from streaming_ext.text.token_sets.set_file import (

@@ -14,7 +14,7 @@ from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.schema import content_hash
 from streaming_ext.store.buckets import Bucket, split_url
-from streaming_ext.text.documents.files import LocalBytes, SourceBytes, Span
+from streaming_ext.text.documents.files import SourceBytes, Span
 from streaming_ext.text.sources.objects import list_prefix
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.sources.source_file import SourceFile
@@ -84,23 +84,24 @@ class SetFile:
             yield f"{scheme}{remote}{'/'.join(names[:depth])}" or "/"
 
 
-def local_file(path: Path) -> SetFile:
-    """A file on this machine."""
-    return SetFile(str(path), LocalBytes(path, str(path)))
-
-
 def open_in(folder: str, key: str) -> SetFile | None:
     """A file of a folder, or of a folder below it; None if there is none."""
-    if "://" in folder:
-        found = _remote_files(folder).get(key)
-        if found is None:
-            return None
-        return SetFile(found.url, SourceFileBytes(found), (found.version, found.size))
-    path = Path(folder, key)
-    if not path.is_file():
-        return None
+    if "://" not in folder:
+        path = Path(folder, key)
+        return local_file(path) if path.is_file() else None
+    found = _remote_files(folder).get(key)
+    return None if found is None else _opened(found)
+
+
+def local_file(path: Path) -> SetFile:
+    """A file on this machine."""
     status = path.stat()
-    return SetFile(str(path), LocalBytes(path, str(path)), (status.st_mtime_ns, status.st_size))
+    return _opened(SourceFile(url=str(path), size=status.st_size, modified=status.st_mtime_ns))
+
+
+def _opened(source: SourceFile) -> SetFile:
+    state = (source.version, source.modified, source.size)
+    return SetFile(source.url, SourceFileBytes(source), state)
 
 
 def holds(folder: str, key: str) -> bool:

@@ -18,7 +18,7 @@ from streaming_ext.format.spec import (
     TokenSetName,
 )
 from streaming_ext.text.formats import TOKEN_SETS
-from streaming_ext.text.listing import check_name, files_of, require_one_name
+from streaming_ext.text.listing import check_names, files_of
 from streaming_ext.text.options import Options, Parts, Tokenizer
 from streaming_ext.text.sources import SourceFile, by_numbers
 from streaming_ext.text.sources.patterns import Takes
@@ -63,9 +63,8 @@ def list_token_files(
                 f"{pattern}: no {' or '.join(reads.suffixes)} file of {options.set_format} there."
             )
         for source in matches:
-            check_name(source)
             found[source.url] = reads.pinned(source, options) if source.remote else source
-    require_one_name(found.values())
+    check_names(found.values())
     return sorted(found.values(), key=lambda source: by_numbers(source.url))
 
 

@@ -287,7 +287,7 @@ class ShardBuild(RunPlan):
     def prepare(self) -> None:
         """Save the tokenizer for all workers, and drop source files that are not needed."""
         wanted = {
-            local_name(source_span.source).partition(".")[0]
+            local_name(source_span.source)
             for part in self.todo
             for source_span in self.parts[part].spans
             if source_span.source.remote

@@ -145,7 +145,7 @@ class TestRefusals:
         began = time.monotonic()
         for message in failures(cloud.storage(attempts=9), kind or StorageError):
             assert any(word in message for word in words.split("|")), message
-            assert "docs/operate/storage.md" in message
+            assert "docs/reference/configuration.md" in message
             assert cloud.bucket in message
             assert azure_server.WRONG_KEY not in message
             assert "planted" not in message

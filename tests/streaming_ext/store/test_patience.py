@@ -5,7 +5,8 @@ import random
 import pytest
 
 from streaming_ext.base.errors import TransientStorageError
-from streaming_ext.store.patience import Attempts, Retry, insist, retry_after
+from streaming_ext.store.faults import ask
+from streaming_ext.store.patience import Attempts, Retry, retry_after
 
 THEN = "Thu, 01 Jan 2026 00:00:10"
 
@@ -31,7 +32,7 @@ def test_attempts_are_counted(silent: bool, attempts: int) -> None:
 
     retry = Retry(attempts=4, silences=2, first_pause=0.001)
     with pytest.raises(TransientStorageError, match=rf"busy \(tried {attempts} times\)") as caught:
-        insist(fail, Attempts(retry))
+        ask("try", fail, Attempts(retry))
     assert len(made) == attempts
     assert caught.value.silent == silent
 

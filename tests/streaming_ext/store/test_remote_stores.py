@@ -55,8 +55,8 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
             for name, value in server.environment(port=proxy.port).items():
                 monkeypatch.setenv(name, value)
         client = Bucket(scheme=scheme, name=bucket, options=options)
-        client.put("a/shard", DATA, what="write it")
-        client.put("a/small", b"small", what="write it")
+        client.put("a/shard", DATA)
+        client.put("a/small", b"small")
         remote = Remote(url=f"{scheme}://{bucket}/a", options=options, timeout=20)
         yield Store(remote, proxy, bucket)
 

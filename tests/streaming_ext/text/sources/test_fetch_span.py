@@ -15,7 +15,7 @@ from streaming_ext.text import fetch as module
 from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.listing import list_sources
-from streaming_ext.text.sources import SourceFile, ranges
+from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import Reader, open_reader
 from tests.servers.storage.swift import SwiftServer, s3_client
 
@@ -52,7 +52,7 @@ def texts_of(source: SourceFile, path: Path, span: tuple[int, int]) -> list[str]
 def test_a_piece_fetches_its_own_bytes(
     remote: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranges, "_MERGE_BYTES", 1000)
+    monkeypatch.setattr(module, "_MERGE_BYTES", 1000)
     cuts = [remote.size * n // 4 for n in range(5)]
     texts, came = [], []
     for span in pairwise(cuts):
@@ -94,9 +94,9 @@ def test_a_cut_download_goes_on(
     remote: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     piece = 2**17
-    monkeypatch.setattr(ranges, "_CHUNK_BYTES", piece)
-    monkeypatch.setattr(ranges, "_MERGE_BYTES", 0)
-    monkeypatch.setattr(ranges, "_AT_ONCE", 2)
+    monkeypatch.setattr(module, "_CHUNK_BYTES", piece)
+    monkeypatch.setattr(module, "_MERGE_BYTES", 0)
+    monkeypatch.setattr(module, "_AT_ONCE", 2)
     span = (0, remote.size // 2)
     _, all_bytes = fetch(remote, tmp_path / "whole", options=TEXT, span=span)
     attempts: Iterator[int] = iter([8, 10**6])

@@ -27,7 +27,7 @@ from streaming_ext.text.formats import format_of
 from streaming_ext.text.identity import identity_of
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.parts.part import Part
-from streaming_ext.text.sources import SourceFile, ranges
+from streaming_ext.text.sources import SourceFile
 from streaming_ext.writing.part_documents import fetch_part
 from tests.servers.hub import Dataset, Hub, hub_server
 
@@ -205,7 +205,7 @@ class TestRefusals:
             (
                 "hf://datasets/org/none/x",
                 StorageError,
-                "org/none at main .*Repository Not Found.*HF_TOKEN",
+                "org/none at main .*Repository Not Found.*credentials",
             ),
             ("hf://datasets/org/text@v9/x", UsageError, "org/text at v9 .*Revision Not Found"),
             ("hf://datasets/org/text/none/*.parquet", UsageError, "Entry Not Found"),
@@ -222,11 +222,16 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("private", "gated", "token", "words"),
         [
-            (True, False, None, "Repository Not Found.*authenticated.*HF_TOKEN"),
+            (
+                True,
+                False,
+                None,
+                "Repository Not Found.*authenticated.*docs/reference/configuration.md",
+            ),
             (True, False, "good", None),
-            (False, False, "wrong", "Invalid credentials.*HF_TOKEN"),
-            (False, True, None, "Cannot access gated repo.*HF_TOKEN"),
-            (False, True, "good", "Cannot access gated repo.*HF_TOKEN"),
+            (False, False, "wrong", "Invalid credentials.*docs/reference/configuration.md"),
+            (False, True, None, "Cannot access gated repo.*docs/reference/configuration.md"),
+            (False, True, "good", "Cannot access gated repo.*docs/reference/configuration.md"),
         ],
     )
     def test_access(
@@ -320,9 +325,8 @@ class TestFetch:
         self, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, checksums: bool
     ) -> None:
         """The Hub's hash is of the whole file; the pages' are compared when they are read."""
-        for module in (fetch_module, ranges):
-            monkeypatch.setattr(module, "SMALLEST_FILE", 1000)
-        monkeypatch.setattr(ranges, "_MERGE_BYTES", 100)
+        monkeypatch.setattr(fetch_module, "SMALLEST_FILE", 1000)
+        monkeypatch.setattr(fetch_module, "_MERGE_BYTES", 100)
         rng = random.Random(1)
         rows = {name: [rng.randbytes(size).hex() for _ in range(40)]
                 for name, size in (("a", 4000), ("text", 1000), ("b", 4000))}  # fmt: skip

@@ -170,7 +170,7 @@ class TestNothingMatches:
 @pytest.mark.parametrize("name", ["new\nline", "tab\t", "\x1b[31mred", "\x7f", "\u202eltr"])
 def test_control_characters_in_names_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / f"{name}.parquet").touch()
-    with pytest.raises(UsageError, match="holds control characters. Rename it") as caught:
+    with pytest.raises(UsageError, match="holds control characters") as caught:
         list_sources([str(tmp_path)])
     assert str(caught.value).isprintable()
 
@@ -210,9 +210,9 @@ def test_hash_of_nothing_is_the_published_one(tmp_path: Path) -> None:
 
 
 def test_hash_of_what_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="gone: cannot be read: no such file"):
+    with pytest.raises(SourceError, match="gone: the file is gone"):
         hash_file(tmp_path / "gone")
-    with pytest.raises(SourceError, match="cannot be read: is a directory"):
+    with pytest.raises(SourceError, match="cannot be read: Is a directory"):
         hash_file(tmp_path)
 
 
@@ -296,7 +296,7 @@ class TestOddPlaces:
         (tmp_path / "a.parquet").write_bytes(b"n")
         (tmp_path / "link").symlink_to("far/deep")
         (source,) = list_sources([f"{tmp_path}/link/../a.parquet"])
-        assert (source.url, source.size) == (f"{tmp_path}/link/../a.parquet", 3)
+        assert (source.url, source.size) == (f"{tmp_path}/far/a.parquet", 3)
 
     def test_the_current_folder_is_no_pattern(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

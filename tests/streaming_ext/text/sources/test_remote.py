@@ -21,12 +21,12 @@ from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store.patience import Retry
 from streaming_ext.text import fetch as fetch_module
 from streaming_ext.text.documents.streams import CODECS
-from streaming_ext.text.fetch import fetch
+from streaming_ext.text.fetch import fetch, worth_fetching
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.readers import json_lines
 from streaming_ext.text.readers.parquet import ParquetFormat
-from streaming_ext.text.sources import SourceFile, objects, ranges
+from streaming_ext.text.sources import SourceFile, objects
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.config import ShardConfig
 from tasks.core.shard.sources import check_sources
@@ -123,9 +123,8 @@ class TestColumn:
         saved: bool,
     ) -> None:
         monkeypatch.setattr(fetch_module, "SMALLEST_FILE", 1000)
-        monkeypatch.setattr(ranges, "SMALLEST_FILE", 1000)
-        monkeypatch.setattr(ranges, "_MERGE_BYTES", 100)
-        monkeypatch.setattr(ranges, "_CHUNK_BYTES", 5000)
+        monkeypatch.setattr(fetch_module, "_MERGE_BYTES", 100)
+        monkeypatch.setattr(fetch_module, "_CHUNK_BYTES", 5000)
         rng = random.Random(1)
         rows = [{"id": rng.randbytes(noise), "text": rng.randbytes(3000).hex(), "n": i}
                 for i in range(20)]  # fmt: skip
@@ -174,17 +173,17 @@ class TestColumn:
             ParquetFormat().look(SourceFileBytes(source), ReadOptions())
 
     def test_a_hash_is_given_up_only_for_much(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(ranges, "SMALLEST_FILE", 100)
-        monkeypatch.setattr(ranges, "_MERGE_BYTES", 5)
+        monkeypatch.setattr(fetch_module, "SMALLEST_FILE", 100)
+        monkeypatch.setattr(fetch_module, "_MERGE_BYTES", 5)
         plain, hashed = (SourceFile(url="s3://b/x", size=100, version=version)
                          for version in ("etag:1", "sha256:1"))  # fmt: skip
-        assert ranges.worth_fetching(plain, [(50, 60), (0, 47)]) == [(0, 60)]
-        assert ranges.worth_fetching(plain, [(0, 90)]) is None
-        assert ranges.worth_fetching(plain, None) is None
-        assert ranges.worth_fetching(hashed, [(0, 60)]) is None
-        assert ranges.worth_fetching(hashed, [(0, 20), (30, 35)]) == [(0, 20), (30, 35)]
+        assert worth_fetching(plain, [(50, 60), (0, 47)]) == [(0, 60)]
+        assert worth_fetching(plain, [(0, 90)]) is None
+        assert worth_fetching(plain, None) is None
+        assert worth_fetching(hashed, [(0, 60)]) is None
+        assert worth_fetching(hashed, [(0, 20), (30, 35)]) == [(0, 20), (30, 35)]
         small = SourceFile(url="s3://b/x", size=99)
-        assert ranges.worth_fetching(small, [(0, 1)]) is None
+        assert worth_fetching(small, [(0, 1)]) is None
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst", ".xz"])
@@ -292,7 +291,7 @@ class TestWeb:
         ("path", "kind", "words"),
         [
             ("/none.parquet", SourceError, "no such file"),
-            ("/x.parquet?token=planted-secret", UsageError, "no credentials and no query"),
+            ("/x.parquet?token=planted-secret", UsageError, "must not hold a query"),
             ("/*.parquet", UsageError, "cannot be listed"),
         ],
     )
@@ -304,7 +303,7 @@ class TestWeb:
         assert "planted" not in str(caught.value)
 
     def test_credentials_in_the_url(self) -> None:
-        with pytest.raises(UsageError, match="no credentials") as caught:
+        with pytest.raises(UsageError, match="must not hold credentials") as caught:
             list_sources(["https://me:planted-secret@127.0.0.1/x.parquet"])
         assert "planted" not in str(caught.value)
 

@@ -34,7 +34,7 @@ def upload(bucket: str) -> Upload:
         for file in folder.rglob("*"):
             if file.is_file():
                 key = f"{folder.name}/{file.relative_to(folder).as_posix()}"
-                client.put(key, file.read_bytes(), what="put")
+                client.put(key, file.read_bytes())
         return f"s3://{bucket}/{folder.name}"
 
     return put
