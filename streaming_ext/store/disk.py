@@ -35,7 +35,6 @@ def put_file(
     root: Path,
     target: Path,
     make: Callable[[Path], object],
-    synced_as: int = os.O_RDWR,
     *,
     lasting: bool = True,
 ) -> None:
@@ -45,7 +44,6 @@ def put_file(
         root: the folder of the dataset.
         target: the final path below it; folders between are made.
         make: makes the file at the path that it is given.
-        synced_as: the flags by which it is opened to be flushed to disk.
         lasting: flush the file and its folder to disk, to survive a loss of power.
 
     Raises:
@@ -53,14 +51,14 @@ def put_file(
     """
     incoming = root / INCOMING / uuid.uuid4().hex
     try:
-        make(incoming)
+        make(incoming)  # fails if the root was removed
+        target.parent.mkdir(parents=True, exist_ok=True)
         if lasting:
-            _sync(incoming, synced_as)
-        _make_folders(target.parent, below=root)
+            _sync(incoming)
         incoming.replace(target)
         incoming.unlink(missing_ok=True)  # it stays if it was the same file already
         if lasting:
-            _sync(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+            _sync(target.parent)
     except OSError as error:
         incoming.unlink(missing_ok=True)
         path = target.relative_to(root)
@@ -81,15 +79,8 @@ def link_or_copy(file: Path, to: Path) -> None:
         shutil.copyfile(file, to)
 
 
-def _make_folders(folder: Path, *, below: Path) -> None:
-    # Never the root itself: if that was removed meanwhile, writing must fail.
-    if folder != below:
-        _make_folders(folder.parent, below=below)
-        folder.mkdir(exist_ok=True)
-
-
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -127,11 +118,9 @@ class LocalStorage(Storage):
 
     def free_bytes(self) -> int | None:
         """The free space of the disk for this user."""
-        try:
-            found = os.statvfs(self.root)
-        except OSError:
-            return None
-        return found.f_bavail * found.f_frsize
+        with suppress(OSError):
+            return shutil.disk_usage(self.root).free
+        return None
 
     def create(self) -> None:
         """Make the root folder."""
@@ -168,13 +157,8 @@ class LocalStorage(Storage):
         if (found := file.stat().st_size) != size:
             raise CorruptDatasetError(f"{other}/{path} has {found} bytes, expected {size}.")
         try:
-            # Not a second name of a link; and the file may be readable alone.
-            put_file(
-                self.root,
-                self._path(to),
-                lambda incoming: incoming.hardlink_to(file.resolve()),
-                os.O_RDONLY,
-            )
+            # Not a second name of a link.
+            put_file(self.root, self._path(to), lambda new: new.hardlink_to(file.resolve()))
         except StorageError as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_LINKS:
                 return False
@@ -202,16 +186,13 @@ class LocalStorage(Storage):
             FileNotFoundError: there is no such file.
             StorageError: it cannot be read, or is shorter.
         """
-        with self._reading(path), self._path(path).open("rb", buffering=0) as file:
-            data = os.pread(file.fileno(), end - start, start)  # in one read, never copied
-            while len(data) < end - start:
-                more = os.pread(file.fileno(), end - start - len(data), start + len(data))
-                if not more:
-                    raise StorageError(
-                        f"{self}/{path} ends at byte {start + len(data)}, expected bytes up to "
-                        f"{end}."
-                    )
-                data += more
+        with self._reading(path), self._path(path).open("rb") as file:
+            file.seek(start)
+            data = file.read(end - start)
+        if len(data) < end - start:
+            raise StorageError(
+                f"{self}/{path} ends at byte {start + len(data)}, expected bytes up to {end}."
+            )
         return data
 
     @contextmanager

@@ -86,7 +86,7 @@ def take_scratch(folder: Path, *, keep: Collection[Path] = ()) -> None:
 def drop_scratch(folder: Path) -> None:
     """Remove a folder for work in progress; one that must not be emptied stays."""
     with suppress(OSError):
-        if _foreign(folder) is None:
+        if _may_be_emptied(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -95,27 +95,20 @@ def _take(folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    if (problem := _foreign(folder)) is not None:
+    if not _may_be_emptied(folder):
         raise ScratchError(
-            f"Scratch {folder} {problem}, so it is left as it is. Move it away, or pass --scratch "
-            "with another folder."
+            f"Scratch {folder} is a link, no folder, another user's, or holds files that no run "
+            "left there, so it is left as it is. Move it away, or pass --scratch."
         )
     (folder / SCRATCH_MARK).touch()
 
 
-def _foreign(folder: Path) -> str | None:
-    """Why a folder must not be emptied; None if it may."""
+def _may_be_emptied(folder: Path) -> bool:
     status = folder.lstat()
-    if stat.S_ISLNK(status.st_mode):
-        return "is a link"
-    if not stat.S_ISDIR(status.st_mode):
-        return "is no folder"
-    if status.st_uid != os.getuid():
-        return "belongs to another user"
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        return False
     names = {entry.name for entry in folder.iterdir()}
-    if names and SCRATCH_MARK not in names:
-        return f"holds files that no run left there ({min(names)!r})"
-    return None
+    return not names or SCRATCH_MARK in names
 
 
 @contextmanager

@@ -38,8 +38,7 @@ _CHUNK_BYTES = 8 * 2**20
 _AT_ONCE = 4
 _HASHES = ("sha256", "sha1", "md5", "crc32")  # that servers report, the best first
 _READ_BYTES = 2**22
-_REPRESENTATION = re.compile(r"([A-Za-z0-9-]+)=:([A-Za-z0-9+/=]+):")
-_GOOGLE = re.compile(r"md5=([A-Za-z0-9+/=]+)")
+_NAMED_HASH = re.compile(r"([A-Za-z0-9-]+)=:?([A-Za-z0-9+/]+=*)")
 # Suffixes of files on scratch.
 _DONE = ".source"
 _BEGUN = ".partial"  # the first bytes of a file
@@ -246,11 +245,8 @@ def check_content(
 
 def _hash_in(headers: Mapping[str, str]) -> tuple[str, str]:
     """The kind and the hexadecimal value of a hash of the whole file; empty if there is none."""
-    found = dict(
-        _REPRESENTATION.findall(headers.get("repr-digest", "").replace("sha-256", "sha256"))
-    )
-    if google := _GOOGLE.search(headers.get("x-goog-hash", "")):
-        found["md5"] = google[1]
+    named = f"{headers.get('repr-digest', '')},{headers.get('x-goog-hash', '')}"
+    found = dict(_NAMED_HASH.findall(named.replace("sha-256", "sha256")))
     if "content-md5" in headers:
         found["md5"] = headers["content-md5"]
     for kind in _HASHES:

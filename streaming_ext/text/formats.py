@@ -87,13 +87,7 @@ def has_known_suffix(name: str) -> bool:
     return any(one.is_in_folder(name) for one in FORMATS)
 
 
-def must_be_named(name: str) -> bool:
-    """Whether a file has the name of a format that folders also hold for other reasons."""
-    return not has_known_suffix(name) and any(name.endswith(one.suffixes) for one in FORMATS)
-
-
 def known_suffixes() -> str:
     """The suffixes that folders are searched for, for people; without those of packed files."""
-    plain = [s for one in FORMATS for s in one.suffixes if s.count(".") == 1]
-    *first, last = [suffix for suffix in plain if has_known_suffix(f"x{suffix}")]
-    return f"{', '.join(first)} or {last}" if first else last
+    *first, last = [one.suffixes[0] for one in FORMATS if not one.must_be_named]
+    return f"{', '.join(first)} or {last}"

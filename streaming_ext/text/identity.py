@@ -1,7 +1,6 @@
 """What pins the bytes of a source file, or of a span of it."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import xxhash
@@ -9,7 +8,7 @@ import xxhash
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.record import LOCAL_VERSION, NOT_CHECKED, SourceIdentity
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents.files import LocalBytes, SourceBytes, Span
+from streaming_ext.text.documents.files import LocalBytes, Span
 from streaming_ext.text.fetch import came_unchecked
 from streaming_ext.text.formats import TOKEN_SETS, format_of
 from streaming_ext.text.sources import SourceFile
@@ -35,18 +34,6 @@ def _hash(file: SourceBytes, ranges: Sequence[Span]) -> str:
     return digest.hexdigest()
 
 
-@contextmanager
-def _as_listed(source: SourceFile, local: Path) -> Iterator[LocalBytes]:
-    """A source's file on this machine, of the size that was listed."""
-    with local_bytes(local, name=source.url) as file:
-        if file.size != source.size:
-            raise SourceError(
-                f"{source.url}: {file.size} bytes, but {source.size} when the run began. "
-                "It is being written to; run again when it is complete."
-            )
-        yield file
-
-
 def identify(
     source: SourceFile,
     local: Path,
@@ -54,7 +41,7 @@ def identify(
     span: Span | None = None,
     options: ReadOptions | None = None,
 ) -> SourceIdentity:
-    """Pin the bytes of a source file, or of a span of it, by a hash.
+    """Pin the bytes of a source, or of a span of it, by the listed version, else by a hash.
 
     Args:
         source: the file as it was listed.
@@ -63,10 +50,23 @@ def identify(
         options: which text of it is read.
 
     Raises:
-        SourceError: it cannot be read, or its size is not the listed one.
+        SourceError: it cannot be read, or changed since it was listed.
     """
+    ids = None if options is None else options.ids
+    if source.beside and ids and TOKEN_SETS[ids.set_format].pinned(source, ids) != source:
+        raise SourceError(f"{source.url}: files beside it changed since the run began. Run again.")
     reads = format_of(source.url, options)
-    with _as_listed(source, local) as file:
+    with local_bytes(local, name=source.url) as file:
+        if file.size != source.size:
+            raise SourceError(
+                f"{source.url}: {file.size} bytes, but {source.size} when the run began. "
+                "It is being written to; run again when it is complete."
+            )
+        if source.pin is not None:
+            checked = NOT_CHECKED if came_unchecked(local) else None
+            return SourceIdentity(
+                url=source.url, size=source.size, version=source.pin, content=checked
+            )
         ranges: Sequence[Span] = [(0, file.size)]
         if span is not None and options is not None:
             ranges = reads.needed(file, options, span)
@@ -76,27 +76,4 @@ def identify(
         further.append(xxhash.xxh3_128_hexdigest(outside))
     if further:
         digest = xxhash.xxh3_128_hexdigest("".join([digest, *further]).encode())
-    version = f"{LOCAL_VERSION}{digest}"
-    return SourceIdentity(url=source.url, size=source.size, version=version)
-
-
-def identity_of(
-    source: SourceFile,
-    local: Path,
-    *,
-    span: Span | None = None,
-    options: ReadOptions | None = None,
-) -> SourceIdentity:
-    """What pins a source, or a span of it: the listed version, else a hash; see `identify`.
-
-    Raises:
-        SourceError: it cannot be read, or changed since it was listed.
-    """
-    if source.pin is None:
-        return identify(source, local, span=span, options=options)
-    ids = None if options is None else options.ids
-    if source.beside and ids and TOKEN_SETS[ids.set_format].pinned(source, ids) != source:
-        raise SourceError(f"{source.url}: files beside it changed since the run began. Run again.")
-    with _as_listed(source, local):
-        checked = NOT_CHECKED if came_unchecked(local) else None
-    return SourceIdentity(url=source.url, size=source.size, version=source.pin, content=checked)
+    return SourceIdentity(url=source.url, size=source.size, version=f"{LOCAL_VERSION}{digest}")

@@ -3,7 +3,6 @@
 import os
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -11,13 +10,8 @@ from pathlib import Path
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.record import SourceIdentity
 from streaming_ext.store.buckets import OBJECT_STORES
-from streaming_ext.store.locations import is_utf8, local_path
-from streaming_ext.text.formats import (
-    format_of,
-    has_known_suffix,
-    known_suffixes,
-    must_be_named,
-)
+from streaming_ext.store.locations import is_utf8
+from streaming_ext.text.formats import has_known_suffix, known_suffixes
 from streaming_ext.text.sources.local import match_local
 from streaming_ext.text.sources.patterns import Takes, is_pattern
 from streaming_ext.text.sources.source_file import SourceFile
@@ -164,19 +158,10 @@ def files_of(pattern: str, takes: Takes) -> list[SourceFile]:
 
 
 def _why_nothing(pattern: str) -> str:
-    """Why a pattern names no file, and which files of a folder must be named to be sources."""
-    path = pattern.removeprefix("file://")
-    if "://" in path or (_REPOSITORY.fullmatch(path) and not Path(path).exists()):
-        reason = f"no file matches, and no folder of this name holds a {known_suffixes()} file."
-    elif local_path(path).is_dir():
-        reason = f"no {known_suffixes()} file in this folder."
-    elif is_pattern(path):
+    """Why a pattern names no file, and which files of a folder are sources."""
+    if is_pattern(pattern):
         return "no file matches this pattern. (Quote it, so that the shell does not expand it.)"
-    else:
-        return "no such file or folder."
-    unnamed = Counter(format_of(source.name) for source in files_of(pattern, must_be_named))
-    return reason + "".join(
-        f" It holds {count} {one.suffixes[0]} file{'s' if count > 1 else ''}: pass --format "
-        f"{one.name}, or name what is to be read."
-        for one, count in unnamed.items()
+    return (
+        f"no such file, and no folder of this name holds a {known_suffixes()} file. Name files of "
+        "other formats, or pass --format."
     )

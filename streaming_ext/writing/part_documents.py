@@ -19,7 +19,7 @@ from streaming_ext.text.documents.files import Span
 from streaming_ext.text.documents.kept_values import joined
 from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
 from streaming_ext.text.formats import format_of
-from streaming_ext.text.identity import identify, identity_of
+from streaming_ext.text.identity import identify
 from streaming_ext.text.parts.part import Part, SourceSpan
 
 _AT_ONCE = 16  # small files: each takes a request or two, most of whose time is waiting
@@ -286,7 +286,7 @@ class PinnedDocuments(PartDocuments):
         self._before = _state_of(local.path)
         if self._before and source_span.source.modified not in {None, self._before[2]}:
             raise SourceError(f"{local.url}: changed since the run began. Run again.")
-        self._identity = identity_of(
+        self._identity = identify(
             source_span.source, local.path, span=local.span, options=self._options
         )
 

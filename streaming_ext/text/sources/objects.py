@@ -18,7 +18,7 @@ _AHEAD = 4  # chunks requested before they are needed
 
 def list_objects(pattern: str, takes: Takes) -> list[SourceFile]:
     """The objects that a URL with or without wildcards names; one listing."""
-    bucket, key = _split(pattern)
+    bucket, key = bucket_of(pattern)
     # Without wildcards it may be a file or a folder: listing the prefix itself shows both, while
     # a listing of the folder above may be long.
     base = f"{folder_of(key)}/".lstrip("/") if is_pattern(key) else key
@@ -35,7 +35,12 @@ def list_prefix(bucket: Bucket, prefix: str) -> dict[str, SourceFile]:
     }
 
 
-def _split(url: str) -> tuple[Bucket, str]:
+def bucket_of(url: str) -> tuple[Bucket, str]:
+    """The bucket and the key of a source's URL.
+
+    Raises:
+        UsageError: it names no bucket, or leads out of it.
+    """
     # A key is taken literally: it may hold '?', '#' and empty names between slashes.
     scheme, _, path = url.partition("://")
     name, _, key = path.partition("/")
@@ -50,7 +55,7 @@ class ObjectReader:
 
     def __init__(self, source: SourceFile) -> None:
         self._source = source
-        self._bucket, self._key = _split(source.url)
+        self._bucket, self._key = bucket_of(source.url)
 
     def read(self, start: int, end: int) -> bytes:
         """The bytes [start, end)."""

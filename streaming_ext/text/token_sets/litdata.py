@@ -1,20 +1,15 @@
 """litData's chunks of ids, whose items are documents; `index.json` next to them holds the type."""
 
 import json
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from streaming_ext.base.errors import SourceError, UsageError, one_line
 from streaming_ext.format.spec import IdOptions
-from streaming_ext.text.token_sets.set_file import (
-    IdsOfFile,
-    SetFile,
-    held_ids,
-    require_all,
-)
+from streaming_ext.text.token_sets.set_file import IdsOfFile, SetFile, held_ids, require_all
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 
 _INDEX = "index.json"
@@ -55,14 +50,13 @@ class LitdataSet(TokenSetFormat):
         items = int.from_bytes(data[:4], "little")
         head = 4 * (items + 2)
         # offsets: (items + 1,), in bytes
-        offsets = np.zeros(1, np.int64)
-        if head <= len(data):
-            offsets = np.frombuffer(data, "<u4", items + 1, 4).astype(np.int64)
+        offsets = np.frombuffer(data[4:head], "<u4", len(data[4:head]) // 4).astype(np.int64)
+        lengths = np.diff(offsets, prepend=head, append=len(data))
         if (
-            offsets[0] != head
-            or offsets[-1] != len(data)
-            or (offsets[1:] < offsets[:-1]).any()
-            or ((offsets - head) % kind.itemsize).any()
+            len(offsets) != items + 1
+            or lengths[[0, -1]].any()
+            or (lengths % kind.itemsize).any()
+            or (lengths < 0).any()
         ):
             raise SourceError(
                 f"{file.name}: {len(data):,} bytes, in which its {items:,} items do not follow "
@@ -72,8 +66,7 @@ class LitdataSet(TokenSetFormat):
         return held_ids(np.frombuffer(data, kind, offset=head), starts=np.unique(starts))
 
 
-@dataclass(frozen=True, slots=True)
-class _Index:
+class _Index(NamedTuple):
     """The type of the ids in the chunks of an index, whether they are packed, and their names."""
 
     dtype: str
@@ -100,16 +93,12 @@ def _read(index: SetFile) -> _Index:
         counted = any(chunk["dim"] is not None for chunk in fields["chunks"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{index.name}: no index of litData: {one_line(error)}.") from error
-    packed = isinstance(codec, str) and codec.partition(":")[0] == _CODEC
-    if not (packed or codec is None) or not isinstance(form, str) or form not in _TYPES:
+    is_packed = str(codec).partition(":")[0] == _CODEC
+    if str(form) not in _TYPES or not (is_packed or codec is None) or (names and not counted):
         raise UsageError(
-            f"{index.name}: chunks of {form!r}, compressed with {codec}; chunks of ids, "
-            f"{', '.join(_TYPES)}, that are not compressed or with {_CODEC} are read."
-        )
-    if names and not counted:  # each item begins with its size there
-        raise UsageError(
-            f"{index.name}: its chunks do not say how many ids they hold, so it was written for "
-            "PyTreeLoader. Sets that were written with item_loader=TokensLoader() are read."
+            f"{index.name}: chunks of {form!r}, compressed with {codec}; only chunks of ids are "
+            f"read ({', '.join(_TYPES)}), written with item_loader=TokensLoader(), not compressed "
+            f"or with {_CODEC}."
         )
     require_all(index, sorted(names))
-    return _Index(_TYPES[form], packed, names)
+    return _Index(_TYPES[form], is_packed, names)

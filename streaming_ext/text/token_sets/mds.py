@@ -3,9 +3,9 @@
 Rows continue from shard to shard of an index, in its order.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -83,8 +83,7 @@ class MdsSet(TokenSetFormat):
         return open_in(index.folder, names[number]) if 0 <= number < len(names) else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Index:
+class _Index(NamedTuple):
     """An index: its folder, the shards that it lists, and their numbers."""
 
     folder: str

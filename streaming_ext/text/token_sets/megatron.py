@@ -1,5 +1,6 @@
 """Megatron-LM's `PREFIX.bin` with `PREFIX.idx`, which says where each document begins."""
 
+import struct
 from functools import lru_cache
 from typing import Final
 
@@ -50,10 +51,7 @@ def _read_index(index: SetFile) -> tuple[str, Ints, int]:
     data, where = index.read(), index.name
     if data[: len(_MAGIC)] != _MAGIC or len(data) < _HEAD:
         raise UsageError(f"{where}: no index of Megatron: it does not begin with MMIDIDX.")
-    version, sequences, documents = (
-        int.from_bytes(data[at : at + 8], "little") for at in (9, 18, 26)
-    )
-    code = data[17]
+    version, code, sequences, documents = struct.unpack_from("<QBQQ", data, len(_MAGIC))
     if version != 1 or code not in _TYPES:
         known = ", ".join(f"{number} ({kind})" for number, kind in _TYPES.items())
         raise UsageError(
@@ -73,12 +71,8 @@ def _read_index(index: SetFile) -> tuple[str, Ints, int]:
     bounds = np.concatenate([[0], np.cumsum(lengths)])
     if (lengths < 0).any() or (offsets != bounds[:-1] * itemsize).any():
         raise SourceError(f"{where}: its sequences do not follow each other in the .bin.")
-    if (
-        not documents
-        or numbers[0] != 0
-        or numbers[-1] != sequences
-        or (numbers[1:] < numbers[:-1]).any()
-    ):
+    steps = np.diff(numbers, prepend=0, append=sequences)
+    if not documents or (steps < 0).any() or steps[[0, -1]].any():
         raise SourceError(
             f"{where}: its documents do not go from sequence 0 to {sequences:,} in order."
         )

@@ -13,9 +13,8 @@ import numpy.typing as npt
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.schema import content_hash
-from streaming_ext.store.buckets import Bucket, split_url
 from streaming_ext.text.documents.files import SourceBytes, Span
-from streaming_ext.text.sources.objects import list_prefix
+from streaming_ext.text.sources.objects import bucket_of, list_prefix
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.sources.source_file import SourceFile
 
@@ -140,11 +139,9 @@ def _remote_files(folder: str) -> Mapping[str, SourceFile]:
 
 def _objects(folder: str, prefix: str) -> dict[str, SourceFile]:
     """The objects below a folder whose names there begin with a prefix."""
-    scheme, _, path = folder.partition("://")
-    name, _, key = path.partition("/")
-    split_url(f"{scheme}://{name}")
+    bucket, key = bucket_of(folder)
     base = f"{key}/" if key else ""
-    found = list_prefix(Bucket(scheme=scheme, name=name), f"{base}{prefix}")
+    found = list_prefix(bucket, f"{base}{prefix}")
     return {key.removeprefix(base): source for key, source in found.items()}
 
 

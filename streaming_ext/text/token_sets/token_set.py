@@ -246,7 +246,7 @@ class TokenSetFormat(SourceFormat):
         fresh = first > 0 or self._is_fresh(opened, file, first, ids)
         found = [] if fresh else [b"goes on"]
         if int(opened.read(last - 1, last)[0]) != ids.eot_id and not opened.begins(last):
-            rest, with_end = _rest(self._following(opened, file, ids, last), file.name, ids)
+            rest, with_end = self._rest(opened, file, last, ids)
             if len(rest) or with_end:
                 found += [rest.tobytes(), b"end" if with_end else b""]
         return b"|".join(found)
@@ -283,10 +283,10 @@ class TokenSetFormat(SourceFormat):
 
     def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
         """See `SourceFormat.needed`: the ids of the span's documents, and the one before."""
-        ids = _ids(options)
-        opened = self.open(_set_file(file), ids)
+        ids, whole = _ids(options), _set_file(file)
+        opened = self.open(whole, ids)
         first, last = opened.within(span)
-        last += len(_rest(_stretches(opened, file.name, ids, last), file.name, ids)[0]) + 1
+        last += len(self._rest(opened, whole, last, ids)[0]) + 1
         size, head = opened.itemsize, opened.head
         begin, end = head + max(first - 1, 0) * size, head + min(last, opened.count) * size
         return ((0, head), (begin, end)) if 0 < head < begin else ((0 if head else begin, end),)
@@ -300,7 +300,7 @@ class TokenSetFormat(SourceFormat):
         begin = first
         if not self._is_fresh(opened, file, first, ids):
             # the document that began before is not the span's own
-            rest, _ = _rest(_stretches(opened, where, ids, first), where, ids)
+            rest, _ = self._rest(opened, file, first, ids)
             begin = min(first + len(rest), last)
             if begin < last and not opened.begins(begin):
                 begin += 1  # after the end-of-text id
@@ -322,24 +322,42 @@ class TokenSetFormat(SourceFormat):
             return
         with_end = opened.begins(last)
         if not with_end:
-            following = self._following(opened, file, ids, last)
-            rest, with_end = _rest(following, where, ids, len(held))
+            rest, with_end = self._rest(opened, file, last, ids, len(held))
             held = np.concatenate([held, rest])
         if not with_end and opened.starts is None:
             began_before = first > 0 or self.neighbour(file, -1, ids) is not None
             self._require_end(opened, where, ids, ended=ended or began_before)
         yield batch_of(held, np.array([len(held)]), np.array([held_at]), row, 1.0)
 
-    def _following(
-        self, opened: IdsOfFile, file: SetFile, options: IdOptions, at: int
-    ) -> Iterator[tuple[Stretch, Ints]]:
-        """The ids of a file from a position on, and those of the files after it."""
+    def _rest(
+        self, opened: IdsOfFile, file: SetFile, at: int, options: IdOptions, held: int = 0
+    ) -> tuple[Stretch, bool]:
+        """The rest of a document that continues at a position, and whether its end was found.
+
+        Args:
+            opened: the file.
+            file: the same.
+            at: position in the file; the document may continue in the files after it.
+            options: hold the end-of-text id.
+            held: ids of the document before the position.
+        """
+        found, step = [np.empty(0, np.uint32)], _LOOKED_AT
         following: SetFile | None = file
         while following is not None:
-            yield from _stretches(opened, following.name, options, at)
+            while at < opened.count:
+                end = min(at + step, opened.count)
+                stretch = checked(opened.read(at, end), options, where=following.name, first=at)
+                ends, _ = bounds(stretch, options.eot_id, opened.starts_within(at, end) - at)
+                found.append(stretch[: ends[0]] if len(ends) else stretch)
+                if len(ends):
+                    return np.concatenate(found), True
+                held += len(stretch)
+                _require_bounded(held, file.name)
+                at, step = end, min(2 * step, _MOST_AT_ONCE)
             following, at = self.neighbour(following, 1, options), 0
             if following is not None:
                 opened = self.open(following, options)
+        return np.concatenate(found), False
 
     def _is_fresh(self, opened: IdsOfFile, file: SetFile, first: int, options: IdOptions) -> bool:
         """Whether no document that began before a position continues there."""
@@ -367,40 +385,6 @@ class TokenSetFormat(SourceFormat):
                 f"{where}: ends in the middle of a document: no end-of-text id ({options.eot_id}) "
                 "is at its end. It is cut short; copy it again."
             )
-
-
-def _rest(
-    following: Iterator[tuple[Stretch, Ints]], where: str, options: IdOptions, held: int = 0
-) -> tuple[Stretch, bool]:
-    """The rest of a document that continues in these stretches, and whether it ends there.
-
-    Args:
-        following: ids, each stretch with where documents begin in it, as the format says.
-        where: the file's name in messages.
-        options: hold the end-of-text id.
-        held: ids of the document before.
-    """
-    found = [np.empty(0, np.uint32)]
-    for stretch, starts in following:
-        ends, _ = bounds(stretch, options.eot_id, starts)
-        found.append(stretch[: ends[0]] if len(ends) else stretch)
-        if len(ends):
-            return np.concatenate(found), True
-        held += len(stretch)
-        _require_bounded(held, where)
-    return np.concatenate(found), False
-
-
-def _stretches(
-    opened: IdsOfFile, where: str, options: IdOptions, at: int
-) -> Iterator[tuple[Stretch, Ints]]:
-    """The ids of a file from a position on, more each time, and where documents begin in them."""
-    step = _LOOKED_AT
-    while at < opened.count:
-        end = min(at + step, opened.count)
-        stretch = checked(opened.read(at, end), options, where=where, first=at)
-        yield stretch, opened.starts_within(at, end) - at
-        at, step = end, min(2 * step, _MOST_AT_ONCE)
 
 
 def _require_bounded(count: int, where: str) -> None:

@@ -5,7 +5,6 @@ Rows continue from tar to tar of one name, `train-000000.tar` and so on.
 
 import io
 import re
-import tokenize
 
 import numpy as np
 
@@ -16,17 +15,6 @@ from streaming_ext.text.documents.streams import FileStream, packed_suffixes
 from streaming_ext.text.documents.tar_members import Member, tar_members
 from streaming_ext.text.token_sets.set_file import Ids, IdsOfFile, SetFile, held_ids
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
-
-_FAULTS = (
-    ValueError,
-    OSError,
-    EOFError,
-    OverflowError,
-    MemoryError,
-    RecursionError,
-    SyntaxError,
-    tokenize.TokenError,
-)
 
 
 class WebdatasetSet(TokenSetFormat):
@@ -67,7 +55,7 @@ def _array(member: Member, where: str) -> Ids:
         raise SourceError(f"{where}: {member.name}: {member.problem}.")
     try:
         ids = np.load(io.BytesIO(member.data or b""), allow_pickle=False)
-    except _FAULTS as error:
+    except Exception as error:
         raise SourceError(f"{where}: {member.name}: no array: {one_line(error)}.") from error
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise UsageError(

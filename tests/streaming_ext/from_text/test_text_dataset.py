@@ -367,7 +367,7 @@ class TestFaults:
             open_text(sources=str(copy), local=tmp_path / "cache")
 
     def test_what_is_not_allowed_is_told(self, open_text, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="no such file or folder"):
+        with pytest.raises(UsageError, match="no such file"):
             open_text(sources=str(tmp_path / "nowhere"))
         with pytest.raises(UsageError, match="has the splits train, got 'holdout'"):
             open_text(split="holdout")

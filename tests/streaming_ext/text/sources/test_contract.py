@@ -166,13 +166,6 @@ def test_missing(place: SourceRow) -> None:
         list_sources(place.named("a/none.parquet"))
 
 
-@pytest.mark.parametrize("place", ["s3", "gs", "az", "hub"], indirect=True)
-def test_what_must_be_named_in_a_folder_is_named(place: SourceRow) -> None:
-    place.put("notes/n.txt", b"x")
-    with pytest.raises(UsageError, match=r"It holds 1 \.txt file: pass --format text"):
-        list_sources(place.named("notes/"))
-
-
 @pytest.mark.parametrize("same_size", [True, False])
 def test_changed_since_it_was_listed(place: SourceRow, tmp_path: Path, same_size: bool) -> None:
     (source,) = list_sources(place.named("a/x.parquet"))

@@ -13,7 +13,7 @@ from streaming_ext.base.errors import SourceError
 from streaming_ext.format.record import NOT_CHECKED, SourceIdentity
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
-from streaming_ext.text.identity import identity_of
+from streaming_ext.text.identity import identify
 from streaming_ext.text.parts.part import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.writing.part_documents import fetch_part
@@ -83,7 +83,7 @@ def test_is_fetched_again_once(
     assert path.read_bytes() == DATA
     assert store.gets == 2
     assert not came_unchecked(path)
-    assert "content" not in identity_of(source, path).model_dump()
+    assert "content" not in identify(source, path).model_dump()
     with pytest.raises(SourceError, match="s3://bucket/x.parquet: the content that came has"):
         Store(etag, offers, flips=9).fetched(tmp_path / "two", monkeypatch)
     assert list((tmp_path / "two").iterdir()) == []
@@ -96,7 +96,7 @@ def test_is_said_where_nothing_is_offered(
     store = Store(etag, offers, flips=1)
     path, source = store.fetched(tmp_path, monkeypatch)
     assert store.gets == 1
-    identity = identity_of(source, path)
+    identity = identify(source, path)
     assert identity.content == NOT_CHECKED
     assert SourceIdentity.model_validate_json(identity.model_dump_json()) == identity
     remove_fetched(path)

@@ -24,7 +24,7 @@ from streaming_ext.store.patience import Retry
 from streaming_ext.text import fetch as fetch_module
 from streaming_ext.text.fetch import fetch
 from streaming_ext.text.formats import format_of
-from streaming_ext.text.identity import identity_of
+from streaming_ext.text.identity import identify
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
@@ -338,10 +338,10 @@ class TestFetch:
         options = ReadOptions()
         path, fetched = fetch(source, tmp_path / "scratch", options=options)
         assert fetched < source.size / 3
-        assert identity_of(source, path).content == NOT_CHECKED
+        assert identify(source, path).content == NOT_CHECKED
         hub.flip = True  # the middle byte, which is one of the text
         path, _ = fetch(source, tmp_path / "flipped", options=options)
-        assert identity_of(source, path).content == NOT_CHECKED
+        assert identify(source, path).content == NOT_CHECKED
         with pytest.raises(SourceError, match=r"x\.parquet.*CRC") if checksums else nullcontext():
             list(format_of(source.url).read(path, options, name=source.url))
         with pytest.raises(SourceError, match="has the sha256"):  # as `verify --deep` fetches it
@@ -352,7 +352,7 @@ class TestFetch:
         hub.flip = False
         ((path,), fetched) = fetch_part(part, tmp_path / "checked", options=options, check=True)
         assert (fetched, path.read_bytes()) == (source.size, (tmp_path / "x").read_bytes())
-        assert identity_of(source, path).content is None
+        assert identify(source, path).content is None
 
     def test_small_files_outside_of_lfs_too(self, hub: Hub, tmp_path: Path) -> None:
         (source,) = list_sources(["hf://datasets/org/text/plain/small.parquet"])

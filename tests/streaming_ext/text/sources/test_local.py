@@ -141,13 +141,10 @@ class TestNothingMatches:
     @pytest.mark.parametrize(
         ("pattern", "said"),
         [
-            ("missing.parquet", "missing.parquet: no such file or folder."),
+            ("missing.parquet", "missing.parquet: no such file, and no folder of this name"),
             ("*.json", "*.json: no file matches this pattern. (Quote it"),
             ("{c,d}.parquet", "no file matches this pattern"),
-            (
-                "empty",
-                "empty: no .parquet, .jsonl, .ndjson, .cbor, .arrow, .avro, .csv, .tsv or .tar f",
-            ),
+            ("empty", "no folder of this name holds a .parquet, .jsonl, .cbor"),
         ],
     )
     def test_says_why(self, tree: Path, pattern: str, said: str) -> None:
@@ -185,12 +182,8 @@ def test_what_must_be_named_in_a_folder_is_named(tmp_path: Path) -> None:
     for name in ("a.json", "deep/b.json.gz", "c.txt", ".hidden.txt", "d.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    said = (
-        r"in this folder\. It holds 2 \.json files: pass --format json, .* "
-        r"It holds 1 \.txt file: pass --format text, or name"
-    )
     for pattern in (str(tmp_path), f"file://{tmp_path}/"):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match="Name files of other formats, or pass --format"):
             list_sources([pattern])
     assert [source.name for source in list_sources([f"{tmp_path}/*.json"])] == ["a.json"]
     assert len(list_sources([str(tmp_path)], any_name=True)) == 4

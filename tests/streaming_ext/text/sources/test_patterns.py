@@ -5,7 +5,7 @@ import pytest
 from streaming_ext.base.errors import UsageError
 from streaming_ext.text.formats import has_known_suffix
 from streaming_ext.text.listing import list_sources
-from streaming_ext.text.sources.objects import _split
+from streaming_ext.text.sources.objects import bucket_of
 from streaming_ext.text.sources.patterns import alternatives, matching
 
 FINEWEB = [f"data/train-{number:05}.parquet" for number in range(2410)]
@@ -36,7 +36,7 @@ def test_what_braces_name_must_be_there() -> None:
     "key", ["my data/part-?.jsonl", "a?.jsonl", "a b#c.jsonl", "a//b.jsonl", "/a", "a/", ""]
 )
 def test_keys_are_taken_to_the_letter(key: str) -> None:
-    assert _split(f"s3://bucket/{key}")[1] == key
+    assert bucket_of(f"s3://bucket/{key}")[1] == key
 
 
 def test_a_space_is_no_wildcard() -> None:
@@ -49,7 +49,7 @@ def test_a_space_is_no_wildcard() -> None:
 )
 def test_urls_that_name_no_object(url: str) -> None:
     with pytest.raises(UsageError):
-        _split(url)
+        bucket_of(url)
 
 
 @pytest.mark.parametrize(
