@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from streaming_ext.store.buckets import ObjectInfo, Store, whole_headers
+from streaming_ext.store.buckets import ObjectInfo, Store, complete_headers
 from streaming_ext.store.patience import connect_seconds
 
 _CHUNK_BYTES = 2**23  # of a blob that is put in blocks
@@ -67,7 +67,7 @@ class Azure(Store):
         if version is not None:
             options["etag"] = f'"{version.removeprefix("etag:")}"'
             options["match_condition"] = MatchConditions.IfNotModified
-        with whole_headers():
+        with complete_headers():
             return bytes(self._container.download_blob(key, **options).readall())
 
     def headers(self, key: str) -> Mapping[str, str]:
@@ -82,7 +82,7 @@ class Azure(Store):
         with ExitStack() as files:
             body = files.enter_context(data.open("rb")) if isinstance(data, Path) else data
             blob = self._container.get_blob_client(key)
-            with whole_headers():
+            with complete_headers():
                 if not blob.upload_blob(body, overwrite=not new)["etag"]:
                     raise KeyError("etag")
 

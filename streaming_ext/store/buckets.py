@@ -219,7 +219,7 @@ def require_span(came: str | None, span: tuple[int, int] | None) -> None:
 
 
 @contextmanager
-def whole_headers() -> Iterator[None]:
+def complete_headers() -> Iterator[None]:
     """Refuse an answer that is cut in its headers, which http.client takes for a whole one.
 
     Raises:

@@ -6,7 +6,7 @@ import random
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 
 from streaming_ext.base.errors import TransientStorageError, UsageError
@@ -91,13 +91,8 @@ class Retry:
             retries: further attempts after the first; 0 for a single attempt.
             waited: seconds of the half minute that have passed already.
         """
-        return cls(
-            attempts=1 + retries,
-            silences=1 + retries,
-            first_pause=0.5 * patience(),
-            longest_pause=10.0 * patience(),
-            seconds=_TRAINING_SECONDS * patience() - waited if retries else 0.0,
-        )
+        seconds = _TRAINING_SECONDS * patience() - waited if retries else 0.0
+        return replace(cls.usual(), attempts=1 + retries, silences=1 + retries, seconds=seconds)
 
     def pause(self, attempt: int) -> float:
         """Seconds to wait after attempt 0, 1, ..."""

@@ -29,24 +29,11 @@ _SETTINGS = (
 )
 
 
-class _Clients:
-    """Clients by their settings."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._made: dict[str, Any] = {}
-
-    def of(self, key: str, make: Callable[[], Any]) -> Any:
-        with self._guard:
-            if key not in self._made:
-                self._made[key] = make()
-            return self._made[key]
-
-
-# Those of this process are the last. Those of its parents are kept: a forked worker that drops its
-# copy of a client closes connections, and may remove the parent's from a poll set that both share.
-_clients = [_Clients()]
-os.register_at_fork(after_in_child=lambda: _clients.append(_Clients()))
+# Clients by their settings, with a lock. Those of this process are the last. Those of the processes
+# that it was forked from are kept: a worker that drops its copy of a client closes connections, and
+# may remove them from a poll set that both processes use.
+_clients: list[tuple[threading.Lock, dict[str, Any]]] = [(threading.Lock(), {})]
+os.register_at_fork(after_in_child=lambda: _clients.append((threading.Lock(), {})))
 
 
 def client_of_process(
@@ -62,5 +49,10 @@ def client_of_process(
         options: of the user; it depends on them too.
     """
     settings = sorted(pair for pair in os.environ.items() if pair[0].upper().startswith(_SETTINGS))
-    client: Client = _clients[-1].of(repr((server, sorted(options.items()), settings)), make)
+    key = repr((server, sorted(options.items()), settings))
+    guard, made = _clients[-1]
+    with guard:
+        if key not in made:
+            made[key] = make()
+        client: Client = made[key]
     return client

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from streaming_ext.base.errors import StorageError
-from streaming_ext.store.buckets import ObjectInfo, Store, require_span, whole_headers
+from streaming_ext.store.buckets import ObjectInfo, Store, complete_headers, require_span
 from streaming_ext.store.patience import connect_seconds
 
 # A file of up to twice this size is one request: a kill leaves no open upload.
@@ -76,7 +76,7 @@ class S3(Store):
             options["Range"] = f"bytes={span[0]}-{span[1] - 1}"
         if version is not None:
             options["IfMatch"] = f'"{version.removeprefix("etag:")}"'
-        with whole_headers():
+        with complete_headers():
             answer = self._client.get_object(Bucket=self._bucket, Key=key, **options)
             _ = answer["ContentLength"]
         with closing(answer["Body"]) as body:
@@ -99,7 +99,7 @@ class S3(Store):
 
     def put(self, key: str, data: bytes | Path, *, new: bool) -> None:
         """PutObject with `If-None-Match: *` if `new`; of a large file a multipart upload."""
-        with whole_headers():
+        with complete_headers():
             if isinstance(data, Path):
                 with self._transfers() as transfers:
                     transfers.upload(str(data), self._bucket, key).result()
@@ -112,7 +112,7 @@ class S3(Store):
 
     def copy(self, bucket: str, key: str, to: str) -> bool:
         """CopyObject, or UploadPartCopy of a large object."""
-        with whole_headers(), self._transfers() as transfers:
+        with complete_headers(), self._transfers() as transfers:
             transfers.copy({"Bucket": bucket, "Key": key}, self._bucket, to).result()
         return True
 

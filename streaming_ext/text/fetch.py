@@ -41,10 +41,10 @@ _READ_BYTES = 2**22
 _NAMED_HASH = re.compile(r"([A-Za-z0-9-]+)=:?([A-Za-z0-9+/]+=*)")
 # Suffixes of files on scratch.
 _DONE = ".source"
-_BEGUN = ".partial"  # the first bytes of a file
+_PARTIAL = ".partial"  # the first bytes of a file
 _WITH_HOLES = ".ranges"  # some ranges of a file
 _ANSWERED = ".answered"  # next to it: the number of its requests that were answered
-_UNCHECKED = ".unchecked"  # next to a file of which only the size was compared
+_UNCHECKED = ".unchecked"  # next to a file that was compared by its size alone
 
 
 class DamagedSourceError(SourceError):
@@ -91,27 +91,27 @@ def fetch(
             _check_cached(source, cached, cached.stat().st_mtime_ns)
             return cached, 0
     name = local_name(source)
-    whole = with_holes = folder / f"{name}{_DONE}"
+    complete = with_holes = folder / f"{name}{_DONE}"
     if options is not None:
         read = "\n".join((*options.columns, *options.compared, str(span)))
         digest = hashlib.sha256(read.encode()).hexdigest()[:8]
         with_holes = folder / f"{name}-{digest}{_DONE}"
     if span is not None:
-        whole = with_holes  # of no other span
-    for target in (whole, with_holes):
+        complete = with_holes  # of no other span
+    for target in (complete, with_holes):
         if target.is_file() and target.stat().st_size == source.size:
             return target, 0
     reader = open_reader(source)
     with writing_scratch(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        if options is not None and not whole.with_suffix(_BEGUN).exists():
+        if options is not None and not complete.with_suffix(_PARTIAL).exists():
             ranges = _needed(source, options, span)
             if ranges is not None:
                 return with_holes, _fetch_ranges(reader, ranges, source.size, with_holes, report)
         try:
-            return whole, _fetch_whole(source, reader, whole, report)
+            return complete, _fetch_complete(source, reader, complete, report)
         except DamagedSourceError:  # once more: it may have changed on the way
-            return whole, _fetch_whole(source, reader, whole, report)
+            return complete, _fetch_complete(source, reader, complete, report)
 
 
 def _needed(source: SourceFile, options: ReadOptions, span: Span | None) -> list[Span] | None:
@@ -181,13 +181,13 @@ def _fetch_ranges(
     return fetched
 
 
-def _fetch_whole(source: SourceFile, reader: Reader, target: Path, report: Report) -> int:
+def _fetch_complete(source: SourceFile, reader: Reader, target: Path, report: Report) -> int:
     """Fetch what is missing of a file, and check it; returns the number of bytes that came.
 
     Raises:
         DamagedSourceError: it is another one.
     """
-    partial = target.with_suffix(_BEGUN)
+    partial = target.with_suffix(_PARTIAL)
     fetched = 0
     with partial.open("ab") as file:
         if file.tell() > source.size:
@@ -287,6 +287,6 @@ def came_unchecked(path: Path) -> bool:
 
 
 def remove_fetched(path: Path) -> None:
-    """Remove a file from scratch, and what lies beside it."""
+    """Remove a file from scratch, and the note that it is unchecked."""
     path.unlink(missing_ok=True)
     path.with_suffix(_UNCHECKED).unlink(missing_ok=True)

@@ -54,7 +54,9 @@ def identify(
     """
     ids = None if options is None else options.ids
     if source.beside and ids and TOKEN_SETS[ids.set_format].pinned(source, ids) != source:
-        raise SourceError(f"{source.url}: files beside it changed since the run began. Run again.")
+        raise SourceError(
+            f"{source.url}: the files that it is read with changed since the run began. Run again."
+        )
     reads = format_of(source.url, options)
     with local_bytes(local, name=source.url) as file:
         if file.size != source.size:

@@ -13,7 +13,7 @@ from streaming_ext.text.sources.source_file import SourceFile
 Result = TypeVar("Result")
 
 _CHUNK_BYTES = 8 * 2**20
-_AHEAD = 4  # chunks requested before they are needed
+_AT_ONCE = 4  # chunks requested before they are needed
 
 
 def list_objects(pattern: str, takes: Takes) -> list[SourceFile]:
@@ -67,11 +67,11 @@ class ObjectReader:
     def stream(self, start: int) -> Iterator[bytes]:
         """All bytes from `start` on."""
         size = self._source.size
-        with ThreadPoolExecutor(_AHEAD) as threads:
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
             coming: deque[Future[bytes]] = deque()
             for first in range(start, size, _CHUNK_BYTES):
                 coming.append(threads.submit(self.read, first, min(first + _CHUNK_BYTES, size)))
-                if len(coming) == _AHEAD:
+                if len(coming) == _AT_ONCE:
                     yield coming.popleft().result()
             while coming:
                 yield coming.popleft().result()

@@ -22,7 +22,7 @@ class NanogptSet(TokenSetFormat):
     suffixes = (".bin",)
     is_cut = True
     ends_with_eot = True
-    tells_type = False
+    states_type = False
 
     def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """See `TokenSetFormat.open`."""
@@ -55,7 +55,7 @@ class NanotronSet(TokenSetFormat):
     name = "nanotron"
     suffixes = (".ds",)
     is_cut = True
-    tells_type = False
+    states_type = False
 
     def companions(self, key: str) -> tuple[str, ...]:
         """See `TokenSetFormat.companions`: the ends of its documents."""

@@ -35,7 +35,7 @@ class MdsSet(TokenSetFormat):
 
     name = "mds"
     suffixes = tuple(f".mds{packed}" for packed in _PACKED)
-    tells_type = False
+    states_type = False
 
     def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """See `TokenSetFormat.open`: the index must describe the shard."""

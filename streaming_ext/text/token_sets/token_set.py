@@ -173,14 +173,14 @@ class TokenSetFormat(SourceFormat):
     Attributes:
         is_cut: ids lie back to back in a file, so reading can begin anywhere.
         ends_with_eot: an end-of-text id follows each document of a file, or precedes each.
-        tells_type: files say which type their ids have.
+        states_type: files say which type their ids have.
         numbered: names of files, if documents continue from one to the next; the groups are
             the text before the number, the number, and the text after it.
     """
 
     is_cut: ClassVar[bool] = False
     ends_with_eot: ClassVar[bool] = False
-    tells_type: ClassVar[bool] = True
+    states_type: ClassVar[bool] = True
     numbered: ClassVar[re.Pattern[str] | None] = None
 
     @abstractmethod
@@ -275,7 +275,7 @@ class TokenSetFormat(SourceFormat):
                 return None
             first = opened.read(0, min(_LOOKED_AT, opened.count))
             checked(first, ids, where=file.name, first=0)
-            if not self.tells_type:
+            if not self.states_type:
                 require_width(first, where=file.name)
         except SourceError as error:
             raise UsageError(str(error)) from error

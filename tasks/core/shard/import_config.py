@@ -48,7 +48,7 @@ def list_token_files(
         StorageError: a server refuses or does not answer.
     """
     reads = TOKEN_SETS[options.set_format]
-    if options.dtype is not None and reads.tells_type:
+    if options.dtype is not None and reads.states_type:
         raise UsageError(f"--dtype is of no use with {options.set_format}, whose files say it.")
     forget_listings()
     found: dict[str, SourceFile] = {}

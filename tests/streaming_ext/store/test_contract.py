@@ -54,8 +54,7 @@ class TestFiles:
             assert storage.read("x") == data
             assert storage.list() == {"x": size}
 
-    @pytest.mark.parametrize("size", [0, 1, 2**20, 5 * 2**20 + 3])
-    @pytest.mark.parametrize("more", [-1, 0, 1])
+    @pytest.mark.parametrize(("size", "more"), [(0, 0), (1, -1), (2**20, 1), (5 * 2**20 + 3, -1)])
     def test_a_file_is_read_into_the_room_there_is(
         self, storage: Storage, size: int, more: int
     ) -> None:
@@ -76,8 +75,9 @@ class TestFiles:
             storage.read_range("x", 10, len(data) + 1)
 
     def test_missing_files(self, storage: Storage) -> None:
-        with pytest.raises(FileNotFoundError):
-            storage.read("gone")
+        for path in ("gone", "no/such/folder/x"):
+            with pytest.raises(FileNotFoundError):
+                storage.read(path)
         with pytest.raises(FileNotFoundError):
             storage.read_into("gone", memoryview(bytearray(4)), bytes)
         with pytest.raises(FileNotFoundError):
@@ -122,11 +122,15 @@ class TestFiles:
         assert storage.list() == {}
 
     def test_nothing_leads_out(self, storage: Storage) -> None:
-        for path in ("../x", "/etc/x", "a/../../x"):
-            with pytest.raises(StorageError, match="leads out of"):
-                storage.put(path, b"")
-            with pytest.raises(StorageError, match="leads out of"):
-                storage.read(path)
+        for path in ("../x", "/etc/x", "a/../../x", "train/..", ".."):
+            for use in (
+                lambda path=path: storage.put(path, b""),
+                lambda path=path: storage.read(path),
+                lambda path=path: storage.remove(path),
+                lambda path=path: storage.list(path),
+            ):
+                with pytest.raises(StorageError, match="leads out of"):
+                    use()
 
     def test_a_reader_never_sees_a_part(self, storage: Storage) -> None:
         contents = [bytes([number]) * 300_000 for number in range(12)]

@@ -42,12 +42,11 @@ storage.put("train/new.mds", b"n" * 100_000)
 """
 
 
-@pytest.mark.parametrize("refusal", [errno.EXDEV, errno.EPERM, errno.ENOTSUP])
-def test_a_file_is_copied_where_it_cannot_have_a_second_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int
+def test_a_file_is_copied_if_it_cannot_have_a_second_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: Path, target: Path) -> None:
-        raise OSError(refusal, os.strerror(refusal), str(target))
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(target))
 
     monkeypatch.setattr(Path, "hardlink_to", refuse)
     storage = LocalStorage(tmp_path / "out")
@@ -122,36 +121,6 @@ def storage(tmp_path: Path) -> LocalStorage:
 
 
 class TestPut:
-    def test_and_read(self, storage: LocalStorage) -> None:
-        storage.put("train/00000/shard.00000.mds", b"one")
-        storage.put("manifest.json", b"")
-        assert storage.read("train/00000/shard.00000.mds") == b"one"
-        assert storage.read("manifest.json") == b""
-        storage.put("manifest.json", b"two")
-        assert storage.read("manifest.json") == b"two"
-        assert not list((storage.root / ".incoming").iterdir())
-
-    def test_a_reader_never_sees_a_part(self, storage: LocalStorage) -> None:
-        contents = [bytes([number]) * 300_000 for number in range(40)]
-        storage.put("x", contents[0])
-        seen: list[bytes] = []
-        ended = threading.Event()
-
-        def look() -> None:
-            while not ended.is_set():
-                seen.append(storage.read("x"))
-
-        reader = threading.Thread(target=look)
-        reader.start()
-        try:
-            for content in contents:
-                storage.put("x", content)
-        finally:
-            ended.set()
-            reader.join()
-        assert set(seen) <= set(contents)
-        assert len(set(seen)) > 1  # it did look meanwhile
-
     @pytest.mark.parametrize("moment", ["fsync", "replace"])
     def test_killed_in_the_middle(self, storage: LocalStorage, moment: str) -> None:
         storage.put("train/old.mds", b"old")
@@ -204,54 +173,19 @@ class TestPut:
         assert not list((storage.root / ".incoming").iterdir())
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "train/../../x", "train/..", ".."])
-def test_paths_that_leave_the_root_are_refused(storage: LocalStorage, path: str) -> None:
-    outside = storage.root.parent / "x"
-    outside.write_bytes(b"kept")
-    for use in (
-        lambda: storage.put(path, b""),
-        lambda: storage.read(path),
-        lambda: storage.remove(path),
-        lambda: storage.list(path),
-    ):
-        with pytest.raises(StorageError, match="leads out of"):
-            use()
-    assert outside.read_bytes() == b"kept"
-
-
 class TestReadListRemove:
-    def test_read_what_is_not_there(self, storage: LocalStorage) -> None:
-        with pytest.raises(FileNotFoundError):
-            storage.read("missing")
-        with pytest.raises(FileNotFoundError):
-            storage.read("no/such/folder/x")
-
     def test_read_what_is_no_file(self, storage: LocalStorage) -> None:
         storage.put("train/x", b"")
         with pytest.raises(StorageError, match="Cannot read train in .*: is a directory"):
             storage.read("train")
 
-    def test_list(self, storage: LocalStorage) -> None:
-        for path in ("train/b", "train/a/c", "train/a/b", "z", "train/a.b"):
-            storage.put(path, path.encode())
-        (storage.root / ".incoming/leftover").write_bytes(b"x")
-        assert list(storage.list().items()) == [
-            ("train/a.b", 9), ("train/a/b", 9), ("train/a/c", 9), ("train/b", 7), ("z", 1),
-        ]  # fmt: skip
-        assert list(storage.list("train/a")) == ["train/a/b", "train/a/c"]
-        assert storage.list("holdout") == {}
-
-    def test_remove(self, storage: LocalStorage) -> None:
-        for path in ("train/a/b", "train/a/c", "x"):
+    def test_an_empty_folder_is_removed_with_its_last_file(self, storage: LocalStorage) -> None:
+        for path in ("train/a/b", "x"):
             storage.put(path, b"")
-        storage.remove("train/a/b")
-        assert list(storage.list()) == ["train/a/c", "x"]
-        storage.remove("train/a/c")
-        assert list(storage.list()) == ["x"]
-        assert not (storage.root / "train/a").exists()
-        storage.remove("x")
-        storage.remove("x")  # gone is gone
+            storage.remove(path)
+            storage.remove(path)
         assert storage.list() == {}
+        assert not (storage.root / "train/a").exists()
         assert storage.root.exists()
 
     def test_what_cannot_be_listed_or_removed(
@@ -322,16 +256,6 @@ class TestExclusive:
     def _short_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(holding, "_LOCK_WAIT_SECONDS", 0.3)
 
-    def test_a_second_holder_is_refused(self, storage: LocalStorage) -> None:
-        with (
-            holder(storage.root),
-            pytest.raises(UsageError, match=f"Another run is writing to {storage.root}"),
-            storage.exclusive(),
-        ):
-            pytest.fail("held twice")
-        with storage.exclusive():  # its end, however it came, frees the dataset
-            pass
-
     def test_one_that_lives_is_not_waited_for(
         self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -360,12 +284,6 @@ class TestExclusive:
             who = f"another run (process {other.pid} on {platform.node()})"
             assert set(told) == {f"waiting for {who} to let go of {storage}"}
 
-    def test_another_dataset_is_free(self, storage: LocalStorage, tmp_path: Path) -> None:
-        other = LocalStorage(tmp_path / "other")
-        other.create()
-        with storage.exclusive(), other.exclusive():
-            assert (other.root / "runs/.lock").exists()
-
     def test_a_process_that_inherits_the_descriptor_holds_it_too(
         self, storage: LocalStorage
     ) -> None:
@@ -381,26 +299,13 @@ class TestExclusive:
         with storage.exclusive():
             pass
 
-    def test_a_process_that_does_not_inherit_it_does_not(self, storage: LocalStorage) -> None:
-        with storage.exclusive():
-            child = subprocess.Popen(
-                [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
-            )
-        with child:
-            try:
-                with storage.exclusive():
-                    assert child.poll() is None
-            finally:
-                child.kill()
-
-    @pytest.mark.parametrize("reason", [errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK])
     def test_a_file_system_without_locks(
-        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, reason: int
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Lustre without -o flock, some NFS."""
 
         def refuse(*_: object) -> None:
-            raise OSError(reason, os.strerror(reason))
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
         monkeypatch.setattr(holding.fcntl, "flock", refuse)
         with (
@@ -409,12 +314,6 @@ class TestExclusive:
         ):
             pytest.fail("held")
         assert str(storage.root) in str(caught.value)
-
-    def test_an_error_inside_frees_it(self, storage: LocalStorage) -> None:
-        with pytest.raises(RuntimeError), storage.exclusive():
-            raise RuntimeError
-        with holder(storage.root) as other:
-            assert other.poll() is None
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import functools
 import http.server
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,13 +13,16 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.fetch import fetch
+from streaming_ext.text.formats import format_of
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.sources import SourceFile, objects
-from streaming_ext.text.sources.source_bytes import open_reader
+from streaming_ext.text.sources.source_bytes import SourceFileBytes, open_reader
 from tests.servers.hub import Dataset, hub_server
 from tests.servers.storage.azurite import container_client, make_container
 from tests.servers.storage.swift import s3_client
+from tests.streaming_ext.text.readers.test_contract import DOCUMENTS, KINDS
 
 FILES = {"a/x.parquet": b"x" * 100, "a/y.parquet": bytes(range(256)) * 4, "b/x.parquet": b"b"}
 
@@ -211,3 +215,37 @@ def test_gone_since_it_was_listed(place: SourceRow, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"z\.parquet") as caught:
         fetch(gone, tmp_path / "one")
     assert not caught.value.fatal  # the other files are not
+
+
+def test_every_format(place: SourceRow, tmp_path: Path) -> None:
+    """Listed, looked into, sampled in place, fetched, and read alike."""
+    files, options = {}, ReadOptions()
+    for kind in KINDS:
+        kind.write(tmp_path / "x", DOCUMENTS)
+        files[f"x{kind.suffix}"] = (tmp_path / "x").read_bytes()
+    files["x.txt"] = (DOCUMENTS[-1] or "").encode()
+    for name, data in files.items():
+        place.put(f"in/{name}", data)
+    is_web = place.url.startswith("http:")
+    found = list_sources(place.named(f"in/{{{','.join(files)}}}" if is_web else "in/*"))
+    assert sorted(source.name for source in found) == sorted(files)
+    if not is_web:
+        of_folder = {source.name for source in list_sources(place.named("in"))}
+        assert of_folder == {name for name in files if not re.search(r"\.(json|txt)\b", name)}
+    for source in found:
+        expected = [text for text in DOCUMENTS if text is not None]
+        expected = expected[-1:] if source.name == "x.txt" else expected
+        reads, file = format_of(source.url), SourceFileBytes(source)
+        look = reads.look(file, options)
+        assert look is not None
+        sampled = [
+            text
+            for block in look.blocks
+            for batch in reads.read_from(file, options, span=block.span, batch_bytes=1000)
+            for text in batch.texts.to_pylist()
+        ]
+        assert sampled == expected, source.name
+        path, fetched = fetch(source, tmp_path / "scratch", options=options)
+        assert fetched == source.size
+        read = reads.read(path, options, name=source.url)
+        assert [text for batch in read for text in batch.texts.to_pylist()] == expected
