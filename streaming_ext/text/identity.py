@@ -1,11 +1,11 @@
 """What pins the bytes of a source file, or of a span of it."""
 
-from collections.abc import Sequence
+import hashlib
 from pathlib import Path
 
 import xxhash
 
-from streaming_ext.base.errors import SourceError
+from streaming_ext.base.errors import SourceError, reason_of
 from streaming_ext.format.record import LOCAL_VERSION, NOT_CHECKED, SourceIdentity
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.files import LocalBytes, Span
@@ -22,11 +22,15 @@ def hash_file(path: Path) -> str:
     Raises:
         SourceError: the file cannot be read.
     """
-    with local_bytes(path, name=str(path)) as file:
-        return _hash(file, [(0, file.size)])
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()  # type: ignore[arg-type]
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {reason_of(error)}.") from error
 
 
-def _hash(file: SourceBytes, ranges: Sequence[Span]) -> str:
+def _hash_ranges(file: LocalBytes, ranges: tuple[Span, ...]) -> str:
+    """XXH3-128 of some ranges of a file, as hex."""
     digest = xxhash.xxh3_128()
     for start, end in ranges:
         for first in range(start, end, _READ_BYTES):
@@ -58,21 +62,19 @@ def identify(
             f"{source.url}: the files that it is read with changed since the run began. Run again."
         )
     reads = format_of(source.url, options)
-    with local_bytes(local, name=source.url) as file:
-        if file.size != source.size:
-            raise SourceError(
-                f"{source.url}: {file.size} bytes, but {source.size} when the run began. "
-                "It is being written to; run again when it is complete."
-            )
-        if source.pin is not None:
-            checked = NOT_CHECKED if came_unchecked(local) else None
-            return SourceIdentity(
-                url=source.url, size=source.size, version=source.pin, content=checked
-            )
-        ranges: Sequence[Span] = [(0, file.size)]
-        if span is not None and options is not None:
-            ranges = reads.needed(file, options, span)
-        digest = _hash(file, ranges)
+    file = LocalBytes(local, source.url)
+    if file.size != source.size:
+        raise SourceError(
+            f"{source.url}: {file.size} bytes, but {source.size} when the run began. "
+            "It is being written to; run again when it is complete."
+        )
+    if source.pin is not None:
+        checked = NOT_CHECKED if came_unchecked(local) else None
+        return SourceIdentity(url=source.url, size=source.size, version=source.pin, content=checked)
+    if span is None or options is None:
+        digest = hash_file(local)
+    else:
+        digest = _hash_ranges(file, reads.needed(file, options, span))
     further = [hash_file(path) for path in reads.beside(local)]
     if options is not None and (outside := reads.outside(local, options, span)):
         further.append(xxhash.xxh3_128_hexdigest(outside))

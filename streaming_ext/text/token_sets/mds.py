@@ -41,18 +41,15 @@ class MdsSet(TokenSetFormat):
         """See `TokenSetFormat.open`: the index must describe the shard."""
         index, number = _entry_of(file, options.dtype)
         table, name, data = index.table, file.name, file.read()
-        expected = table.hashes[number]
-        if len(data) != table.sizes[number] or (expected and content_hash(data) != expected):
-            raise SourceError(
-                f"{name}: its {len(data):,} bytes are not the {int(table.sizes[number]):,} that "
-                "its index describes. It is cut short or changed; copy it again."
-            )
+        cause = difference(data, int(table.sizes[number]), table.hashes[number])
         try:
-            data = table.unpacked(number, data, where=name)
+            if not cause:
+                data = table.unpacked(number, data, where=name)
+                cause = table.fault_of(number, np.frombuffer(data, np.uint8))
         except CorruptDatasetError as error:
-            raise SourceError(f"{name}: {error}") from error
-        if fault := table.fault_of(number, np.frombuffer(data, np.uint8)):
-            raise SourceError(f"{name}: {fault}. Copy the shard and its index again.")
+            cause = str(error)
+        if cause:
+            raise SourceError(f"{name}: {cause}. Copy the shard and its index again.")
         first = int(table.headers[number])
         ids = np.frombuffer(data, np.dtype(table.dtype).newbyteorder("<"), offset=first)
         if options.dtype is not None:  # the index does not say it

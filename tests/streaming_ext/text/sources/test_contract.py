@@ -241,7 +241,7 @@ def test_every_format(place: SourceRow, tmp_path: Path) -> None:
         sampled = [
             text
             for block in look.blocks
-            for batch in reads.read_from(file, options, span=block.span, batch_bytes=1000)
+            for batch in reads.read(file, options, span=block.span, batch_bytes=1000)
             for text in batch.texts.to_pylist()
         ]
         assert sampled == expected, source.name
