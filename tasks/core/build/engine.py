@@ -54,22 +54,29 @@ def compare(build: B, output: Storage) -> B:
     """
     require_outside(output)
     published = build.is_published(output)
-    recorded = build.recorded(output, published=published)
     sizes = all_sizes(output)
-    done = parts_with_files(recorded, sizes, output, shared=build.has_shared_files)
+    build = _with_done(build, output, sizes, published=published)
     if not published:
-        require_ours(build, output, sizes, is_recorded=bool(done))
-    todo = tuple(part for part in range(len(build.parts)) if part not in done)
-    whole = published and not todo
+        require_ours(build, output, sizes, is_recorded=len(build.todo) < len(build.parts))
+    whole = published and not build.todo
     beside = build.beside(output) if whole else {}
     if lost := [path for path, size in beside.items() if sizes.get(path) != size]:
         _log.warning("%s lost %s; it is published again.", output, ", ".join(lost))
         whole = False
-    records = {part: record for part, record in recorded.records.items() if part in done}
-    build = replace(build.resumed(records), todo=todo, published=whole, done=recorded)
+    recorded = build.done.records if build.done else {}
+    records = {part: record for part, record in recorded.items() if part not in build.todo}
+    build = replace(build.resumed(records), published=whole)
     if not whole:
         build.require_room(output)
     return build
+
+
+def _with_done(build: B, output: Storage, sizes: Mapping[str, int], *, published: bool) -> B:
+    """A build with what is left to do: the parts that are not recorded, or lost a file."""
+    recorded = build.recorded(output, published=published)
+    done = parts_with_files(recorded, sizes, output, shared=build.has_shared_files)
+    todo = tuple(part for part in range(len(build.parts)) if part not in done)
+    return replace(build, todo=todo, done=recorded)
 
 
 def state_of(output: Storage) -> object:
@@ -111,7 +118,10 @@ def finish(build: Build, output: Storage, on_status: OnStatus) -> Build | None:
     output.require_held()
     whole = build.finish(output, on_status)
     if isinstance(whole, Build):
-        return whole
+        following = _with_done(whole, output, all_sizes(output), published=False)
+        following = without_damaged(following, on_status)
+        following.remove_leftovers(output)
+        return following
     on_status("checking that nothing is missing")
     sizes = all_sizes(output)
     if lost := [path for path, size in whole.files.items() if sizes.get(path) != size]:

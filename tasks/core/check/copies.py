@@ -1,18 +1,14 @@
-"""What was left out as copies: the lists of it, and the hashes of what stayed."""
+"""Lists of the documents that were left out as copies, and hashes of those that stayed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
 
 from streaming_ext.base.arrays import Ints
-from streaming_ext.format.duplicates import (
-    Digests,
-    digests_limit,
-    kept_digests_path,
-)
+from streaming_ext.format.duplicates import Digests, digests_limit
 from streaming_ext.format.layout import DIGESTS_FOLDER, DUPLICATES_FOLDER, record_path
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
@@ -27,13 +23,13 @@ _ROW_BITS: Final = 40
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copies:
-    """What a part left out.
+    """The copies that a part left out.
 
     Attributes:
         groups: the part of each copy, or its source if the dataset is shuffled: (copies,).
         firsts: the first copies, as `codes`, each once.
-        documents: one number for all documents of the part, whatever their order; see `summed`.
-        listed: those of wanted sources, with the `first` copy of each, as `codes`.
+        documents: a number for the set of all documents of the part; see `summed`.
+        listed: the copies of wanted sources, with the `first` copy of each, as `codes`.
     """
 
     groups: Ints
@@ -43,8 +39,8 @@ class Copies:
 
 
 @dataclass(frozen=True, slots=True)
-class HashesOf:
-    """Hashes that are kept of some documents.
+class KeptHashes:
+    """Hashes that are kept of the texts of some documents.
 
     Attributes:
         codes: of the documents, ascending, each once: (documents,).
@@ -54,29 +50,36 @@ class HashesOf:
     codes: Ints
     hashes: Keys
 
-    def of(self, wanted: Ints) -> Keys:
-        """The hashes of some of them: (wanted, 2)."""
+    @classmethod
+    def of(cls, found: Digests) -> Self:
+        """Those of some digests."""
+        own = codes(found.groups, found.rows)
+        order = np.argsort(own)
+        return cls(own[order], np.stack([found.high, found.low], axis=1)[order])
+
+    def look_up(self, wanted: Ints) -> Keys:
+        """The hashes of some of the documents: (wanted, 2)."""
         return self.hashes[np.searchsorted(self.codes, wanted)]
 
 
 def codes(groups: Ints, rows: Ints) -> Ints:
-    """A number for each pair of a part, or a source, and a row of it."""
+    """A number for each document: of its part or source, and its row there."""
     return (groups << _ROW_BITS) | rows
 
 
 def shown(code: int) -> str:
-    """Such a pair for people."""
+    """The document of such a number, for people."""
     return f"row {code & (2**_ROW_BITS - 1)} of part or source {code >> _ROW_BITS}"
 
 
-def summed(groups: Ints, rows: Ints) -> int:
-    """A number of 64 bits for a set of documents: those of disjoint sets add up to that of all."""
-    return int(document_keys(0, groups, rows).sum(dtype=np.uint64))
+def summed(documents: Ints) -> int:
+    """A number for a set of documents: those of disjoint sets add up to that of all, mod 2^64."""
+    return int(document_keys(0, documents, documents).sum(dtype=np.uint64))
 
 
 def check_copies(
     record: PartRecord, listed: pa.Table, wanted: Ints, dataset: Opened, out: Outcome
-) -> Copies:
+) -> Copies | None:
     """Check the list of copies of a part against its record and its documents.
 
     Args:
@@ -85,42 +88,43 @@ def check_copies(
         wanted: sources, or the part, of which the copies are returned.
         dataset: that it is of.
         out: gets the findings.
+
+    Returns:
+        The copies; None if the list cannot be read.
     """
     path, shuffled = record.lists[-1].path, record.spec.shuffle is not None
-    groups, rows = listed["source"].to_numpy(), listed["row"].to_numpy()
+    documents = codes(listed["source"].to_numpy(), listed["row"].to_numpy())
     with out.about(path):
         found = duplicates_of(dataset.files, record)
         counts = len(found.rows), int((found.tokens + 1).sum())
         if record.duplicates is not None:
             out.count(files=1, bytes=record.duplicates.size, duplicates=counts[0])
-        if counts != (record.duplicate_documents, record.duplicate_tokens):
-            words = f"{record.duplicate_documents} duplicates of {record.duplicate_tokens} tokens"
-            words = f"{words}, {path} lists {counts[0]} of {counts[1]}"
-            out.found(record_path(record.part), words)
+        recorded = record.duplicate_documents, record.duplicate_tokens
+        if counts != recorded:
+            words = f"{recorded[0]} duplicates of {recorded[1]} tokens, {path} lists "
+            out.found(record_path(record.part), f"{words}{counts[0]} of {counts[1]}")
         own = codes(found.groups, found.rows)
         first = codes(found.first_groups, found.first_rows)
-        if (first >= own).any():
-            out.found(path, "names a first copy that does not come before its copy")
+        # most: rows of each source, or of the part
         most = np.array([source.rows for source in dataset.sources] or [record.rows], np.int64)
         numbers = found.groups if shuffled else found.groups - record.part
-        inside = (found.rows >= 0) & (numbers >= 0) & (numbers < len(most))
-        inside[inside] = found.rows[inside] < most[numbers[inside]]
-        if not inside.all() or len(np.unique(own)) < len(own):
-            out.found(path, "names rows that are not there, or one twice")
-        for both in np.intersect1d(own, codes(groups, rows))[:1]:
-            out.found(record.documents.path, f"lists {shown(both)}, which was left out as a copy")
+        valid = (numbers >= 0) & (numbers < len(most)) & (found.rows >= 0)
+        valid &= found.rows < most[np.where(valid, numbers, 0)]
+        is_once = len(np.union1d(own, documents)) == len(own) + len(documents)
+        if not (valid.all() and is_once and (first < own).all()):
+            words = "lists a row that does not exist, twice, that is a document of the part, or "
+            out.found(path, f"{words}before its first copy")
         chosen = np.isin(found.groups, wanted)
         return Copies(
-            groups=found.groups[inside],
+            groups=found.groups[valid],
             firsts=np.unique(first),
-            documents=summed(groups, rows),
+            documents=summed(documents),
             listed=pa.table(
                 [column[chosen] for column in (found.groups, found.rows, found.tokens, first)],
                 names=["source", "row", "tokens", "first"],
             ),
         )
-    none = np.empty(0, np.int64)
-    return Copies(groups=none, firsts=none, documents=0, listed=pa.table({"first": none}))
+    return None
 
 
 def check_digests(
@@ -129,54 +133,46 @@ def check_digests(
     parts: Sequence[Copies],
     also: Ints,
     out: Outcome,
-) -> HashesOf | None:
-    """Check the hashes of the texts that stayed: of just the documents, first copies among them.
+) -> KeptHashes | None:
+    """Check the kept hashes of texts: of exactly the documents, first copies among them.
 
     Args:
         manifest: of the dataset.
         files: of it.
         parts: what each of them left out.
-        also: documents whose hashes are asked for beside those of first copies, as `codes`.
+        also: documents whose hashes are returned beside those of first copies, as `codes`.
         out: gets the findings.
 
     Returns:
-        The hashes; None where something is wrong.
+        The hashes; None if something is wrong.
     """
     firsts = np.unique(np.concatenate([part.firsts for part in parts]))
     wanted = np.union1d(firsts, also)
-    stayed, hashes = np.zeros(len(wanted), np.bool_), np.zeros((len(wanted), 2), np.uint64)
-    documents = 0
-    begins = [0, *(each.parts for each in manifest.generations)]
-    for begin, kept in zip(begins, manifest.digests, strict=True):
-        count = 0
+    known = [Digests.joined([])]
+    documents = count = 0
+    for kept in manifest.digests:
         for number, file in enumerate(kept.files):
-            path = kept_digests_path(begin, number)
-            with out.about(path):
+            with out.about(file.path):
                 data = files.read(file, limit=digests_limit(kept.documents))
-                shuffled = manifest.shuffled is not None
-                found = Digests.joined([*Digests.read(data, shuffled=shuffled)])
+                found = Digests.joined([*Digests.read(data, shuffled=bool(manifest.shuffled))])
                 own = codes(found.groups, found.rows)
-                known = np.isin(own, wanted)
-                positions = np.searchsorted(wanted, own[known])
-                stayed[positions] = True
-                hashes[positions] = np.stack([found.high, found.low], axis=1)[known]
-                documents += summed(found.groups, found.rows)
+                known.append(found.chosen(np.isin(own, wanted)))
+                documents += summed(own)
                 count += len(own)
-                low, high = key_range(number, len(kept.files))
-                in_range = (found.high >= np.uint64(low)) & (found.high <= np.uint64(high - 1))
-                rising = (found.high[1:] > found.high[:-1]) | (
-                    (found.high[1:] == found.high[:-1]) & (found.low[1:] > found.low[:-1])
-                )
-                if file.path != path or not (rising.all() and in_range.all()):
-                    out.found(path, "hashes that are not in order, or of another range")
-        if count != kept.documents and out.is_sound(DIGESTS_FOLDER):
-            words = f"{count} hashes of texts, {kept.documents} in the manifest"
-            out.found(DIGESTS_FOLDER, words)
-    if (documents - sum(part.documents for part in parts)) & (2**KEY_BITS - 1):
-        if out.is_sound(DIGESTS_FOLDER):
-            out.found(DIGESTS_FOLDER, "the hashes are of other documents than the parts list")
-    elif len(gone := np.setdiff1d(firsts, wanted[stayed])):
-        words = f"a list names {shown(int(gone[0]))} as a first copy, which is no document"
+                high, low = found.high, found.low
+                start, end = key_range(number, len(kept.files))
+                in_range = (high >= np.uint64(start)) & (high <= np.uint64(end - 1))
+                equal = high[1:] == high[:-1]
+                rising = (high[1:] > high[:-1]) | (equal & (low[1:] > low[:-1]))
+                if not (rising.all() and in_range.all()):
+                    out.found(file.path, "hashes that are not in order, or of another range")
+    if not out.is_sound(DIGESTS_FOLDER):
+        return None
+    hashes = KeptHashes.of(Digests.joined(known))
+    is_counted = count == sum(kept.documents for kept in manifest.digests)
+    if not is_counted or (documents - sum(part.documents for part in parts)) % 2**KEY_BITS:
+        out.found(DIGESTS_FOLDER, "the hashes are of other documents than the parts list")
+    elif len(lost := np.setdiff1d(firsts, hashes.codes)):
+        words = f"a list names {shown(int(lost[0]))} as a first copy, which is no document"
         out.found(DUPLICATES_FOLDER, words)
-    sound = out.is_sound(DIGESTS_FOLDER, DUPLICATES_FOLDER)
-    return HashesOf(wanted, hashes) if sound else None
+    return hashes if out.is_sound(DIGESTS_FOLDER, DUPLICATES_FOLDER) else None

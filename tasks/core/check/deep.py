@@ -29,19 +29,20 @@ from streaming_ext.format.shuffled import SOURCES_PATH, Keys
 from streaming_ext.text.documents.kept_values import differing
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.fetch import came_unchecked, fetch
-from streaming_ext.text.identity import identify
 from streaming_ext.text.listing import listed_again
+from streaming_ext.text.parts.part import SourceSpan
 from streaming_ext.text.sources import SourceFile, is_remote
 from streaming_ext.text.token_sets.token_set import IdsAsTheyAre
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.writing.part_documents import LocalSpan, PartDocuments
 from streaming_ext.writing.part_files import Tokens
 from streaming_ext.writing.tokenize import Counts, tokenize_batches
-from tasks.core.check.copies import HashesOf, codes, shown
+from tasks.core.check.copies import KeptHashes, codes, shown
 from tasks.core.check.findings import Outcome, Progress
 from tasks.core.check.manifest import Opened, differences
 from tasks.core.reading.documents import Ids
 from tasks.core.shard.import_config import list_token_files
+from tasks.core.shard.same_sources import difference
 
 DEFAULT_DOCUMENTS: Final = 200
 
@@ -65,20 +66,26 @@ def draw(dataset: Opened, documents: int, seed: int) -> list[int]:
     return numbers
 
 
-class IdHashes:
-    """Hashes of the ids of some documents of a split, whose shards are seen one after another.
+class ListedDocuments:
+    """The listed documents of a split; those of wanted sources get a hash of their ids.
 
     Args:
-        lengths: tokens of all documents of the split, without end-of-text ids.
-        chosen: those that are hashed, by number, ascending.
+        documents: of the split, by `documents_of`.
+        sources: the wanted ones.
+
+    Attributes:
+        lengths: tokens of all documents, without end-of-text ids.
     """
 
-    def __init__(self, lengths: Ints, chosen: Ints) -> None:
-        self._ends = np.cumsum(lengths + 1)[chosen]
-        self._starts = self._ends - lengths[chosen] - 1
-        self._left = (lengths[chosen] + 1).tolist()
-        self._digests = [xxhash.xxh3_64() for _ in chosen]
-        self._shards = [""] * len(chosen)
+    def __init__(self, documents: pa.Table, sources: Ints) -> None:
+        self.lengths: Ints = documents["tokens"].to_numpy()
+        chosen = np.isin(documents["source"].to_numpy(), sources)
+        self._wanted = documents.filter(pa.array(chosen))
+        self._ends = np.cumsum(self.lengths + 1)[chosen]
+        self._left = (self.lengths[chosen] + 1).tolist()
+        self._starts = self._ends - self._left
+        self._digests = [xxhash.xxh3_64() for _ in self._left]
+        self._shards = [""] * len(self._left)
 
     def see(self, ids: Ids, begin: int, shard: str) -> None:
         """Take the ids of the next shard, the first of which is at `begin` of the stream."""
@@ -91,14 +98,22 @@ class IdHashes:
             self._left[number] -= len(own)
             self._shards[number] = shard
 
-    def columns(self) -> dict[str, pa.Array]:
-        """The hash of each document, null if a shard is damaged; the shard with its last id."""
+    def wanted(self, part: int) -> pa.Table:
+        """The wanted documents of a part with the shard of the last id, and the hash of the ids.
+
+        The hash is null if a shard is damaged.
+        """
         pairs = zip(self._digests, self._left, strict=True)
         hashes = [None if left else digest.intdigest() for digest, left in pairs]
-        return {
+        columns = {
             "hash_of_ids": pa.array(hashes, pa.uint64()),
             "shard": pa.array(self._shards, pa.string()),
+            "part": pa.array(np.full(len(hashes), part)),
         }
+        documents = self._wanted
+        for name, column in columns.items():
+            documents = documents.append_column(name, column)
+        return documents
 
 
 def compare_with_sources(
@@ -106,7 +121,7 @@ def compare_with_sources(
     listed: pa.Table,
     dataset: Opened,
     *,
-    hashes: HashesOf | None,
+    hashes: KeptHashes | None,
     out: Outcome,
     progress: Progress,
     workers: int,
@@ -146,7 +161,7 @@ class _Comparison:
     """
 
     def __init__(
-        self, dataset: Opened, number: int, listed: pa.Table, hashes: HashesOf | None
+        self, dataset: Opened, number: int, listed: pa.Table, hashes: KeptHashes | None
     ) -> None:
         self._dataset, self._number, self._hashes = dataset, number, hashes
         self._listed = listed.filter(pc.equal(listed["source"], number)).sort_by("row")
@@ -245,12 +260,12 @@ class _Comparison:
             words = f"row {row}: {name} is {values[0]!r}, made again {values[1]!r}"
             self.out.found(file, words, kind=name)
 
-    def _compare_texts(self, known: HashesOf, listed: pa.Table, hashes: Keys) -> None:
+    def _compare_texts(self, known: KeptHashes, listed: pa.Table, hashes: Keys) -> None:
         """Compare hashes of texts with those that are kept, a copy's with those of its first."""
         rows, copies = listed["row"].to_numpy(), np.asarray(listed["first"].is_valid())
         own = codes(np.full(len(rows), self._number), rows)
         firsts = np.where(copies, listed["first"].fill_null(0).to_numpy(), own)
-        for index in np.flatnonzero((known.of(firsts) != hashes).any(axis=1)):
+        for index in np.flatnonzero((known.look_up(firsts) != hashes).any(axis=1)):
             file, words = DIGESTS_FOLDER, "has another hash"
             if copies[index]:
                 file = DUPLICATES_FOLDER
@@ -276,9 +291,13 @@ class _Comparison:
             self.out.found(self._counted_in, words)
 
     def _local(self, source_span: SpanRecord, folder: Path) -> LocalSpan:
-        """The bytes that a span was made from; remote ones are fetched."""
+        """The bytes that a span was made from; remote ones are fetched.
+
+        Raises:
+            CorruptDatasetError: the source holds other bytes now.
+        """
         source, options = source_span.source, self._spec.read_options
-        # Of a shuffled dataset all of a file is pinned.
+        # The version of a source of a shuffled dataset is that of the complete file.
         span = source_span.span if self._spec.shuffle is None else None
         path = Path(source.url)
         if not is_remote(source.url):
@@ -287,19 +306,16 @@ class _Comparison:
             now = listed_again(source)
         else:
             (now,) = list_token_files([source.url], options.ids)
-        version = now.pin or identify(now, path, span=span, options=options).version
-        if (now.size, version) != (source.size, source.version):
-            raise CorruptDatasetError(
-                f"{source.url}: {now.size} bytes of {version}, the dataset was made from "
-                f"{source.size} of {source.version}"
-            )
+        made = source_span.model_copy(update={"span": span})
+        if words := difference(SourceSpan(now, span), made, options):
+            raise CorruptDatasetError(words)
         if now.remote:
             path = fetch(now, folder, options=None if span is None else options, span=span)[0]
         return LocalSpan(source.url, path, source_span.span, source.size)
 
 
 def _hashes_of_ids(tokens: Tokens) -> npt.NDArray[np.uint64]:
-    """The hash of each document's ids, as `IdHashes` makes it, (documents,)."""
+    """The hash of each document's ids, as `ListedDocuments` makes it, (documents,)."""
     stream, ends = tokens.stream.astype("<u4", copy=False), np.cumsum(tokens.lengths + 1).tolist()
     hashes = [
         xxhash.xxh3_64_intdigest(stream[begin:end].data) for begin, end in pairwise([0, *ends])

@@ -1,4 +1,4 @@
-"""What a check says: findings that name their file, how much was looked at, and how far it is."""
+"""The result of a check: findings that name their file, what was read, and the progress."""
 
 import threading
 from collections import Counter
@@ -38,19 +38,18 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
-    """How much was looked at.
+    """What was read and compared.
 
     Attributes:
-        files: of the dataset, read whole and hashed.
+        files: of the dataset, read completely and hashed.
         bytes: their sizes on storage.
-        shards, samples, tokens, documents: whose ids were looked at, padding left out.
+        shards, samples, tokens, documents: whose ids were read, without padding.
         duplicates: left out of the dataset as copies.
         compared: texts of sources that were compared with all others, with `--deep`.
-        bad_documents: left out of the dataset, for they cannot be read.
-        sources: source files read again, with `--deep`.
-        unchecked: those of them whose bytes nothing was there to check by: their store offers no
-            hash.
-        source_rows: rows of those, each hashed to see on which side of the holdout it belongs.
+        bad_documents: left out of the dataset because they cannot be read.
+        sources: source files that were read again, with `--deep`.
+        unchecked: those of them whose bytes were not checked: their store offers no hash.
+        source_rows: rows of those, each hashed to find its split.
         retokenized: documents tokenized again by the reference and compared id by id.
         retokenized_tokens: their ids.
     """
@@ -73,7 +72,7 @@ class Checked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """The result of a check, which took some `seconds`; no findings if nothing is wrong."""
+    """The result of a check, which took `seconds`; no findings if nothing is wrong."""
 
     findings: tuple[Finding, ...]
     seconds: float
@@ -122,11 +121,11 @@ class Outcome:
 
     @property
     def checked(self) -> Checked:
-        """How much was looked at."""
+        """What was read and compared."""
         return Checked(**self._counts, sources=len(self.sources), unchecked=len(self.unchecked))
 
     def found(self, file: str, problem: str, *, kind: str = "") -> None:
-        """Something is wrong with `file`; of one kind, the first few are enough."""
+        """Add a finding; of one kind, the first few of a file are enough."""
         self._kinds[file, kind] += 1
         if not kind or self._kinds[file, kind] <= _MOST_OF_A_KIND:
             self.findings.append(Finding(file=file, problem=problem))
@@ -135,10 +134,10 @@ class Outcome:
     def about(self, *files: str) -> Iterator[None]:
         """Turn an error within the block into a finding, and continue after the block.
 
-        It is about the first file, where the error does not begin with another one's name.
+        It is about the file whose name the error begins with, else about the first one.
 
         Raises:
-            StoppedError, StorageDownError, NewerVersionError: the check cannot go on.
+            StoppedError, StorageDownError, NewerVersionError: the check cannot continue.
         """
         try:
             yield
@@ -159,7 +158,7 @@ class Outcome:
         return not any(finding.file.startswith(folders) for finding in self.findings)
 
     def count(self, **amounts: int) -> None:
-        """Add to what was looked at; see `Checked`."""
+        """Add to what was read; see `Checked`."""
         self._counts.update(amounts)
 
     def take(self, other: "Outcome") -> None:
@@ -171,7 +170,10 @@ class Outcome:
 
 
 class Progress:
-    """The bytes that are done, of all that are expected; ends what is done within, if it fails."""
+    """The bytes that are done, of all that are expected.
+
+    If an error leaves its block, threads that report to it end at their next report.
+    """
 
     def __init__(self, listener: Callable[[int, int], None]) -> None:
         """Expect nothing yet.
@@ -182,7 +184,6 @@ class Progress:
         self._listener, self._lock = listener, threading.Lock()
         self._done = self._expected = 0
         self._stopped = False
-        self._raised: BaseException | None = None
 
     def expect(self, num_bytes: int) -> None:
         """There is more to do."""
@@ -198,17 +199,10 @@ class Progress:
             if self._stopped:
                 raise StoppedError("verifying was stopped")
             self._done += num_bytes
-            try:
-                self._listener(self._done, self._expected)
-            except BaseException as error:
-                self._stopped, self._raised = True, error
-                raise
+            self._listener(self._done, self._expected)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """End what other threads do where something was raised, by the listener first of all."""
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self._stopped = error is not None
-        if isinstance(error, StoppedError) and self._raised is not None:
-            raise self._raised from None

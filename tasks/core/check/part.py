@@ -19,7 +19,7 @@ from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.shuffled import document_keys, key_range
 from tasks.core.check.copies import Copies, check_copies, codes
-from tasks.core.check.deep import IdHashes
+from tasks.core.check.deep import ListedDocuments
 from tasks.core.check.findings import Outcome
 from tasks.core.check.manifest import Opened
 from tasks.core.reading.documents import document_ends, documents_of, read_shard
@@ -46,7 +46,7 @@ class PartFound:
 def check_part(
     record: PartRecord, dataset: Opened, report: Callable[[int], None], wanted: Ints
 ) -> PartFound:
-    """Check the files of a part against its record, F2 to F4 among it; one shard in memory.
+    """Check the files of a part against its record; one shard in memory.
 
     Args:
         record: of the part.
@@ -66,29 +66,25 @@ def check_part(
     out.count(bad_documents=record.bad_documents)
     if listed is not None and (dataset.sources or record.spec.shuffle is None):
         found.copies = check_copies(record, listed, wanted, dataset, out)
-        found.listed.append(found.copies.listed)
-        if dataset.sources:
-            own = np.concatenate([listed["source"], found.copies.groups])
-            found.of_sources = np.bincount(own, minlength=len(dataset.sources))
-    for split in record.splits:
-        lengths = None
-        hashed = IdHashes(np.empty(0, np.int64), np.empty(0, np.int64))
-        if listed is not None:
-            own = listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
-            lengths, chosen = own["tokens"].to_numpy(), np.isin(own["source"].to_numpy(), wanted)
-            hashed = IdHashes(lengths, np.flatnonzero(chosen))
-        _check_split(record, split, lengths, dataset, hashed=hashed, out=out, report=report)
         if found.copies is not None:
-            documents = own.filter(pa.array(chosen))
-            columns = hashed.columns() | {"part": pa.array(np.full(len(documents), record.part))}
-            for name, column in columns.items():
-                documents = documents.append_column(name, column)
-            found.listed.append(documents)
+            found.listed.append(found.copies.listed)
+            if dataset.sources:
+                groups = np.concatenate([listed["source"], found.copies.groups])
+                found.of_sources = np.bincount(groups, minlength=len(dataset.sources))
+    for split in record.splits:
+        own = None
+        if listed is not None:
+            own = ListedDocuments(
+                listed.filter(pc.equal(listed["split"], SPLITS.index(split))), wanted
+            )
+        _check_split(record, split, own, dataset, out=out, report=report)
+        if own is not None:
+            found.listed.append(own.wanted(record.part))
     return found
 
 
 def _problem_of_rows(record: PartRecord, listed: pa.Table, dataset: Opened) -> str:
-    """What is wrong with the list by itself; empty where nothing is."""
+    """What is wrong with the list by itself; empty if nothing is."""
     rows, splits = listed["row"].to_numpy(), listed["split"].to_numpy()
     if len(empty := np.flatnonzero(listed["tokens"].to_numpy() == 0)):
         return f"document {empty[0]} has no token: such are left out"
@@ -102,7 +98,7 @@ def _problem_of_rows(record: PartRecord, listed: pa.Table, dataset: Opened) -> s
         wrong = _out_of_order(record, listed, dataset, dataset.manifest)
         words = f"that is not where the permutation of seed {record.spec.shuffle_seed} puts it"
     else:
-        return ""  # the table of sources is damaged: nothing tells the order
+        return ""  # the table of sources is damaged: the order is not known
     if not wrong.any():
         return ""
     index = int(np.flatnonzero(wrong)[0])
@@ -132,14 +128,13 @@ def _out_of_order(
 def _check_split(
     record: PartRecord,
     split: Split,
-    lengths: Ints | None,
+    listed: ListedDocuments | None,
     dataset: Opened,
     *,
-    hashed: IdHashes,
     out: Outcome,
     report: Callable[[int], None],
 ) -> None:
-    """Read the shards of a split, and compare three: list, shards and record."""
+    """Read the shards of a split, and compare them with the list and the record."""
     held, spec = record.splits[split], record.spec
     if any(shard.samples != spec.shard_format.samples_per_shard for shard in held.shards[:-1]):
         out.found(record_path(record.part), f"{split}: a shard before the last one is not full")
@@ -158,90 +153,61 @@ def _check_split(
                 words = f"id {flat.max()}, of {spec.tokenizer.vocab_size} ids"
                 out.found(path, f"sample {sample}, token {token}: {words}")
             ends.append(document_ends(flat, spec.tokenizer.eot_id) + (begin - 1))
-            hashed.see(flat, begin, path)
+            if listed is not None:
+                listed.see(flat, begin, path)
             del flat  # before the next one is read
         report(shard.size)
-    stream = None
-    if held.shards and len(ends) == len(held.shards):
-        stream = cut(np.concatenate(ends), begins[-1], spec.sequence_length)
-        out.count(documents=len(stream.lengths), tokens=begins[-1] - stream.padding)
-    for position, words in () if stream is None else stream.problems:
-        shard = held.shards[bisect_right(begins, position) - 1]
-        out.found(f"{split}/{shard.name}", f"token {position} of the part's {split}: {words}")
-    _compare(record, split, begins, lengths, stream, out=out)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stream:
-    """What the end-of-text ids of a token stream say.
-
-    Attributes:
-        lengths: tokens of each document, its end-of-text id left out: (documents,).
-        ends: position of its end-of-text id: (documents,).
-        padding: ids after the last one.
-        problems: what is wrong with it by itself, with the position.
-    """
-
-    lengths: Ints
-    ends: Ints
-    padding: int
-    problems: list[tuple[int, str]]
-
-
-def cut(ends: Ints, total: int, sequence_length: int) -> Stream:
-    """Cut a stream into documents and padding.
-
-    Args:
-        ends: positions of all end-of-text ids, ascending.
-        total: ids of the stream.
-        sequence_length: ids of a sample, which is more than padding may be.
-    """
-    problems = []
-    # lengths: (ends,), of what is between two ends
-    lengths = np.diff(ends, prepend=-1) - 1
-    filled = np.flatnonzero(lengths)
-    is_open = not len(ends) or int(ends[-1]) != total - 1
-    padding = 0 if is_open else len(lengths) - (int(filled[-1]) + 1 if len(filled) else 0)
-    if is_open:
-        problems.append((total - 1, "the last document does not end in an end-of-text id"))
-    if padding >= sequence_length:
-        problems.append((total - 1, f"{padding} ids of padding fill a sample and more"))
-    if len(empty := np.flatnonzero(lengths[: len(lengths) - padding] == 0)):
-        words = "an end-of-text id follows another before the end: padding or an empty document"
-        problems.append((int(ends[empty[0]]), words))
-    return Stream(lengths=lengths[filled], ends=ends[filled], padding=padding, problems=problems)
+    lengths = None if listed is None else listed.lengths
+    if len(ends) == len(held.shards):
+        out.count(documents=held.documents, tokens=held.tokens)
+        found = np.concatenate([np.empty(0, np.int64), *ends])
+        _compare(record, split, begins, lengths, found, out=out)
+    elif lengths is not None:
+        counts = len(lengths), int((lengths + 1).sum())
+        if counts != (held.documents, held.tokens):
+            out.found(documents_path(record.part), f"{split}: the record counts other documents")
 
 
 def _compare(
     record: PartRecord,
     split: Split,
     begins: list[int],
-    listed: Ints | None,
-    stream: Stream | None,
+    lengths: Ints | None,
+    ends: Ints,
     *,
     out: Outcome,
 ) -> None:
-    """Compare list, shards and record; the one that the other two contradict is named."""
-    held, documents = record.splits[split], documents_path(record.part)
-    counts = held.documents, held.tokens
-    in_list = None if listed is None else (len(listed), int(listed.sum()) + len(listed))
-    words = f"{split}: the list has {in_list} documents and tokens, the record {counts}"
-    if stream is None:  # a shard is damaged, or there is none
-        if in_list not in {None, counts}:
-            out.found(documents, words)
+    """Compare list, shards and record; the one that the other two contradict is named.
+
+    Args:
+        record: of the part.
+        split: of it.
+        begins: position of each shard, then the end.
+        lengths: tokens of each listed document, without its end-of-text id; None if the list is
+            damaged.
+        ends: positions of all end-of-text ids, ascending.
+        out: gets the findings.
+    """
+    held = record.splits[split]
+    documents, tokens = held.documents, held.tokens
+    # from the end of the last document on, all are padding
+    last, is_filled = max(documents - 1, 0), (np.diff(ends[:documents], prepend=-1) > 1).all()
+    is_recorded = is_filled and np.array_equal(
+        ends[last:], np.arange(tokens - min(documents, 1), begins[-1])
+    )
+    words = f"{split}: the end-of-text ids are not where "
+    words += f"{documents} documents of {tokens} tokens have them"
+    if lengths is None:
+        if not is_recorded:
+            out.found(record_path(record.part), words)
         return
-    in_shards = len(stream.lengths), begins[-1] - stream.padding
-    words = f"{words}, the shards {in_shards}"
-    if in_shards == counts:
-        is_same = listed is None or np.array_equal(listed, stream.lengths)
-        if not is_same and not stream.problems:
-            out.found(documents, words)
-    elif listed is not None and in_list == counts:
-        different = np.setxor1d(np.cumsum(listed + 1) - 1, stream.ends)
-        position = different[0] if len(different) else begins[-1] - 1
-        shard = held.shards[bisect_right(begins[:-1], position) - 1]
-        out.found(f"{split}/{shard.name}", words)
-    else:
-        out.found(record_path(record.part), words)
-        if in_list not in {None, in_shards}:
-            out.found(documents, words)
+    listed = np.cumsum(lengths + 1)
+    # padding: from the end of the last document on
+    padding = np.arange(int(listed[-1]) if len(listed) else 0, begins[-1])
+    wrong = np.setxor1d(np.append(listed - 1, padding), ends)
+    if len(wrong) and not is_recorded:
+        shard = held.shards[bisect_right(begins[:-1], min(wrong[0], begins[-1] - 1)) - 1]
+        out.found(f"{split}/{shard.name}", f"token {wrong[0]} of the part: {words}")
+    elif len(wrong) or not is_recorded:
+        file = documents_path(record.part) if len(wrong) else record_path(record.part)
+        out.found(file, words)

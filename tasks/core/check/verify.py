@@ -13,14 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_ext.base.errors import NotADatasetError
-from streaming_ext.format.layout import (
-    DIGESTS_FOLDER,
-    DOCUMENTS_FOLDER,
-    DUPLICATES_FOLDER,
-)
+from streaming_ext.format.layout import DIGESTS_FOLDER, DOCUMENTS_FOLDER, DUPLICATES_FOLDER
+from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
 from streaming_ext.store import Storage
-from tasks.core.check.copies import HashesOf, check_digests, codes
+from tasks.core.check.copies import KeptHashes, check_digests, codes
 from tasks.core.check.deep import DEFAULT_DOCUMENTS, compare_with_sources, draw
 from tasks.core.check.findings import DatasetReport, Outcome, Progress
 from tasks.core.check.manifest import Opened, open_checked
@@ -73,16 +70,19 @@ def verify(
         parts = [*threads.map(check, records.values())]
     for found in parts:
         out.take(found.out)
-    lists = dataset.is_whole and out.is_sound(DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER)
-    sound = {part for part, found in zip(records, parts, strict=True) if found.copies is not None}
+    folders = DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER
+    are_sound = dataset.is_whole and out.is_sound(*folders)
     is_plain = not any(each.spec.shuffle or each.spec.deduplicate for each in records.values())
-    if not (lists or is_plain):
+    if is_plain:
+        lists = dict(zip(records, (found.copies for found in parts), strict=True))
+        drawn = [part for part in drawn if lists[part] is not None]
+    elif not are_sound:
         drawn = []
-    elif not dataset.sources:
-        drawn = [number for number in drawn if number in sound]
     tables = [table for found in parts for table in found.listed if drawn]
     listed = pa.concat_tables(tables, promote_options="permissive") if tables else None
-    hashes = _check_sums(dataset, parts, listed, out)
+    hashes = None
+    if manifest is not None and are_sound:
+        hashes = _check_sums(dataset, manifest, parts, listed, out)
     if listed is not None:
         compare_with_sources(
             drawn,
@@ -106,12 +106,17 @@ def verify(
 
 
 def _check_sums(
-    dataset: Opened, parts: Sequence[PartFound], listed: pa.Table | None, out: Outcome
-) -> HashesOf | None:
-    """Check what all parts say together, if their lists are sound.
+    dataset: Opened,
+    manifest: Manifest,
+    parts: Sequence[PartFound],
+    listed: pa.Table | None,
+    out: Outcome,
+) -> KeptHashes | None:
+    """Check what the lists of all parts say together; all of them are sound.
 
     Args:
         dataset: that is checked.
+        manifest: of it.
         parts: the results of all parts.
         listed: documents and copies whose hashes are needed.
         out: gets the findings.
@@ -119,9 +124,6 @@ def _check_sums(
     Returns:
         See `check_digests`.
     """
-    manifest = dataset.manifest
-    if manifest is None or not (dataset.is_whole and out.is_sound(DOCUMENTS_FOLDER)):
-        return None
     if manifest.shuffled is not None:
         counts = np.sum([found.of_sources for found in parts], axis=0)
         for number in np.flatnonzero(counts != [source.documents for source in dataset.sources]):

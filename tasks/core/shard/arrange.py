@@ -1,6 +1,6 @@
 """Between the two phases of a run: from all spills to the plan of the parts to merge."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -8,13 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from streaming_ext.base.errors import DatasetError
-from streaming_ext.format.filters import FilterName
 from streaming_ext.format.manifest import ShuffleSummary
 from streaming_ext.format.record import (
     MOST_BAD_LISTED,
-    NOT_CHECKED,
     BadDocument,
-    PartRecord,
     SourceIdentity,
 )
 from streaming_ext.format.schema import FileRecord, content_hash
@@ -29,10 +26,6 @@ from streaming_ext.store import Storage
 from streaming_ext.text.identity import identify
 from streaming_ext.text.parts.part import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile, is_remote
-from tasks.core.build.build import Recorded, Stretch
-from tasks.core.build.engine import damaged_parts, lost_files
-from tasks.core.reading.dataset_files import read_records
-from tasks.core.shard.dataset_layout import remove_unrecorded, tables_of
 from tasks.core.shard.run_plan import RunPlan
 from tasks.core.shuffle.copies import OlderTexts, put_comparison
 from tasks.core.shuffle.records import (
@@ -45,9 +38,11 @@ from tasks.core.shuffle.records import (
 )
 from tasks.core.shuffle.spills import Spill, SpillIndex
 
+_COUNTS = ("rows", "null_documents", "empty_documents", "bad_documents")
+
 
 def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
-    """The plan of phase two: its parts, the finished ones, and the index of all spills.
+    """The plan of phase two: its parts and the index of all spills.
 
     Put on the output are the index of spills, copies and the hashes of what stays; with a shuffle,
     the table of sources.
@@ -87,20 +82,8 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
         )
         merge_input = replace(merge_input, digests=kept)
     merge_input = replace(merge_input, index=MergeIndex(documents, copies).put(storage))
-    parts = plan.parts[: plan.first_part] + own
-    done = _recorded(storage, plan, merge_input, parts, found)
-    stay = {file.path for file in (merge_input.digests.files if merge_input.digests else ())}
-    if merge_input.summary is not None:
-        stay.add(merge_input.summary.sources.path)
-    if plan.base is not None:
-        stay |= {file.path for file in tables_of(plan.base.manifest)}
-    remove_unrecorded(storage, done, first_part=plan.first_part, kept=stay)
     return replace(
-        plan,
-        phase="merge",
-        parts=parts,
-        todo=tuple(part.number for part in own if part.number not in done),
-        merge_input=merge_input,
+        plan, phase="merge", parts=plan.parts[: plan.first_part] + own, merge_input=merge_input
     )
 
 
@@ -115,31 +98,33 @@ def _shuffled(
 ) -> tuple[tuple[Part, ...], MergeInput]:
     """The parts of phase two of a shuffle, and what they are merged from.
 
-    The table of sources is put. Sources of an extension are numbered behind the existing
-    ones, and so have keys of their own.
+    The table of sources is put. Sources of an extension are numbered after the existing ones, and
+    so have keys of their own.
     """
+    older = plan.base.manifest.shuffled if plan.base is not None else None
     known = plan.base.sources if plan.base is not None else ()
-    table = table_bytes([*known, *laid_out.sources])
+    counted: list[ShuffleSummary | SpillRecord] = [*([older] if older else []), *records]
+    bad_listed = (*(older.bad_listed if older else ()), *laid_out.bad_listed)
+    sources = [*known, *laid_out.sources]
+    table = table_bytes(sources)
     path = grown_sources_path(content_hash(table)) if known else SOURCES_PATH
     storage.put(path, table)  # no generation overwrites another's
     summary = ShuffleSummary(
         sources=FileRecord.of(path, table),
-        files=len(laid_out.sources),
-        files_not_checked=sum(source.identity.content is not None for source in laid_out.sources),
-        rows=sum(record.rows for record in records),
-        null_documents=sum(record.null_documents for record in records),
-        empty_documents=sum(record.empty_documents for record in records),
-        bad_documents=sum(record.bad_documents for record in records),
-        dropped_documents=_dropped(plan.spec.filters.given(), records),
-        bad_listed=laid_out.bad_listed,
+        files=len(sources),
+        files_not_checked=sum(source.identity.content is not None for source in sources),
+        **{name: sum(getattr(each, name) for each in counted) for name in _COUNTS},
+        dropped_documents={
+            name: sum(each.dropped_documents.get(name, 0) for each in counted)
+            for name in plan.spec.filters.given()
+        },
+        bad_listed=bad_listed[:MOST_BAD_LISTED],
     )
     tokens = sum(split.tokens for record in records for split in record.splits.values())
     id_bytes = tokens * np.dtype(plan.spec.dtype).itemsize
     parts = stand_ins(
         num_parts(id_bytes, plan.spec.shard_size), id_bytes, path, first=plan.first_part
     )
-    if plan.base is not None:
-        summary = plan.base.added_to(summary)
     return parts, MergeInput(summary=summary)
 
 
@@ -177,33 +162,19 @@ def _lay_out(parts: Sequence[Part], records: Sequence[SpillRecord]) -> _LaidOut:
     bad: list[BadDocument] = []
     for record, numbers in zip(records, source_numbers(parts), strict=True):
         rows_before: dict[str, int] = {}
-        for source_span, documents, number in zip(
-            record.made_of, record.documents, numbers, strict=True
-        ):
-            span = source_span.span or (0, source_span.source.size)
+        for made, documents, number in zip(record.made_of, record.documents, numbers, strict=True):
+            begin, end = made.span or (0, made.source.size)
             if number == len(sources):
-                version = record.whole_version or _whole_version(
-                    source_span.source, source_span.span
-                )
-                sources.append(
-                    Source(
-                        identity=source_span.source.model_copy(update={"version": version}),
-                        span=span,
-                        rows=0,
-                        documents=0,
-                    )
-                )
+                version = record.whole_version or _whole_version(made.source, made.span)
+                identity = made.source.model_copy(update={"version": version})
+                sources.append(Source(identity=identity, span=(begin, end), rows=0, documents=0))
             source = sources[number]
-            rows_before[source_span.source.url] = source.rows
-            unchecked = (
-                NOT_CHECKED
-                if NOT_CHECKED in {source.identity.content, source_span.source.content}
-                else None
-            )
+            rows_before[made.source.url] = source.rows
+            content = source.identity.content or made.source.content
             sources[number] = Source(
-                identity=source.identity.model_copy(update={"content": unchecked}),
-                span=((source.span or span)[0], span[1]),
-                rows=source.rows + source_span.rows,
+                identity=source.identity.model_copy(update={"content": content}),
+                span=((source.span or (begin, end))[0], end),
+                rows=source.rows + made.rows,
                 documents=source.documents + documents,
             )
         before.append(max(rows_before.values()))  # only a part of one span begins inside a file
@@ -222,37 +193,3 @@ def _whole_version(identity: SourceIdentity, span: tuple[int, int] | None) -> st
     if span is None or is_remote(identity.url):
         return identity.version
     return identify(SourceFile(url=identity.url, size=identity.size), Path(identity.url)).version
-
-
-def _dropped(names: Iterable[FilterName], records: Sequence[SpillRecord]) -> dict[FilterName, int]:
-    return {
-        name: sum(record.dropped_documents.get(name, 0) for record in records) for name in names
-    }
-
-
-def _recorded(
-    storage: Storage,
-    plan: RunPlan,
-    merge_input: MergeInput,
-    parts: Sequence[Part],
-    spills: Mapping[int, SpillRecord],
-) -> dict[int, PartRecord]:
-    """The parts that an earlier run merged from the same spills."""
-    sizes = storage.list()
-
-    def is_of_these(record: PartRecord) -> bool:
-        if merge_input.source is not None:
-            return record.source == merge_input.source
-        return record.made_of == spills[record.part].made_of
-
-    done = {
-        part: record
-        for part, record in read_records(storage).items()
-        if plan.first_part <= part < len(parts)
-        and is_of_these(record)
-        and not record.spec.differences(plan.spec)
-        and not lost_files(sizes, record.files())
-    }
-    bytes_of = {part: [*map(Stretch.of, record.files())] for part, record in done.items()}
-    damaged = damaged_parts(Recorded(storage, bytes_of))
-    return {part: record for part, record in done.items() if part not in damaged}

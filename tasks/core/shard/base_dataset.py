@@ -24,9 +24,9 @@ from streaming_ext.format.layout import (
     generation_path,
     record_path,
 )
-from streaming_ext.format.manifest import Generation, Manifest, ShuffleSummary, index_file
+from streaming_ext.format.manifest import Generation, Manifest, index_file
 from streaming_ext.format.reading import manifest_of
-from streaming_ext.format.record import MOST_BAD_LISTED, PartRecord, SpanRecord
+from streaming_ext.format.record import PartRecord, SpanRecord
 from streaming_ext.format.schema import FileRecord, content_hash
 from streaming_ext.format.shuffled import Source, sources_of
 from streaming_ext.store import Storage
@@ -36,15 +36,6 @@ from tasks.core.build.engine import lost_files, with_files
 from tasks.core.reading.dataset_files import DatasetFiles, open_tokenizer, read_records
 from tasks.core.shard.dataset_layout import beside_parts, digests_of, tables_of
 from tasks.core.shard.same_sources import spans_of
-
-_COUNTS = (
-    "files",
-    "files_not_checked",
-    "rows",
-    "null_documents",
-    "empty_documents",
-    "bad_documents",
-)
 
 
 def require_extendable(storage: Storage, manifest: Manifest) -> None:
@@ -179,20 +170,6 @@ class BaseDataset:
         except CorruptDatasetError:
             return False
         return True
-
-    def added_to(self, summary: ShuffleSummary) -> ShuffleSummary:
-        """The sums over this generation and what is added to it."""
-        older = self.manifest.shuffled
-        if older is None:
-            return summary
-        sums = {name: getattr(older, name) + getattr(summary, name) for name in _COUNTS}
-        dropped = {
-            name: count + older.dropped_documents.get(name, 0)
-            for name, count in summary.dropped_documents.items()
-        }
-        bad = (*older.bad_listed, *summary.bad_listed)[:MOST_BAD_LISTED]
-        update = {**sums, "dropped_documents": dropped, "bad_listed": bad}
-        return summary.model_copy(update=update)
 
     def open_tokenizer(self, instead: str | None) -> Tokenizer:
         """The tokenizer that the dataset was made with.

@@ -57,6 +57,11 @@ class RunPlan(Build):
         return self.phase in {"shard", "import"}
 
     @property
+    def is_made(self) -> bool:
+        """Whether all parts are made, and only publishing is left."""
+        return self.merge_input is not None and self.merge_input.index is None
+
+    @property
     def tokenizer_folder(self) -> Path:
         """The folder of the tokenizer that all workers load."""
         return self.scratch / TOKENIZER_FOLDER

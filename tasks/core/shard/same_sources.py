@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from streaming_ext.base.errors import ConfigMismatchError
@@ -19,9 +18,7 @@ from tasks.core.shard.sources import shortened
 from tasks.core.shuffle.records import SpillRecord, source_numbers
 
 _IO_THREADS = 8
-_HUB_REVISION = re.compile(r"(hf://[^@]+)@([^/]+)/")
-# What names a pair in messages; a span that is given; what a record says of it.
-Pair = tuple[str, SourceSpan, SpanRecord]
+Pair = tuple[SourceSpan, SpanRecord]  # a span that is given, and what a record says of it
 
 
 def require_same_parts(
@@ -30,7 +27,7 @@ def require_same_parts(
     parts: Sequence[Part],
     options: ReadOptions,
     *,
-    instead: str = "the old sources, or another --output",
+    instead: str = "another --output",
 ) -> None:
     """Refuse to resume a dataset that was made from other sources, or cut another way.
 
@@ -41,26 +38,25 @@ def require_same_parts(
         records: of the finished parts.
         parts: of this run, by number.
         options: what is read of the sources.
-        instead: what to use if they differ.
+        instead: what to do if they differ.
 
     Raises:
         ConfigMismatchError: naming what differs.
     """
     lines: list[str] = []
     pairs: list[Pair] = []
-    cut_differs = False
     for number, record in sorted(records.items()):
-        made_of = record.made_of
-        label = f"part {number:05}: "
         spans = parts[number].spans if number < len(parts) else ()
-        if [span.span for span in spans] == [made.span for made in made_of]:
-            pairs += [(label, *pair) for pair in zip(spans, made_of, strict=True)]
-            continue
-        cut_differs |= bool(spans) and spans[0].source.url == made_of[0].source.url
-        now = parts[number].source if spans else "has none"
-        lines.append(f"{label}the output has {record.made_of_text}, this run {now}")
-    advice = "the --part-size and --min-part-size of before, " if cut_differs else ""
-    _refuse(storage, [*lines, *_differences(pairs, options)], f"Use {advice}{instead}.")
+        if [span.span for span in spans] == [made.span for made in record.made_of]:
+            pairs += zip(spans, record.made_of, strict=True)
+        else:
+            now = parts[number].source if spans else "has none"
+            lines.append(f"part {number:05}: the output has {record.made_of_text}, this run {now}")
+    _refuse(
+        storage,
+        [*lines, *_differences(pairs, options)],
+        f"Use the old sources, --part-size and --min-part-size, or {instead}.",
+    )
 
 
 def require_same_table(
@@ -83,7 +79,7 @@ def require_same_table(
     lines = []
     if len(spans) != len(table):
         lines.append(f"the output has {len(table)} source files, this run {len(spans)}")
-    pairs = [("", given, made) for given, made in zip(spans, spans_of(table), strict=False)]
+    pairs = zip(spans, spans_of(table), strict=False)
     _refuse(
         storage,
         [*lines, *_differences(pairs, None)],  # the table holds versions of complete files
@@ -114,7 +110,7 @@ def new_sources(
     for made in made_of:
         known.setdefault(_without_revision(made.source.url), []).append(made)
     pairs = [
-        ("", SourceSpan(replace(source, url=made.source.url), made.span), made)
+        (SourceSpan(replace(source, url=made.source.url), made.span), made)
         for source in sources
         for made in known.get(_without_revision(source.url), ())
     ]
@@ -141,36 +137,32 @@ def _refuse(storage: Storage, lines: Sequence[str], advice: str) -> None:
 
 def _differences(pairs: Iterable[Pair], options: ReadOptions | None) -> list[str]:
     with ThreadPoolExecutor(_IO_THREADS) as threads:
-        found = threads.map(partial(_difference, options=options), pairs)
-        return [line for line in found if line is not None]
+        found = threads.map(lambda pair: difference(pair[0], pair[1], options), pairs)
+        return [words for words in found if words]
 
 
-def _difference(pair: Pair, options: ReadOptions | None) -> str | None:
-    label, given, made = pair
+def difference(given: SourceSpan, made: SpanRecord, options: ReadOptions | None) -> str:
+    """How a span differs from what a record names, in words; empty if it holds the same bytes.
+
+    Args:
+        given: the span as it is now; a local file is read and hashed.
+        made: what the record says of it.
+        options: what is read of the file, if `made` pins only the bytes of the span.
+    """
     source, known = given.source, made.source
     if source.url != known.url:
-        hint = _revision_hint(known.url, source.url)
-        return f"{label}the output has {known.url}, this run {source.url}{hint}"
+        words = f"the output has {known.url}, this run {source.url}"
+        is_moved = _without_revision(source.url) == _without_revision(known.url)
+        return f"{words} (pass the earlier revision to resume)" if is_moved else words
     if source.size != known.size:
         return f"{source.url}: {known.size} bytes in the dataset, {source.size} now"
-    if given.span != made.span:
-        return f"{source.url}: bytes {made.span} in the dataset, {given.span} now"
     version = source.pin
     if version is None:
         version = identify(source, Path(source.url), span=given.span, options=options).version
-    if version != known.version:
-        return f"{source.url}: content {known.version} in the dataset, {version} now"
-    return None
+    had, now = (known.version, made.span), (version, given.span)
+    return "" if had == now else f"{source.url}: content {had} in the dataset, {now} now"
 
 
 def _without_revision(url: str) -> str:
     """A URL without the revision of the Hub, which changes whenever its dataset grows."""
-    return _HUB_REVISION.sub(r"\1/", url)
-
-
-def _revision_hint(before: str, now: str) -> str:
-    """What to do if a dataset of the Hub only moved to another commit."""
-    old, new = _HUB_REVISION.match(before), _HUB_REVISION.match(now)
-    if not (old and new and old[1] == new[1]):
-        return ""
-    return f" (to resume the earlier run, pass {old[1]}@{old[2]}/...)"
+    return re.sub(r"^(hf://[^@]+)@[^/]+/", r"\1/", url)

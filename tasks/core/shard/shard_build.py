@@ -18,9 +18,7 @@ from streaming_ext.base.errors import (
     StorageError,
     UsageError,
 )
-from streaming_ext.format.layout import (
-    record_path,
-)
+from streaming_ext.format.layout import record_path
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.spec import DatasetSpec
@@ -53,10 +51,8 @@ from tasks.core.workers.tokenize_part import PrepareJob, TokenizeJob
 
 _SOURCES = 4  # looked into
 _MOST_BYTES_A_TOKEN = 6.0  # of text: few tokenizers reach it, so what is refused is sure not to fit
-_INSTEAD = "the old sources, or another --output"
-_INSTEAD_OF_EXTENSION = (
-    "the sources of the extension that was started, or remove runs/.build.json to start it anew"
-)
+_INSTEAD = "another --output"
+_INSTEAD_OF_EXTENSION = "remove runs/.build.json to start another extension"
 _PACKED = 0.5  # of the spills, what the shards take at least
 
 
@@ -172,26 +168,40 @@ class ShardBuild(RunPlan):
         Nothing is hashed of the parts of the dataset that is extended, nor of spills, which the
         second phase compares with their hashes when it reads them.
         """
-        is_merge = self.phase == "merge"  # all parts are made; only publishing is left
-        parts: dict[int, list[Stretch]]
-        parts = {part: [] for part in range(len(self.parts) if is_merge else self.first_part)}
+        first = len(self.parts) if self.is_made else self.first_part
+        parts: dict[int, list[Stretch]] = {part: [] for part in range(first)}
         known = {} if self.base is None else self.base.records
-        if is_merge or (self.base is not None and not self.base.is_started(output)):
+        if self.is_made or (self.base is not None and not self.base.is_started(output)):
             return Recorded(output, parts, known)
-        records: Mapping[int, PartRecord | SpillRecord] = (
-            read_spill_records(output) if self.phase == "sort" else read_records(output)
-        )
-        last = len(self.parts) if published and self.base is None else math.inf
-        own = {part: made for part, made in records.items() if self.first_part <= part < last}
-        for record in own.values():
-            record.spec.require_same(self.spec, where=str(output))
-        if self.phase == "sort":
-            own = with_files(own, output.list())
-        instead = _INSTEAD if self.base is None else _INSTEAD_OF_EXTENSION
-        require_same_parts(output, own, self.parts, self.spec.read_options, instead=instead)
+        own: Mapping[int, PartRecord | SpillRecord]
+        if self.phase == "merge":
+            own = self._merged(output)
+        else:
+            own = read_spill_records(output) if self.phase == "sort" else read_records(output)
+            last = len(self.parts) if published and self.base is None else math.inf
+            own = {part: made for part, made in own.items() if first <= part < last}
+            for record in own.values():
+                record.spec.require_same(self.spec, where=str(output))
+            if self.phase == "sort":
+                own = with_files(own, output.list())
+            instead = _INSTEAD if self.base is None else _INSTEAD_OF_EXTENSION
+            require_same_parts(output, own, self.parts, self.spec.read_options, instead=instead)
         for part, record in own.items():
             parts[part] = [] if self.phase == "sort" else [*map(Stretch.of, record.files())]
         return Recorded(output, parts, {**known, **own})
+
+    def _merged(self, output: Storage) -> dict[int, PartRecord]:
+        """The parts that an earlier run merged from the same spills."""
+        own = range(self.first_part, len(self.parts))
+        found = {part: record for part, record in read_records(output).items() if part in own}
+        source = self.merge_input.source if self.merge_input else None
+        spills = read_spill_records(output, found) if source is None else {}
+        return {
+            part: record
+            for part, record in found.items()
+            if not record.spec.differences(self.spec)
+            and (record.source == source or record.made_of == spills[part].made_of)
+        }
 
     def resumed(self, records: Mapping[int, PartRecord | SpillRecord]) -> Self:
         """The same, with the name that the tokenizer had when the first part was made."""
@@ -313,11 +323,11 @@ class ShardBuild(RunPlan):
         recorded = set(range(len(self.parts))) - set(self.todo)
         if self.phase == "sort":
             remove_spills(output, recorded)
-        elif self.base is not None:
-            kept = {file.path for file in tables_of(self.base.manifest)}
-            remove_unrecorded(output, recorded, first_part=self.first_part, kept=kept)
-        elif self.is_one_phase:
-            remove_unrecorded(output, recorded, first_part=0)
+        elif self.base is not None or not self.is_made:
+            kept = [] if self.base is None else tables_of(self.base.manifest)
+            kept += self.merge_input.files if self.merge_input else []
+            paths = {file.path for file in kept}
+            remove_unrecorded(output, recorded, first_part=self.first_part, kept=paths)
 
     def finish(self, output: Storage, on_status: OnStatus) -> Published | Build:
         """Put what belongs to no part; the first of two phases is followed by the second."""

@@ -145,6 +145,12 @@ class MergeInput:
         """What the record of a part says that it was made of, with a shuffle: all sources."""
         return None if self.summary is None else identity_of_table(self.summary.sources)
 
+    @property
+    def files(self) -> list[FileRecord]:
+        """What the dataset holds of it beside its parts: the table of sources, and hashes."""
+        digests = self.digests.files if self.digests else ()
+        return [*digests, *([self.summary.sources] if self.summary else [])]
+
 
 def identity_of_table(table: FileRecord) -> SourceIdentity:
     """The table of sources as the source of a part."""

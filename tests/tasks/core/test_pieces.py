@@ -139,7 +139,7 @@ def test_what_was_cut_another_way_is_refused(tmp_path: Path, vocabulary: Path) -
     root = build_from(path.parent, tmp_path / "out", part_size=2**15, **options)
     (root / "manifest.json").unlink()
     for size in (2**16, 2**30):
-        said = r"(?s)part 00000: .*x\.jsonl \[0-.*Use the --part-size"
+        said = r"(?s)part 00000: .*x\.jsonl \[0-.*Use the old sources, --part-size"
         with pytest.raises(ConfigMismatchError, match=said):
             build_from(path.parent, root, part_size=size, **options)
     data = bytearray(path.read_bytes())

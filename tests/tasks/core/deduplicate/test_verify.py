@@ -1,5 +1,6 @@
 """What `verify` finds of lists of copies that do not tell the truth, whatever their hashes say."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,29 +68,26 @@ def test_a_first_copy_that_went(forger: CopiesForger) -> None:
     assert f"names row {gone['row'][0]} of part or source 1 as a first copy" in problems(forger)
 
 
-def test_a_first_copy_behind(forger: CopiesForger) -> None:
-    table = forger.copies(2)
+def first_copy_behind(forger: CopiesForger, table: Table) -> None:
     table["first_part"][0], table["first_row"][0] = 2, table["row"][0]
-    forger.set_copies(2, table)
-    assert "does not come before its copy" in problems(forger)
 
 
-def test_a_copy_that_stayed(forger: CopiesForger) -> None:
-    table, rows = forger.copies(2), forger.documents(2)["row"]
-    table["row"][0] = rows[0]
-    forger.set_copies(2, table)
-    found = problems(forger)
-    assert (
-        f"documents/00002.parquet: lists row {rows[0]} of part or source 2, which was left out"
-        in found
-    )
+def copy_that_stayed(forger: CopiesForger, table: Table) -> None:
+    table["row"][0] = forger.documents(2)["row"][0]
 
 
-def test_rows_that_are_not_there(forger: CopiesForger) -> None:
-    table = forger.copies(2)
+def row_that_does_not_exist(forger: CopiesForger, table: Table) -> None:
     table["row"][-1] = 10_000
+
+
+@pytest.mark.parametrize("change", [first_copy_behind, copy_that_stayed, row_that_does_not_exist])
+def test_impossible_copies(
+    change: Callable[[CopiesForger, Table], None], forger: CopiesForger
+) -> None:
+    table = forger.copies(2)
+    change(forger, table)
     forger.set_copies(2, table)
-    assert "names rows that are not there" in problems(forger)
+    assert "duplicates/00002.parquet: lists a row that" in problems(forger)
 
 
 def test_no_copy_by_the_texts(forger: CopiesForger) -> None:
