@@ -13,7 +13,7 @@ from streaming_ext.format.schema import Count, FileRecord, Hash, Sealed, Value, 
 from streaming_ext.format.spec import TokenizerIdentity
 from streaming_ext.store import Storage
 from tasks.core.build.build import Stretch
-from tasks.core.reading.dataset_files import read_all
+from tasks.core.reading.dataset_files import records_in
 
 FOLDER = "export"
 
@@ -183,7 +183,7 @@ def read_export_records(storage: Storage) -> dict[int, ExportRecord]:
     Raises:
         CorruptDatasetError: one is damaged.
     """
-    return read_all(storage, storage.list(FOLDER), partial(from_json, ExportRecord))
+    return records_in(storage, FOLDER, partial(from_json, ExportRecord))
 
 
 def all_spans(manifest: ExportManifest, records: Iterable[ExportRecord]) -> list[FileSpan]:

@@ -1,4 +1,4 @@
-"""Reading the files of a dataset that may be damaged: checked, and never more than expected."""
+"""Reads the files of a dataset that may be damaged: checked, and of bounded size."""
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,13 +19,7 @@ from streaming_ext.base.errors import (
     UsageError,
     command,
 )
-from streaming_ext.format.layout import (
-    EXPORT,
-    MANIFEST,
-    PARTS_FOLDER,
-    TOKENIZER_FOLDER,
-    record_path,
-)
+from streaming_ext.format.layout import EXPORT, MANIFEST, PARTS_FOLDER, TOKENIZER_FOLDER
 from streaming_ext.format.manifest import Manifest, chosen_generation
 from streaming_ext.format.provenance import SourceRows
 from streaming_ext.format.reading import listed_record, manifest_of, record_of
@@ -45,7 +39,7 @@ MAX_FAILURES = 4  # files in a row that storage fails, each after all attempts
 
 
 class DatasetFiles:
-    """The files of a dataset as they lie on storage.
+    """The files of a dataset on storage.
 
     Attributes:
         sizes: path -> size in bytes, as `Storage.list` gives them.
@@ -54,10 +48,10 @@ class DatasetFiles:
     def __init__(
         self, storage: Storage, sizes: Mapping[str, int], *, generation: str | None = None
     ) -> None:
-        """Nothing is read yet.
+        """Read nothing yet.
 
         Args:
-            storage: where they lie.
+            storage: that holds them.
             sizes: see above.
             generation: of an extended dataset: how the hash of its manifest begins; None for the
                 newest.
@@ -66,13 +60,13 @@ class DatasetFiles:
         self.sizes = sizes
         self.generation = generation
         self._failed_in_a_row = 0
-        self._down = ""  # what to say where it is given up
+        self._down = ""  # the error of all further reads
 
     def read(self, file: FileRecord, *, limit: int) -> bytes:
-        """The content of a file, which is the recorded one.
+        """The content of a file, checked against its record.
 
         Raises:
-            CorruptDatasetError: saying what was expected and found, not where.
+            CorruptDatasetError: it is damaged; the message does not name the file.
             StorageError: it cannot be read.
         """
         self.check_size(file, limit=limit)
@@ -81,14 +75,14 @@ class DatasetFiles:
         return data
 
     def read_into(self, file: FileRecord, room: memoryview) -> None:
-        """Read a large file, which is the recorded one, hashed block by block as it comes.
+        """Read a large file and check it against its record; it is hashed while it is read.
 
         Args:
             file: to read.
-            room: takes it, and a byte more, so that a longer file is known.
+            room: takes it and one byte more, so that a longer file is detected.
 
         Raises:
-            CorruptDatasetError: saying what was expected and found, not where.
+            CorruptDatasetError: it is damaged; the message does not name the file.
             StorageError: it cannot be read.
         """
         digest = xxhash.xxh3_128()
@@ -98,7 +92,7 @@ class DatasetFiles:
         require_recorded(file, found, digest.hexdigest())
 
     def check_size(self, file: FileRecord, *, limit: int) -> None:
-        """Look at the size alone.
+        """Check the size alone.
 
         Raises:
             CorruptDatasetError: the file is missing, not as long as recorded, or beyond `limit`.
@@ -112,12 +106,12 @@ class DatasetFiles:
             raise CorruptDatasetError(f"{found} bytes, where at most {limit} make sense")
 
     def read_small(self, path: str, *, limit: int = MAX_JSON_BYTES) -> bytes:
-        """The content of a file whose size nothing tells.
+        """The content of a file whose size is not recorded.
 
         Raises:
             CorruptDatasetError: it is missing, or beyond `limit`.
             StorageError: it cannot be read.
-            StorageDownError: nor could the last few files, after all attempts.
+            StorageDownError: the last few files could not be read either.
         """
         if self.sizes.get(path, 0) > limit:
             raise CorruptDatasetError(f"{self.sizes[path]} bytes, where at most {limit} make sense")
@@ -146,7 +140,7 @@ class DatasetFiles:
         """The bytes of the manifest of the wanted generation.
 
         Raises:
-            NotADatasetError: there is none; the message says what there is.
+            NotADatasetError: there is none; the message says what the folder holds.
             UsageError: there is no such generation.
         """
         if MANIFEST in self.sizes:
@@ -156,37 +150,28 @@ class DatasetFiles:
             newest = manifest_of(data, where=f"{self.storage}/{MANIFEST}")
             older = chosen_generation(newest, data, self.generation, where=str(self.storage))
             return data if older is None else self.read(older, limit=MAX_JSON_BYTES)
+        what = "is no dataset. Is the path right?"
         if EXPORT in self.sizes:
-            raise NotADatasetError(
-                f"{self.storage} is an export for another trainer, not a dataset. Name the dataset "
-                f"that it was made from, or make one of it with `shardmill import`."
+            what = (
+                "is an export for another trainer, not a dataset. Name the dataset that it was "
+                "made from, or make one of it with `shardmill import`."
             )
-        records = sum(path.startswith(f"{PARTS_FOLDER}/") for path in self.sizes)
-        if records:
-            raise NotADatasetError(
-                f"{self.storage} is an unfinished dataset: {records} parts are recorded, but there "
-                f"is no {MANIFEST}. Run `shardmill shard` again with the same options to finish it."
+        elif records := sum(path.startswith(f"{PARTS_FOLDER}/") for path in self.sizes):
+            what = (
+                f"is an unfinished dataset: {records} parts are recorded. Run `shardmill shard` "
+                "again with the same options to finish it."
             )
-        if not self.sizes:
-            raise MissingFolderError(
-                f"{self.storage} is no dataset: it is empty or not there. Is the path right?"
-            )
-        raise NotADatasetError(
-            f"{self.storage} is no dataset: it holds {len(self.sizes)} files, and no {MANIFEST} is "
-            "among them. Is the path right?"
-        )
+        raise (NotADatasetError if self.sizes else MissingFolderError)(f"{self.storage} {what}")
 
 
 def require_recorded(file: FileRecord, size: int, xxh128: str) -> None:
-    """Compare what was read with the record of the file.
+    """Compare the size and hash of a file with its record.
 
     Raises:
-        CorruptDatasetError: it is something else.
+        CorruptDatasetError: they differ.
     """
-    if size < file.size:
-        raise CorruptDatasetError(f"{size} bytes, expected {file.size}")
-    if size > file.size:
-        raise CorruptDatasetError(f"{size} bytes or more, expected {file.size}")
+    if size != file.size:
+        raise CorruptDatasetError(f"{size} bytes were read, expected {file.size}")
     if xxh128 != file.xxh128:
         raise CorruptDatasetError(f"its content hash is {xxh128}, expected {file.xxh128}")
 
@@ -233,7 +218,7 @@ def open_dataset(
         generation: see `DatasetFiles`.
 
     Raises:
-        NotADatasetError: there is none at this place.
+        NotADatasetError: there is none.
         CorruptDatasetError: the manifest is damaged.
     """
     files = DatasetFiles(storage, storage.list(), generation=generation)
@@ -244,7 +229,7 @@ def read_listed(files: DatasetFiles, file: FileRecord, *, limit: int = MAX_JSON_
     """A file as it is recorded.
 
     Raises:
-        CorruptDatasetError: it is not that; names the file and what checks all.
+        CorruptDatasetError: it is missing or damaged; names the file.
     """
     with naming(files, file.path):
         return files.read(file, limit=limit)
@@ -263,7 +248,7 @@ def naming(files: DatasetFiles, path: str) -> Iterator[None]:
 
 
 def origin_rows_of(files: DatasetFiles, manifest: Manifest, record: PartRecord) -> SourceRows:
-    """What tells where the documents of a part come from.
+    """The source row of each document of a part.
 
     Raises:
         CorruptDatasetError: the table of sources is missing or damaged.
@@ -315,12 +300,7 @@ def read_dataset_manifest(storage: Storage, file: FileRecord) -> Manifest:
     Raises:
         CorruptDatasetError: the storage holds another dataset now.
     """
-    try:
-        data = DatasetFiles(storage, {file.path: file.size}).read(file, limit=file.size)
-    except CorruptDatasetError as error:
-        raise CorruptDatasetError(
-            f"{storage} is not the dataset that this run was started with: {file.path}: {error}."
-        ) from None
+    data = read_listed(DatasetFiles(storage, {file.path: file.size}), file)
     return manifest_of(data, where=f"{storage}/{file.path}")
 
 
@@ -337,35 +317,31 @@ Record = TypeVar("Record", bound=HasPart)
 
 
 def read_records(storage: Storage, parts: Iterable[int] | None = None) -> dict[int, PartRecord]:
-    """The part records on the output, by part.
-
-    Args:
-        storage: the dataset's.
-        parts: those to look at; all unless given.
-
-    Raises:
-        CorruptDatasetError: a record is damaged.
-    """
-    recorded = storage.list(PARTS_FOLDER)
-    wanted = (
-        recorded if parts is None else [p for part in parts if (p := record_path(part)) in recorded]
-    )
-    return read_all(storage, wanted, record_of)
+    """The part records on the output; see `records_in`."""
+    return records_in(storage, PARTS_FOLDER, record_of, parts)
 
 
-def read_all(
-    storage: Storage, paths: Iterable[str], record_of: Callable[..., Record]
+def records_in(
+    storage: Storage,
+    folder: str,
+    record_of: Callable[..., Record],
+    parts: Iterable[int] | None = None,
 ) -> dict[int, Record]:
-    """The records that some files hold, by part.
+    """The records in a folder of an output, by part.
 
     Args:
-        storage: the dataset's.
-        paths: of the files.
-        record_of: reads one from the bytes of a file and its path, `where`.
+        storage: of the output.
+        folder: of it.
+        record_of: makes a record of the bytes of a file and its path, `where`.
+        parts: those to read; all unless given.
 
     Raises:
         CorruptDatasetError: a record is damaged.
     """
+    paths = [path for path in storage.list(folder) if path.endswith(".json")]
+    if parts is not None:
+        wanted = {f"{folder}/{part:05}.json" for part in parts}
+        paths = [path for path in paths if path in wanted]
 
     def read(path: str) -> Record:
         try:

@@ -12,10 +12,7 @@ import pyarrow.compute as pc
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import CorruptDatasetError, command
 from streaming_ext.format.compression import decompress
-from streaming_ext.format.duplicates import (
-    Duplicates,
-    duplicates_limit,
-)
+from streaming_ext.format.duplicates import Duplicates, duplicates_limit
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import (
@@ -47,7 +44,7 @@ def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = Fals
         values: whether to read kept columns too, under their names with a prefix.
 
     Raises:
-        CorruptDatasetError: the list is not as recorded; saying what was found, not where.
+        CorruptDatasetError: the list is not as recorded; the message does not name the file.
         StorageError: it cannot be read.
     """
     kept = record.spec.keep_columns
@@ -59,13 +56,8 @@ def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = Fals
         found += len(batch.rows)
         if found > record.rows:
             raise CorruptDatasetError(f"lists {found} documents or more of {record.rows} rows")
-        if tuple(batch.values) != kept:
-            raise CorruptDatasetError(
-                f"keeps the columns {' and '.join(batch.values) or 'none'}, the record says "
-                f"{' and '.join(kept) or 'none'}"
-            )
-        if (batch.sources is None) != (record.spec.shuffle is None):
-            raise CorruptDatasetError("names sources although nothing is shuffled, or names none")
+        if (*batch.values, batch.sources is None) != (*kept, record.spec.shuffle is None):
+            raise CorruptDatasetError("its columns are not those of the record's specification")
         tables.append(_table_of(record, batch, batch.values if values else {}))
     return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
 
@@ -87,7 +79,7 @@ def duplicates_of(files: DatasetFiles, record: PartRecord) -> Duplicates:
     """All that a part left out as copies.
 
     Raises:
-        CorruptDatasetError: the list is not as recorded; saying what was found, not where.
+        CorruptDatasetError: the list is not as recorded; the message does not name the file.
         StorageError: it cannot be read.
     """
     if record.duplicates is None:
@@ -117,11 +109,11 @@ def read_shard(
         split: of the shard.
         shard: to read.
         spec: of the dataset.
-        memory: to read into, if there is any yet.
+        memory: to read into.
         before: bytes to leave free before the shard, for `joined`.
 
     Raises:
-        CorruptDatasetError: saying what was expected and found, not where.
+        CorruptDatasetError: it is damaged; the message does not name the file.
         StorageError: it cannot be read.
     """
     shard_format = spec.shard_format
@@ -130,10 +122,6 @@ def read_shard(
             f"recorded with {shard.samples} samples, expected 1 to {shard_format.samples_per_shard}"
         )
     raw_size = shard_format.raw_size(shard.samples)
-    if shard.raw_bytes != raw_size:
-        raise CorruptDatasetError(
-            f"recorded with {shard.raw_bytes} raw bytes, {shard.samples} samples take {raw_size}"
-        )
     stored = FileRecord(path=f"{split}/{shard.name}", size=shard.size, xxh128=shard.hash)
     # No codec makes incompressible data this much longer.
     files.check_size(stored, limit=raw_size + raw_size // 8 + 2**16)
@@ -178,7 +166,7 @@ def document_ends(ids: Ids, eot: int) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Where documents come from.
+    """The rows of the sources that documents are.
 
     Attributes:
         source_rows: of the part.
@@ -193,12 +181,12 @@ class Origins:
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Consecutive whole documents of a part's split.
+    """Consecutive documents of a split of a part, each complete.
 
     Attributes:
         stream: their ids, an end-of-text id after each, (tokens,).
         ends: where each ends in the stream, after its end-of-text id, (documents,).
-        origins: where they come from, if that is wanted.
+        origins: the rows of the sources that they are, if wanted.
     """
 
     stream: Ids
@@ -239,12 +227,12 @@ class PartOfDataset:
     def documents(
         self, split: Split, *, origins: bool = False, memory: Memory | None = None
     ) -> Iterator[Documents]:
-        """All documents of a split, a shard's worth at a time; each is valid until the next one.
+        """All documents of a split, those of a shard at a time; valid until the next ones.
 
         Args:
             split: of the part.
-            origins: whether to say where they come from.
-            memory: to read into, if there is any yet.
+            origins: whether to return the rows of the sources that they are.
+            memory: to read into.
 
         Raises:
             CorruptDatasetError: a file is missing or damaged, or holds what is not recorded.
@@ -283,7 +271,7 @@ class PartOfDataset:
             )
 
     def _origins(self, split: Split) -> Origins:
-        """Where all documents of a split come from."""
+        """The source rows of all documents of a split."""
         with naming(self.files, self.record.documents.path):
             listed = documents_of(self.files, self.record)
         own = listed.filter(pc.equal(listed["split"], SPLITS.index(split)))

@@ -71,7 +71,7 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
         digests = [record.digests for record in records]
         older = None
         if plan.base is not None:
-            older = OlderTexts(storage, plan.base.manifest.digests, shuffled)
+            older = OlderTexts(plan.base.files, plan.base.manifest.digests, shuffled)
         copies, kept = put_comparison(
             storage,
             _index(laid_out, digests) if shuffled else SpillIndex.of([*chain(*digests)]),

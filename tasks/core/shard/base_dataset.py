@@ -10,30 +10,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from streaming_ext.base.errors import (
-    ConfigMismatchError,
-    CorruptDatasetError,
-    TokenizerError,
-    UsageError,
-    command,
-)
-from streaming_ext.format.layout import (
-    BUILD,
-    MANIFEST,
-    SHUFFLE_FOLDER,
-    generation_path,
-    record_path,
-)
+from streaming_ext.base.errors import CorruptDatasetError, TokenizerError, UsageError, command
+from streaming_ext.format.layout import BUILD, MANIFEST, SHUFFLE_FOLDER, generation_path
 from streaming_ext.format.manifest import Generation, Manifest, index_file
-from streaming_ext.format.reading import manifest_of
 from streaming_ext.format.record import PartRecord, SpanRecord
-from streaming_ext.format.schema import FileRecord, content_hash
+from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.shuffled import Source, sources_of
 from streaming_ext.store import Storage
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from tasks.core.build.engine import lost_files, with_files
-from tasks.core.reading.dataset_files import DatasetFiles, open_tokenizer, read_records
+from tasks.core.build.engine import lost_files, named
+from tasks.core.reading.dataset_files import (
+    DatasetFiles,
+    open_tokenizer,
+    read_dataset,
+    read_listed,
+)
 from tasks.core.shard.dataset_layout import beside_parts, digests_of, tables_of
 from tasks.core.shard.same_sources import spans_of
 
@@ -45,28 +37,19 @@ def require_extendable(storage: Storage, manifest: Manifest) -> None:
         UsageError: saying why, and what to do.
     """
     spec = manifest.spec
-    merge = command("merge", storage, "NEW", "--output", "BOTH")
-    whys = {
-        "is a subset of another dataset": (
-            spec.subset is not None,
-            f"Extend that one, and draw again: {command('subset', 'WHOLE', '--output', 'OTHER')}",
-        ),
-        "was imported from ids, so there are no texts to choose a holdout by": (
-            spec.imported is not None,
-            f"Import the new files as a dataset of their own, NEW, and merge both: {merge}",
-        ),
-        "was merged of others": (
-            bool(manifest.merged),
-            f"Shard the new sources as a dataset of their own, NEW, and merge both: {merge}",
-        ),
-        "holds the partition of one node": (
-            manifest.node_partition is not None,
-            "Shard the old and the new sources on every node in one run, into other folders",
-        ),
+    kinds = {
+        "a subset": spec.subset,
+        "an imported": spec.imported,
+        "a merged": manifest.merged,
+        "one node's": manifest.node_partition,
     }
-    for why, (holds, instead) in whys.items():
-        if holds:
-            raise UsageError(f"{storage} {why}: it cannot be extended. {instead}.")
+    for kind, value in kinds.items():
+        if value:
+            merge = command("merge", storage, "NEW", "--output", "BOTH")
+            raise UsageError(
+                f"{storage} is {kind} dataset: it cannot be extended. Extend the dataset that it "
+                f"was made from, or make NEW of the new sources and merge both: {merge}."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,40 +77,21 @@ class BaseDataset:
         Raises:
             NotADatasetError: nothing is published.
             UsageError: it cannot be extended.
-            ConfigMismatchError: a record is not the one that the manifest lists.
-            CorruptDatasetError: a file is gone.
+            CorruptDatasetError: a file is lost or damaged.
         """
-        files = DatasetFiles(storage, storage.list())
-        data = files.read_manifest()
-        manifest = manifest_of(data, where=f"{storage}/{MANIFEST}")
+        files, manifest, records = read_dataset(storage)
         require_extendable(storage, manifest)
-        records = read_records(storage, range(len(manifest.parts)))
-        for number, summary in enumerate(manifest.parts):
-            if number not in records or records[number].summary().record != summary.record:
-                raise ConfigMismatchError(
-                    f"{storage}/{record_path(number)} is not the record that {MANIFEST} lists. "
-                    f"{command('verify', storage)} names everything that is wrong."
-                )
-        if lost := sorted(records.keys() - with_files(records, files.sizes).keys()):
-            raise CorruptDatasetError(
-                f"{storage} is published, but part {lost[0]:05} lost a file. "
-                f"{command('verify', storage)} names everything that is wrong. Put the file back "
-                "from a copy, or run `shardmill shard` again if the dataset was never extended."
-            )
-        needed = [*tables_of(manifest), *digests_of(manifest)]
-        if gone := lost_files(files.sizes, needed):
-            raise _irreplaceable(storage, ", ".join(gone))
+        needed = [file for record in records for file in record.files()]
+        if lost := lost_files(files.sizes, [*needed, *tables_of(manifest), *digests_of(manifest)]):
+            raise _irreplaceable(storage, named(lost))
         sources: Sequence[Source] = ()
         if manifest.shuffled is not None:
-            table = storage.read(manifest.shuffled.sources.path)
-            if content_hash(table) != manifest.shuffled.sources.xxh128:
-                raise _irreplaceable(storage, manifest.shuffled.sources.path)
-            sources = sources_of(table)
+            sources = sources_of(read_listed(files, manifest.shuffled.sources))
         return cls(
             files=files,
             manifest=manifest,
-            file=FileRecord.of(MANIFEST, data),
-            records=records,
+            file=FileRecord.of(MANIFEST, to_json(manifest)),
+            records=dict(enumerate(records)),
             sources=sources,
         )
 
@@ -207,23 +171,36 @@ class BaseDataset:
             storage: of the dataset.
 
         Raises:
-            DatasetError: a file is not the one that the manifest lists.
+            CorruptDatasetError: a file is not the one that the manifest lists.
             StorageError: the dataset cannot be read or written.
         """
         for file in self.manifest.tokenizer_files:
             try:
-                if FileRecord.of(file.path, storage.read(file.path)) == file:
-                    continue
+                is_held = FileRecord.of(file.path, storage.read(file.path)) == file
             except FileNotFoundError:
-                pass
-            data = (folder / Path(file.path).name).read_bytes()
-            if FileRecord.of(file.path, data) != file:
-                raise _irreplaceable(storage, file.path)
-            storage.put(file.path, data)
+                is_held = False
+            if not is_held:
+                put_again(storage, file, (folder / Path(file.path).name).read_bytes())
+
+
+def put_again(storage: Storage, file: FileRecord, data: bytes) -> None:
+    """Put a file that a dataset lost.
+
+    Args:
+        storage: of the dataset.
+        file: as the dataset lists it.
+        data: of the file that was made again.
+
+    Raises:
+        CorruptDatasetError: the two differ.
+    """
+    if FileRecord.of(file.path, data) != file:
+        raise _irreplaceable(storage, file.path)
+    storage.put(file.path, data)
 
 
 def _irreplaceable(storage: Storage, paths: str) -> CorruptDatasetError:
     return CorruptDatasetError(
         f"{storage} lost {paths}, which cannot be made again. Put it back from a copy of the "
-        "dataset."
+        f"dataset. {command('verify', storage)} names everything that is wrong."
     )

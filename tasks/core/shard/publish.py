@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from streaming_ext.base.errors import DatasetError, command
+from streaming_ext.base.errors import DatasetError
 from streaming_ext.format.layout import MANIFEST, index_path, record_path
 from streaming_ext.format.manifest import Manifest, kept_indexes
 from streaming_ext.format.record import PartRecord
@@ -18,7 +18,7 @@ from streaming_ext.writing.publish import (
 )
 from tasks.core.build.build import Published
 from tasks.core.reading.dataset_files import read_records
-from tasks.core.shard.base_dataset import BaseDataset
+from tasks.core.shard.base_dataset import BaseDataset, put_again
 from tasks.core.shard.dataset_layout import beside_parts
 from tasks.core.shard.run_plan import RunPlan
 from tasks.core.shuffle.records import MergeInput
@@ -75,14 +75,6 @@ def _next_generation(
     the last steps of an extension that was killed are done again.
     """
     old, spec = base.manifest, plan.spec
-    before = records[: len(old.parts)]
-    for split, summary in old.splits.items():
-        index = merged_index(split, before, spec)
-        if FileRecord.of(summary.index.path, index) != summary.index:
-            raise DatasetError(
-                f"{storage}: the records do not make the index of {split} that {MANIFEST} lists. "
-                f"{command('verify', storage)} names everything that is wrong."
-            )
     indexes = {split: merged_index(split, records, spec) for split in filled_splits(spec, records)}
     manifest = old
     if len(records) > len(old.parts):
@@ -117,40 +109,26 @@ def _next_generation(
 
 
 def _put_older(manifest: Manifest, parts: list[PartRecord], storage: Storage) -> None:
-    """Put the indexes of the last generation before a manifest, and what older ones lost.
+    """Put what a dataset holds of older generations, and lacks.
 
     Raises:
-        DatasetError: a lost manifest cannot be made again.
+        CorruptDatasetError: a lost manifest cannot be made again.
     """
     sizes = storage.list()
     for number, each in enumerate(manifest.generations):
-        last = each is manifest.generations[-1]
         for split, file in zip(each.splits, each.kept_indexes, strict=True):
-            if last or sizes.get(file.path) != file.size:
-                storage.put(file.path, merged_index(split, parts[: each.parts], manifest.spec))
+            if sizes.get(file.path) != file.size:
+                index = merged_index(split, parts[: each.parts], manifest.spec)
+                put_again(storage, file, index)
         if sizes.get(each.manifest.path) != each.manifest.size:
-            storage.put(each.manifest.path, _manifest_of(manifest, number, storage))
-
-
-def _manifest_of(newest: Manifest, number: int, storage: Storage) -> bytes:
-    """The manifest of an older generation, made again of the newest one."""
-    each = newest.generations[number]
-    made = Manifest(
-        spec=newest.spec,
-        parts=newest.parts[: each.parts],
-        splits=each.splits,
-        tokenizer_files=newest.tokenizer_files,
-        shuffled=each.shuffled,
-        generations=newest.generations[:number],
-        digests=newest.digests[: number + 1],
-    )
-    data = to_json(made)
-    if FileRecord.of(each.manifest.path, data) != each.manifest:
-        raise DatasetError(
-            f"{storage} lost {each.manifest.path}, which cannot be made again. Put it back from a "
-            "copy of the dataset."
-        )
-    return data
+            older = {
+                "parts": manifest.parts[: each.parts],
+                "splits": each.splits,
+                "shuffled": each.shuffled,
+                "generations": manifest.generations[:number],
+                "digests": manifest.digests[: number + 1],
+            }
+            put_again(storage, each.manifest, to_json(manifest.model_copy(update=older)))
 
 
 def published_dataset(

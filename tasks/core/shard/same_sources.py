@@ -159,8 +159,13 @@ def difference(given: SourceSpan, made: SpanRecord, options: ReadOptions | None)
     version = source.pin
     if version is None:
         version = identify(source, Path(source.url), span=given.span, options=options).version
-    had, now = (known.version, made.span), (version, given.span)
-    return "" if had == now else f"{source.url}: content {had} in the dataset, {now} now"
+    for name, had, now in (
+        ("bytes", made.span, given.span),
+        ("content", known.version, version),
+    ):
+        if had != now:
+            return f"{source.url}: {name} {had} in the dataset, {now} now"
+    return ""
 
 
 def _without_revision(url: str) -> str:

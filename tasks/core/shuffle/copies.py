@@ -23,10 +23,11 @@ from streaming_ext.format.duplicates import (
 )
 from streaming_ext.format.layout import SHUFFLE_FOLDER
 from streaming_ext.format.manifest import KeptDigests
-from streaming_ext.format.schema import FileRecord, content_hash
+from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.shuffled import KEY_BITS, Keys, ascending, key_range
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
+from tasks.core.reading.dataset_files import DatasetFiles, read_listed
 from tasks.core.shuffle.sort import DIGESTS
 from tasks.core.shuffle.spills import Spill, SpillIndex, SpillWriter, as_one, read_all
 
@@ -42,17 +43,17 @@ class OlderTexts:
     """Texts of the generations that a run extends.
 
     Attributes:
-        storage: the dataset's.
-        generations: hashes of what each added, the oldest first.
+        files: of the dataset.
+        generations: hashes of the texts that each added, the oldest first.
         shuffled: whether the dataset is.
     """
 
-    storage: Storage
+    files: DatasetFiles
     generations: tuple[KeptDigests, ...]
     shuffled: bool
 
     def among(self, wanted: Keys, start: int, end: int) -> Digests:
-        """Those whose hashes begin as one that is wanted; memory goes with what is found.
+        """Those whose hashes begin as a wanted one; memory depends on how many are found.
 
         Args:
             wanted: upper halves of hashes in [start, end), (documents,).
@@ -60,7 +61,7 @@ class OlderTexts:
 
         Raises:
             StorageError: a file cannot be read.
-            CorruptDatasetError: a file is gone or damaged.
+            CorruptDatasetError: a file is missing or damaged.
         """
         found = []
         for each in self.generations:
@@ -68,21 +69,10 @@ class OlderTexts:
             # file i of n holds the hashes from i / n of all on
             first, last = (count * start) >> KEY_BITS, -((-count * end) >> KEY_BITS)
             for file in each.files[first:last]:
-                batches = Digests.read(self._read(file), shuffled=self.shuffled)
+                data = read_listed(self.files, file)
+                batches = Digests.read(data, shuffled=self.shuffled)
                 found += [batch.chosen(np.isin(batch.high, wanted)) for batch in batches]
         return Digests.joined(found)
-
-    def _read(self, file: FileRecord) -> bytes:
-        try:
-            data = self.storage.read(file.path)
-        except FileNotFoundError:
-            data = b""
-        if content_hash(data) != file.xxh128:
-            raise CorruptDatasetError(
-                f"{self.storage}/{file.path} is gone or damaged: without it nothing says which "
-                "texts the dataset holds. Put it back from a copy of the dataset."
-            )
-        return data
 
 
 def put_comparison(

@@ -18,7 +18,7 @@ from streaming_ext.format.shuffled import KEY_BITS, Keys, ascending
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
 from streaming_ext.text.text_hashes import text_digests
-from tasks.core.shuffle.records import spill_record_of, spill_record_path
+from tasks.core.shuffle.records import read_spill_record
 from tasks.core.shuffle.sort import DIGESTS
 from tasks.core.shuffle.spills import SpillIndex
 
@@ -149,12 +149,10 @@ class KnownTexts:
             if self._earlier.full:
                 self._waited_for.clear()
                 return
-            path = spill_record_path(part)
             try:
-                data = self._storage.read(path)
+                record = read_spill_record(self._storage, part)
             except FileNotFoundError:
                 continue
-            record = spill_record_of(data, where=f"{self._storage}/{path}")
             self._waited_for.remove(part)
             if record.spec.differences(self._spec):
                 continue

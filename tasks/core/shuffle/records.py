@@ -13,6 +13,7 @@ Below `shuffle/` of the output, until the dataset is published:
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Self
 
 import numpy as np
@@ -24,7 +25,7 @@ from streaming_ext.format.record import PartCounts, PartRecord, SourceIdentity
 from streaming_ext.format.schema import Count, FileRecord, Sealed, content_hash, from_json
 from streaming_ext.store import Storage
 from streaming_ext.text.parts.part import Part
-from tasks.core.reading.dataset_files import read_all
+from tasks.core.reading.dataset_files import records_in
 from tasks.core.shuffle.spills import Spill, SpillIndex
 
 INDEX_PATH = f"{SHUFFLE_FOLDER}/index.npz"
@@ -67,31 +68,22 @@ def shard_bytes(record: PartRecord | SpillRecord) -> int:
     return sum(file.size for file in record.files()) - sum(file.size for file in record.lists)
 
 
-def spill_record_of(data: bytes, *, where: str) -> SpillRecord:
-    """The record that a file holds.
+def read_spill_record(storage: Storage, part: int) -> SpillRecord:
+    """The record of the spills of a part.
 
     Raises:
-        CorruptDatasetError: it is damaged; `where` names the file.
+        FileNotFoundError: there is none.
+        CorruptDatasetError: it is damaged.
     """
-    return from_json(SpillRecord, data, where=where)
+    path = spill_record_path(part)
+    return from_json(SpillRecord, storage.read(path), where=f"{storage}/{path}")
 
 
 def read_spill_records(
     storage: Storage, parts: Iterable[int] | None = None
 ) -> dict[int, SpillRecord]:
-    """The records of spills on the output, by part.
-
-    Args:
-        storage: the dataset's.
-        parts: those to look at; all unless given.
-
-    Raises:
-        CorruptDatasetError: a record is damaged.
-    """
-    paths = [path for path in storage.list(SHUFFLE_FOLDER) if path.endswith(".json")]
-    if parts is not None:
-        paths = sorted({*paths} & {spill_record_path(part) for part in parts})
-    return read_all(storage, paths, spill_record_of)
+    """The records of spills on the output; see `records_in`."""
+    return records_in(storage, SHUFFLE_FOLDER, partial(from_json, SpillRecord), parts)
 
 
 def source_numbers(parts: Sequence[Part]) -> list[list[int]]:

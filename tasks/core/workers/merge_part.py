@@ -26,7 +26,7 @@ from tasks.core.shuffle.copies import CopiesLeftOut
 from tasks.core.shuffle.records import (
     MergeIndex,
     SpillRecord,
-    spill_record_of,
+    read_spill_record,
     spill_record_path,
 )
 from tasks.core.shuffle.sort import documents_schema, ids_of
@@ -183,11 +183,10 @@ def _add(
 
 
 def _record(storage: Storage, part: int) -> SpillRecord:
-    path = spill_record_path(part)
     try:
-        return spill_record_of(storage.read(path), where=f"{storage}/{path}")
+        return read_spill_record(storage, part)
     except FileNotFoundError as error:
         raise DatasetError(
-            f"{storage}/{path} is gone: something removed it during the run. Run the same command "
-            "again."
+            f"{storage}/{spill_record_path(part)} is gone: something removed it during the run. "
+            "Run the same command again."
         ) from error

@@ -53,7 +53,7 @@ def test_merged(old: Path, new: Path, tmp_path: Path, vocabulary: Path) -> None:
     twin, both = Path(shutil.copytree(old, tmp_path / "twin")), tmp_path / "both"
     merged([old, twin], both, repeats=True)
     said = refusal(both, new)
-    assert "was merged of others" in said
+    assert "is a merged dataset" in said
     assert f"`shardmill merge {both} NEW --output BOTH`" in said
     own = build_from(new.parent, tmp_path / "own", tokenizer=str(vocabulary), sequence_length=16)
     merged([both, own], tmp_path / "all")
@@ -72,7 +72,7 @@ def test_imported(new: Path, tmp_path: Path, vocabulary: Path) -> None:
             )
         )  # fmt: skip
     said = refusal(parts[0], new)
-    assert "was imported from ids" in said
+    assert "is an imported dataset" in said
     assert f"`shardmill merge {parts[0]} NEW --output BOTH`" in said
     merged(parts, tmp_path / "both")
     require_all(tmp_path / "both", *parts)
@@ -80,7 +80,7 @@ def test_imported(new: Path, tmp_path: Path, vocabulary: Path) -> None:
 
 def test_subset(old: Path, new: Path, tmp_path: Path) -> None:
     subset(old, tmp_path / "small", documents=5)
-    assert "Extend that one, and draw again" in refusal(tmp_path / "small", new)
+    assert "is a subset dataset" in refusal(tmp_path / "small", new)
 
 
 def test_share(new: Path, old: Path, tmp_path: Path, vocabulary: Path) -> None:
@@ -88,4 +88,4 @@ def test_share(new: Path, old: Path, tmp_path: Path, vocabulary: Path) -> None:
         old.parent / "sources", tmp_path / "share", tokenizer=str(vocabulary), sequence_length=16,
         nodes=2, node_rank=0,
     )  # fmt: skip
-    assert "Shard the old and the new sources on every node" in refusal(share, new)
+    assert "is one node's dataset" in refusal(share, new)

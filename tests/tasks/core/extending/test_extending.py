@@ -225,7 +225,7 @@ class TestKilled:
 
     def test_a_lost_old_shard_is_told(self, old: Path, new: Path) -> None:
         next(old.glob("train/00000/*")).unlink()
-        with pytest.raises(CorruptDatasetError, match="part 00000 lost a file"):
+        with pytest.raises(CorruptDatasetError, match="lost train/00000/"):
             planned(old, new)
 
     @pytest.mark.parametrize("where", ["manifest.json", "train/index.json"])
@@ -425,5 +425,5 @@ class TestWhole:
         found = read_manifest(open_storage(str(both)))
         assert [each.parts for each in found.merged] == [2, 1, 1]
         assert found.merged[0].manifest == parent
-        with pytest.raises(UsageError, match="was merged of others"):
+        with pytest.raises(UsageError, match="is a merged dataset"):
             planned(both, new)
