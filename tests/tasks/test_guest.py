@@ -19,9 +19,9 @@ from tasks.core.cluster import (
     put_shared_plan,
 )
 from tasks.core.config import ShardConfig
-from tasks.core.shard.plan import make_plan
 from tasks.guest import CannotTakePartError, Guest
 from tests.command_line import wait_for
+from tests.tasks.core.running import make_plan
 
 RUN = "run-1"
 

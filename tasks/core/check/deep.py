@@ -218,12 +218,11 @@ class _Comparison:
         begin, end = np.searchsorted(self._rows, [self._seen, self._seen + batch.num_rows])
         self._seen += batch.num_rows
         own = self._rows[begin:end]
-        known, new = np.isin(own, rows), np.setdiff1d(rows, own)
-        self._new += len(new)
-        for row in own[~known]:
-            self.out.found(self._file, f"row {row} is listed, and has no text", kind="listed")
-        for row in new if spec.subset is None else ():
-            self.out.found(self._file, f"row {row} is not listed, and has a text", kind="missing")
+        known = np.isin(own, rows)
+        self._new += len(rows) - int(known.sum())
+        for row in own[~known] if spec.subset else np.setxor1d(own, rows):
+            words = f"row {row} is not listed and has a text, or is listed and has none"
+            self.out.found(self._file, words, kind="listed")
         listed = self._listed.slice(begin, end - begin).filter(pa.array(known))
         # at: (listed documents,), their positions among those that were made again
         at, copies = np.searchsorted(rows, own[known]), np.asarray(listed["first"].is_valid())

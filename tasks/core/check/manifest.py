@@ -1,4 +1,4 @@
-"""What a dataset says of itself: manifest, records and all that belongs to no part."""
+"""Checks the manifest, the records, and the files that belong to no part."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,10 +45,10 @@ class Opened:
     """A dataset whose metadata were checked.
 
     Attributes:
-        manifest: None where it is damaged.
-        records: of the parts that can be looked at, in order.
-        sources: of a shuffled dataset, by number; none where the table of them is damaged.
-        tokenizer: None where it is damaged.
+        manifest: None if it is damaged.
+        records: of the parts that can be checked, in order.
+        sources: of a shuffled dataset, by number; none if their table is damaged.
+        tokenizer: None if it is damaged.
     """
 
     files: DatasetFiles
@@ -105,7 +105,7 @@ def differences(listed: BaseModel, made: BaseModel) -> str:
 
 
 def _records(files: DatasetFiles, manifest: Manifest | None, out: Outcome) -> dict[int, PartRecord]:
-    """The records that can be used, by part; without a manifest, all that there are."""
+    """The records that can be used, by part; without a manifest, of all parts."""
     paths = [path for path in files.sizes if path.startswith(f"{PARTS_FOLDER}/")]
     listed: dict[str, FileRecord] = {}
     if manifest is not None:
@@ -137,7 +137,7 @@ def _records(files: DatasetFiles, manifest: Manifest | None, out: Outcome) -> di
 
 
 def _made_again(manifest: Manifest, records: Mapping[int, PartRecord]) -> Manifest:
-    """The manifest made from the records; what a damaged record would tell is as listed."""
+    """The manifest made from the records; what a damaged record would say is as listed."""
     parts, splits = [*records.values()], manifest.splits
     whole = len(parts) == len(manifest.parts)
     if whole and all({*part.splits} == {*manifest.spec.splits} for part in parts):
@@ -157,17 +157,15 @@ def _check_manifest(
     data: bytes,
     out: Outcome,
 ) -> None:
-    """Compare with what was made again from the records, and look at what they do not tell."""
+    """Compare with what was made again from the records, and check what they do not say."""
     for listed, part in zip(manifest.parts, made.parts, strict=True):
         words = differences(listed, part)
         if not words and (record := records.get(part.part)) is not None:
             words = differences(manifest.spec_of(part.part), record.spec)
         if words:
             out.found(MANIFEST, f"part {part.part}: {words}")
-    for split in {**manifest.splits, **made.splits}:
-        if (summary := manifest.splits.get(split)) != made.splits.get(split):
-            words = f"{split} is {summary}, made again {made.splits.get(split)}"
-            out.found(MANIFEST, words)
+    if words := differences(manifest.model_copy(update={"parts": made.parts}), made):
+        out.found(MANIFEST, words)
     names = sorted(TOKENIZER_FILES[manifest.spec.tokenizer.kind])
     if [file.path for file in manifest.tokenizer_files] != [
         f"{TOKENIZER_FOLDER}/{name}" for name in names
@@ -180,7 +178,7 @@ def _check_manifest(
 
 
 def _problems_of_sources(manifest: Manifest) -> Iterator[str]:
-    """What is wrong with the order of the parts, or with what they are said to be made of."""
+    """What is wrong with the order of the parts, or with the sources that they name."""
     older = [each.parts for each in manifest.generations]
     if manifest.shuffled is None:
         key = by_numbers if manifest.spec.imported else str
@@ -208,32 +206,26 @@ def _check_beside(manifest: Manifest, files: DatasetFiles, out: Outcome) -> None
     for number, file in enumerate(beside_parts(manifest)):
         with out.about(file.path):
             if number < len(indexes):
-                file = _index(indexes[number], file, manifest, files)  # noqa: PLW2901
+                file = _index(indexes[number], file, files)  # noqa: PLW2901
             out.count(files=1, bytes=len(files.read(file, limit=MAX_JSON_BYTES)))
 
 
-def _index(split: Split, index: FileRecord, manifest: Manifest, files: DatasetFiles) -> FileRecord:
+def _index(split: Split, index: FileRecord, files: DatasetFiles) -> FileRecord:
     """An index where it is unchanged: `index.json` may be that of another generation."""
-    if files.generation is None:
-        if BUILD not in files.sizes or not manifest.generations:
-            return index
-        older, path = manifest.generations[-1].splits.get(split), index.path
-        held = content_hash(files.read_small(path)) if path in files.sizes else None
-        if held != (older and older.index.xxh128):
-            return index
-    return index_file(split, index, files.sizes)
+    is_newest = files.generation is None and BUILD not in files.sizes
+    return index if is_newest else index_file(split, index, files.sizes)
 
 
 def _sources(manifest: Manifest, files: DatasetFiles, out: Outcome) -> Sequence[Source]:
-    if manifest.shuffled is None:
+    if (recorded := manifest.shuffled) is None:
         return ()
-    file, sources = manifest.shuffled.sources, []
-    with out.about(file.path):
-        sources = [*sources_of(files.read(file, limit=MAX_JSON_BYTES))]
-        listed = {"rows": sum(source.rows for source in sources), "files": len(sources)}
-        for name, found in listed.items():
-            if (recorded := getattr(manifest.shuffled, name)) != found:
-                out.found(MANIFEST, f"{recorded} {name} of all sources, {file.path} lists {found}")
+    sources: Sequence[Source] = ()
+    with out.about(recorded.sources.path):
+        sources = sources_of(files.read(recorded.sources, limit=MAX_JSON_BYTES))
+        rows = sum(source.rows for source in sources)
+        if (rows, len(sources)) != (recorded.rows, recorded.files):
+            words = f"{recorded.rows} rows of {recorded.files} files, {recorded.sources.path} lists"
+            out.found(MANIFEST, f"{words} {rows} of {len(sources)}")
     return sources
 
 

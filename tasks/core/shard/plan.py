@@ -18,7 +18,7 @@ from streaming_ext.text.parts.part import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.build.build import OnStatus
-from tasks.core.build.engine import begin, compare, lost_files, with_files
+from tasks.core.build.engine import compare, lost_files, with_files
 from tasks.core.config import ShardConfig
 from tasks.core.reading.dataset_files import read_records
 from tasks.core.shard.arrange import stand_ins
@@ -65,19 +65,6 @@ def plan_shard(
     sources = check_sources(config)
     on_status("preparing the tokenizer")
     return compare_with_output(config, output, sources)
-
-
-def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, ...]) -> ShardBuild:
-    """Compare the configuration with what the output holds, and start.
-
-    The caller holds the output (`Storage.exclusive`).
-
-    Raises:
-        ShardmillError: as `compare_with_output`.
-        ScratchError: scratch is not writable.
-    """
-    build = compare_with_output(config, storage, sources)
-    return build if build.published else begin(build, storage, lambda words: None)
 
 
 def compare_with_output(

@@ -78,20 +78,18 @@ def require_same_partition(
     """Refuse to take one partition for another.
 
     Raises:
-        ConfigMismatchError: saying which it is and which was asked for.
+        ConfigMismatchError: naming both.
     """
     if made != wanted:
+        texts = [
+            f"partition {each.rank} of {each.nodes} (sources {each.sources[:8]})"
+            if each
+            else "a dataset of all sources"
+            for each in (made, wanted)
+        ]
         raise ConfigMismatchError(
-            f"{where} is {partition_text(made)}, this run asks for {partition_text(wanted)}. "
-            "Use another --output."
+            f"{where} is {texts[0]}, this run asks for {texts[1]}. Use another --output."
         )
-
-
-def partition_text(partition: NodePartition | None) -> str:
-    """A partition in words."""
-    if partition is None:
-        return "a dataset of all sources"
-    return f"partition {partition.rank} of {partition.nodes} (sources {partition.sources[:8]})"
 
 
 def parts_of(sources: Sequence[SourceFile], config: ShardConfig) -> tuple[Part, ...]:

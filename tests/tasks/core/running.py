@@ -4,8 +4,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from streaming_ext.store import Storage, open_storage
+from streaming_ext.text.sources import SourceFile
 from tasks.core.build import engine
 from tasks.core.build.build import Build
+from tasks.core.config import ShardConfig
+from tasks.core.shard.plan import compare_with_output
+from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.workers.messages import Kept
 
 B = TypeVar("B", bound=Build)
@@ -19,6 +23,11 @@ def begun(build: B, output: Storage) -> B:
     """A build whose output is marked as begun, unless it is published."""
     output.create()
     return build if build.published else engine.begin(build, output, quiet)
+
+
+def make_plan(config: ShardConfig, output: Storage, sources: tuple[SourceFile, ...]) -> ShardBuild:
+    """A dataset of some sources, started on its output."""
+    return begun(compare_with_output(config, output, sources), output)
 
 
 def do_parts(build: Build, output: Storage, parts: Iterable[int] | None = None) -> None:

@@ -42,7 +42,6 @@ def shard_of(copy: Path, token: int) -> str:
     ("where", "value"),
     [
         (lambda f, ends: int(ends[2]), 5),  # an end of text is gone
-        (lambda f, ends: int(ends[2]) - 3, None),  # one too many
         (lambda f, ends: int(ends[2]) - 1, None),  # one too many, and an empty document
         (lambda f, ends: int(ends[2]) - 2, 60_000),  # beyond the vocabulary
         (lambda f, ends: 0, None),  # the stream begins with one
@@ -135,11 +134,8 @@ def not_parquet(forger: Forger) -> None:
         edit_column("tokens", 2, 0),
         edit_column("tokens", 2, 2**32 - 1),
         edit_column("row", 2, lambda rows: rows[1]),
-        edit_column("row", 0, -1),
         edit_column("row", -1, 10**6),
-        edit_column("row", 3, -(2**63)),
         edit_column("split", 3, "test"),
-        edit_column("split", 3, None),
         edit_column("tokens", 3, None),
     ],
 )
@@ -182,23 +178,14 @@ def test_a_wrong_count_names_the_record(change: Callable[[Forger], None], copy: 
     [
         lambda m: m["splits"]["train"].update(documents=m["splits"]["train"]["documents"] + 1),
         lambda m: m["splits"]["holdout"].update(padding=10**30),
-        lambda m: m["splits"]["train"].update(samples=0),
         lambda m: m["splits"].pop("holdout"),
         lambda m: m["splits"]["train"]["index"].update(size=3),
-        lambda m: m["splits"]["train"]["index"].update(path="holdout/index.json"),
         lambda m: m["parts"].reverse(),
         lambda m: m["parts"][0].update(text_bytes=1),
-        lambda m: m["parts"][0]["source"].update(url="/elsewhere"),
-        lambda m: m["parts"][0]["record"].update(path="parts/00001.json"),
         lambda m: m["spec"].update(holdout_seed=99),
-        lambda m: m["spec"].update(sequence_length=2**50),
         lambda m: m["spec"].update(shard_size=2**40),
-        lambda m: m["spec"].update(shard_size=10),
-        lambda m: m["spec"].update(compression="lzma"),
-        lambda m: m["spec"]["tokenizer"].update(vocab_size=2**60),
         lambda m: m["spec"]["tokenizer"].update(eot_id=3),
         lambda m: m["spec"]["tokenizer"].update(fingerprint="0"),
-        lambda m: m["spec"]["tokenizer"].update(kind="huggingface"),
         lambda m: m.update(tokenizer_files=[]),
         lambda m: m.update(format=0),
         lambda m: m["parts"][0]["record"].update(path="../parts/00000.json"),

