@@ -199,7 +199,11 @@ class Progress:
             if self._stopped:
                 raise StoppedError("verifying was stopped")
             self._done += num_bytes
-            self._listener(self._done, self._expected)
+            try:
+                self._listener(self._done, self._expected)
+            except BaseException:
+                self._stopped = True
+                raise
 
     def __enter__(self) -> Self:
         return self

@@ -206,14 +206,24 @@ def _check_beside(manifest: Manifest, files: DatasetFiles, out: Outcome) -> None
     for number, file in enumerate(beside_parts(manifest)):
         with out.about(file.path):
             if number < len(indexes):
-                file = _index(indexes[number], file, files)  # noqa: PLW2901
+                file = _index(indexes[number], file, manifest, files)  # noqa: PLW2901
             out.count(files=1, bytes=len(files.read(file, limit=MAX_JSON_BYTES)))
 
 
-def _index(split: Split, index: FileRecord, files: DatasetFiles) -> FileRecord:
-    """An index where it is unchanged: `index.json` may be that of another generation."""
-    is_newest = files.generation is None and BUILD not in files.sizes
-    return index if is_newest else index_file(split, index, files.sizes)
+def _index(split: Split, index: FileRecord, manifest: Manifest, files: DatasetFiles) -> FileRecord:
+    """An index as a generation lists it: `index.json` may be that of an older generation.
+
+    That is sound if it is read as an older generation, or if an extension was killed before its
+    last step.
+    """
+    if files.generation is None:
+        if BUILD not in files.sizes or not manifest.generations:
+            return index
+        older, path = manifest.generations[-1].splits.get(split), index.path
+        held = content_hash(files.read_small(path)) if path in files.sizes else None
+        if held != (older and older.index.xxh128):
+            return index
+    return index_file(split, index, files.sizes)
 
 
 def _sources(manifest: Manifest, files: DatasetFiles, out: Outcome) -> Sequence[Source]:

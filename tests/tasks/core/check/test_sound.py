@@ -83,7 +83,7 @@ def test_what_its_listener_raises_ends_it(sound: Path) -> None:
         raise StoppedError("enough")
 
     with pytest.raises(StoppedError):
-        check(sound, deep=True, on_progress=stop, workers=1)
+        check(sound, deep=True, on_progress=stop)
     assert len(seen) == 1
 
 
