@@ -45,7 +45,6 @@ from tasks.core.shuffle.records import (
     MergeInput,
     SpillRecord,
     first_sources,
-    read_spill_record,
     read_spill_records,
     shard_bytes,
 )
