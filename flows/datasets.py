@@ -12,9 +12,9 @@ from flows.executors.here import MAX_THREADS
 from streaming_ext.store.locations import require_no_secret
 from tasks.core.config import ShardConfig
 from tasks.core.derive.config import CopyConfig, ExportConfig, MergeConfig, SubsetConfig
-from tasks.core.derive.export_plan import plan_export
-from tasks.core.derive.move_plan import plan_copy, plan_merge
-from tasks.core.derive.subset_plan import plan_subset
+from tasks.core.derive.export import plan_export
+from tasks.core.derive.move import plan_copy, plan_merge
+from tasks.core.derive.subset import plan_subset
 from tasks.core.shard.extend_config import ExtendConfig
 from tasks.core.shard.import_config import ImportConfig
 from tasks.core.shard.plan import plan_shard

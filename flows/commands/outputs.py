@@ -95,7 +95,7 @@ def export(
     verify
         Then compare every byte with the dataset; `--json` prints the result of this.
     """
-    from tasks.core.derive.export_plan import plan_export
+    from tasks.core.derive.export import plan_export
 
     code = _derive(config, plan_export, "export_dataset", printing, silent=verify)
     if code or not verify:
@@ -118,7 +118,7 @@ def copy(
     verify_only
         Copy nothing; compare every byte of the copy with the hashes of the original.
     """
-    from tasks.core.derive.move_plan import plan_copy
+    from tasks.core.derive.move import plan_copy
 
     if not verify_only:
         return _derive(config, plan_copy, "copy_dataset", printing)
@@ -140,7 +140,7 @@ def merge(
     printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> int:
     """Make one dataset of several, without tokenizing again; returns the exit code."""
-    from tasks.core.derive.move_plan import plan_merge
+    from tasks.core.derive.move import plan_merge
 
     return _derive(config, plan_merge, "merge_datasets", printing)
 
@@ -151,7 +151,7 @@ def subset(
     printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> int:
     """Make a dataset of some documents of another; returns the exit code."""
-    from tasks.core.derive.subset_plan import plan_subset
+    from tasks.core.derive.subset import plan_subset
 
     return _derive(config, plan_subset, "subset_dataset", printing)
 

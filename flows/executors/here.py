@@ -58,7 +58,7 @@ def finished_parts(run: Run) -> Results:
             parts in hand.
     """
     logger, build, progress = get_run_logger(), run.build, run.progress
-    parts = [build.part(number) for number in build.todo]
+    parts = [build.parts[number] for number in build.todo]
     progress.begin(parts=len(parts), source_bytes=sum(part.size for part in parts))
     progress.enter(build.words.doing)
     # A part that is being uploaded leaves its worker free for the next one.

@@ -184,6 +184,16 @@ class PartCounts(RowCounts):
         return self.spans or (SpanRecord(source=self.source, rows=self.rows),)
 
     @property
+    def documents_kept(self) -> int:
+        """How many documents its splits hold."""
+        return sum(split.documents for split in self.splits.values())
+
+    @property
+    def tokens_kept(self) -> int:
+        """Their ids and one end-of-text id each."""
+        return sum(split.tokens for split in self.splits.values())
+
+    @property
     def made_of_text(self) -> str:
         """The same for people."""
         span = self.spans[0].span if self.spans else None
@@ -218,8 +228,7 @@ class PartRecord(PartCounts, Sealed):
         spec, first = self.spec, self.made_of[0]
         skipped = self.null_documents + self.empty_documents + self.bad_documents
         skipped += sum(self.dropped_documents.values())
-        documents = sum(split.documents for split in self.splits.values())
-        documents += self.duplicate_documents + self.unchosen_documents
+        documents = self.documents_kept + self.duplicate_documents + self.unchosen_documents
         listed = None if self.duplicates is None else self.duplicates.path
         expected = None if spec.deduplicate is None else duplicates_path(self.part)
         require_all(

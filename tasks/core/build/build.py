@@ -6,17 +6,18 @@ makes all parts one output; `tasks.core.build.engine` does everything else.
 """
 
 import platform
+import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from streaming_ext.base.errors import ConfigMismatchError
 from streaming_ext.format.layout import MANIFEST
-from streaming_ext.format.schema import FileRecord
+from streaming_ext.format.schema import Count, FileRecord, Hash
 from streaming_ext.store import Storage
 from streaming_ext.text.parts.part import Part
 from tasks.core.options import Execution
@@ -24,6 +25,10 @@ from tasks.core.reporting.report import PartTimes
 from tasks.core.workers.messages import Job, MadePart
 
 OnStatus = Callable[[str], None]
+# Inside the output: no absolute path, no step upwards.
+InsidePath = Annotated[
+    str, Field(pattern=r"^(\.?[A-Za-z0-9_-][A-Za-z0-9._-]*/)*\.?[A-Za-z0-9_-][A-Za-z0-9._-]*$")
+]
 
 
 class Step(NamedTuple):
@@ -51,15 +56,23 @@ class Words(NamedTuple):
 class Stretch(NamedTuple):
     """Consecutive bytes of a file and their content hash."""
 
-    path: str
-    start: int
-    size: int
-    xxh128: str
+    path: InsidePath
+    start: Count
+    size: Count
+    xxh128: Hash
 
     @classmethod
     def of(cls, file: FileRecord) -> Self:
         """All bytes of a file."""
         return cls(file.path, 0, file.size, file.xxh128)
+
+
+def file_sizes(stretches: Iterable[Stretch]) -> dict[str, int]:
+    """How long each file is at least, by its path."""
+    sizes: dict[str, int] = {}
+    for path, start, size, _ in stretches:
+        sizes[path] = max(sizes.get(path, 0), start + size)
+    return sizes
 
 
 class Recorded(NamedTuple):
@@ -69,11 +82,13 @@ class Recorded(NamedTuple):
         storage: holds their bytes.
         parts: the bytes of each part, by its number; none if they are checked later.
         records: of the parts, if the build looks at them again.
+        shared: whether files may hold more after the bytes of a part.
     """
 
     storage: Storage
     parts: Mapping[int, Sequence[Stretch]]
     records: Mapping[int, Any] = {}
+    shared: bool = False
 
 
 class Published(NamedTuple):
@@ -100,6 +115,7 @@ class Build(ABC):
         config: how the work is done.
         phase: what is done with each part.
         parts: all of them; the index is the part's number.
+        jobs: what a worker does for each part, if that is one step that is known before the work.
         todo: numbers of the parts that are left to do.
         published: whether the output holds all of this already.
         done: the finished parts, as they were when the build was compared with the output.
@@ -109,6 +125,7 @@ class Build(ABC):
     config: Execution
     phase: str
     parts: tuple[Part, ...]
+    jobs: tuple[Job[Any], ...] = ()
     todo: tuple[int, ...] = ()
     published: bool = False
     done: Recorded | None = None
@@ -146,7 +163,6 @@ class Build(ABC):
             ConfigMismatchError: a part is of another configuration or from other sources.
         """
 
-    @abstractmethod
     def job(self, step: str, number: int, output: Storage, results: Mapping[str, Any]) -> Job[Any]:
         """What a worker is to do.
 
@@ -156,6 +172,7 @@ class Build(ABC):
             output: takes it.
             results: of the steps before, by name.
         """
+        return self.jobs[number]
 
     @abstractmethod
     def finish(self, output: Storage, on_status: OnStatus) -> "Published | Build":
@@ -204,7 +221,19 @@ class Build(ABC):
         Raises:
             ConfigMismatchError: naming every field that differs.
         """
-        require_same(identity, self.identity.model_dump(mode="json"), where=where)
+        had, wanted = _flat(identity), _flat(self.identity.model_dump(mode="json"))
+        differences = [
+            f"{name}: the output has {had.get(name)!r}, this run asks for {wanted.get(name)!r}"
+            for name in dict.fromkeys((*had, *wanted))
+            if had.get(name) != wanted.get(name)
+        ]
+        if differences:
+            raise ConfigMismatchError(
+                f"{where} was started or made as something else; nothing was changed there:\n  "
+                + "\n  ".join(differences)
+                + "\nUse the old values, or another --output. If the dataset was extended since, "
+                "use an empty folder."
+            )
 
     def resumed(self, records: Mapping[int, Any]) -> Self:
         """The same with what the records of finished parts say."""
@@ -226,8 +255,9 @@ class Build(ABC):
     def published_to(self, output: Storage, on_status: OnStatus) -> None:  # noqa: B027  (most builds do nothing)
         """Do what follows the manifest."""
 
-    def forget(self, number: int, results: Mapping[str, Any]) -> None:  # noqa: B027  (most builds do nothing)
+    def forget(self, number: int, results: Mapping[str, Any]) -> None:
         """Remove from scratch what is not needed once a part is done or has failed."""
+        shutil.rmtree(self.part_scratch(number), ignore_errors=True)
 
     def report_fields(self, output: Storage) -> dict[str, Any]:
         """What the report of a published output says beyond the sums over the parts."""
@@ -259,11 +289,6 @@ class Build(ABC):
         return MANIFEST
 
     @property
-    def has_shared_files(self) -> bool:
-        """Whether several parts may write into one file."""
-        return False
-
-    @property
     def kept(self) -> Path:
         """The folder on scratch that is of use when the run is resumed."""
         return self.scratch / "kept"
@@ -273,39 +298,13 @@ class Build(ABC):
         """Which command makes it."""
         return self.phase
 
-    def part(self, number: int) -> Part:
-        """A part and what it is made of."""
-        return self.parts[number]
+    def part_scratch(self, number: int) -> Path:
+        """The folder for a part's work in progress."""
+        return self.scratch / f"{number:05}"
 
     def with_again(self, parts: frozenset[int]) -> Self:
         """The same, with some parts to be made again."""
         return replace(self, todo=tuple(sorted({*self.todo, *parts})))
-
-
-def require_same(ours: Mapping[str, Any], theirs: Mapping[str, Any], *, where: str) -> None:
-    """Compare two identities.
-
-    Args:
-        ours: of what the output holds.
-        theirs: of this run.
-        where: names the output in messages.
-
-    Raises:
-        ConfigMismatchError: naming every field that differs.
-    """
-    had, wanted = _flat(ours), _flat(theirs)
-    differences = [
-        f"{name}: the output has {had.get(name)!r}, this run asks for {wanted.get(name)!r}"
-        for name in dict.fromkeys((*had, *wanted))
-        if had.get(name) != wanted.get(name)
-    ]
-    if differences:
-        raise ConfigMismatchError(
-            f"{where} was started or made as something else; nothing was changed there:\n  "
-            + "\n  ".join(differences)
-            + "\nUse the old values, or another --output. If the dataset was extended since, use "
-            "an empty folder."
-        )
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -9,7 +9,12 @@ from typing import Protocol, TypeVar
 
 import xxhash
 
-from streaming_ext.base.errors import ConfigMismatchError, TransientStorageError, UsageError
+from streaming_ext.base.errors import (
+    ConfigMismatchError,
+    DatasetError,
+    TransientStorageError,
+    UsageError,
+)
 from streaming_ext.format.layout import (
     BUILD,
     EXPORT,
@@ -21,7 +26,7 @@ from streaming_ext.format.layout import (
 from streaming_ext.format.schema import HASH, FileRecord, content_hash
 from streaming_ext.store import Storage
 from streaming_ext.store.scratch import drop_scratch, take_scratch
-from tasks.core.build.build import Build, OnStatus, Recorded, Stretch
+from tasks.core.build.build import Build, OnStatus, Recorded, Stretch, file_sizes
 from tasks.core.build.outside import require_outside
 
 _BLOCK = 8 * 2**20  # bytes that are read at once
@@ -29,6 +34,7 @@ _IO_THREADS = 8
 _SHOWN = 3  # files in a message
 _log = logging.getLogger(__name__)
 B = TypeVar("B", bound=Build)
+T = TypeVar("T")
 
 
 class HasFiles(Protocol):
@@ -58,15 +64,15 @@ def compare(build: B, output: Storage) -> B:
     build = _with_done(build, output, sizes, published=published)
     if not published:
         require_ours(build, output, sizes, is_recorded=len(build.todo) < len(build.parts))
-    whole = published and not build.todo
-    beside = build.beside(output) if whole else {}
+    complete = published and not build.todo
+    beside = build.beside(output) if complete else {}
     if lost := [path for path, size in beside.items() if sizes.get(path) != size]:
         _log.warning("%s lost %s; it is published again.", output, ", ".join(lost))
-        whole = False
+        complete = False
     recorded = build.done.records if build.done else {}
     records = {part: record for part, record in recorded.items() if part not in build.todo}
-    build = replace(build.resumed(records), published=whole)
-    if not whole:
+    build = replace(build.resumed(records), published=complete)
+    if not complete:
         build.require_room(output)
     return build
 
@@ -74,7 +80,7 @@ def compare(build: B, output: Storage) -> B:
 def _with_done(build: B, output: Storage, sizes: Mapping[str, int], *, published: bool) -> B:
     """A build with what is left to do: the parts that are not recorded, or lost a file."""
     recorded = build.recorded(output, published=published)
-    done = parts_with_files(recorded, sizes, output, shared=build.has_shared_files)
+    done = parts_with_files(recorded, sizes, output)
     todo = tuple(part for part in range(len(build.parts)) if part not in done)
     return replace(build, todo=todo, done=recorded)
 
@@ -82,7 +88,7 @@ def _with_done(build: B, output: Storage, sizes: Mapping[str, int], *, published
 def state_of(output: Storage) -> object:
     """A value that changes when another run writes to the output."""
     records = [output.list(folder) for folder in (PARTS_FOLDER, SHUFFLE_FOLDER, "export")]
-    return records, [_hash_of(output, path) for path in (MANIFEST, EXPORT, BUILD)]
+    return records, [hash_of(output, path) for path in (MANIFEST, EXPORT, BUILD)]
 
 
 def begin(build: B, output: Storage, on_status: OnStatus) -> B:
@@ -99,7 +105,7 @@ def begin(build: B, output: Storage, on_status: OnStatus) -> B:
     """
     output.remove_incoming()
     build = without_damaged(build, on_status)
-    is_resumed = _hash_of(output, BUILD) is not None
+    is_resumed = hash_of(output, BUILD) is not None
     take_scratch(build.scratch, keep=[build.kept] if is_resumed else [])
     build.remove_leftovers(output)
     output.put(BUILD, mark_of(build))
@@ -116,22 +122,22 @@ def finish(build: Build, output: Storage, on_status: OnStatus) -> Build | None:
         StorageError: the output is full, gone or not writable, or another run took it over.
     """
     output.require_held()
-    whole = build.finish(output, on_status)
-    if isinstance(whole, Build):
-        following = _with_done(whole, output, all_sizes(output), published=False)
+    result = build.finish(output, on_status)
+    if isinstance(result, Build):
+        following = _with_done(result, output, all_sizes(output), published=False)
         following = without_damaged(following, on_status)
         following.remove_leftovers(output)
         return following
     on_status("checking that nothing is missing")
     sizes = all_sizes(output)
-    if lost := [path for path, size in whole.files.items() if sizes.get(path) != size]:
+    if lost := [path for path, size in result.files.items() if sizes.get(path) != size]:
         raise _lost(output, lost)
     on_status("putting the manifest")
     output.require_held()  # what came before may have taken hours
-    output.put(whole.manifest, whole.data)
-    if _hash_of(output, whole.manifest) != content_hash(whole.data):
-        raise _lost(output, [whole.manifest])
-    for path, data in whole.after.items():
+    output.put(result.manifest, result.data)
+    if hash_of(output, result.manifest) != content_hash(result.data):
+        raise _lost(output, [result.manifest])
+    for path, data in result.after.items():
         output.put(path, data)
     build.published_to(output, on_status)
     output.remove(BUILD)
@@ -188,26 +194,39 @@ def with_files(records: Mapping[int, R], sizes: Mapping[str, int]) -> dict[int, 
     }
 
 
-def parts_with_files(
-    recorded: Recorded, sizes: Mapping[str, int], output: Storage, *, shared: bool = False
-) -> set[int]:
+def all_recorded(records: Mapping[int, T], count: int, output: Storage) -> list[T]:
+    """The records of the first `count` parts, in order.
+
+    Args:
+        records: that were read back from the output.
+        count: of all parts.
+        output: that they are of.
+
+    Raises:
+        DatasetError: one is gone.
+    """
+    if missing := [part for part in range(count) if part not in records]:
+        raise DatasetError(
+            f"{output}: the records of parts {missing[:5]} are gone; something removed them "
+            "during the run. Run the same command again."
+        )
+    return [records[part] for part in range(count)]
+
+
+def parts_with_files(recorded: Recorded, sizes: Mapping[str, int], output: Storage) -> set[int]:
     """The recorded parts that have all their files.
 
     Args:
         recorded: what the records say.
         sizes: of all files on the output.
         output: that they are of.
-        shared: whether files may hold more after the bytes of a part.
     """
     if recorded.storage is not output:
         sizes = all_sizes(recorded.storage)
     done = set()
     for part, stretches in recorded.parts.items():
-        ends: dict[str, int] = {}
-        for stretch in stretches:
-            ends[stretch.path] = max(ends.get(stretch.path, 0), stretch.start + stretch.size)
-        found = ((sizes.get(path, -1), end) for path, end in ends.items())
-        if all(size >= end if shared else size == end for size, end in found):
+        found = ((sizes.get(path, -1), end) for path, end in file_sizes(stretches).items())
+        if all(size >= end if recorded.shared else size == end for size, end in found):
             done.add(part)
     return done
 
@@ -220,13 +239,13 @@ def without_damaged(build: B, on_status: OnStatus) -> B:
     Raises:
         StorageError: a file cannot be read.
     """
-    left = set(build.todo)
-    parts = build.done.parts if build.done else {}
-    taken = {part: ranges for part, ranges in parts.items() if part not in left and ranges}
-    if build.done is None or not taken:
+    if build.done is None:
         return build
-    on_status("checking what earlier runs finished")
-    damaged = damaged_parts(Recorded(build.done.storage, taken))
+    left = {*build.todo}
+    taken = {part: held for part, held in build.done.parts.items() if held and part not in left}
+    if taken:
+        on_status("checking what earlier runs finished")
+    damaged = damaged_parts(build.done._replace(parts=taken))
     return build.with_again(damaged) if damaged else build
 
 
@@ -236,7 +255,7 @@ def damaged_parts(recorded: Recorded) -> frozenset[int]:
     Raises:
         StorageError: a file cannot be read.
     """
-    storage, parts, _ = recorded
+    storage, parts = recorded.storage, recorded.parts
 
     def problem(part: int) -> str:
         for stretch in parts[part]:
@@ -245,10 +264,11 @@ def damaged_parts(recorded: Recorded) -> frozenset[int]:
         return ""
 
     with ThreadPoolExecutor(_IO_THREADS) as threads:
-        found = dict(zip(parts, threads.map(problem, parts), strict=True))
-    for words in filter(None, found.values()):
+        found = zip(parts, threads.map(problem, parts), strict=True)
+        damaged = {part: words for part, words in found if words}
+    for words in damaged.values():
         _log.warning("%s/%s. It is made again.", storage, words)
-    return frozenset(part for part, words in found.items() if words)
+    return frozenset(damaged)
 
 
 def wrong_bytes(
@@ -338,7 +358,8 @@ def _lost(output: Storage, paths: list[str]) -> TransientStorageError:
     )
 
 
-def _hash_of(output: Storage, path: str) -> str | None:
+def hash_of(output: Storage, path: str) -> str | None:
+    """The content hash of a file; None if there is none."""
     try:
         return content_hash(output.read(path))
     except FileNotFoundError:

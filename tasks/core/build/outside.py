@@ -7,6 +7,7 @@ from pathlib import Path
 
 from streaming_ext.base.errors import DatasetError, NewerVersionError, StorageError, UsageError
 from streaming_ext.format.layout import (
+    BUILD,
     DIGESTS_FOLDER,
     DOCUMENTS_FOLDER,
     DUPLICATES_FOLDER,
@@ -19,12 +20,16 @@ from streaming_ext.format.layout import (
     TOKENIZER_FOLDER,
 )
 from streaming_ext.format.reading import read_manifest
-from streaming_ext.store import Storage
+from streaming_ext.store import Storage, open_storage
 from streaming_ext.store.locations import local_path
 from streaming_ext.text.sources import SourceFile, is_remote
 
-_FOLDERS = {*SPLITS, DOCUMENTS_FOLDER, PARTS_FOLDER, RUNS_FOLDER, TOKENIZER_FOLDER}
-_MADE = _FOLDERS | {
+_MADE = {
+    *SPLITS,
+    DOCUMENTS_FOLDER,
+    PARTS_FOLDER,
+    RUNS_FOLDER,
+    TOKENIZER_FOLDER,
     DIGESTS_FOLDER,
     DUPLICATES_FOLDER,
     GENERATIONS_FOLDER,
@@ -51,17 +56,20 @@ def made_by_output(output: str) -> Callable[[SourceFile], bool]:
         below = path.removeprefix(f"{root}/")
         return below != path and below.split("/", 1)[0] in _MADE
 
-    return made if remote or _is_started(Path(root)) else lambda source: False
+    is_started = any((Path(root) / path).is_file() for path in (MANIFEST, BUILD))
+    return made if remote or is_started else lambda source: False
 
 
-def _is_started(root: Path) -> bool:
-    """Whether a run wrote to a folder, which may be another one with a `train` in it."""
-    return (
-        (root / MANIFEST).is_file()
-        or any((root / PARTS_FOLDER).glob("*.json"))
-        or (root / SHUFFLE_FOLDER).is_dir()
-        or all((root / folder).is_dir() for folder in (RUNS_FOLDER, DOCUMENTS_FOLDER))
-    )
+def open_other(url: str, output: Storage) -> Storage:
+    """A dataset that an output is made of.
+
+    Raises:
+        UsageError: it is the output itself.
+    """
+    dataset = open_storage(url)
+    if str(dataset) == str(output):
+        raise UsageError(f"{output} is the dataset itself. Use another --output.")
+    return dataset
 
 
 def require_outside(storage: Storage) -> None:
@@ -70,28 +78,27 @@ def require_outside(storage: Storage) -> None:
     Raises:
         UsageError: naming the dataset.
     """
-    for above, below in storage.above():
-        if _is_dataset(above, below.split("/", 1)[0]):
+    for above, _ in storage.above():
+        if _is_dataset(above):
             raise UsageError(
                 f"{storage} lies inside the dataset {above}, which would hold files then that "
                 "belong to no part of it. Use another --output."
             )
 
 
-def _is_dataset(above: Storage, folder: str) -> bool:
-    """Whether a folder is a dataset's, seen from a way that leads into it by `folder`."""
+def _is_dataset(storage: Storage) -> bool:
+    """Whether a folder is a dataset, published or started."""
     try:
-        read_manifest(above)
-    except NewerVersionError:
-        return True
-    except DatasetError:  # none, or a manifest.json of something else
-        pass
+        try:
+            read_manifest(storage)
+        except NewerVersionError:
+            pass
+        except DatasetError:  # none, or a manifest.json of something else
+            storage.read(BUILD)
+    except FileNotFoundError:
+        return False
     except StorageError as error:
         if error.transient:
             raise
         return False  # what may not be read cannot be told
-    else:
-        return True
-    if folder not in _FOLDERS:
-        return False
-    return any(path.endswith(".json") for path in above.list(PARTS_FOLDER))
+    return True

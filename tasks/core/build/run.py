@@ -130,7 +130,7 @@ class Room:
             StoppedError: the run was stopped meanwhile.
         """
         with self._changed:
-            while self._held and sum(self._held.values()) + size > self._limit:
+            while self._held and self.used + size > self._limit:
                 if self._stopped():
                     raise StoppedError("the run was stopped")
                 self._changed.wait(_LOOK_SECONDS)

@@ -53,10 +53,7 @@ def draw(dataset: Opened, documents: int, seed: int) -> list[int]:
         return []
     counts = {source: held.documents for source, held in enumerate(dataset.sources)}
     if dataset.manifest.shuffled is None:
-        counts = {
-            part: sum(split.documents for split in record.splits.values())
-            for part, record in dataset.records.items()
-        }
+        counts = {part: record.documents_kept for part, record in dataset.records.items()}
     numbers, drawn = [*counts], 0
     random.Random(seed).shuffle(numbers)  # noqa: S311
     for count, number in enumerate(numbers):

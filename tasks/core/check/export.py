@@ -22,25 +22,22 @@ from streaming_ext.base.errors import (
 from streaming_ext.format.layout import EXPORT, RUNS_FOLDER
 from streaming_ext.format.schema import from_json
 from streaming_ext.store import Storage, open_storage
-from tasks.core.build.build import Stretch
-from tasks.core.build.engine import all_sizes, wrong_bytes
+from tasks.core.build.build import Stretch, file_sizes
+from tasks.core.build.engine import all_sizes, hash_of, wrong_bytes
 from tasks.core.check.findings import Outcome, Progress, Report
-from tasks.core.derive.contents import contents_of, is_published_as
-from tasks.core.derive.export_files import HashedOut
-from tasks.core.derive.export_part import write_part
-from tasks.core.derive.export_plan import plan_positions
+from tasks.core.derive.contents import contents_of
+from tasks.core.derive.export import plan_positions, write_part
+from tasks.core.derive.export_format import ExportFiles
 from tasks.core.derive.export_records import (
     ExportManifest,
     ExportRecord,
     Extent,
-    FileSpan,
     all_spans,
-    file_sizes,
     made_files,
     read_export,
     record_path,
 )
-from tasks.core.derive.formats import made_with
+from tasks.core.derive.formats import FORMATS
 from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles, read_dataset
 from tasks.core.reading.documents import PartOfDataset
 
@@ -141,12 +138,12 @@ def compare_copy(
     began, out, progress = time.monotonic(), Outcome(), Progress(on_progress)
     contents = contents_of(original)
     manifest = contents.manifest.path
-    if (is_same := is_published_as(copy, contents.manifest)) is None:
+    if (found := hash_of(copy, manifest)) is None:
         raise NotADatasetError(
             f"{copy}: no {manifest}, so this is no finished copy. Run "
             f"{command('copy', original, copy)} to finish it."
         )
-    if not is_same:
+    if found != contents.manifest.xxh128:
         out.found(manifest, "is another one")
     spans = [span for group in (*contents.parts, contents.rest) for span in group.spans]
     total = sum(span.size for span in spans)
@@ -186,8 +183,7 @@ def verify_export(
     total = sum(span.size for span in spans)
     progress.expect(2 * total)
     known = [EXPORT, *(record.path for record in manifest.records)]
-    stretches = [span.stretch for span in spans]
-    check_spans(storage, stretches, known, out=out, progress=progress, workers=workers)
+    check_spans(storage, spans, known, out=out, progress=progress, workers=workers)
     not_compared, compared = _compare(manifest, records, out, progress, workers)
     return ExportReport(
         export=str(storage),
@@ -223,7 +219,7 @@ def _compare(
     workers: int,
 ) -> tuple[str, Extent]:
     """Compare an export with its dataset; returns why it cannot be compared, or how much was."""
-    installed = made_with(manifest.identity.export)
+    installed = FORMATS[manifest.identity.export].made_with
     if manifest.made_with != installed:
         versions = [
             ", ".join(map(" ".join, each.items())) for each in (manifest.made_with, installed)
@@ -242,7 +238,7 @@ def _compare(
 
     def compare(record: ExportRecord) -> Outcome:
         """Make a part again, and compare the hashes of the result."""
-        found, again = Outcome(), HashedOut()
+        found, again = Outcome(), ExportFiles()
         with found.about(where):
             own = positions[record.part]
             part = PartOfDataset(storage, dataset, record.part)
@@ -258,13 +254,13 @@ def _compare(
         for found in threads.map(compare, records.values()):
             out.take(found)
     if len(records) == len(manifest.records):
-        again = HashedOut()
+        again = ExportFiles()
         form.finish(made_files(form.totals, records.values()), again)
         _compare_spans(manifest.spans, again, out)
     held = [split for record in records.values() for split in record.splits.values()]
     return "", sum(held, Extent())
 
 
-def _compare_spans(listed: Iterable[FileSpan], made: HashedOut, out: Outcome) -> None:
+def _compare_spans(listed: Iterable[Stretch], made: ExportFiles, out: Outcome) -> None:
     for path in {span.path for span in {*listed} ^ {*made.spans}}:
         out.found(path, "does not hold the documents of the dataset, id by id")

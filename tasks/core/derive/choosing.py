@@ -7,8 +7,8 @@ and each part knows its own from the largest key that is chosen:
     keys 7 2 9 | 4 1, three documents: the largest is 4, chosen are the second | both
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,7 @@ from streaming_ext.format.shuffled import Keys, document_keys
 _BITS = 16  # of a key, by which keys are counted before any is held
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """What is chosen.
 
     Attributes:
@@ -38,21 +37,23 @@ def keys_of(numbers: Ints, seed: int | None) -> Keys:
     return document_keys(seed, np.zeros_like(numbers), numbers)
 
 
-def choose(weights: Iterable[Ints], total: int, most: int, seed: int | None) -> Choice:
+def choose(
+    weights: Callable[[], Iterable[Ints]], total: int, most: int, seed: int | None
+) -> Choice:
     """Choose documents in the order of their keys, as many as weigh no more than a limit.
 
     Args:
-        weights: of all documents in order, a block at a time; iterated twice.
+        weights: of all documents in order, a block at a time; called twice.
         total: number of documents.
         most: the limit.
         seed: of the keys.
     """
     # Keys are counted by their leading bits: the first bucket that exceeds the limit is looked at
     # document by document.
-    sums, counts = np.zeros(2**_BITS, np.int64), np.zeros(2**_BITS, np.int64)
+    sums, counts = np.zeros((2, 2**_BITS), np.int64)
     width = max(total.bit_length(), _BITS) if seed is None else 64
     shift = np.uint64(width - _BITS)
-    for keys, block in _keyed(weights, seed):
+    for keys, block in _keyed(weights(), seed):
         buckets = (keys >> shift).astype(np.int64)
         counts += np.bincount(buckets, minlength=2**_BITS)
         np.add.at(sums, buckets, block)
@@ -62,7 +63,7 @@ def choose(weights: Iterable[Ints], total: int, most: int, seed: int | None) -> 
     documents = int(counts[:bucket].sum())
     inside = [
         (keys[chosen], block[chosen])
-        for keys, block in _keyed(weights, seed)
+        for keys, block in _keyed(weights(), seed)
         if (chosen := keys >> shift == bucket).any()
     ]
     if not inside:  # all of them

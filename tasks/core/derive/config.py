@@ -1,10 +1,9 @@
 """The configurations of exports, copies, merges and subsets."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
-from pydantic import ByteSize, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from streaming_ext.base.errors import UsageError
 from streaming_ext.base.units import parse_count
 from streaming_ext.text.options import Options
 from tasks.core.derive.export_records import ExportOptions
@@ -17,7 +16,7 @@ Output = Annotated[
 ]
 
 
-class Export(Options):
+class _Exported(Options):
     """What to export, as what, and where to."""
 
     format: Annotated[
@@ -25,31 +24,6 @@ class Export(Options):
     ]
     dataset: Dataset
     output: Output
-    max_file_size: Annotated[
-        ByteSize | None,
-        Field(
-            ge=1024,
-            description="Upper bound of a file; default: the format's usual size.",
-        ),
-    ] = None
-    rows: Annotated[
-        Literal["samples", "documents"],
-        Field(description="What a WebDataset sample is."),
-    ] = "samples"
-    sequence_length: Annotated[
-        int | None,
-        Field(
-            gt=0,
-            le=2**24,
-            description="Tokens per sample of WebDataset; default: that of the dataset.",
-        ),
-    ] = None
-    provenance: Annotated[
-        bool,
-        Field(
-            description="With documents as rows: source and row of each, as JSON beside its ids."
-        ),
-    ] = False
 
     @field_validator("format")
     @classmethod
@@ -59,18 +33,13 @@ class Export(Options):
         return name
 
 
-class ExportConfig(Execution, Export):
+class ExportConfig(Execution, ExportOptions, _Exported):
     """An export, and with which means it is made."""
 
     arguments: ClassVar[tuple[str, ...]] = ("format", "dataset")
 
-    @property
-    def options(self) -> ExportOptions:
-        """What decides the bytes besides the dataset and the format."""
-        return ExportOptions.model_validate(self.model_dump(include={*ExportOptions.model_fields}))
 
-
-class Subset(Options):
+class _Chosen(Options):
     """Which documents of which dataset, and where they go."""
 
     dataset: Dataset
@@ -80,7 +49,10 @@ class Subset(Options):
     ] = None
     tokens: Annotated[
         str | None,
-        Field(description="Number of tokens, such as 10M; whole documents only."),
+        Field(
+            coerce_numbers_to_str=True,
+            description="Number of tokens, such as 10M; whole documents only.",
+        ),
     ] = None
     seed: Annotated[
         int | None,
@@ -89,15 +61,6 @@ class Subset(Options):
     first: Annotated[
         bool, Field(description="Take the first documents in order, not random ones.")
     ] = False
-
-    @field_validator("tokens", mode="before")
-    @classmethod
-    def _count(cls, given: Any) -> Any:
-        try:
-            parse_count(given, name="tokens")
-        except UsageError as error:
-            raise ValueError(str(error)) from error
-        return None if given is None else str(given)
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -118,13 +81,13 @@ class Subset(Options):
         return None if self.first else self.seed or 0
 
 
-class SubsetConfig(Execution, Subset):
+class SubsetConfig(Execution, _Chosen):
     """A subset, and with which means it is made."""
 
     arguments: ClassVar[tuple[str, ...]] = ("dataset",)
 
 
-class Copy(Options):
+class _Copied(Options):
     """What to copy, and where to."""
 
     dataset: Annotated[
@@ -133,13 +96,13 @@ class Copy(Options):
     output: Output
 
 
-class CopyConfig(Execution, Copy):
+class CopyConfig(Execution, _Copied):
     """A copy, and with which means it is made."""
 
     arguments: ClassVar[tuple[str, ...]] = ("dataset", "output")
 
 
-class Merge(Options):
+class _Merged(Options):
     """Which datasets become one, and where that goes."""
 
     datasets: Annotated[
@@ -152,7 +115,7 @@ class Merge(Options):
     ] = False
 
 
-class MergeConfig(Execution, Merge):
+class MergeConfig(Execution, _Merged):
     """A merge, and with which means it is made."""
 
     arguments: ClassVar[tuple[str, ...]] = ("datasets",)

@@ -1,17 +1,174 @@
-"""What writes an export: a format, given the whole documents of a part, a split at a time."""
+"""What writes an export: a format, and where its bytes go.
 
+A format is given the documents of a part, a split at a time. Its bytes go into files of the part,
+into spans of files that several parts write into, or, to verify an export, only into hashes.
+"""
+
+import io
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split
 from streaming_ext.format.schema import Count, Value
 from streaming_ext.format.spec import DatasetSpec
-from tasks.core.derive.export_files import HashedOut
+from streaming_ext.store import Put
+from streaming_ext.store.scratch import writing_scratch
+from tasks.core.build.build import Stretch
 from tasks.core.derive.export_records import ExportOptions, Extent, Extents, Made
 from tasks.core.reading.documents import Documents
 
-_DEFAULTS = ExportOptions()
+Buffer = bytes | memoryview | npt.NDArray[Any]
+# A block stays in the cache of a core from hash to write. Several processes may write into one
+# file, and the system lets one of them at a time.
+_BLOCK = 2**20
+_FLUSHED_AT_ONCE = 2**23  # bytes that the disk starts to write while more are made
+
+
+class Sink(io.RawIOBase):
+    """A file, or a span of one, hashed as it is written from its beginning to its end.
+
+    Attributes:
+        size: bytes written so far.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        start: int,
+        closed: Callable[[Stretch], None],
+        file: Path | None = None,
+    ) -> None:
+        """Begin a span.
+
+        Args:
+            path: of the file, below the root of the export.
+            start: position of the first byte in it.
+            closed: called with the finished span.
+            file: on this host; without it nothing is kept but the hash.
+        """
+        self.size = 0
+        self._path, self._start, self._on_close = path, start, closed
+        self._digest = xxhash.xxh3_128()
+        self._file, self._descriptor, self._flushed = file, -1, start
+        if file is not None:
+            with writing_scratch(file):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                self._descriptor = os.open(file, os.O_WRONLY | os.O_CREAT, 0o666)
+
+    def writable(self) -> bool:
+        """Yes: libraries ask."""
+        return True
+
+    def write(self, data: Buffer) -> int:  # type: ignore[override]
+        """Append bytes; returns how many."""
+        view = memoryview(data)  # type: ignore[arg-type]  # of an array: only from 3.12 on
+        if not view.nbytes:
+            return 0
+        view = view.cast("B")
+        for start in range(0, len(view), _BLOCK):
+            block = view[start : start + _BLOCK]
+            self._digest.update(block)
+            if self._file is not None and self._descriptor >= 0:
+                with writing_scratch(self._file):
+                    self._write_block(block, self._start + self.size)
+            self.size += len(block)
+        return len(view)
+
+    def _write_block(self, block: memoryview, position: int) -> None:
+        while len(block):
+            written = os.pwrite(self._descriptor, block, position)
+            block, position = block[written:], position + written
+        if position - self._flushed >= _FLUSHED_AT_ONCE:
+            self._start_flush(position)
+
+    def _start_flush(self, end: int) -> None:
+        """Have the disk start to write all before `end`: `fdatasync` waits for less then.
+
+        Linux writes what is "not needed", and keeps in memory what it is writing.
+        """
+        size = end - self._flushed
+        if size:  # 0 would stand for the rest of the file
+            os.posix_fadvise(self._descriptor, self._flushed, size, os.POSIX_FADV_DONTNEED)
+        self._flushed = end
+
+    def close(self) -> None:
+        """End the span."""
+        if self.closed:
+            return
+        super().close()
+        if self._file is not None:
+            if self._descriptor < 0:
+                return
+            with writing_scratch(self._file):
+                try:
+                    self._start_flush(self._start + self.size)
+                finally:
+                    self._close_file()
+        self._on_close(Stretch(self._path, self._start, self.size, self._digest.hexdigest()))
+
+    def _close_file(self) -> None:
+        """Close the file alone; what libraries write from now on goes nowhere."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """End the span, or only close the file if it failed."""
+        if kind is None:
+            self.close()
+        else:
+            self._close_file()
+
+
+class ExportFiles:
+    """The files of an export, or without a folder only the hashes of what is written.
+
+    Files of one part are put in place once they are finished; shared files stay in their folder.
+
+    Args:
+        folder: of the files that belong to one part, on scratch; empty or missing.
+        shared: folder of the files that several parts write into.
+        put: puts a file in place.
+
+    Attributes:
+        spans: what was written.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        shared: Path | None = None,
+        put: Put = lambda path, file: None,
+    ) -> None:
+        self._folder, self._shared, self._put = folder, shared, put
+        self.spans: list[Stretch] = []
+
+    def file(self, path: str) -> Sink:
+        """A complete file."""
+        file = self._folder and self._folder / path
+
+        def closed(span: Stretch) -> None:
+            self.spans.append(span)
+            if file is not None:
+                self._put(path, file)
+
+        return Sink(path, 0, closed, file)
+
+    def span(self, path: str, start: int) -> Sink:
+        """The bytes of a shared file from `start` on; other parts write the rest."""
+        return Sink(path, start, self.spans.append, self._shared and self._shared / path)
+
+    def put(self, path: str, data: Buffer, *, start: int | None = None) -> None:
+        """Write a complete file, or bytes of a shared one from `start` on."""
+        with self.file(path) if start is None else self.span(path, start) as sink:
+            sink.write(data)
 
 
 class PartPosition(Value):
@@ -45,14 +202,28 @@ class ExportFormat:
         name: of the format.
         takes: the options that it has a use for.
         needs_origins: whether it writes where documents come from.
+        has_uint16: whether an id has 16 bits.
+        made_with: the versions of libraries that decide bytes of it.
     """
 
     name: ClassVar[str]
     takes: tuple[str, ...] = ()
     needs_origins = False
+    has_uint16 = False
+    made_with: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, spec: DatasetSpec, options: ExportOptions, totals: Extents) -> None:
         self.spec, self.options, self.totals = spec, options, totals
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of an id, if the format takes the type of the dataset."""
+        return np.dtype(self.spec.dtype).newbyteorder("<")
+
+    @property
+    def file_sizes(self) -> tuple[int, int]:
+        """The least and the most bytes of a file, if it has a bound."""
+        return 0, 2**63
 
     def require_possible(self) -> None:
         """Refuse what the format cannot hold.
@@ -60,22 +231,20 @@ class ExportFormat:
         Raises:
             UsageError: saying what it can.
         """
-        for field in ExportOptions.model_fields:
-            given = getattr(self.options, field)
-            if given != getattr(_DEFAULTS, field) and field not in self.takes:
+        for field in self.options.model_dump(exclude_defaults=True):
+            if field not in self.takes:
                 possible = ", ".join(map(_option, self.takes)) or "no such option"
                 raise UsageError(
                     f"{_option(field)} is of no use with {self.name}, which takes {possible}."
                 )
-
-    def require_uint16(self) -> None:
-        """Refuse a vocabulary that 16 bits do not hold.
-
-        Raises:
-            UsageError: naming formats that do.
-        """
+        size, (least, most) = self.options.max_file_size, self.file_sizes
+        if size is not None and not least <= size <= most:
+            bound = f"at least {least:,}" if size < least else f"at most {most:,}"
+            raise UsageError(
+                f"--max-file-size {size:,} bytes: a file of {self.name} has {bound} here."
+            )
         ids = self.spec.tokenizer.vocab_size
-        if ids > 2**16:
+        if self.has_uint16 and ids > 2**16:
             raise UsageError(
                 f"{self.name} stores an id in 16 bits, so it holds 65,536 different ones; this "
                 f"dataset's vocabulary has {ids:,}. Formats for larger ones: megatron, llmc, "
@@ -91,7 +260,7 @@ class ExportFormat:
         return {}
 
     def write(
-        self, position: PartPosition, documents: Iterable[Documents], out: HashedOut
+        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
     ) -> Sequence[Made]:
         """Write what a part holds of a split; returns the files that belong to the part.
 
@@ -102,16 +271,13 @@ class ExportFormat:
         """
         raise NotImplementedError
 
-    def finish(self, made: Mapping[Split, Sequence[Made]], out: HashedOut) -> None:
+    def finish(self, made: Mapping[Split, Sequence[Made]], out: ExportFiles) -> None:
         """Write what belongs to no part: heads of shared files, indexes.
 
         Args:
             made: the files of each split that belong to one part, in order.
             out: takes the files.
         """
-
-
-MakeFormat = Callable[[DatasetSpec, ExportOptions, Extents], ExportFormat]
 
 
 def _option(field: str) -> str:

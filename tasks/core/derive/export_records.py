@@ -1,25 +1,20 @@
 """What an export records: the bytes that each part wrote, and what everything was made from."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import ByteSize, Field
 
-from streaming_ext.base.errors import NotADatasetError
 from streaming_ext.format.layout import EXPORT, Split
-from streaming_ext.format.schema import Count, FileRecord, Hash, Sealed, Value, from_json
+from streaming_ext.format.schema import Count, FileRecord, Sealed, Value, from_json
 from streaming_ext.format.spec import TokenizerIdentity
 from streaming_ext.store import Storage
-from tasks.core.build.build import Stretch
+from streaming_ext.text.options import Options
+from tasks.core.build.build import Stretch, file_sizes
 from tasks.core.reading.dataset_files import records_in
 
 FOLDER = "export"
-
-Path = Annotated[
-    str, Field(pattern=r"^(\.?[A-Za-z0-9_-][A-Za-z0-9._-]*/)*\.?[A-Za-z0-9_-][A-Za-z0-9._-]*$")
-]
 
 
 def record_path(part: int) -> str:
@@ -27,20 +22,34 @@ def record_path(part: int) -> str:
     return f"{FOLDER}/{part:05}.json"
 
 
-class ExportOptions(Value):
-    """What decides the bytes of an export besides the dataset and the format.
+class ExportOptions(Options):
+    """What decides the bytes of an export besides the dataset and the format."""
 
-    Attributes:
-        max_file_size: upper bound of a file in bytes; None leaves it to the format.
-        rows: what a sample is, if the format has samples.
-        sequence_length: tokens per sample; None for that of the dataset.
-        provenance: whether each document names its source and row.
-    """
-
-    max_file_size: Count | None = None
-    rows: Literal["samples", "documents"] = "samples"
-    sequence_length: Count | None = None
-    provenance: bool = False
+    max_file_size: Annotated[
+        ByteSize | None,
+        Field(
+            ge=1024,
+            description="Upper bound of a file; default: the format's usual size.",
+        ),
+    ] = None
+    rows: Annotated[
+        Literal["samples", "documents"],
+        Field(description="What a WebDataset sample is."),
+    ] = "samples"
+    sequence_length: Annotated[
+        int | None,
+        Field(
+            gt=0,
+            le=2**24,
+            description="Tokens per sample of WebDataset; default: that of the dataset.",
+        ),
+    ] = None
+    provenance: Annotated[
+        bool,
+        Field(
+            description="With documents as rows: source and row of each, as JSON beside its ids."
+        ),
+    ] = False
 
 
 class Made(Value):
@@ -48,7 +57,7 @@ class Made(Value):
 
     Attributes:
         path: below the root of the export.
-        documents: whole documents in it, if it holds whole documents.
+        documents: complete documents in it, if it holds complete documents.
         tokens: ids in it, padding included.
         samples: samples in it, if the format has samples.
         size: in bytes.
@@ -85,27 +94,6 @@ class Extent(Value):
 Extents = Mapping[Split, Extent]
 
 
-class FileSpan(Value):
-    """Consecutive bytes of a file, or all of them.
-
-    Attributes:
-        path: of the file, below the root of the export.
-        start: position of the first byte.
-        size: in bytes.
-        xxh128: their content hash.
-    """
-
-    path: Path
-    start: Count = 0
-    size: Count
-    xxh128: Hash
-
-    @property
-    def stretch(self) -> Stretch:
-        """The same for the engine."""
-        return Stretch(self.path, self.start, self.size, self.xxh128)
-
-
 class ExportIdentity(Value):
     """What decides every byte of an export.
 
@@ -128,7 +116,7 @@ class ExportRecord(Sealed):
     part: Count
     splits: dict[Split, Extent]
     made: dict[Split, tuple[Made, ...]]
-    spans: tuple[FileSpan, ...]
+    spans: tuple[Stretch, ...]
 
 
 class ExportManifest(Value):
@@ -148,7 +136,7 @@ class ExportManifest(Value):
     tokenizer: TokenizerIdentity
     splits: dict[Split, Extent]
     records: tuple[FileRecord, ...]
-    spans: tuple[FileSpan, ...]
+    spans: tuple[Stretch, ...]
 
 
 def is_export(storage: Storage) -> bool:
@@ -164,17 +152,10 @@ def read_export(storage: Storage) -> ExportManifest:
     """The manifest of an export.
 
     Raises:
-        NotADatasetError: there is none.
+        FileNotFoundError: there is none.
         CorruptDatasetError: it is damaged.
     """
-    try:
-        data = storage.read(EXPORT)
-    except FileNotFoundError as error:
-        raise NotADatasetError(
-            f"{storage}: no {EXPORT}, so this is no finished export. Run `shardmill export` with "
-            "the same options again to finish it."
-        ) from error
-    return from_json(ExportManifest, data, where=f"{storage}/{EXPORT}")
+    return from_json(ExportManifest, storage.read(EXPORT), where=f"{storage}/{EXPORT}")
 
 
 def read_export_records(storage: Storage) -> dict[int, ExportRecord]:
@@ -186,27 +167,22 @@ def read_export_records(storage: Storage) -> dict[int, ExportRecord]:
     return records_in(storage, FOLDER, partial(from_json, ExportRecord))
 
 
-def all_spans(manifest: ExportManifest, records: Iterable[ExportRecord]) -> list[FileSpan]:
+def all_spans(manifest: ExportManifest, records: Iterable[ExportRecord]) -> list[Stretch]:
     """Every span of every file of an export."""
     return [*manifest.spans, *(span for record in records for span in record.spans)]
 
 
-def made_files(splits: Iterable[Split], records: Iterable[ExportRecord]) -> dict[Split, list[Made]]:
+def made_files(
+    splits: Iterable[Split], records: Collection[ExportRecord]
+) -> dict[Split, list[Made]]:
     """The files of each split that belong to one part, in order."""
-    made = [record.made for record in records]
-    return {split: [file for part in made for file in part.get(split, ())] for split in splits}
+    return {
+        split: [file for record in records for file in record.made.get(split, ())]
+        for split in splits
+    }
 
 
-def file_sizes(spans: Iterable[FileSpan]) -> dict[str, int]:
-    """The size of each finished file, by its path."""
-    sizes: dict[str, int] = {}
-    for span in spans:
-        sizes[span.path] = max(sizes.get(span.path, 0), span.start + span.size)
-    return sizes
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExportDescription:
+class ExportDescription(NamedTuple):
     """What `inspect` shows of an export; `files` are paths and sizes in bytes."""
 
     location: str
@@ -223,11 +199,9 @@ def describe_export(storage: Storage) -> ExportDescription:
     """Read what an export says of itself.
 
     Raises:
-        NotADatasetError: there is no export.
+        FileNotFoundError: there is no export.
         CorruptDatasetError: a record is damaged.
     """
     manifest = read_export(storage)
     sizes = file_sizes(all_spans(manifest, read_export_records(storage).values()))
-    return ExportDescription(
-        location=str(storage), manifest=manifest, files=dict(sorted(sizes.items()))
-    )
+    return ExportDescription(str(storage), manifest, dict(sorted(sizes.items())))

@@ -2,31 +2,32 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import chain, combinations, product, starmap
 
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.format.layout import MANIFEST, documents_path
 from streaming_ext.format.manifest import Manifest, MergedDataset
 from streaming_ext.format.record import LOCAL_VERSION, PartRecord, SpanRecord
-from streaming_ext.format.schema import FileRecord, to_json
-from streaming_ext.store import Storage
+from streaming_ext.format.schema import FileRecord, content_hash, to_json
+from streaming_ext.store import Storage, open_storage
 from streaming_ext.writing.publish import split_indexes
-from tasks.core.derive.contents import Contents, part_files
-from tasks.core.derive.move import FileGroup, Move, Text
+from tasks.core.derive.contents import Contents, FileGroup, Move, part_files
 from tasks.core.reading.dataset_files import read_dataset
 
 # What a record may say in its own way: how its sources were read, which decides no id of others.
 _OF_SOURCES = frozenset(
     {"text_column", "text_separator", "source_format", "on_bad_document", "filters", "subset"}
 )
-_OF_SETS = ("imported.set_format:", "imported.dtype:", "imported.rows:")  # the same of sets of ids
-_OF_HOLDOUTS = ("holdout_", "imported.holdout_by:")
 
 
-def merged(datasets: Sequence[Storage], *, repeats: bool) -> Contents:
+@lru_cache(1)  # a run plans before and after it takes the output
+def merged(urls: tuple[str, ...], _hashes: tuple[str | None, ...], *, repeats: bool) -> Contents:
     """What datasets become when they are merged, in this order; metadata alone is read.
 
     Args:
-        datasets: at least two.
+        urls: of at least two datasets.
+        _hashes: of their manifests, which say that nothing changed.
         repeats: whether they may be made of the same source files.
 
     Raises:
@@ -34,7 +35,7 @@ def merged(datasets: Sequence[Storage], *, repeats: bool) -> Contents:
         UsageError: they are shuffled or deduplicated, or have a source file in common.
         DatasetError: one is no dataset, or its metadata are damaged.
     """
-    opened = [(storage, *read_dataset(storage)[1:]) for storage in datasets]
+    opened = [(storage, *read_dataset(storage)[1:]) for storage in map(open_storage, urls)]
     (first_storage, first, _), *others = opened
     for storage, manifest, _ in opened:
         require_divisible(
@@ -62,15 +63,14 @@ def merged(datasets: Sequence[Storage], *, repeats: bool) -> Contents:
         tokenizer_files=first.tokenizer_files,
         merged=tuple(member for _, manifest, _ in opened for member in _members(manifest)),
     )
+    root = str(first_storage)
     rest = FileGroup(
-        moves=tuple(Move.of(str(first_storage), file) for file in first.tokenizer_files),
-        texts=tuple(
-            Text(path=summary.index.path, text=index.decode())
-            for summary, index in indexes.values()
-        ),
+        moves=tuple(Move.of(root, file, file.path) for file in first.tokenizer_files),
+        texts={summary.index.path: index.decode() for summary, index in indexes.values()},
     )
-    text = Text(path=MANIFEST, text=to_json(manifest).decode())
-    return Contents(parts=tuple(groups), rest=rest, manifest=text)
+    data = to_json(manifest)
+    file = FileRecord.of(MANIFEST, data)
+    return Contents(parts=tuple(groups), rest=rest, manifest=file, data=data)
 
 
 def require_divisible(storage: Storage, manifest: Manifest, advice: str) -> None:
@@ -93,23 +93,17 @@ def _require_same(
     Raises:
         ConfigMismatchError: naming every field.
     """
-    ours = first.spec
-    theirs = manifest.spec.model_copy(update={name: getattr(ours, name) for name in _OF_SOURCES})
-    lines = [
-        line
-        for line in ours.differences(theirs, ours=f"{first_storage} has", theirs=f"{storage} has")
-        if not line.startswith(_OF_SETS)
-    ]
-    if ours.dtype != theirs.dtype:
-        lines.append(f"type of an id: {first_storage} has {ours.dtype}, {storage} {theirs.dtype}")
-    if not lines:
-        return
-    advice = "Shard one of them again with the values of the other, or mix them as streams."
-    if any(line.startswith(_OF_HOLDOUTS) for line in lines):
-        advice += " With other holdouts, a text could be in train of one and held out in the other."
-    raise ConfigMismatchError(
-        f"{first_storage} and {storage} cannot be merged:\n  " + "\n  ".join(lines) + f"\n{advice}"
-    )
+    ours, theirs = first.spec, manifest.spec
+    alike = {name: getattr(ours, name) for name in _OF_SOURCES}
+    if ours.imported and theirs.imported:
+        alike["imported"] = ours.imported
+    words = {"ours": f"{first_storage} has", "theirs": f"{storage} has"}
+    if lines := ours.differences(theirs.model_copy(update=alike), **words):
+        raise ConfigMismatchError(
+            f"{first_storage} and {storage} cannot be merged:\n  "
+            + "\n  ".join(lines)
+            + "\nShard one of them again with the values of the other, or mix them as streams."
+        )
 
 
 def _require_other_sources(opened: Iterable[tuple[Storage, Sequence[PartRecord]]]) -> None:
@@ -118,35 +112,32 @@ def _require_other_sources(opened: Iterable[tuple[Storage, Sequence[PartRecord]]
     Raises:
         UsageError: naming the first file.
     """
-    # spans: of each file, where they begin and end, and the dataset that is made of them
-    spans: dict[str, list[tuple[int, int, SpanRecord, Storage]]] = defaultdict(list)
+    # holders: for each file, the datasets that are made of it, and their spans of it
+    holders: dict[str, dict[Storage, list[SpanRecord]]] = defaultdict(lambda: defaultdict(list))
     for storage, records in opened:
-        for record in records:
-            for each in record.made_of:
-                start, end = each.span or (0, each.source.size)
-                spans[each.source.url].append((start, end, each, storage))
-    for url, of_file in sorted(spans.items()):
-        before: list[tuple[int, SpanRecord, Storage]] = []
-        for start, end, each, storage in sorted(of_file, key=lambda span: span[:2]):
-            before = [other for other in before if other[0] > start]
-            for _, other, holder in before:
-                if holder is not storage and _of_one_file(other, each):
-                    raise UsageError(
-                        f"{url} is a source of {holder} and of {storage}: its texts would be there "
-                        "twice. Leave one out, or pass --repeats to have them twice."
-                    )
-            before.append((end, each, storage))
+        for each in chain.from_iterable(record.made_of for record in records):
+            holders[each.source.url][storage].append(each)
+    for url, held in sorted(holders.items()):
+        for (one, spans), (other, others) in combinations(held.items(), 2):
+            if any(starmap(_have_bytes_in_common, product(spans, others))):
+                raise UsageError(
+                    f"{url} is a source of {one} and of {other}: its texts would be there twice. "
+                    "Leave one out, or pass --repeats to have them twice."
+                )
 
 
-def _of_one_file(one: SpanRecord, other: SpanRecord) -> bool:
-    """Whether two spans under one URL are of the same file, as far as that is known.
+def _have_bytes_in_common(one: SpanRecord, other: SpanRecord) -> bool:
+    """Whether two spans under one URL are of the same bytes, as far as that is known.
 
     The version of a span of a local file is of its own bytes alone: what was cut in two ways has
     no more than the size of the file in common.
     """
     if one.span == other.span or not one.source.version.startswith(LOCAL_VERSION):
-        return one.source.version == other.source.version
-    return one.source.size == other.source.size
+        is_same = one.source.version == other.source.version
+    else:
+        is_same = one.source.size == other.source.size
+    (start, end), (begin, stop) = (each.span or (0, each.source.size) for each in (one, other))
+    return is_same and max(start, begin) < min(end, stop)
 
 
 def _renumbered(record: PartRecord, number: int) -> PartRecord:
@@ -161,14 +152,13 @@ def _renumbered(record: PartRecord, number: int) -> PartRecord:
             shards.append(shard.model_copy(update={"raw_name": name, "zip_name": packed}))
         splits[split] = held.model_copy(update={"shards": tuple(shards)})
     documents = record.documents.model_copy(update={"path": documents_path(number)})
-    fields = {name: getattr(record, name) for name in type(record).model_fields}
-    return PartRecord(**fields | {"part": number, "splits": splits, "documents": documents})
+    return record.model_copy(update={"part": number, "splits": splits, "documents": documents})
 
 
 def _members(manifest: Manifest) -> tuple[MergedDataset, ...]:
     """What a merged dataset lists of a dataset: itself, or the datasets it was merged from."""
     own = MergedDataset(
-        manifest=FileRecord.of(MANIFEST, to_json(manifest)).xxh128,
+        manifest=content_hash(to_json(manifest)),
         parts=len(manifest.parts),
         spec=manifest.spec,
         node_partition=manifest.node_partition,

@@ -1,92 +1,35 @@
-"""Putting files on an output: every byte read and hashed on the way, or files taken as they are."""
+"""Copies and merges: published files, put elsewhere.
+
+Every byte is read and hashed on the way, or a storage takes files over by itself.
+"""
 
 import time
 import uuid
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from threading import Semaphore
+from typing import ClassVar, Self
 
 from streaming_ext.base.errors import CorruptDatasetError, command
+from streaming_ext.format.layout import MANIFEST
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.store import Storage, open_storage
-from streaming_ext.store.scratch import writing_scratch
-from tasks.core.build.build import Stretch
-from tasks.core.build.engine import wrong_bytes
-from tasks.core.workers.messages import Job, JobProgress, Kept, MadePart, Message, Report
+from streaming_ext.text.parts.part import Part
+from streaming_ext.text.sources import SourceFile
+from tasks.core.build.build import Build, OnStatus, Published, Recorded, Words, file_sizes
+from tasks.core.build.engine import compare, hash_of, is_started, wrong_bytes
+from tasks.core.build.outside import open_other
+from tasks.core.derive.config import CopyConfig, MergeConfig
+from tasks.core.derive.contents import Contents, FileGroup, Move, contents_of
+from tasks.core.derive.export_format import Sink
+from tasks.core.derive.merging import merged
+from tasks.core.shard.plan import scratch_folder
+from tasks.core.workers.messages import Job, JobProgress, Kept, MadePart, Report
 
-
-class Move(Message):
-    """A file to put on the output.
-
-    Attributes:
-        root: URL of the dataset or export that has the file.
-        path: of the file there.
-        spans: all bytes of the file, under its path on the output.
-    """
-
-    root: str
-    path: str
-    spans: tuple[Stretch, ...]
-
-    @classmethod
-    def of(cls, root: str, file: FileRecord, to: str | None = None) -> "Move":
-        """The move of a recorded file; to the same path unless given."""
-        span = Stretch(to or file.path, 0, file.size, file.xxh128)
-        return cls(root=root, path=file.path, spans=(span,))
-
-    @property
-    def to(self) -> str:
-        """Path of the file on the output."""
-        return self.spans[0].path
-
-    @property
-    def size(self) -> int:
-        """Of the file, in bytes."""
-        return sum(span.size for span in self.spans)
-
-
-class Text(Message):
-    """A small file of text, such as a record."""
-
-    path: str
-    text: str
-
-    @property
-    def file(self) -> FileRecord:
-        """Its path, size and hash."""
-        return FileRecord.of(self.path, self.text.encode())
-
-
-class FileGroup(Message):
-    """Files that are put together; the texts after all others.
-
-    Attributes:
-        moves: files to put.
-        texts: small files.
-        documents, tokens: that they hold, if they are a part.
-    """
-
-    moves: tuple[Move, ...] = ()
-    texts: tuple[Text, ...] = ()
-    documents: int = 0
-    tokens: int = 0
-
-    @property
-    def spans(self) -> list[Stretch]:
-        """All bytes of the files on the output."""
-        texts = [Stretch.of(text.file) for text in self.texts]
-        return [*(span for move in self.moves for span in move.spans), *texts]
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Size of each file on the output in bytes, by its path."""
-        moved = {move.to: move.size for move in self.moves}
-        return moved | {text.path: text.file.size for text in self.texts}
-
-
-_IN_MEMORY = 128 * 2**20  # larger files go through scratch on their way to a remote output
-_held = Semaphore(8)  # files in memory, per process
+_LINKED_AT_ONCE = 64  # parts
 
 
 class MoveJob(Job[MadePart]):
@@ -106,98 +49,193 @@ class MoveJob(Job[MadePart]):
     read: bool
 
     def do(self, kept: Kept, report: Report) -> MadePart:
-        """See `put_group`."""
-        output, scratch = kept.storage(self.output), Path(self.scratch)
-        return put_group(
-            self.group, output, scratch, read=self.read, report=report, opened=kept.storage
+        """Put the files in place, several at once; the texts after them.
+
+        Raises:
+            CorruptDatasetError: a file is missing, or is not the recorded one.
+            StorageError: a file is shorter than recorded, or the output or scratch is not writable.
+        """
+        began, output, group = time.monotonic(), kept.storage(self.output), self.group
+        total, done = max(sum(move.size for move in group.moves), 1), 0
+        sources = {root: kept.storage(root) for root in {move.root for move in group.moves}}
+
+        def put(move: Move) -> int:
+            source, path = sources[move.root], Path(self.scratch) / uuid.uuid4().hex
+            with suppress(FileNotFoundError):  # reading it names the file
+                if not self.read and output.adopt(source, move.path, move.to, move.size):
+                    return move.size
+            _put_checked(source, move, output, path)
+            return move.size
+
+        def put_text(path: str) -> None:
+            output.put(path, group.texts[path].encode())
+
+        with ThreadPoolExecutor(output.puts_at_once, "shardmill-move") as threads:
+            for size in threads.map(put, group.moves):
+                done += size
+                report(JobProgress(fraction=done / total, text_bytes=done))
+            list(threads.map(put_text, group.texts))
+        return MadePart(
+            documents=group.documents,
+            tokens=group.tokens,
+            size=sum(span.size for span in group.spans),
+            seconds=time.monotonic() - began,
         )
 
 
-def put_group(
-    group: FileGroup,
-    output: Storage,
-    scratch: Path,
-    *,
-    read: bool,
-    report: Report = lambda progress: None,
-    opened: Callable[[str], Storage] = open_storage,
-) -> MadePart:
-    """Put the files of a group in place, several at once; its texts after them.
-
-    Args:
-        group: of files.
-        output: takes them.
-        scratch: folder for files on their way.
-        read: see `MoveJob`.
-        report: called with the progress.
-        opened: the storage at a URL.
-
-    Raises:
-        CorruptDatasetError: a file is missing, or is not the recorded one.
-        StorageError: a file is shorter than recorded, or the output or scratch is not writable.
-    """
-    began = time.monotonic()
-    total, done = max(sum(move.size for move in group.moves), 1), 0
-    sources = {root: opened(root) for root in {move.root for move in group.moves}}
-
-    def put(move: Move) -> int:
-        source = sources[move.root]
-        try:
-            if read or not output.adopt(source, move.path, move.to, move.size):
-                _put_checked(source, move, output, scratch)
-        except FileNotFoundError:
-            raise _damaged(source, move, "missing") from None
-        return move.size
-
-    with ThreadPoolExecutor(output.puts_at_once, thread_name_prefix="shardmill-move") as threads:
-        try:
-            for ended in as_completed([threads.submit(put, move) for move in group.moves]):
-                done += ended.result()
-                report(JobProgress(fraction=done / total, text_bytes=done))
-        except BaseException:
-            threads.shutdown(cancel_futures=True)
-            raise
-        list(threads.map(lambda text: output.put(text.path, text.text.encode()), group.texts))
-    return MadePart(
-        documents=group.documents,
-        tokens=group.tokens,
-        size=sum(group.sizes.values()),
-        seconds=time.monotonic() - began,
-    )
-
-
-def _put_checked(source: Storage, move: Move, output: Storage, scratch: Path) -> None:
-    """Put a file whose bytes are the recorded ones; local outputs take it from scratch."""
-
-    def read(take: Callable[[bytes], object]) -> None:
-        for span in move.spans:
-            if problem := wrong_bytes(source, span._replace(path=move.path), take):
-                raise _damaged(source, move, problem)
-
-    if output.remote and move.size <= _IN_MEMORY:
-        with _held:
-            data = bytearray()
-            read(data.extend)
-            output.put(move.to, bytes(data))
-        return
-    path = scratch / uuid.uuid4().hex
+def _put_checked(source: Storage, move: Move, output: Storage, path: Path) -> None:
+    """Put a file whose bytes are the recorded ones, by way of a file on scratch."""
     try:
-        with writing_scratch(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open("wb", buffering=0)
-
-        def write(data: bytes) -> None:
-            with writing_scratch(path):
-                file.write(data)
-
-        with file:
-            read(write)
+        with Sink(move.to, 0, lambda span: None, path) as sink:
+            for span in move.spans:
+                if problem := wrong_bytes(source, span._replace(path=move.path), sink.write):
+                    raise CorruptDatasetError(
+                        f"{source}/{move.path}: {problem}. {command('verify', source)} checks "
+                        "every file."
+                    )
         output.put_file(move.to, path)
     finally:
         path.unlink(missing_ok=True)
 
 
-def _damaged(source: Storage, move: Move, problem: str) -> CorruptDatasetError:
-    return CorruptDatasetError(
-        f"{source}/{move.path}: {problem}. {command('verify', source)} checks every file."
+@dataclass(frozen=True, kw_only=True)
+class MoveBuild(Build):
+    """Published files, put elsewhere: a copy, or several datasets as one.
+
+    Attributes:
+        manifest: path, size and hash of the file that makes the output count.
+        data: its content.
+        rest: puts what belongs to no part.
+    """
+
+    config: CopyConfig | MergeConfig
+    manifest: FileRecord
+    data: bytes
+    jobs: tuple[MoveJob, ...]
+    rest: MoveJob
+
+    # Some parts have one large file, whose put nobody else should wait for.
+    at_least: ClassVar[int] = 4
+
+    @property
+    def manifest_path(self) -> str:
+        """That of a dataset, or of an export."""
+        return self.manifest.path
+
+    @property
+    def words(self) -> Words:
+        """How people see what the run does."""
+        return Words("copying", "copied") if self.phase == "copy" else Words("merging", "merged")
+
+    @property
+    def identity(self) -> FileRecord:
+        """The manifest that the output is going to have."""
+        return self.manifest
+
+    def is_published(self, output: Storage) -> bool:
+        """Whether the output has the same manifest."""
+        try:
+            held = FileRecord.of(self.manifest_path, output.read(self.manifest_path))
+        except FileNotFoundError:
+            return False
+        self.require_same(held.model_dump(mode="json"), where=str(output))
+        return True
+
+    def recorded(self, output: Storage, *, published: bool) -> Recorded:
+        """All parts: the sizes of their files say which of them are done."""
+        if not (published or is_started(self, output)):
+            return Recorded(output, {})
+        jobs = enumerate(self.jobs)
+        return Recorded(output, {number: job.group.spans for number, job in jobs})
+
+    def beside(self, output: Storage) -> Mapping[str, int]:
+        """What belongs to no part."""
+        return file_sizes(self.rest.group.spans)
+
+    def with_again(self, parts: frozenset[int]) -> Self:
+        """The same, with some parts to be put again; each byte of them is read, as for a copy."""
+        jobs = [
+            job.model_copy(update={"read": job.read or number in parts})
+            for number, job in enumerate(self.jobs)
+        ]
+        return replace(super().with_again(parts), jobs=tuple(jobs))
+
+    def finish(self, output: Storage, on_status: OnStatus) -> Published:
+        """Put in place what belongs to no part."""
+        on_status("putting the indexes")
+        kept = Kept()
+        kept.storage = lambda url: output if url == str(output) else open_storage(url)
+        self.rest.do(kept, lambda progress: None)
+        spans = chain.from_iterable(job.group.spans for job in (*self.jobs, self.rest))
+        return Published(self.manifest_path, self.data, file_sizes(spans))
+
+
+def plan_copy(
+    config: CopyConfig, output: Storage, on_status: OnStatus = lambda words: None
+) -> MoveBuild:
+    """What a copy has to do; nothing is written.
+
+    Raises:
+        UsageError: the output is the original, or holds something else.
+        DatasetError: the original is not published, or its metadata are damaged.
+    """
+    return _compare(config, "copy", contents_of(open_other(config.dataset, output)), output)
+
+
+def plan_merge(
+    config: MergeConfig, output: Storage, on_status: OnStatus = lambda words: None
+) -> MoveBuild:
+    """What a merge has to do; nothing is written.
+
+    Raises:
+        UsageError: the datasets do not go together, or the output holds something else.
+        DatasetError: one is no dataset, or its metadata are damaged.
+    """
+    datasets = [open_other(url, output) for url in config.datasets]
+    hashes = tuple(hash_of(dataset, MANIFEST) for dataset in datasets)
+    contents = merged(config.datasets, hashes, repeats=config.repeats)
+    if not any(storage.remote for storage in (output, *datasets)):
+        # To name a file takes less than a task run.
+        starts = range(0, len(contents.parts), _LINKED_AT_ONCE)
+        groups = [_together(contents.parts[start : start + _LINKED_AT_ONCE]) for start in starts]
+        contents = replace(contents, parts=tuple(groups))
+    return _compare(config, "merge", contents, output)
+
+
+def _together(groups: tuple[FileGroup, ...]) -> FileGroup:
+    """The same files in one group."""
+    return FileGroup(
+        moves=tuple(move for group in groups for move in group.moves),
+        texts={path: text for group in groups for path, text in group.texts.items()},
+        documents=sum(group.documents for group in groups),
+        tokens=sum(group.tokens for group in groups),
     )
+
+
+def _compare(
+    config: CopyConfig | MergeConfig, phase: str, contents: Contents, output: Storage
+) -> MoveBuild:
+    scratch = scratch_folder(config, output)
+    folder = str(scratch / "moved")
+    jobs = [
+        MoveJob(group=group, output=str(output), scratch=folder, read=phase == "copy")
+        for group in (*contents.parts, contents.rest)
+    ]
+    build = MoveBuild(
+        config=config,
+        phase=phase,
+        manifest=contents.manifest,
+        data=contents.data,
+        parts=tuple(_part(number, group) for number, group in enumerate(contents.parts)),
+        jobs=tuple(jobs[:-1]),
+        rest=jobs[-1],
+        scratch=scratch,
+    )
+    return compare(build, output)
+
+
+def _part(number: int, group: FileGroup) -> Part:
+    """A part of the build, with its first file."""
+    names = (*(f"{move.root}/{move.path}" for move in group.moves[:1]), *group.texts, "")
+    size = sum(move.size for move in group.moves)
+    return Part.whole(number, SourceFile(url=names[0], size=size))

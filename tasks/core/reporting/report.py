@@ -69,13 +69,12 @@ class PartCounts(BaseModel):
     @classmethod
     def of(cls, record: PartRecord | SpillRecord) -> "PartCounts":
         """The counts in a record."""
-        splits = record.splits.values()
         return cls(
             part=record.part,
             source=record.made_of_text,
             text_bytes=record.text_bytes,
-            tokens=sum(split.tokens for split in splits),
-            documents=sum(split.documents for split in splits),
+            tokens=record.tokens_kept,
+            documents=record.documents_kept,
             null_documents=record.null_documents,
             empty_documents=record.empty_documents,
             bad_documents=record.bad_documents,

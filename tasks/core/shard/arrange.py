@@ -120,7 +120,7 @@ def _shuffled(
         },
         bad_listed=bad_listed[:MOST_BAD_LISTED],
     )
-    tokens = sum(split.tokens for record in records for split in record.splits.values())
+    tokens = sum(record.tokens_kept for record in records)
     id_bytes = tokens * np.dtype(plan.spec.dtype).itemsize
     parts = stand_ins(
         num_parts(id_bytes, plan.spec.shard_size), id_bytes, path, first=plan.first_part

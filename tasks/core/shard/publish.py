@@ -17,6 +17,7 @@ from streaming_ext.writing.publish import (
     summarize_split,
 )
 from tasks.core.build.build import Published
+from tasks.core.build.engine import all_recorded
 from tasks.core.reading.dataset_files import read_records
 from tasks.core.shard.base_dataset import BaseDataset, put_again
 from tasks.core.shard.dataset_layout import beside_parts
@@ -156,22 +157,7 @@ def recorded_parts(plan: RunPlan, storage: Storage) -> list[PartRecord]:
         DatasetError: one is gone.
         ConfigMismatchError: one is of another configuration.
     """
-    parts = all_recorded(storage, len(plan.parts))
+    parts = all_recorded(read_records(storage), len(plan.parts), storage)
     for part in parts:  # another run may have written meanwhile
         part.spec.require_same(plan.spec, where=f"{storage}/{record_path(part.part)}")
     return parts
-
-
-def all_recorded(storage: Storage, count: int) -> list[PartRecord]:
-    """The records of the first `count` parts, read back from an output.
-
-    Raises:
-        DatasetError: one is gone.
-    """
-    records = read_records(storage)
-    if missing := [part for part in range(count) if part not in records]:
-        raise DatasetError(
-            f"{storage}: the records of parts {missing[:5]} are gone; something removed them "
-            "during the run. Run the same command again."
-        )
-    return [records[part] for part in range(count)]

@@ -71,10 +71,6 @@ class RunPlan(Build):
         """The folder for fetched source files; what is in it outlives a kill."""
         return self.kept
 
-    def part_scratch(self, part: int) -> Path:
-        """The folder for a part's work in progress."""
-        return self.scratch / f"{part:05}"
-
     def with_again(self, parts: frozenset[int]) -> Self:
         """The same, with some parts to be made again."""
         again = super().with_again(parts)

@@ -2,7 +2,6 @@
 
 import math
 import platform
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -82,7 +81,7 @@ def least_bytes(plan: RunPlan) -> float:
     spans = {
         source_span.source.url: source_span.source
         for part in plan.todo
-        for source_span in plan.part(part).spans
+        for source_span in plan.parts[part].spans
     }
     sources = list(spans.values())
     text_bytes = source_bytes = 0
@@ -95,7 +94,7 @@ def least_bytes(plan: RunPlan) -> float:
             return 0.0
         text_bytes += sum(block.size for block in look.blocks) if look else 0
         source_bytes += source.size
-    size = sum(plan.part(part).size for part in plan.todo)
+    size = sum(plan.parts[part].size for part in plan.todo)
     tokens = size * text_bytes / max(source_bytes, 1) / _MOST_BYTES_A_TOKEN
     packed = _PACKED if plan.spec.deduplicate is None else 0.0  # how many are copies is not known
     return tokens * np.dtype(plan.spec.dtype).itemsize * (1 + packed)
@@ -282,7 +281,7 @@ class ShardBuild(RunPlan):
 
     def forget(self, number: int, results: Mapping[str, Any]) -> None:
         """Remove a part's sources and shards from scratch: it is written, or has failed."""
-        shutil.rmtree(self.part_scratch(number), ignore_errors=True)
+        super().forget(number, results)
         fetched: FetchedPart | None = results.get("download")
         for path in fetched.paths if fetched else ():
             if path.parent == self.downloads:

@@ -1,4 +1,4 @@
-"""The record of a run, put last, beside an output that is whole without it."""
+"""The record of a run, put last, beside an output that is complete without it."""
 
 import logging
 from pathlib import Path

@@ -18,7 +18,7 @@ from tasks.core.build.engine import mark_of
 from tasks.core.check.export import compare_copy
 from tasks.core.check.verify import verify
 from tasks.core.derive.config import CopyConfig
-from tasks.core.derive.move_plan import plan_copy
+from tasks.core.derive.move import plan_copy
 from tests.command_line import CommandLine, succeeded, wait_for
 from tests.flows.conftest import Command, files_of
 from tests.servers.storage.swift import SwiftServer, aws_environment
@@ -29,7 +29,7 @@ from tests.test_readme import blocks
 
 
 def assert_summarized(said: str, output: Path, *datasets: Path) -> None:
-    """The closing summary of a command that made one dataset of others, as they lie there."""
+    """The closing summary of a command that made one dataset of others."""
     manifests = [json.loads((each / "manifest.json").read_text()) for each in datasets]
     splits = [split for manifest in manifests for split in manifest["splits"].values()]
     facts = dict(re.findall(r"^(\w+) +(\S.*)$", said, re.MULTILINE))
@@ -62,7 +62,7 @@ def test_copy_and_merge(
     assert "train/index.json\n  missing" in lost.stdout
     refused = shardmill("copy", dataset, dataset)
     assert refused.returncode == 2
-    assert "the original itself" in refused.stderr
+    assert "the dataset itself" in refused.stderr
 
 
 @pytest.mark.parametrize("command", ["copy", "extend"])
@@ -78,8 +78,8 @@ def test_what_a_run_left_that_was_killed_at_its_end_is_removed(
     (output / INCOMING).mkdir()
     storage = open_storage(str(output))
     if command == "copy":
-        moved = CopyConfig(dataset=str(dataset), output=str(output))
-        storage.put(BUILD, mark_of(plan_copy(moved, storage)))
+        config = CopyConfig(dataset=str(dataset), output=str(output))
+        storage.put(BUILD, mark_of(plan_copy(config, storage)))
     ended = succeeded(served.run(*words))
     assert ended.stdout.startswith(f"{output} is complete; nothing to do.\n")
     assert files_of(output) == before
@@ -112,7 +112,7 @@ def test_the_commands_of_the_document(
     assert len(commands) >= 5
     runs = embedded.where(**aws_environment(s3.url))
 
-    def here(word: str) -> str:
+    def actual(word: str) -> str:
         if word.startswith("s3://bucket/"):
             return word.replace("s3://bucket/", f"s3://{bucket}/")
         is_new = word in {"backup", "both-gpt2", "tiny-gpt2", "small-gpt2"}
@@ -121,7 +121,7 @@ def test_the_commands_of_the_document(
     for command in commands:
         program, *words = command.split()
         assert program == "shardmill"
-        succeeded(runs.run(*map(here, words)))
+        succeeded(runs.run(*map(actual, words)))
     both = tmp_path / "both-gpt2"
     succeeded(runs.run("verify", "--deep", both))
     assert "merged         of 2 datasets" in runs.run("inspect", both).stdout
@@ -136,7 +136,7 @@ def _lines(block: str) -> list[str]:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_stopped_copy_goes_on(
+def test_a_stopped_copy_resumes(
     served: CommandLine, dataset: Path, tmp_path: Path, number: int
 ) -> None:
     """A shard that is a pipe holds the run up, so that it is stopped in the middle."""
@@ -172,9 +172,9 @@ def test_object_storage(
 ) -> None:
     """Disk to store, store to store, a merge that the store makes by itself, and back to disk."""
     texts = [[f"Document {number}." * 40 for number in range(20)]] * 2
-    here = build_dataset(tmp_path / "one", texts, tokenizer=str(rank_path), shard_size=2**16)
+    local = build_dataset(tmp_path / "one", texts, tokenizer=str(rank_path), shard_size=2**16)
     one, two, both = (f"s3://{bucket}/{name}" for name in ("one", "two", "both"))
-    copied(here, one)
+    copied(local, one)
     copied(one, two)
     assert compare_copy(open_storage(one), open_storage(two), workers=4).sound
     requested: list[str] = []
@@ -188,7 +188,7 @@ def test_object_storage(
         patch.setattr(S3, "copy", noted)
         merged([one, two], both, repeats=True)
     expected = tmp_path / "both"
-    merged([here, here], expected, repeats=True)
+    merged([local, local], expected, repeats=True)
     assert {f"both/{path}" for path in content(expected) if "/shard." in path} <= set(requested)
     copied(both, tmp_path / "back")
     assert content(tmp_path / "back") == content(expected)

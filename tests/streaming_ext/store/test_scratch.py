@@ -16,7 +16,7 @@ from streaming_ext.store.scratch import (
     user_scratch,
 )
 from tasks.core.derive.config import CopyConfig
-from tasks.core.derive.move_plan import plan_copy
+from tasks.core.derive.move import plan_copy
 from tests.tasks.core.exports.exporting import make_dataset, planned
 from tests.tasks.core.running import begun
 

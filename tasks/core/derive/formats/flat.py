@@ -1,14 +1,13 @@
-"""How a stream of ids is cut into files: at fixed counts of ids, or between documents."""
+"""How a stream of ids is cut into files: at positions that a layout fixes, or between documents."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.base.arrays import Ints
-from tasks.core.derive.export_files import HashedOut, Sink
+from tasks.core.derive.export_format import ExportFiles, Sink
 from tasks.core.reading.documents import Documents, Ids
 
 Dtype = np.dtype[Any]
@@ -32,48 +31,6 @@ class Layout(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FlatFiles:
-    """A split's ids back to back, in one file or cut into several of `each` ids.
-
-    3 ids per file, a part that holds the ids 2 to 6 of the split:
-    file 0: . . 2    file 1: 3 4 5    file 2: 6 . .
-
-    Attributes:
-        path: of the file of a number, from 0.
-        dtype: of an id.
-        total: ids of the split.
-        each: ids of a file, at most; None for one file.
-        head: bytes before the ids.
-    """
-
-    path: Callable[[int], str]
-    dtype: Dtype
-    total: int
-    each: int | None = None
-    head: int = 0
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Ids of each file, by its path; an empty split has one file."""
-        each = self.each or max(self.total, 1)
-        return {
-            self.path(number): min(each, self.total - first)
-            for number, first in enumerate(range(0, max(self.total, 1), each))
-        }
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Size of each file in bytes, by its path."""
-        return {path: self.head + ids * self.dtype.itemsize for path, ids in self.counts.items()}
-
-    def locate(self, position: int) -> tuple[str, int, bytes, int]:
-        """See `Layout`."""
-        each = self.each or self.total
-        number, first = divmod(position, each)
-        return self.path(number), self.head + first * self.dtype.itemsize, b"", each - first
-
-
 class StreamWriter:
     """Writes consecutive values of a stream into shared files.
 
@@ -83,7 +40,7 @@ class StreamWriter:
         position: of the first value in the stream.
     """
 
-    def __init__(self, out: HashedOut, layout: Layout, position: int) -> None:
+    def __init__(self, out: ExportFiles, layout: Layout, position: int) -> None:
         self._out, self._layout, self._position = out, layout, position
         self._sink: Sink | None = None
         self._path = ""
@@ -93,28 +50,23 @@ class StreamWriter:
         while len(values):
             path, start, head, room = self._layout.locate(self._position)
             if self._sink is None or path != self._path:
-                self.close()
+                self.__exit__(None)
                 self._sink, self._path = self._out.span(path, start), path
             self._sink.write(head)
             self._sink.write(np.ascontiguousarray(values[:room], self._layout.dtype))
             self._position += len(values[:room])
             values = values[room:]
 
-    def close(self) -> None:
-        """End the last span."""
-        if self._sink is not None:
-            self._sink.close()
-            self._sink = None
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self.close()
+    def __exit__(self, *why: object) -> None:
+        """End the last span."""
+        if self._sink is not None:
+            self._sink.__exit__(*why)
 
 
-def whole_documents(
+def cut_between_documents(
     documents: Iterable[Documents], most: int, *, extra: int = 0
 ) -> Iterator[tuple[int, Ids, Ints]]:
     """Cut a stream between documents into files; a document that is larger has a file of its own.

@@ -8,13 +8,11 @@ is written, and parts write their own ranges of a shard side by side.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from streaming_ext.format.layout import Split
-from tasks.core.derive.export_files import HashedOut
-from tasks.core.derive.export_format import ExportFormat, PartPosition
+from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
 from tasks.core.derive.export_records import Made
 from tasks.core.derive.formats.flat import Dtype, StreamWriter
 from tasks.core.reading.documents import Documents
@@ -24,6 +22,28 @@ _CHUNKS = 512  # of a shard
 _FRAME_HEAD = 16
 _NO_CHUNK = 2**64 - 1
 _INDEX_BYTES = 16 * _CHUNKS + 4
+_ZARR_JSON = """{
+  "zarr_format": 3,
+  "node_type": "array",
+  "shape": [18014398509481984],
+  "data_type": "%(type)s",
+  "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [%(shard)d]}},
+  "chunk_key_encoding": {"name": "default"},
+  "fill_value": 0,
+  "codecs": [{"name": "sharding_indexed", "configuration": {
+    "chunk_shape": [%(chunk)d],
+    "codecs": [
+      {"name": "bytes", "configuration": {"endian": "little"}},
+      {"name": "blosc", "configuration": {
+        "cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0, "typesize": %(bytes)d
+      }}
+    ],
+    "index_codecs": [
+      {"name": "bytes", "configuration": {"endian": "little"}},
+      {"name": "crc32c"}
+    ]
+  }}]
+}"""
 
 
 def _crc32c(data: bytes) -> int:
@@ -85,31 +105,13 @@ class _Array:
 
     def metadata(self) -> bytes:
         """`zarr.json`."""
-        little = {"name": "bytes", "configuration": {"endian": "little"}}
-        blosc = {
-            "cname": "lz4",
-            "clevel": 5,
-            "shuffle": "shuffle",
-            "blocksize": 0,
-            "typesize": self.dtype.itemsize,
+        values = {
+            "type": self.dtype.name,
+            "bytes": self.dtype.itemsize,
+            "chunk": _CHUNK,
+            "shard": _CHUNK * _CHUNKS,
         }
-        sharding = {
-            "chunk_shape": [_CHUNK],
-            "codecs": [little, {"name": "blosc", "configuration": blosc}],
-            "index_codecs": [little, {"name": "crc32c"}],
-        }
-        grid = {"name": "regular", "configuration": {"chunk_shape": [_CHUNK * _CHUNKS]}}
-        array: dict[str, Any] = {
-            "zarr_format": 3,
-            "node_type": "array",
-            "shape": [2**54],
-            "data_type": self.dtype.name,
-            "chunk_grid": grid,
-            "chunk_key_encoding": {"name": "default"},
-            "fill_value": 0,
-            "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
-        }
-        return json.dumps(array, sort_keys=True).encode()
+        return json.dumps(json.loads(_ZARR_JSON % values), sort_keys=True).encode()
 
 
 class LevanterFormat(ExportFormat):
@@ -135,7 +137,7 @@ class LevanterFormat(ExportFormat):
         }
 
     def write(
-        self, position: PartPosition, documents: Iterable[Documents], out: HashedOut
+        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
     ) -> Sequence[Made]:
         """Write a part's ranges of the arrays."""
         ids_array, ends_array = self._arrays(position.split)
@@ -150,7 +152,7 @@ class LevanterFormat(ExportFormat):
                 tokens += len(block.stream)
         return ()
 
-    def finish(self, made: Mapping[Split, Sequence[Made]], out: HashedOut) -> None:
+    def finish(self, made: Mapping[Split, Sequence[Made]], out: ExportFiles) -> None:
         """Write what surrounds the values of parts, and the ledger."""
         for split, total in self.totals.items():
             arrays = self._arrays(split)
@@ -161,7 +163,7 @@ class LevanterFormat(ExportFormat):
                 with StreamWriter(out, array, array.total) as rest:
                     rest.write(np.zeros(-array.total % _CHUNK, array.dtype))
                 for path, chunks in array.shards.items():
-                    out.put_span(path, chunks * array.frame, array.index(chunks))
+                    out.put(path, array.index(chunks), start=chunks * array.frame)
             ledger = {
                 "total_num_rows": total.documents,
                 "shard_rows": {"shardmill": total.documents},

@@ -13,10 +13,9 @@ import numpy as np
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split
 from streaming_ext.format.schema import content_hash
-from tasks.core.derive.export_files import HashedOut
-from tasks.core.derive.export_format import ExportFormat, PartPosition
+from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
 from tasks.core.derive.export_records import Made
-from tasks.core.derive.formats.flat import whole_documents
+from tasks.core.derive.formats.flat import cut_between_documents
 from tasks.core.reading.documents import Documents
 
 _DEFAULT_BYTES = 64 * 10**6
@@ -36,29 +35,24 @@ class LitdataFormat(ExportFormat):
         """Bytes of a chunk, at most, unless it holds one document."""
         return self.options.max_file_size or _DEFAULT_BYTES
 
-    def require_possible(self) -> None:
-        """Refuse chunks with offsets beyond 32 bits."""
-        super().require_possible()
-        if self.size > _MOST_BYTES:
-            raise UsageError(
-                f"--max-file-size {self.size:,} bytes: offsets in a chunk of litData have 32 bits, "
-                f"so it has at most {_MOST_BYTES:,}."
-            )
+    @property
+    def file_sizes(self) -> tuple[int, int]:
+        """As many bytes as an offset can count."""
+        return 0, _MOST_BYTES
 
     def write(
-        self, position: PartPosition, documents: Iterable[Documents], out: HashedOut
+        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
     ) -> Sequence[Made]:
         """Write a part's chunks; one is held in memory, since its head lists all of its items."""
-        dtype = np.dtype(self.spec.dtype).newbyteorder("<")
         room = self.size - 2 * _OFFSET_BYTES  # besides the number of items and the last offset
-        most, extra = max(room // dtype.itemsize, 1), _OFFSET_BYTES // dtype.itemsize
+        most, extra = max(room // self.dtype.itemsize, 1), _OFFSET_BYTES // self.dtype.itemsize
         made = []
-        chunks = groupby(whole_documents(documents, most, extra=extra), itemgetter(0))
+        chunks = groupby(cut_between_documents(documents, most, extra=extra), itemgetter(0))
         for number, blocks in chunks:
-            held = [(ids.astype(dtype), lengths) for _, ids, lengths in blocks]
+            held = [(ids.astype(self.dtype), lengths) for _, ids, lengths in blocks]
             lengths = np.concatenate([lengths for _, lengths in held])
             head = _OFFSET_BYTES * (1 + len(lengths) + 1)
-            offsets = head + dtype.itemsize * np.cumsum([0, *lengths])
+            offsets = head + self.dtype.itemsize * np.cumsum([0, *lengths])
             if offsets[-1] > _MOST_BYTES:
                 raise UsageError(
                     f"A document of {int(lengths.max()):,} tokens does not fit into a chunk of "
@@ -74,7 +68,7 @@ class LitdataFormat(ExportFormat):
             )
         return made
 
-    def finish(self, made: Mapping[Split, Sequence[Made]], out: HashedOut) -> None:
+    def finish(self, made: Mapping[Split, Sequence[Made]], out: ExportFiles) -> None:
         """Write the index of each split."""
         for split, files in made.items():
             chunks = [

@@ -6,6 +6,7 @@ of each part's own, cut between documents. `sequences.json` holds what
 """
 
 import json
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import groupby
@@ -15,10 +16,9 @@ import numpy as np
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.format.layout import Split
-from tasks.core.derive.export_files import HashedOut
-from tasks.core.derive.export_format import ExportFormat, PartPosition
-from tasks.core.derive.export_records import Made
-from tasks.core.derive.formats.flat import Dtype, FlatFiles, StreamWriter, whole_documents
+from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
+from tasks.core.derive.export_records import Extents, Made
+from tasks.core.derive.formats.flat import Dtype, cut_between_documents
 from tasks.core.reading.documents import Documents
 
 _MOST_UINT16 = 65_500  # ids, as in Megatron's own `optimal_dtype`
@@ -38,43 +38,44 @@ class MegatronFormat(ExportFormat):
         """Of an id."""
         return np.dtype("<u2" if self.spec.tokenizer.vocab_size < _MOST_UINT16 else "<i4")
 
+    @property
+    def _of_all_parts(self) -> Extents:
+        """The splits whose pair all parts write into: none if files have a bound."""
+        return self.totals if self.options.max_file_size is None else {}
+
     def shared(self) -> Mapping[str, int]:
         """One pair per split, unless files have a bound."""
         sizes = {}
-        for split, total in self.totals.items() if self.options.max_file_size is None else ():
+        for split, total in self._of_all_parts.items():
             sizes[f"{split}/{_NAME}.bin"] = total.tokens * self.dtype.itemsize
-            sizes[f"{split}/{_NAME}.idx"] = _columns(total.documents)[3] + 8
+            sizes[f"{split}/{_NAME}.idx"] = _starts(total.documents, total.documents)[2] + 8
         return sizes
 
     def write(
-        self, position: PartPosition, documents: Iterable[Documents], out: HashedOut
+        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
     ) -> Sequence[Made]:
         """Write a part's ranges of the pair, or pairs of its own."""
         if self.options.max_file_size is not None:
-            return self._write_pairs(position, documents, out)
-        total, before = self.totals[position.split], position.before
-        count, tokens, prefix = before.documents, before.tokens, f"{position.split}/{_NAME}"
-        files = FlatFiles(path=lambda number: f"{prefix}.bin", dtype=self.dtype, total=total.tokens)
+            return self._write_pairs(position, documents, out, self.options.max_file_size)
+        prefix, itemsize = f"{position.split}/{_NAME}", self.dtype.itemsize
+        count, tokens = position.before.documents, position.before.tokens
+        starts = _starts(self.totals[position.split].documents, count)
+        spans = [(".bin", tokens * itemsize), *((".idx", start) for start in starts)]
         with ExitStack() as stack:
-            ids = stack.enter_context(StreamWriter(out, files, tokens))
-            columns = [
-                stack.enter_context(out.span(f"{prefix}.idx", start + width * count))
-                for start, width in zip(_columns(total.documents), (4, 8, 8), strict=False)
-            ]
+            sinks = [stack.enter_context(out.span(prefix + name, start)) for name, start in spans]
             for block in documents:
-                ids.write(block.stream)
-                values = _index(block.lengths, count, tokens, self.dtype.itemsize)
-                for column, of_documents in zip(columns, values, strict=True):
-                    column.write(of_documents)
+                ids = np.ascontiguousarray(block.stream, self.dtype)
+                values = ids, *_index(block.lengths, count, tokens, itemsize)
+                for sink, data in zip(sinks, values, strict=True):
+                    sink.write(data)
                 count, tokens = count + len(block.ends), tokens + len(block.stream)
         return ()
 
     def _write_pairs(
-        self, position: PartPosition, documents: Iterable[Documents], out: HashedOut
+        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles, size: int
     ) -> list[Made]:
-        most = max((self.options.max_file_size or 0) // self.dtype.itemsize, 1)
-        made = []
-        for number, blocks in groupby(whole_documents(documents, most), itemgetter(0)):
+        most, made = max(size // self.dtype.itemsize, 1), []
+        for number, blocks in groupby(cut_between_documents(documents, most), itemgetter(0)):
             prefix = f"{position.split}/{position.part:05}-{number:03}_{_NAME}"
             of_blocks = []
             with out.file(f"{prefix}.bin") as sink:
@@ -82,22 +83,20 @@ class MegatronFormat(ExportFormat):
                     sink.write(np.ascontiguousarray(ids, self.dtype))
                     of_blocks.append(lengths)
             lengths = np.concatenate(of_blocks)
-            with out.file(f"{prefix}.idx") as index:
-                index.write(_head(self.dtype, len(lengths)))
-                for column in _index(lengths, 0, 0, self.dtype.itemsize):
-                    index.write(column)
-                index.write(np.array([len(lengths)], "<i8"))
+            columns = [column.tobytes() for column in _index(lengths, 0, 0, self.dtype.itemsize)]
+            last = len(lengths).to_bytes(8, "little")
+            out.put(f"{prefix}.idx", b"".join([_head(self.dtype, len(lengths)), *columns, last]))
             made.append(Made(path=f"{prefix}.bin", documents=len(lengths), size=sink.size))
         return made
 
-    def finish(self, made: Mapping[Split, Sequence[Made]], out: HashedOut) -> None:
+    def finish(self, made: Mapping[Split, Sequence[Made]], out: ExportFiles) -> None:
         """Write the heads of the indexes, and how many sequences each pair has."""
         documents = {file.path: file.documents for files in made.values() for file in files}
-        for split, total in self.totals.items() if self.options.max_file_size is None else ():
+        for split, total in self._of_all_parts.items():
             path = f"{split}/{_NAME}.idx"
-            out.put_span(path, 0, _head(self.dtype, total.documents))
-            last = np.array([total.documents], "<i8")
-            out.put_span(path, _columns(total.documents)[3], last)
+            out.put(path, _head(self.dtype, total.documents), start=0)
+            last = _starts(total.documents, total.documents)[2]
+            out.put(path, total.documents.to_bytes(8, "little"), start=last)
             documents[f"{split}/{_NAME}.bin"] = total.documents
         counts = {
             path.removesuffix(".bin"): [count, count + 1] for path, count in documents.items()
@@ -105,17 +104,15 @@ class MegatronFormat(ExportFormat):
         out.put("sequences.json", (json.dumps(counts, indent=1, sort_keys=True) + "\n").encode())
 
 
-def _columns(documents: int) -> tuple[int, int, int, int]:
-    """Where lengths, offsets and numbers of documents begin in an index, and the last number."""
-    lengths, offsets = _HEAD, _HEAD + 4 * documents
-    numbers = offsets + 8 * documents
-    return lengths, offsets, numbers, numbers + 8 * documents
+def _starts(documents: int, number: int) -> tuple[int, int, int]:
+    """Where the length, the offset and the number of a document are in an index of `documents`."""
+    offsets = _HEAD + 4 * documents
+    return _HEAD + 4 * number, offsets + 8 * number, offsets + 8 * (documents + number)
 
 
 def _head(dtype: Dtype, documents: int) -> bytes:
-    counts = np.array([documents, documents + 1], "<u8").tobytes()
-    version = np.array([1], "<u8").tobytes()
-    return b"MMIDIDX\0\0" + version + bytes([_CODES[dtype.name]]) + counts
+    kind = _CODES[dtype.name]
+    return struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, kind, documents, documents + 1)
 
 
 def _index(lengths: Ints, documents: int, tokens: int, itemsize: int) -> list[Ints]:

@@ -5,17 +5,17 @@ list of the tars of a split).
 """
 
 import json
+import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from typing import ClassVar
 
 import numpy as np
 
-from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split
 from streaming_ext.format.webdataset import BLOCK, END, NPY_HEAD, member, npy
-from tasks.core.derive.export_files import HashedOut
-from tasks.core.derive.export_format import ExportFormat, PartPosition
-from tasks.core.derive.export_records import Made
+from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
+from tasks.core.derive.export_records import Extent, Made
 from tasks.core.reading.documents import Documents, Ids, Origins
 
 _DEFAULT_BYTES = 128 * 2**20
@@ -27,6 +27,7 @@ class WebdatasetFormat(ExportFormat):
     """Tars of each part, numbered through over all parts, and lists of them."""
 
     name = "webdataset"
+    made_with: ClassVar = {"python": ".".join(platform.python_version_tuple()[:2])}  # its tarfile
 
     @property
     def takes(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -48,16 +49,13 @@ class WebdatasetFormat(ExportFormat):
     def _length(self) -> int:
         return self.options.sequence_length or self.spec.sequence_length
 
-    def require_possible(self) -> None:
-        """Refuse tars that hold no sample."""
-        super().require_possible()
-        size = self.options.max_file_size
-        if size is None or self._documents_are_samples:
-            return
-        if size < self._sample_bytes(self._length) + len(END):
-            raise UsageError(
-                f"--max-file-size {size:,} bytes holds no sample of {self._length:,} tokens."
-            )
+    @property
+    def file_sizes(self) -> tuple[int, int]:
+        """At least one sample of a fixed number of tokens."""
+        least, most = super().file_sizes
+        if self._documents_are_samples:
+            return least, most
+        return self._sample_bytes(self._length) + len(END), most
 
     def files_of(self, documents: int, tokens: int) -> int:
         """As many tars as its samples fill."""
@@ -65,21 +63,21 @@ class WebdatasetFormat(ExportFormat):
         return -(-samples // self._samples_per_tar())
 
     def _sample_bytes(self, tokens: int) -> int:
-        content = NPY_HEAD + tokens * np.dtype(self.spec.dtype).itemsize
+        content = NPY_HEAD + tokens * self.dtype.itemsize
         return BLOCK + content + -content % BLOCK
 
     def _samples_per_tar(self) -> int:
         """Of documents as many as fill a tar if each has the average length."""
         length = self._length
         if self._documents_are_samples:
-            documents = sum(total.documents for total in self.totals.values())
-            length = sum(total.tokens for total in self.totals.values()) // max(documents, 1)
+            total = sum(self.totals.values(), Extent())
+            length = total.tokens // max(total.documents, 1)
         room = (self.options.max_file_size or _DEFAULT_BYTES) - len(END)
         origin = 2 * BLOCK if self.options.provenance else 0  # a head, and a line of JSON
         return max(room // (self._sample_bytes(length) + origin), 1)
 
     def write(
-        self, position: PartPosition, documents: Iterable[Documents], out: HashedOut
+        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
     ) -> Sequence[Made]:
         """Write a part's tars."""
         split, number, made = position.split, position.before.files, []
@@ -106,31 +104,23 @@ class WebdatasetFormat(ExportFormat):
         self, prefix: str, number: int, documents: Iterable[Documents]
     ) -> Iterator[tuple[bytes, int]]:
         """Rows of one length; the last one of a part is filled up with end-of-text ids."""
-        length, dtype = self._length, np.dtype(self.spec.dtype).newbyteorder("<")
-        eot, rest = self.spec.tokenizer.eot_id, np.empty(0, dtype)
+        length, eot = self._length, self.spec.tokenizer.eot_id
+        rest = np.empty(0, self.dtype)
 
         def rows() -> Iterator[Ids]:
             nonlocal rest
             for block in documents:
-                missing = -len(rest) % length
-                rest, stream = (
-                    np.concatenate([rest, block.stream[:missing]]),
-                    block.stream[missing:],
-                )
-                if len(rest) == length:
-                    yield rest
-                    rest = rest[:0]
-                if len(stream := block.stream[missing:]):
-                    whole = len(stream) - len(stream) % length
-                    yield from stream[:whole].reshape(-1, length)
-                    rest = stream[whole:].copy()
+                stream = np.concatenate([rest, block.stream])
+                end = len(stream) - len(stream) % length
+                yield from stream[:end].reshape(-1, length)
+                rest = stream[end:]
             if len(rest):
-                yield np.append(rest, np.full(length - len(rest), eot, dtype))
+                yield np.append(rest, np.full(length - len(rest), eot, self.dtype))
 
         for key, row in enumerate(rows(), number):
             yield member(f"{prefix}{key:012}.npy", npy(row)), length
 
-    def finish(self, made: Mapping[Split, Sequence[Made]], out: HashedOut) -> None:
+    def finish(self, made: Mapping[Split, Sequence[Made]], out: ExportFiles) -> None:
         """Write the lists of tars."""
         for split, files in made.items():
             tars = [
@@ -157,7 +147,7 @@ class WebdatasetFormat(ExportFormat):
         _put(out, ".nv-meta/dataset.yaml", kind)
 
 
-def _put(out: HashedOut, path: str, value: object) -> None:
+def _put(out: ExportFiles, path: str, value: object) -> None:
     out.put(path, (json.dumps(value, indent=1) + "\n").encode())
 
 

@@ -1,9 +1,7 @@
 """A new kind of output takes one small class: the engine does everything else."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -61,29 +59,30 @@ class Shout(Build):
         files = {part.number: [Stretch.of(self.shouted.file(part.number))] for part in self.parts}
         return Recorded(output, files)
 
-    def job(self, step: str, number: int, output: Storage, results: Mapping[str, Any]) -> ShoutJob:
-        return ShoutJob(identity=self.shouted, part=number, output=str(output))
-
-    def finish(self, output: Storage, tell: OnStatus) -> Published:
+    def finish(self, output: Storage, on_status: OnStatus) -> Published:
         files = (self.shouted.file(part.number) for part in self.parts)
         return Published(MANIFEST, b"loud\n", {file.path: file.size for file in files})
 
 
 def shout(folder: Path, *texts: str) -> tuple[Shout, LocalStorage]:
-    """What is left to shout in a folder, which is marked as begun."""
+    """What is left to shout in a folder, which is marked as started."""
     output = LocalStorage(folder / "out")
+    shouted = Shouted(texts=texts)
     build = Shout(
         config=Execution(workers=1),
         parts=tuple(
             Part.whole(number, SourceFile(url=text, size=9)) for number, text in enumerate(texts)
         ),
+        jobs=tuple(
+            ShoutJob(identity=shouted, part=part, output=str(output)) for part in range(len(texts))
+        ),
         scratch=folder / ".out.scratch",
-        shouted=Shouted(texts=texts),
+        shouted=shouted,
     )
     return begun(compare(build, output), output), output
 
 
-def test_it_is_resumed_mended_and_published_last(tmp_path: Path) -> None:
+def test_it_resumes_repairs_and_publishes_last(tmp_path: Path) -> None:
     build, output = shout(tmp_path, "one", "two", "three")
     do_parts(build, output, [0, 2])
     assert [*output.list()] == ["parts/0.txt", "parts/2.txt", BUILD]

@@ -7,7 +7,7 @@ from typing import Any
 
 from streaming_ext.store import open_storage
 from tasks.core.derive.config import ExportConfig
-from tasks.core.derive.export_plan import ExportBuild, plan_export
+from tasks.core.derive.export import ExportBuild, plan_export
 from tests.streaming_ext.build import EOT, Built, build
 from tests.tasks.core.running import begun, do_parts, finish
 
@@ -50,7 +50,7 @@ def planned(dataset: Path | str, output: Path | str, name: str, **options: Any) 
 
 
 def exported(dataset: Path | str, output: Path | str, name: str, **options: Any) -> Path:
-    """An export, whole, its parts done in an order of their own; returns where it lies."""
+    """A complete export, its parts done in reverse order; returns its folder."""
     plan, storage = planned(dataset, output, name, **options), open_storage(str(output))
     do_parts(plan, storage, reversed(plan.todo))
     finish(replace(plan, todo=()), storage)

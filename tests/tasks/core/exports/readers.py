@@ -33,7 +33,7 @@ def cut(ids: np.ndarray, eot: int = EOT) -> list[list[int]]:
 
 
 def cut_before(ids: np.ndarray, eot: int = EOT) -> list[list[int]]:
-    """Documents of a stream that begin with the end-of-text id, put behind them here."""
+    """Documents of a stream that begin with the end-of-text id; here it follows each."""
     assert ids[0] == eot
     return cut(np.append(ids[1:], eot), eot)
 
@@ -104,7 +104,7 @@ def read_parquet(root: Path) -> Documents:
 
 
 def read_litdata(root: Path) -> Documents:
-    """As `TokensLoader` finds its ids, and by the places of the items."""
+    """As `TokensLoader` finds its ids, and by the offsets of the items."""
     found: Documents = {}
     for split in SPLITS:
         index = json.loads((root / split / "index.json").read_text())
@@ -115,12 +115,12 @@ def read_litdata(root: Path) -> Documents:
             data = (root / split / chunk["filename"]).read_bytes()
             assert len(data) == chunk["chunk_bytes"]
             (items,) = np.frombuffer(data, "<u4", 1).tolist()
-            places = np.frombuffer(data, "<u4", items + 1, 4).tolist()
-            assert (items, places[0], places[-1]) == (
+            offsets = np.frombuffer(data, "<u4", items + 1, 4).tolist()
+            assert (items, offsets[0], offsets[-1]) == (
                 chunk["chunk_size"], 4 * (items + 2), len(data),
             )  # fmt: skip
             ids = [
-                np.frombuffer(data[start:end], dtype).tolist() for start, end in pairwise(places)
+                np.frombuffer(data[start:end], dtype).tolist() for start, end in pairwise(offsets)
             ]
             assert sum(map(len, ids)) == chunk["dim"]
             found[split] += ids
@@ -181,8 +181,8 @@ def read_tars(root: Path, split: str) -> list[dict[str, bytes]]:
                 assert extracted is not None
                 samples[key][field] = extracted.read()
             end = opened.offset
-        places = np.fromfile(f"{file}.idx", "<u8").tolist()
-        assert places == [*begins, end]
+        offsets = np.fromfile(f"{file}.idx", "<u8").tolist()
+        assert offsets == [*begins, end]
         assert entry == {
             "url": file.name, "nsamples": len(begins), "filesize": file.stat().st_size,
         }  # fmt: skip
@@ -219,13 +219,13 @@ def read_webdataset(root: Path) -> Documents:
 
 def read_zarr(folder: Path, count: int) -> np.ndarray:
     """The first values of a zarr array of sharded chunks, each a stored Blosc frame."""
-    told = json.loads((folder / "zarr.json").read_text())
-    (sharding,) = (codec["configuration"] for codec in told["codecs"])
+    metadata = json.loads((folder / "zarr.json").read_text())
+    (sharding,) = (codec["configuration"] for codec in metadata["codecs"])
     (chunk,), (shard,) = (
         sharding["chunk_shape"],
-        told["chunk_grid"]["configuration"]["chunk_shape"],
+        metadata["chunk_grid"]["configuration"]["chunk_shape"],
     )
-    dtype, found = np.dtype(told["data_type"]), []
+    dtype, found = np.dtype(metadata["data_type"]), []
     for number in range(-(-count // shard)):
         data = (folder / f"c/{number}").read_bytes()
         index = data[-16 * (shard // chunk) - 4 :]

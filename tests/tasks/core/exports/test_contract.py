@@ -8,7 +8,6 @@ from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError, 
 from streaming_ext.format.layout import EXPORT
 from streaming_ext.store import LocalStorage, open_storage
 from tasks.core.check.export import verify_export
-from tasks.core.derive import export_plan as publishing
 from tasks.core.derive.export_records import describe_export, is_export, read_export_records
 from tasks.core.derive.formats import FORMATS
 from tests.tasks.core.exports.exporting import (
@@ -24,6 +23,7 @@ from tests.tasks.core.running import do_parts
 
 NAMES = sorted(READERS)
 READ_ELSEWHERE = {"modded-nanogpt"}
+KINDS = ["litdata", "megatron", "parquet"]  # with an index, with shared files, with neither
 
 
 def test_every_format_has_a_reader() -> None:
@@ -35,14 +35,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"compression": "none", "shard_samples": 1},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("settings", [{}, {"compression": "none", "shard_samples": 1}], ids=str)
 def test_it_holds_the_documents_of_the_dataset(
     name: str, settings: dict[str, object], tmp_path: Path
 ) -> None:
@@ -51,9 +44,9 @@ def test_it_holds_the_documents_of_the_dataset(
     assert found == {split: with_end(held) for split, held in documents_of().items()}
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(name: str, tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_resumes_with_the_same_bytes(name: str, tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path).root
-    whole = content(exported(dataset, tmp_path / "whole", name))
+    expected = content(exported(dataset, tmp_path / "expected", name))
     output = tmp_path / "out"
     storage = open_storage(str(output))
     do_parts(planned(dataset, output, name), storage, [1])
@@ -63,17 +56,18 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(name: str, tmp_path: P
     do_parts(plan, storage, plan.todo)
     plan = planned(dataset, output, name)
     assert plan.todo == ()
-    assert content(exported(dataset, output, name)) == whole
+    assert content(exported(dataset, output, name)) == expected
     assert planned(dataset, output, name).published
     assert not list(tmp_path.glob(".out*"))  # of the scratch folder nothing is left
 
 
+@pytest.mark.parametrize("name", KINDS)
 def test_a_part_that_lost_its_file_is_exported_again(name: str, tmp_path: Path) -> None:
     dataset, output = make_dataset(tmp_path).root, tmp_path / "out"
     plan = planned(dataset, output, name)
     do_parts(plan, LocalStorage(output), [0, 1])
-    record = read_export_records(plan.keeper(LocalStorage(output)))[0]
-    lost = (plan.assembly or output) / record.spans[0].path
+    record = read_export_records(LocalStorage(output))[0]
+    lost = (plan.kept if plan.form.shared() else output) / record.spans[0].path
     lost.unlink()
     plan = planned(dataset, output, name)
     assert 0 in plan.todo
@@ -83,28 +77,29 @@ def test_a_part_that_lost_its_file_is_exported_again(name: str, tmp_path: Path) 
     assert planned(dataset, output, name).todo == plan.todo[:-1]
 
 
+@pytest.mark.parametrize("name", KINDS)
 def test_a_published_export_that_lost_a_file_is_repaired(name: str, tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path).root
     output = exported(dataset, tmp_path / "out", name)
-    whole = content(output)
-    lost = next(path for path in whole if path.split("/")[0] not in {"export", EXPORT})
+    expected = content(output)
+    lost = next(path for path in expected if path.split("/")[0] not in {"export", EXPORT})
     (output / lost).unlink()
     assert not planned(dataset, output, name).published
-    assert content(exported(dataset, output, name)) == whole
+    assert content(exported(dataset, output, name)) == expected
 
 
+@pytest.mark.parametrize("name", KINDS)
 def test_another_configuration_is_refused(name: str, tmp_path: Path) -> None:
     dataset, output = make_dataset(tmp_path).root, tmp_path / "out"
     other = make_dataset(tmp_path / "other", vocab_size=101).root
     begun = tmp_path / "begun"
     do_parts(planned(dataset, begun, name), LocalStorage(begun), [0])
     exported(dataset, output, name)
-    another = "nanogpt" if name != "nanogpt" else "parquet"
-    for place in (begun, output):
+    for held in (begun, output):
         with pytest.raises(ConfigMismatchError, match=f"export: the output has '{name}'"):
-            planned(dataset, place, another)
+            planned(dataset, held, "nanogpt")
         with pytest.raises(ConfigMismatchError, match="dataset_manifest.xxh128"):
-            planned(other, place, name)
+            planned(other, held, name)
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
@@ -117,6 +112,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
         planned(dataset, dataset, "nanogpt")
 
 
+@pytest.mark.parametrize("name", KINDS)
 def test_a_damaged_dataset_is_not_exported(name: str, tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path).root
     shard = next((dataset / "train/00001").iterdir())
@@ -172,7 +168,7 @@ class TestVerify:
     ) -> None:
         dataset = make_dataset(tmp_path).root
         with monkeypatch.context() as patch:
-            patch.setattr(publishing, "made_with", lambda name: {"pyarrow": "1.0"})
+            patch.setattr(FORMATS["olmo"], "made_with", {"pyarrow": "1.0"})
             output = exported(dataset, tmp_path / "out", "olmo")
         report = verify_export(LocalStorage(output))
         assert report.sound
@@ -217,12 +213,10 @@ def reseal(output: Path) -> None:
     manifest, records = read_export(storage), []
     for record in read_export_records(storage).values():
         spans = tuple(
-            span.model_copy(
-                update={
-                    "xxh128": content_hash(
-                        storage.read_range(span.path, span.start, span.start + span.size)
-                    )
-                }
+            span._replace(
+                xxh128=content_hash(
+                    storage.read_range(span.path, span.start, span.start + span.size)
+                )
             )
             for span in record.spans
         )

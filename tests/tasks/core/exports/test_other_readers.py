@@ -7,7 +7,6 @@ import itertools
 import json
 import re
 import sys
-import tarfile
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -115,37 +114,6 @@ class TestWebdataset:
             f"mem://source-{part}.parquet" for part in range(3)
         }
 
-    def test_mixing(self, root: Path) -> None:
-        wds = import_module("webdataset")
-        tars = [root / "train/train-000000.tar", root / "holdout/holdout-000000.tar"]
-        both = [wds.WebDataset(str(file), shardshuffle=False) for file in tars]
-        keys = [sample["__key__"] for sample in wds.RandomMix(both, [0.5, 0.5], longest=True)]
-        names = []
-        for file in tars:
-            with tarfile.open(file) as opened:
-                names += opened.getnames()
-        assert sorted(keys) == sorted(name[:-4] for name in names if name.endswith(".npy"))
-        assert {key.partition("-")[0] for key in keys} == {"train", "holdout"}
-
-    def test_splitting_by_node_and_worker(
-        self, root: Path, expected: Documents, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        wds, data = import_module("webdataset"), import_module("torch.utils.data")
-        urls = sorted(str(file) for file in root.glob("train/*.tar"))
-        seen: list[str] = []
-        monkeypatch.setenv("WORLD_SIZE", "2")
-        for rank in range(2):
-            monkeypatch.setenv("RANK", str(rank))
-            part = wds.WebDataset(
-                urls,
-                shardshuffle=False,
-                nodesplitter=wds.split_by_node,
-                workersplitter=wds.split_by_worker,
-            )
-            loader = data.DataLoader(part, batch_size=None, num_workers=2)
-            seen += [sample["__key__"] for sample in loader]
-        assert len(seen) == len(set(seen)) == len(expected["train"])
-
     def test_wids(self, root: Path, wids: Any, expected: Documents) -> None:
         found = wids.ShardListDataset(str(root / "train/index.json"))
         assert [found[n][".npy"].tolist() for n in range(len(found))] == expected["train"]
@@ -226,15 +194,15 @@ class TestMegatron:
         ).build()
         assert len(train) == 100
         held = {tuple(ids) for documents in expected.values() for ids in documents}
-        whole = 0
+        complete = 0
         for number in range(100):
             sample = train[number]["tokens"].tolist()
             assert len(sample) == LENGTH
             between = np.flatnonzero(np.array(sample) == EOT) + 1
             for document in np.split(sample, between)[1:-1]:
                 assert tuple(document.tolist()) in held
-                whole += 1
-        assert whole
+                complete += 1
+        assert complete
 
 
 def test_litdata(dataset: Path, expected: Documents, tmp_path: Path) -> None:
@@ -311,17 +279,9 @@ def test_tensorstore_as_levanter_opens_it(
             for name in ("offsets", "data")
         )
         rows = int(ends[0].read().result())
-        places = np.asarray(ends[1 : rows + 1].read().result())
-        values = np.asarray(ids[: int(places[-1])].read().result())
-        assert [part.tolist() for part in np.split(values, places[:-1])] == held
-
-
-def test_zarr(dataset: Path, expected: Documents, tmp_path: Path) -> None:
-    zarr = import_module("zarr")
-    root = exported(dataset, tmp_path / "out", "levanter")
-    found = zarr.open_array(str(root / "train/input_ids/data"), mode="r")
-    ids = flat(expected["train"])
-    assert found[: len(ids)].tolist() == ids
+        ends_of_documents = np.asarray(ends[1 : rows + 1].read().result())
+        values = np.asarray(ids[: int(ends_of_documents[-1])].read().result())
+        assert [part.tolist() for part in np.split(values, ends_of_documents[:-1])] == held
 
 
 CELLS = {

@@ -145,7 +145,7 @@ class TestSources:
         assert extended(old, old.parent / "sources").published
         assert not list(old.glob("generations/*"))
         plan = extended(old, old.parent / "sources", new)
-        assert [plan.part(part).source for part in plan.todo] == [str(new)]
+        assert [plan.parts[part].source for part in plan.todo] == [str(new)]
         assert extended(old, new).published
         assert len(read_manifest(open_storage(str(old))).generations) == 1
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from streaming_ext.store import open_storage
 from tasks.core.derive.config import CopyConfig, MergeConfig
-from tasks.core.derive.move_plan import MoveBuild, plan_copy, plan_merge
+from tasks.core.derive.move import MoveBuild, plan_copy, plan_merge
 from tests.tasks.core import running
 
 SourceRow = Path | str
@@ -28,10 +28,10 @@ def merged(datasets: Iterable[SourceRow], output: SourceRow, *, repeats: bool = 
     return plan
 
 
-def begin(plan: MoveBuild, units: Iterable[int] | None = None) -> None:
-    """Do some units, as a run does that is killed then; all that are missing unless given."""
+def begin(plan: MoveBuild, parts: Iterable[int] | None = None) -> None:
+    """Do some parts, as a run does that is killed then; all that are missing unless given."""
     output = open_storage(plan.config.output)
-    running.do_parts(running.begun(plan, output), output, units)
+    running.do_parts(running.begun(plan, output), output, parts)
 
 
 def finish(plan: MoveBuild) -> None:

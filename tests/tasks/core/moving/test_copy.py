@@ -1,4 +1,4 @@
-"""Copies: the same files, each checked on its way; what is killed half way is nothing whole."""
+"""Copies: the same files, each checked on its way; a killed copy is no dataset."""
 
 import shutil
 from pathlib import Path
@@ -16,7 +16,7 @@ from streaming_ext.store import open_storage
 from tasks.core.check.export import compare_copy, verify_export
 from tasks.core.check.verify import verify
 from tasks.core.derive.config import CopyConfig
-from tasks.core.derive.move_plan import plan_copy
+from tasks.core.derive.move import plan_copy
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.extending.extended import extended, write_source
 from tests.tasks.core.moving.moved import begin, copied, finish
@@ -68,10 +68,10 @@ def test_a_kill_after_any_part(second: Path, tmp_path: Path) -> None:
 
 def test_an_unfinished_copy_names_the_command_that_finishes_it(first: Path, tmp_path: Path) -> None:
     """The command that is named can be pasted into a shell."""
-    place = tmp_path / "a copy"
-    place.mkdir()
-    with pytest.raises(NotADatasetError, match=f"`shardmill copy {first} '{place}'` to finish it"):
-        compare_copy(open_storage(str(first)), open_storage(str(place)))
+    output = tmp_path / "a copy"
+    output.mkdir()
+    with pytest.raises(NotADatasetError, match=f"`shardmill copy {first} '{output}'` to finish it"):
+        compare_copy(open_storage(str(first)), open_storage(str(output)))
 
 
 def test_a_damaged_original_is_not_copied(first: Path, tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_a_damaged_original_is_not_put_into_a_bucket(
     shard.write_bytes(data[:-1] + (b"" if damage == "cut" else bytes([data[-1] ^ 1])))
     with pytest.raises((CorruptDatasetError, StorageError), match=f"train/00001/{shard.name}"):
         copied(original, f"s3://{bucket}/copy")
-    there = open_storage(f"s3://{bucket}/copy").list()
-    assert not {f"train/00001/{shard.name}", "parts/00001.json", "manifest.json"} & there.keys()
+    held = open_storage(f"s3://{bucket}/copy").list()
+    assert not {f"train/00001/{shard.name}", "parts/00001.json", "manifest.json"} & held.keys()
 
 
 def test_an_output_with_something_else_is_refused(
@@ -112,15 +112,17 @@ def test_an_output_with_something_else_is_refused(
     copied(first, tmp_path / "copy")
     with pytest.raises(ConfigMismatchError, match="started or made as something else"):
         copied(second, tmp_path / "copy")
-    begun = plan_copy(planned(first, tmp_path / "begun"), open_storage(str(tmp_path / "begun")))
-    begin(begun, [0])
+    started = plan_copy(
+        planned(first, tmp_path / "started"), open_storage(str(tmp_path / "started"))
+    )
+    begin(started, [0])
     with pytest.raises(ConfigMismatchError, match="started or made as something else"):
-        copied(second, tmp_path / "begun")
+        copied(second, tmp_path / "started")
     (tmp_path / "own").mkdir()
     (tmp_path / "own/letter.txt").write_text("dear")
     with pytest.raises(UsageError, match=r"letter\.txt"):
         copied(first, tmp_path / "own")
-    with pytest.raises(UsageError, match="the original itself"):
+    with pytest.raises(UsageError, match="is the dataset itself"):
         copied(first, first)
     with pytest.raises(UsageError, match="lies inside"):
         copied(first, second / "copy")
@@ -155,7 +157,8 @@ def test_an_output_started_before_an_extension_is_refused(first: Path, tmp_path:
     """Said in one sentence, of copies, exports and subsets; a copy can be extended."""
     dataset = Path(shutil.copytree(first, tmp_path / "dataset"))
     begin(
-        plan_copy(planned(dataset, tmp_path / "begun"), open_storage(str(tmp_path / "begun"))), [0]
+        plan_copy(planned(dataset, tmp_path / "started"), open_storage(str(tmp_path / "started"))),
+        [0],
     )
     copied(dataset, tmp_path / "copy")
     exported(dataset, tmp_path / "export", "nanogpt")
@@ -165,7 +168,7 @@ def test_an_output_started_before_an_extension_is_refused(first: Path, tmp_path:
         for number in range(2)
     ]
     extended(dataset, sources[0])
-    for name in ("begun", "copy"):
+    for name in ("started", "copy"):
         with pytest.raises(ConfigMismatchError, match=f"{name} was started or made"):
             copied(dataset, tmp_path / name)
     older = verify_export(open_storage(str(tmp_path / "export")))  # which is what it was

@@ -1,4 +1,4 @@
-"""A dataset is whole when its manifest is there, and that goes last."""
+"""A dataset is complete when its manifest exists, which is put last."""
 
 import json
 import re
@@ -167,7 +167,7 @@ def test_no_parts_at_all(plan: ShardBuild, storage: Recorder, tmp_path: Path) ->
 
 
 class Forgetful(LocalStorage):
-    """Says that it keeps every file, and loses the first so many puts of some."""
+    """Says that it keeps every file, and loses the first puts of some."""
 
     def __init__(self, root: Path, *, loses: dict[str, int]) -> None:
         super().__init__(root)
@@ -206,7 +206,7 @@ def test_a_store_that_lost_a_shard_is_not_believed(
     assert "manifest.json" not in storage.list()
 
 
-def test_what_it_waits_for_is_told(plan: ShardBuild, storage: Recorder) -> None:
+def test_what_it_waits_for_is_reported(plan: ShardBuild, storage: Recorder) -> None:
     """`publishing: 5/5` stood there for minutes, and said nothing of the store."""
     progress = RunProgress()
     progress.begin(parts=3, source_bytes=9)

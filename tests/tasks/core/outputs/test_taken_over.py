@@ -79,8 +79,8 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run, Path, str], None]:
         finish = engine.finish
 
         def end(build: Build, *arguments: Any) -> Build | None:
-            is_there = (build.phase == "sort") == (at == "arrange")
-            return kill() if is_there else finish(build, *arguments)
+            is_reached = (build.phase == "sort") == (at == "arrange")
+            return kill() if is_reached else finish(build, *arguments)
 
         with monkeypatch.context() as patch:
             patch.setattr(engine, "finish", end)
@@ -143,8 +143,8 @@ def test_a_flip_in_each_kind_of_file(
 ) -> None:
     """Each run was killed behind the last part, of the first phase or of all."""
     run, half = runs[kind], tmp_path / "half"
-    run(tmp_path / "whole")
-    whole = made(tmp_path / "whole")
+    run(tmp_path / "expected")
+    expected = made(tmp_path / "expected")
     half.mkdir()
     killed(run, half / "out", at)
     old = content(tmp_path / "old") if kind.startswith("extend") else {}
@@ -158,7 +158,7 @@ def test_a_flip_in_each_kind_of_file(
         except CorruptDatasetError as error:
             said = str(error)
         else:
-            assert made(again / "out") == whole, path
+            assert made(again / "out") == expected, path
             continue
         assert path.split("/")[-2] in refused, said
         assert f"{again / path} is" in said
@@ -174,7 +174,7 @@ def test_a_put_of_the_manifest_that_is_answered_and_lost(
 ) -> None:
     """Nothing behind the manifest is done, such as removing what is needed to go on."""
     run, output = runs[kind], tmp_path / "out"
-    run(tmp_path / "whole")
+    run(tmp_path / "expected")
     before = content(tmp_path / "old") if kind == "extend" else {}
     if kind == "extend":
         shutil.copytree(tmp_path / "old", output)
@@ -187,4 +187,4 @@ def test_a_put_of_the_manifest_that_is_answered_and_lost(
     left = content(output)
     assert (left.get(MANIFEST), left.get(EXPORT)) == (before.get(MANIFEST), None)
     run(output)
-    assert made(output) == made(tmp_path / "whole")
+    assert made(output) == made(tmp_path / "expected")

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.base.errors import ConfigMismatchError, ShardmillError, UsageError
+from streaming_ext.format.layout import BUILD
 from streaming_ext.store import open_storage
 from tasks.core.config import ShardConfig
 from tasks.core.shard.plan import plan_shard
@@ -47,8 +48,8 @@ def test_inside_a_dataset(sources: Path, vocabulary: Path, dataset: Built, below
 def test_inside_one_that_is_started(
     sources: Path, vocabulary: Path, dataset: Built, tmp_path: Path
 ) -> None:
-    (tmp_path / "begun/parts").mkdir(parents=True)
-    (tmp_path / "begun/parts/00000.json").write_text("{}")
+    (tmp_path / "begun/runs").mkdir(parents=True)
+    (tmp_path / "begun" / BUILD).write_text("{}")
     before = tree(tmp_path)
     refuse(asked(sources, vocabulary, tmp_path / "begun/train"), UsageError, "inside the dataset")
     assert tree(tmp_path) == before

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.base.errors import UsageError
+from streaming_ext.format.layout import BUILD
 from streaming_ext.text.sources import SourceFile
 from tasks.core.build.outside import made_by_output
 from tasks.core.config import ShardConfig
@@ -19,6 +20,7 @@ def inside(config: ShardConfig, tmp_path: Path) -> ShardConfig:
     root = tmp_path / "sources/out"
     write_source(root / "documents/00000.parquet", ["no text of a source"])
     (root / "runs").mkdir()
+    (root / BUILD).write_text("{}")
     return config.model_copy(update={"output": str(root)})
 
 

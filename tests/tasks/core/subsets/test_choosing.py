@@ -1,6 +1,6 @@
 """Choices: exact, the same for any cut into parts, and those of the definition."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
@@ -18,24 +18,18 @@ from tasks.core.derive.choosing import (
 SEEDS = st.one_of(st.none(), st.integers(0, 2**40))
 
 
-class Runs:
-    """Lengths in runs of at most three documents, as often as they are asked for."""
-
-    def __init__(self, lengths: list[int]) -> None:
-        self._lengths = np.array(lengths, np.int64)
-
-    def __iter__(self) -> Iterator[Ints]:
-        for first in range(0, len(self._lengths), 3):
-            yield self._lengths[first : first + 3]
+def weights_of(lengths: Ints) -> Callable[[], Iterable[Ints]]:
+    """Lengths in blocks of at most three documents."""
+    return lambda: (lengths[first : first + 3] for first in range(0, len(lengths), 3))
 
 
-def ones(total: int) -> list[Ints]:
+def ones(total: int) -> Callable[[], Iterable[Ints]]:
     """A weight of one for each document."""
-    return [np.ones(total, np.int64)]
+    return lambda: [np.ones(total, np.int64)]
 
 
 def taken(choice: Choice, total: int, seed: int | None, cuts: list[int]) -> list[int]:
-    """Numbers of the chosen documents, asked for part by part."""
+    """Numbers of the chosen documents, part by part."""
     ends = sorted({*(cut for cut in cuts if cut < total), total})
     found, first = [], 0
     for end in ends:
@@ -44,9 +38,13 @@ def taken(choice: Choice, total: int, seed: int | None, cuts: list[int]) -> list
     return found
 
 
-@given(total=st.integers(1, 300), share=st.floats(0, 1), seed=SEEDS, cuts=st.lists(st.integers(0)))
-def test_so_many_documents(total: int, share: float, seed: int | None, cuts: list[int]) -> None:
-    count = max(1, int(share * total))
+@given(
+    total=st.integers(1, 300), fraction=st.floats(0, 1), seed=SEEDS, cuts=st.lists(st.integers(0))
+)
+def test_a_number_of_documents(
+    total: int, fraction: float, seed: int | None, cuts: list[int]
+) -> None:
+    count = max(1, int(fraction * total))
     choice = choose(ones(total), total, count, seed)
     order = np.argsort(keys_of(np.arange(total), seed), kind="stable")
     assert taken(choice, total, seed, cuts) == sorted(order[:count].tolist())
@@ -54,14 +52,16 @@ def test_so_many_documents(total: int, share: float, seed: int | None, cuts: lis
 
 
 @given(
-    lengths=st.lists(st.integers(2, 50), min_size=1, max_size=80), share=st.floats(0, 1), seed=SEEDS
+    lengths=st.lists(st.integers(2, 50), min_size=1, max_size=80),
+    fraction=st.floats(0, 1),
+    seed=SEEDS,
 )
-def test_so_many_tokens(lengths: list[int], share: float, seed: int | None) -> None:
-    tokens = max(1, int(share * sum(lengths)))
+def test_a_number_of_tokens(lengths: list[int], fraction: float, seed: int | None) -> None:
+    tokens = max(1, int(fraction * sum(lengths)))
     order = np.argsort(keys_of(np.arange(len(lengths)), seed), kind="stable")
     sums = np.cumsum(np.array(lengths)[order])
     count = int((sums <= tokens).sum())
-    choice = choose(Runs(lengths), len(lengths), tokens, seed)
+    choice = choose(weights_of(np.array(lengths)), len(lengths), tokens, seed)
     assert choice.documents == count
     if not count:
         return

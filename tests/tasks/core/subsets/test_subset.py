@@ -17,7 +17,7 @@ from tasks.core.build import engine
 from tasks.core.check.verify import verify
 from tasks.core.derive.choosing import keys_of
 from tasks.core.derive.config import SubsetConfig
-from tasks.core.derive.subset_plan import SubsetBuild, plan_subset
+from tasks.core.derive.subset import SubsetBuild, plan_subset
 from tasks.core.synthetic import make_documents
 from tests.tasks.core import running
 from tests.tasks.core.build_dataset import Forger, build_dataset
@@ -29,28 +29,28 @@ FILES = 4
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, rank_path: Path) -> Path:
+def original(tmp_path_factory: pytest.TempPathFactory, rank_path: Path) -> Path:
     """Documents of one to many tokens, some of more than a shard; rows without text."""
     texts = make_documents(60, seed=8)
     made = [text[: 40 * (1 + number % 50)] for number, text in enumerate(texts)]
     files: list[list[str | None]] = [[*made[number::FILES], None, ""] for number in range(FILES)]
     return build_dataset(
-        tmp_path_factory.mktemp("whole"), files, tokenizer=str(rank_path), shard_size=1024
+        tmp_path_factory.mktemp("original"), files, tokenizer=str(rank_path), shard_size=1024
     )
 
 
-def begun(dataset: Path, output: Path, parts: slice = slice(None), **asked: Any) -> SubsetBuild:
+def started(dataset: Path, output: Path, parts: slice = slice(None), **options: Any) -> SubsetBuild:
     """Do some parts, the last one first."""
-    config = SubsetConfig(dataset=str(dataset), output=str(output), **asked)
+    config = SubsetConfig(dataset=str(dataset), output=str(output), **options)
     storage = open_storage(str(output))
     plan = running.begun(plan_subset(config, storage), storage)
     running.do_parts(plan, storage, reversed(plan.todo[parts]))
     return plan
 
 
-def subset(dataset: Path, output: Path, **asked: Any) -> SubsetBuild:
+def subset(dataset: Path, output: Path, **options: Any) -> SubsetBuild:
     """Make a subset to the end."""
-    plan = begun(dataset, output, **asked)
+    plan = started(dataset, output, **options)
     if not plan.published:
         storage = open_storage(str(output))
         running.publish(plan, storage)
@@ -69,32 +69,32 @@ def documents_of(root: Path) -> list[Listed]:
         streams = {split: dataset.stream(part, split) for split in record.splits}
         ends = dict.fromkeys(SPLITS, 0)
         listed = dataset.documents(part)
-        starts = np.cumsum([0, *(piece.rows for piece in record.made_of)])
+        starts = np.cumsum([0, *(span.rows for span in record.made_of)])
         for row, split, tokens in zip(
             *(listed[n] for n in ("row", "split", "tokens")), strict=True
         ):
-            piece = int(np.searchsorted(starts, row, side="right")) - 1
+            number = int(np.searchsorted(starts, row, side="right")) - 1
             ids = streams[split][ends[split] : ends[split] + tokens + 1]
             ends[split] += tokens + 1
-            url = record.made_of[piece].source.url
-            found.append((url, int(row - starts[piece]), split, tuple(ids.tolist())))
+            url = record.made_of[number].source.url
+            found.append((url, int(row - starts[number]), split, tuple(ids.tolist())))
     return found
 
 
 @pytest.mark.parametrize(
-    ("asked", "seed"),
+    ("options", "seed"),
     [({"documents": 1}, 0), ({"documents": 25}, None), ({"documents": 25}, 7),
      ({"tokens": "2k"}, None), ({"tokens": "2k"}, 0)],
 )  # fmt: skip
 def test_the_documents_of_the_choice(
-    whole: Path, tmp_path: Path, asked: dict[str, Any], seed: int | None
+    original: Path, tmp_path: Path, options: dict[str, Any], seed: int | None
 ) -> None:
     how = {"first": True} if seed is None else {"seed": seed}
     output = tmp_path / "subset"
-    subset(whole, output, **asked, **how)
-    every = documents_of(whole)
+    subset(original, output, **options, **how)
+    every = documents_of(original)
     order = np.argsort(keys_of(np.arange(len(every)), seed), kind="stable").tolist()
-    count = asked.get("documents", 0)
+    count = options.get("documents", 0)
     if not count:
         sums = np.cumsum([len(every[number][3]) for number in order])
         count = int((sums <= 2000).sum())
@@ -102,43 +102,43 @@ def test_the_documents_of_the_choice(
     report = verify(open_storage(str(output)), deep=True)
     assert report.findings == ()
     assert report.checked.retokenized == count
-    assert subset(whole, output, **asked, **how).published
+    assert subset(original, output, **options, **how).published
 
 
-def test_all_documents_are_the_whole_dataset(whole: Path, tmp_path: Path) -> None:
-    count = len(documents_of(whole))
-    subset(whole, tmp_path / "all", documents=count)
-    assert documents_of(tmp_path / "all") == documents_of(whole)
+def test_all_documents_are_the_dataset(original: Path, tmp_path: Path) -> None:
+    count = len(documents_of(original))
+    subset(original, tmp_path / "all", documents=count)
+    assert documents_of(tmp_path / "all") == documents_of(original)
     assert verify(open_storage(str(tmp_path / "all")), deep=True).sound
     with pytest.raises(UsageError, match=f"has {count} documents"):
-        subset(whole, tmp_path / "more", documents=count + 1)
+        subset(original, tmp_path / "more", documents=count + 1)
     with pytest.raises(UsageError, match="The first document has more"):
-        subset(whole, tmp_path / "none", tokens="1")
+        subset(original, tmp_path / "none", tokens="1")
 
 
-def test_a_killed_subset_goes_on(whole: Path, tmp_path: Path) -> None:
-    asked = {"documents": 40, "seed": 3}
-    subset(whole, tmp_path / "undisturbed", **asked)
-    parts = len(begun(whole, tmp_path / "probe", slice(0), **asked).parts)
+def test_a_killed_subset_resumes(original: Path, tmp_path: Path) -> None:
+    options = {"documents": 40, "seed": 3}
+    subset(original, tmp_path / "undisturbed", **options)
+    parts = len(started(original, tmp_path / "probe", slice(0), **options).parts)
     assert parts > 1
     output = tmp_path / "out"
-    begun(whole, output, slice(1), **asked)
+    started(original, output, slice(1), **options)
     with pytest.raises(ConfigMismatchError, match="subset.documents: the output has 40"):
-        subset(whole, output, documents=41, seed=3)
-    assert len(subset(whole, output, **asked).todo) == parts - 1
+        subset(original, output, documents=41, seed=3)
+    assert len(subset(original, output, **options).todo) == parts - 1
     assert content(output) == content(tmp_path / "undisturbed")
 
 
-def test_parts_that_give_little_go_together(whole: Path, tmp_path: Path) -> None:
+def test_parts_that_give_little_go_together(original: Path, tmp_path: Path) -> None:
     """Two documents of other files are one part of both, and each row is that of its file."""
-    subset(whole, tmp_path / "two", documents=2, seed=1)
+    subset(original, tmp_path / "two", documents=2, seed=1)
     (record,) = Forger(tmp_path / "two").records.values()
     assert len(record.made_of) == 2
     assert record.unchosen_documents == record.rows - 2 - 4  # of each file two rows have no text
 
 
-def test_training_reads_it(whole: Path, tmp_path: Path) -> None:
-    subset(whole, tmp_path / "subset", documents=20)
+def test_training_reads_it(original: Path, tmp_path: Path) -> None:
+    subset(original, tmp_path / "subset", documents=20)
     dataset = StreamingTokenDataset(
         local=str(tmp_path / "subset"), split="train", sequence_length=64, batch_size=1
     )
@@ -169,7 +169,7 @@ def test_a_part_is_of_one_of_the_datasets_that_were_merged(tmp_path: Path, rank_
     dataset = Forger(tmp_path / "subset")
     assert [each.parts for each in dataset.manifest.merged] == [1, 1]
     for root, record in zip(made, dataset.records.values(), strict=True):
-        folders = {Path(piece.source.url).parent for piece in record.made_of}
+        folders = {Path(span.source.url).parent for span in record.made_of}
         assert folders == {root.parent / "sources"}
     assert verify(open_storage(str(tmp_path / "subset")), deep=True).findings == ()
 
@@ -187,7 +187,9 @@ def test_a_part_is_of_one_generation_of_an_extended_dataset(
         hashes.append(content_hash((old / "manifest.json").read_bytes()))
     made = tmp_path / "made"
     plan = subset(old, made, documents=4, first=True)
-    groups = [tuple(original.part for original in group) for group in plan.originals]
+    groups = [
+        tuple(original.part for original in group) for group in (job.originals for job in plan.jobs)
+    ]
     assert groups == [(0, 1), (2,), (3,)]
     found = read_manifest(open_storage(str(made)))
     assert [(each.manifest, each.parts) for each in found.merged] == [
@@ -209,20 +211,20 @@ def test_subsets_that_are_merged_are_no_subset_of_one_dataset(
             subset(output, tmp_path / "out", documents=3)
 
 
-def test_the_choice_by_tokens_is_made_once_in_a_run(whole: Path, tmp_path: Path) -> None:
+def test_the_choice_by_tokens_is_made_once_in_a_run(original: Path, tmp_path: Path) -> None:
     """It takes the lists of all documents, which a run that plans again need not read again."""
-    copy = Path(shutil.copytree(whole, tmp_path / "copy"))
+    copy = Path(shutil.copytree(original, tmp_path / "copy"))
     config = SubsetConfig(dataset=str(copy), output=str(tmp_path / "out"), tokens="1900", seed=5)
     plan = plan_subset(config, open_storage(config.output))
     shutil.rmtree(copy / "documents")
     again = plan_subset(config, open_storage(config.output))
-    assert again.largest == plan.largest
+    assert again.jobs == plan.jobs
     with pytest.raises(CorruptDatasetError):
         plan_subset(config.model_copy(update={"seed": 6}), open_storage(config.output))
 
 
-def test_damage_is_named(whole: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(whole, tmp_path / "copy"))
+def test_damage_is_named(original: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(original, tmp_path / "copy"))
     shard = sorted((copy / "train/00000").iterdir())[0]
     data = bytearray(shard.read_bytes())
     data[-1] ^= 1
@@ -232,12 +234,12 @@ def test_damage_is_named(whole: Path, tmp_path: Path) -> None:
 
 
 def test_shuffled_datasets_and_subsets_are_refused(
-    tmp_path: Path, rank_path: Path, whole: Path
+    tmp_path: Path, rank_path: Path, original: Path
 ) -> None:
     texts = [[f"Text {number}." for number in range(9)]]
     shuffled = build_dataset(tmp_path, texts, tokenizer=str(rank_path), shuffle="documents")
     with pytest.raises(UsageError, match="is shuffled"):
         subset(shuffled, tmp_path / "out", documents=3)
-    subset(whole, tmp_path / "once", documents=30)
+    subset(original, tmp_path / "once", documents=30)
     with pytest.raises(UsageError, match="is a subset itself"):
         subset(tmp_path / "once", tmp_path / "twice", documents=3)

@@ -1,0 +1,305 @@
+"""A published dataset, written as another trainer reads it: the plan, and the job for a part."""
+
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from streaming_ext.format.layout import EXPORT, MANIFEST, SPLITS, Split
+from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.record import PartRecord
+from streaming_ext.format.schema import FileRecord, to_json
+from streaming_ext.store import LocalStorage, Storage, uploads
+from streaming_ext.text.parts.part import Part
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.writing.split_writer import Memories, Memory
+from tasks.core.build.build import Build, OnStatus, Published, Recorded, Words, file_sizes
+from tasks.core.build.engine import all_recorded, compare
+from tasks.core.build.outside import open_other
+from tasks.core.derive.config import ExportConfig
+from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
+from tasks.core.derive.export_records import (
+    ExportIdentity,
+    ExportManifest,
+    ExportOptions,
+    ExportRecord,
+    Extent,
+    Made,
+    all_spans,
+    is_export,
+    made_files,
+    read_export,
+    read_export_records,
+    record_path,
+)
+from tasks.core.derive.formats import FORMATS
+from tasks.core.reading.dataset_files import read_dataset, read_dataset_manifest
+from tasks.core.reading.documents import Documents, PartOfDataset
+from tasks.core.shard.plan import scratch_folder
+from tasks.core.shuffle.records import shard_bytes
+from tasks.core.workers.messages import Job, JobProgress, Kept, MadePart, Report
+
+
+class ExportJob(Job[MadePart]):
+    """Export one part: write its files or its spans of shared files, and record it.
+
+    Attributes:
+        part: its number.
+        dataset: URL of the dataset.
+        output: URL of the export.
+        scratch: folder for the part's files before they are put in place.
+        assembly: folder of the files that several parts write into.
+        identity: of the export.
+        positions: of the part in each split.
+        totals: what each split holds.
+    """
+
+    part: int
+    dataset: str
+    output: str
+    scratch: str
+    assembly: str
+    identity: ExportIdentity
+    positions: tuple[PartPosition, ...]
+    totals: dict[Split, Extent]
+
+    def do(self, kept: Kept, report: Report) -> MadePart:
+        """Export the part.
+
+        Raises:
+            CorruptDatasetError: the dataset is damaged.
+            StorageError: the output or scratch is full, gone or not writable.
+        """
+        began, scratch = time.monotonic(), Path(self.scratch)
+        dataset, output = kept.storage(self.dataset), kept.storage(self.output)
+        manifest = kept.last(read_dataset_manifest, dataset, self.identity.dataset_manifest)
+        form = FORMATS[self.identity.export](manifest.spec, self.identity.options, self.totals)
+        part = PartOfDataset(dataset, manifest, self.part)
+        shutil.rmtree(scratch, ignore_errors=True)
+        with uploads(output) as put:
+            out = ExportFiles(scratch, Path(self.assembly), put)
+            made = write_part(
+                form, part, self.positions, out, report=report, memories=kept.memories
+            )
+        record = ExportRecord(
+            identity=self.identity,
+            part=self.part,
+            splits={position.split: position.own for position in self.positions},
+            made=made,
+            spans=tuple(out.spans),
+        )
+        output.put(record_path(self.part), to_json(record))
+        return MadePart(
+            documents=part.record.documents_kept,
+            tokens=part.record.tokens_kept,
+            size=sum(span.size for span in out.spans),
+            seconds=time.monotonic() - began,
+        )
+
+
+def write_part(
+    form: ExportFormat,
+    part: PartOfDataset,
+    positions: Iterable[PartPosition],
+    out: ExportFiles,
+    *,
+    report: Report = lambda progress: None,
+    memories: Memories,
+) -> dict[Split, tuple[Made, ...]]:
+    """Have a format write all that a part holds; returns the files that belong to the part.
+
+    Args:
+        form: the format.
+        part: of the dataset.
+        positions: of the part in each split.
+        out: takes the files.
+        report: called with the progress.
+        memories: to read shards into.
+    """
+    total, done = max(part.record.tokens_kept, 1), 0
+
+    def documents_of(split: Split) -> Iterator[Documents]:
+        nonlocal done
+        memory = memories.setdefault(split, Memory())
+        for block in part.documents(split, origins=form.needs_origins, memory=memory):
+            yield block
+            done += len(block.stream)
+            size = done * block.stream.itemsize
+            report(JobProgress(fraction=done / total, text_bytes=size, tokens=done))
+
+    return {
+        position.split: tuple(form.write(position, documents_of(position.split), out))
+        for position in positions
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportBuild(Build):
+    """A published dataset, written as another trainer reads it.
+
+    Attributes:
+        dataset: that is exported.
+        manifest: of the dataset.
+        exported: the identity.
+        form: the format.
+    """
+
+    config: ExportConfig
+    phase: str = "export"
+    dataset: Storage
+    manifest: Manifest
+    exported: ExportIdentity
+    form: ExportFormat
+
+    @property
+    def words(self) -> Words:
+        """How people see what the run does."""
+        return Words("exporting", "exported")
+
+    @property
+    def identity(self) -> ExportIdentity:
+        """The format, its options and the dataset."""
+        return self.exported
+
+    @property
+    def manifest_path(self) -> str:
+        """The file that makes the export count."""
+        return EXPORT
+
+    def is_published(self, output: Storage) -> bool:
+        """Whether the output has the manifest of this export."""
+        if not is_export(output):
+            return False
+        held = read_export(output).identity
+        self.require_same(held.model_dump(mode="json"), where=str(output))
+        return True
+
+    def recorded(self, output: Storage, *, published: bool) -> Recorded:
+        """The recorded parts, with their bytes on the output or in the shared files on scratch."""
+        shared, sizes = self.form.shared(), output.list()
+        on_output = published and all(sizes.get(path) == size for path, size in shared.items())
+        storage = output if on_output or not shared else LocalStorage(self.kept)
+        parts = {part: record.spans for part, record in self._records(output).items()}
+        return Recorded(storage, parts, shared=bool(shared))
+
+    def _records(self, output: Storage) -> dict[int, ExportRecord]:
+        """The records of parts of this very export."""
+        return {
+            part: record
+            for part, record in read_export_records(output).items()
+            if part < len(self.parts) and record.identity == self.identity
+        }
+
+    def beside(self, output: Storage) -> Mapping[str, int]:
+        """The records, and the files that belong to no part or to several."""
+        held = read_export(output)
+        records = {record.path: record.size for record in held.records}
+        return {**file_sizes(held.spans), **records, **self.form.shared()}
+
+    def finish(self, output: Storage, on_status: OnStatus) -> Published:
+        """Put indexes and shared files in place."""
+        on_status("reading the records")
+        records = all_recorded(self._records(output), len(self.parts), output)
+        scratch = self.scratch / "publish"
+        shutil.rmtree(scratch, ignore_errors=True)
+        with uploads(output) as put:
+            on_status("putting the indexes")
+            out = ExportFiles(scratch, self.kept, put)
+            self.form.finish(made_files(self.form.totals, records), out)
+            for path in self.form.shared():
+                on_status(f"putting {path}")
+                put(path, self.kept / path)
+        manifest = ExportManifest(
+            identity=self.identity,
+            dataset=str(self.dataset),
+            tokenizer=self.manifest.spec.tokenizer,
+            splits=dict(self.form.totals),
+            records=tuple(
+                FileRecord.of(record_path(record.part), to_json(record)) for record in records
+            ),
+            spans=tuple(out.spans),
+            made_with=dict(self.form.made_with),
+        )
+        sizes = file_sizes(all_spans(manifest, records))
+        sizes |= {record.path: record.size for record in manifest.records}
+        return Published(EXPORT, to_json(manifest), sizes)
+
+
+def plan_export(
+    config: ExportConfig, output: Storage, on_status: OnStatus = lambda words: None
+) -> ExportBuild:
+    """What an export has to do; nothing is written.
+
+    Raises:
+        UsageError: the format cannot hold the dataset, or the output holds something else.
+        ConfigMismatchError: another export was started or made there.
+        DatasetError: there is no dataset to export, or it is damaged.
+    """
+    dataset = open_other(config.dataset, output)
+    _, manifest, records = read_dataset(dataset)
+    identity = ExportIdentity(
+        export=config.format,
+        options=ExportOptions(**config.model_dump(include={*ExportOptions.model_fields})),
+        dataset_manifest=FileRecord.of(MANIFEST, dataset.read(MANIFEST)),
+    )
+    form, positions = plan_positions(identity, manifest, records)
+    build = ExportBuild(
+        config=config,
+        dataset=dataset,
+        manifest=manifest,
+        exported=identity,
+        form=form,
+        parts=tuple(
+            Part.whole(record.part, SourceFile(url=str(dataset), size=shard_bytes(record)))
+            for record in records
+        ),
+        scratch=scratch_folder(config, output),
+    )
+    jobs = [
+        ExportJob(
+            part=part,
+            dataset=str(dataset),
+            output=str(output),
+            scratch=str(build.part_scratch(part)),
+            assembly=str(build.kept),
+            identity=identity,
+            positions=own,
+            totals=dict(form.totals),
+        )
+        for part, own in enumerate(positions)
+    ]
+    return compare(replace(build, jobs=tuple(jobs)), output)
+
+
+def plan_positions(
+    identity: ExportIdentity, manifest: Manifest, records: Iterable[PartRecord]
+) -> tuple[ExportFormat, tuple[tuple[PartPosition, ...], ...]]:
+    """The format of an export, and the positions of each part of the dataset in its splits.
+
+    Raises:
+        UsageError: the format cannot hold the dataset.
+    """
+    make = partial(FORMATS[identity.export], manifest.spec, identity.options)
+    form = make(
+        {
+            split: Extent(documents=held.documents, tokens=held.tokens)
+            for split in SPLITS
+            if (held := manifest.splits.get(split)) is not None and held.documents
+        }
+    )
+    form.require_possible()
+    before, positions = dict.fromkeys(form.totals, Extent()), []
+    for record in records:
+        own = []
+        for split in before:
+            if (part := record.splits[split]).documents:
+                files = form.files_of(part.documents, part.tokens)
+                extent = Extent(documents=part.documents, tokens=part.tokens, files=files)
+                own.append(
+                    PartPosition(part=record.part, split=split, before=before[split], own=extent)
+                )
+                before[split] += extent
+        positions.append(tuple(own))
+    return make(before), tuple(positions)

@@ -1,0 +1,143 @@
+"""Formats with files of each part alone: nanotron's `.ds`, OLMo's `.npy`, and Parquet."""
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import csv
+
+from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
+from tasks.core.derive.export_records import Made
+from tasks.core.reading.documents import Documents
+
+_GROUP_TOKENS = 2**24  # of a row group: readers hold one in memory
+_SCHEMA = pa.schema({"input_ids": pa.list_(pa.int32())})
+
+
+class NanotronFormat(ExportFormat):
+    """nanotron's and datatrove's bare ids, with an index of documents and metadata beside them."""
+
+    name = "nanotron"
+
+    def write(
+        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
+    ) -> Sequence[Made]:
+        """Write a part's files."""
+        path = f"{position.split}/{position.part:05}.ds"
+        tokens = 0
+        with out.file(path) as ids, out.file(f"{path}.index") as ends:
+            for block in documents:
+                ids.write(np.ascontiguousarray(block.stream, self.dtype))
+                ends.write((block.ends + tokens).astype("<u8"))
+                tokens += len(block.stream)
+        lines = f"{self.spec.tokenizer.name}|{self.dtype.itemsize}", tokens, _in_words(tokens)
+        out.put(f"{path}.metadata", "\n".join(map(str, lines)).encode())
+        return ()
+
+
+def _in_words(tokens: int) -> str:
+    """A number for people, as datatrove writes it: three figures, with the unit T for tokens."""
+    power = (len(str(tokens)) - 1) // 3
+    prefix = ("", "k", "M", "G", "T", "P")[power]
+    return f"{tokens / 1000**power:.3g} {prefix}T"
+
+
+class OlmoFormat(ExportFormat):
+    """OLMo-core's and dolma's ids without a header, next to a list of documents."""
+
+    name = "olmo"
+    made_with: ClassVar = {"pyarrow": pa.__version__, "zlib": zlib.ZLIB_RUNTIME_VERSION}
+    needs_origins = True
+
+    def write(
+        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
+    ) -> Sequence[Made]:
+        """Write a part's files."""
+        dtype = np.min_scalar_type(self.spec.tokenizer.vocab_size - 1).newbyteorder("<")
+        prefix, tokens, number = f"{position.split}-{position.part:05}-", 0, 0
+        path = f"{position.split}/part-{position.part:05}"
+        with (
+            out.file(f"{path}.npy") as ids,
+            out.file(f"{path}.csv.gz") as packed,
+            gzip.GzipFile("", "wb", compresslevel=1, fileobj=packed, mtime=0) as rows,
+        ):
+            for block in documents:
+                ids.write(np.ascontiguousarray(block.stream, dtype))
+                rows.write(_listed(block, tokens, prefix, number))
+                tokens, number = tokens + len(block.stream), number + len(block.ends)
+        return ()
+
+
+def _listed(documents: Documents, tokens: int, prefix: str, number: int) -> bytes:
+    """The lines `start,end,id,src,loc` of some documents: `loc` is the row in the source file.
+
+    Args:
+        documents: with their origins.
+        tokens: of the part before them.
+        prefix: of an `id`, which ends in the number of the document in the part.
+        number: of the first document.
+    """
+    assert documents.origins is not None  # noqa: S101  (`needs_origins`)
+    source_rows = documents.origins.source_rows
+    # Rows of a span count from its first byte on if nobody counted the rows before it.
+    files = pa.array(
+        [f"{url}#byte={begin}" if begin else url for url, begin in source_rows.files], pa.string()
+    )
+    sources, rows = source_rows.numbered(documents.origins.rows, documents.origins.sources)
+    ends = documents.ends + tokens
+    numbers = pa.array(number + np.arange(len(ends))).cast(pa.string())
+    ids = pc.binary_join_element_wise(prefix, numbers, "")
+    table = pa.table(
+        [ends - documents.lengths, ends, ids, files.take(pa.array(sources)), rows],
+        names=["start", "end", "id", "src", "loc"],
+    )
+    lines = io.BytesIO()
+    csv.write_csv(table, lines, csv.WriteOptions(include_header=False))
+    return lines.getvalue()
+
+
+class ParquetFormat(ExportFormat):
+    """`input_ids`, a row per document, as Hugging Face `datasets` reads them."""
+
+    name = "parquet"
+    made_with: ClassVar = {"pyarrow": pa.__version__}
+
+    def write(
+        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
+    ) -> Sequence[Made]:
+        """Write a part's file."""
+        with (
+            out.file(f"{position.split}/{position.part:05}.parquet") as sink,
+            pq.ParquetWriter(
+                sink,
+                _SCHEMA,
+                compression="none",
+                use_dictionary=False,
+                write_statistics=False,
+                store_schema=False,
+                write_page_index=True,  # else a list may lie in two pages, which some refuse
+            ) as file,
+        ):
+            for block in documents:
+                for table in _groups(block):
+                    file.write_table(table, row_group_size=len(table))
+        return ()
+
+
+def _groups(documents: Documents) -> Iterable[pa.Table]:
+    """Some documents as tables, each for a row group."""
+    # offsets: (documents + 1,), where each begins, and the end of the last one
+    offsets = np.concatenate([[0], documents.ends])
+    cuts = np.searchsorted(offsets, np.arange(0, offsets[-1], _GROUP_TOKENS))
+    for first, last in pairwise(np.unique([*cuts, len(documents.ends)]).tolist()):
+        begin, end = offsets[first], offsets[last]
+        ids = pa.array(documents.stream[begin:end].astype(np.int32))
+        own = pa.array((offsets[first : last + 1] - begin).astype(np.int32))
+        yield pa.table([pa.ListArray.from_arrays(own, ids)], _SCHEMA)

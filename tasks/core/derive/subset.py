@@ -1,0 +1,412 @@
+"""Some documents of a published dataset, as one of their own: the plan, and the job for a part."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, UsageError
+from streaming_ext.format.filters import FilterName
+from streaming_ext.format.layout import MANIFEST, SPLITS, Split, documents_path, record_path
+from streaming_ext.format.manifest import Manifest, MergedDataset
+from streaming_ext.format.provenance import DocumentRows, documents_limit, read_provenance
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.format.record import MOST_BAD_LISTED, PartRecord, SplitPart
+from streaming_ext.format.schema import FileRecord, to_json
+from streaming_ext.format.spec import DatasetSpec, SubsetRule
+from streaming_ext.store import Storage, open_storage, uploads
+from streaming_ext.text.parts.part import Part
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.writing.part_files import PartFiles
+from streaming_ext.writing.publish import publish_splits
+from streaming_ext.writing.tokenize import emptied
+from tasks.core.build.build import Build, OnStatus, Published, Recorded, Stretch, Words
+from tasks.core.build.engine import all_recorded, compare, hash_of
+from tasks.core.build.outside import open_other
+from tasks.core.derive.choosing import Choice, choose, chosen
+from tasks.core.derive.config import SubsetConfig
+from tasks.core.derive.merging import require_divisible
+from tasks.core.reading.dataset_files import (
+    DatasetFiles,
+    naming,
+    read_dataset,
+    read_dataset_manifest,
+    read_listed,
+    read_records,
+)
+from tasks.core.reading.documents import PartOfDataset
+from tasks.core.shard.dataset_layout import beside_parts
+from tasks.core.shard.plan import scratch_folder
+from tasks.core.shard.publish import published_dataset
+from tasks.core.shuffle.records import shard_bytes
+from tasks.core.workers.messages import Job, JobProgress, Kept, MadePart, Message, Report
+
+_IO_THREADS = 8
+_MOST_SPANS = 1000  # of a part of the subset
+_BLOCK = 2**20  # documents
+
+
+class OriginalPart(Message):
+    """A part of the dataset that gives documents; `first` is the number of its first document."""
+
+    part: int
+    first: int
+
+
+class SubsetJob(Job[MadePart]):
+    """Write one part of a subset and record it.
+
+    Attributes:
+        part: its number.
+        originals: the parts of the dataset that it is made of.
+        dataset: URL of the dataset.
+        manifest: of the dataset.
+        largest: chosen key; see `tasks.core.derive.choosing`.
+        seed: of the keys.
+        spec: of the part.
+        output: URL of the subset.
+        scratch: folder for the part's files before they are put in place.
+    """
+
+    part: int
+    originals: tuple[OriginalPart, ...]
+    dataset: str
+    manifest: FileRecord
+    largest: int
+    seed: int | None
+    spec: DatasetSpec
+    output: str
+    scratch: str
+
+    def do(self, kept: Kept, report: Report) -> MadePart:
+        """Write the part.
+
+        Raises:
+            CorruptDatasetError: the dataset is damaged.
+            StorageError: the output or scratch is full, gone or not writable.
+        """
+        began, scratch = time.monotonic(), Path(self.scratch)
+        dataset, output = kept.storage(self.dataset), kept.storage(self.output)
+        manifest = kept.last(read_dataset_manifest, dataset, self.manifest)
+        with emptied(scratch):
+            files = PartFiles(scratch, self.part, self.spec, kept.memories)
+            records, rows = [], 0
+            for number, original in enumerate(self.originals):
+                part = PartOfDataset(dataset, manifest, original.part)
+                self._add(part, files, first=original.first, rows_before=rows)
+                records.append(part.record)
+                rows += part.record.rows
+                report(JobProgress(fraction=(number + 1) / len(self.originals)))
+            made = self._record(records, files.finish(), scratch)
+        with uploads(output) as put:
+            for file in made.files():
+                put(file.path, scratch / file.path)
+        output.put(record_path(self.part), to_json(made))
+        return MadePart(
+            documents=made.documents_kept,
+            tokens=made.tokens_kept,
+            size=sum(file.size for file in made.files()),
+            seconds=time.monotonic() - began,
+        )
+
+    def _add(self, part: PartOfDataset, files: PartFiles, *, first: int, rows_before: int) -> None:
+        """Add the chosen documents of one part of the dataset."""
+        listed = documents_of(part.files, part.record)
+        splits = np.concatenate([block.splits for block in listed])
+        lengths = np.concatenate([block.tokens for block in listed])
+        taken = chosen(first, len(splits), self.largest, self.seed)
+        ends = np.cumsum([len(block.rows) for block in listed])
+        for block, own in zip(listed, np.split(taken, ends[:-1]), strict=True):
+            if own.any():
+                files.list(
+                    block.rows[own] + rows_before,
+                    block.tokens[own],
+                    block.of("holdout")[own],
+                    values=[column.filter(own) for column in block.values.values()],
+                )
+        for split in part.record.splits:
+            own = splits == SPLITS.index(split)
+            if taken[own].any():
+                self._pack(part, split, files, lengths[own], taken[own])
+
+    def _pack(
+        self, part: PartOfDataset, split: Split, files: PartFiles, lengths: Ints, taken: Flags
+    ) -> None:
+        """Pack the documents of a split that are `taken`, (documents,).
+
+        Raises:
+            CorruptDatasetError: a shard is missing or damaged, or documents end elsewhere.
+        """
+        first = 0
+        for block in part.documents(split):
+            own = slice(first, first + len(block.ends))
+            first = own.stop
+            if not np.array_equal(block.lengths, lengths[own] + 1):
+                with naming(part.files, part.record.documents.path):
+                    raise CorruptDatasetError(f"documents of {split} do not end where it says")
+            if taken[own].any():
+                stream = block.stream[np.repeat(taken[own], block.lengths)]
+                files.pack(split, stream, int(taken[own].sum()))
+            if not taken[first:].any():
+                return
+
+    def _record(
+        self, records: list[PartRecord], splits: dict[Split, SplitPart], scratch: Path
+    ) -> PartRecord:
+        dropped: Counter[FilterName] = Counter()
+        for record in records:
+            dropped.update(record.dropped_documents)
+        names = ("rows", "null_documents", "empty_documents", "bad_documents")
+        kept = sum(split.documents for split in splits.values())
+        spans = records[0].spans
+        if len(records) > 1:
+            spans = tuple(span for record in records for span in record.made_of)
+        bad = [each for record in records for each in record.bad_listed]
+        path = documents_path(self.part)
+        return PartRecord(
+            part=self.part,
+            spec=self.spec,
+            source=records[0].source,
+            spans=spans,
+            **{name: sum(getattr(record, name) for record in records) for name in names},
+            dropped_documents=dict(dropped),
+            bad_listed=tuple(bad[:MOST_BAD_LISTED]),
+            text_bytes=0,
+            splits=splits,
+            documents=FileRecord.of(path, (scratch / path).read_bytes()),
+            unchosen_documents=sum(record.documents_kept for record in records) - kept,
+        )
+
+
+def documents_of(files: DatasetFiles, record: PartRecord) -> list[DocumentRows]:
+    """The list of a part's documents, a block at a time.
+
+    Raises:
+        CorruptDatasetError: it is missing or damaged.
+    """
+    limit = documents_limit(record.rows, len(record.spec.keep_columns))
+    return list(read_provenance(read_listed(files, record.documents, limit=limit)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsetBuild(Build):
+    """Some documents of a published dataset, as one of their own.
+
+    Attributes:
+        dataset: that the documents are of.
+        original: its manifest.
+        spec: of the subset.
+        members: what the subset says that it was merged of.
+    """
+
+    config: SubsetConfig
+    dataset: Storage
+    original: Manifest
+    spec: DatasetSpec
+    members: tuple[MergedDataset, ...]
+    jobs: tuple[SubsetJob, ...] = ()
+    phase: str = "subset"
+
+    @property
+    def words(self) -> Words:
+        """How people see what the run does."""
+        return Words("taking documents", "taken")
+
+    @property
+    def identity(self) -> DatasetSpec:
+        """The specification, with the rule that chooses the documents."""
+        return self.spec
+
+    def is_published(self, output: Storage) -> bool:
+        """Whether the output has the manifest of this subset."""
+        try:
+            held = read_manifest(output)
+        except NotADatasetError:
+            return False
+        held.spec.require_same(self.spec, where=str(output))
+        return True
+
+    def recorded(self, output: Storage, *, published: bool) -> Recorded:
+        """The parts that are recorded."""
+        parts = {
+            number: [*map(Stretch.of, record.files())]
+            for number, record in read_records(output).items()
+            if number < len(self.jobs) and record.spec == self.jobs[number].spec
+        }
+        return Recorded(output, parts)
+
+    def beside(self, output: Storage) -> Mapping[str, int]:
+        """What the published subset holds besides its parts."""
+        return {file.path: file.size for file in beside_parts(read_manifest(output))}
+
+    def finish(self, output: Storage, on_status: OnStatus) -> Published:
+        """Put the indexes and the tokenizer."""
+        on_status("reading the records")
+        records = all_recorded(read_records(output), len(self.parts), output)
+        on_status("putting the indexes")
+        splits = publish_splits(self.spec, records, output)
+        on_status("putting the tokenizer")
+        files = self.original.tokenizer_files
+        held = DatasetFiles(self.dataset, {file.path: file.size for file in files})
+        for file in files:
+            output.put(file.path, read_listed(held, file))
+        manifest = Manifest(
+            spec=self.spec,
+            parts=tuple(record.summary() for record in records),
+            splits=splits,
+            tokenizer_files=files,
+            node_partition=self.original.node_partition,
+            merged=self.members,
+        )
+        return published_dataset(manifest, records)
+
+
+def plan_subset(
+    config: SubsetConfig, output: Storage, on_status: OnStatus = lambda words: None
+) -> SubsetBuild:
+    """What a subset has to do; nothing is written.
+
+    Raises:
+        UsageError: the dataset has too few documents, or the output holds something else.
+        ConfigMismatchError: another subset was started or made there.
+        DatasetError: there is no dataset, or it is damaged.
+    """
+    dataset = open_other(config.dataset, output)
+    return compare(_subset(config, hash_of(dataset, MANIFEST)), output)
+
+
+@lru_cache(1)  # a run plans before and after it takes the output; a choice may read all lists
+def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
+    """The subset of a dataset with this hash of its manifest."""
+    dataset = open_storage(config.dataset)
+    _files, manifest, records = read_dataset(dataset)
+    require_divisible(
+        dataset,
+        manifest,
+        "a subset would not be. Take the subset of a dataset of the same sources that is not, or "
+        "export it.",
+    )
+    if any(spec.subset for spec in (manifest.spec, *(each.spec for each in manifest.merged))):
+        raise UsageError(
+            f"{dataset} is a subset itself, or merged of one. Take one of the original dataset."
+        )
+    choice, seed = _choose(config, dataset, records), config.chosen_by
+    file = FileRecord.of(MANIFEST, to_json(manifest))
+    rule = {"subset": SubsetRule(of=file.xxh128, documents=choice.documents, seed=seed)}
+    groups = [*_groups(manifest, records, choice.largest, seed)]
+    ends = np.cumsum([member.parts for member in manifest.members])
+    in_members = np.searchsorted(ends, [group[0].part for group in groups], side="right").tolist()
+    members = [
+        member.model_copy(
+            update={"parts": in_members.count(number), "spec": member.spec.model_copy(update=rule)}
+        )
+        for number, member in enumerate(manifest.members)
+    ]
+    output = open_storage(config.output)
+    build = SubsetBuild(
+        config=config,
+        dataset=dataset,
+        original=manifest,
+        spec=manifest.spec.model_copy(update=rule),
+        members=tuple(members),
+        parts=tuple(_part(number, group, records) for number, group in enumerate(groups)),
+        scratch=scratch_folder(config, output),
+    )
+    jobs = [
+        SubsetJob(
+            part=number,
+            originals=group,
+            dataset=str(dataset),
+            manifest=file,
+            largest=choice.largest,
+            seed=seed,
+            spec=manifest.spec_of(group[0].part).model_copy(update=rule),
+            output=str(output),
+            scratch=str(build.part_scratch(number)),
+        )
+        for number, group in enumerate(groups)
+    ]
+    return replace(build, jobs=tuple(jobs))
+
+
+def _choose(config: SubsetConfig, dataset: Storage, records: Sequence[PartRecord]) -> Choice:
+    """The documents that the configuration asks for."""
+    total = sum(record.documents_kept for record in records)
+    noun, most, held = "documents", config.documents, total
+    if most is None:
+        noun, most = "tokens", config.most_tokens or 0
+        held = sum(record.tokens_kept for record in records)
+    if most > held:
+        raise UsageError(f"{dataset} has {held:,} {noun}, --{noun} asks for {most:,}.")
+
+    def weights() -> Iterator[Ints]:
+        if noun == "tokens":
+            yield from _lengths(dataset, records)
+        else:
+            for first in range(0, total, _BLOCK):
+                yield np.ones(min(_BLOCK, total - first), np.int64)
+
+    choice = choose(weights, total, most, config.chosen_by)
+    if not choice.documents:
+        raise UsageError(f"The first document has more than {most:,} tokens. Raise --tokens.")
+    return choice
+
+
+def _lengths(dataset: Storage, records: Sequence[PartRecord]) -> Iterator[Ints]:
+    """Tokens of all documents, with their end-of-text ids."""
+
+    def of(record: PartRecord) -> list[Ints]:
+        files = DatasetFiles(dataset, {record.documents.path: record.documents.size})
+        return [documents.tokens + 1 for documents in documents_of(files, record)]
+
+    with ThreadPoolExecutor(_IO_THREADS) as threads:
+        for first in range(0, len(records), _IO_THREADS):  # few are held at a time
+            for blocks in threads.map(of, records[first : first + _IO_THREADS]):
+                yield from blocks
+
+
+def _groups(
+    manifest: Manifest, records: Sequence[PartRecord], largest: int, seed: int | None
+) -> Iterator[tuple[OriginalPart, ...]]:
+    """The parts of the dataset that each part of the subset is made of, in order.
+
+    A part without chosen documents is left out. Parts of complete files go together until they fill
+    a shard, but not across datasets that were merged, or generations.
+    """
+    ends = np.cumsum([member.parts for member in manifest.members])
+    group: list[OriginalPart] = []
+    first = tokens = spans = member = 0
+    room = manifest.spec.shard_size // np.dtype(manifest.spec.dtype).itemsize
+    for record in records:
+        count, begin = record.documents_kept, first
+        first += count
+        taken = sum(
+            int(chosen(block, min(_BLOCK, first - block), largest, seed).sum())
+            for block in range(begin, first, _BLOCK)
+        )
+        if not taken:
+            continue
+        of_member = int(np.searchsorted(ends, record.part, side="right"))
+        more = record.tokens_kept * taken // count
+        is_alone = bool(record.spec.keep_columns) or record.made_of[0].span is not None
+        is_full = tokens + more > room or spans + len(record.made_of) > _MOST_SPANS
+        if group and (is_alone or is_full or of_member != member):
+            yield tuple(group)
+            group, tokens, spans = [], 0, 0
+        group.append(OriginalPart(part=record.part, first=begin))
+        tokens, spans, member = tokens + more, spans + len(record.made_of), of_member
+        if is_alone:
+            spans = _MOST_SPANS
+    if group:
+        yield tuple(group)
+
+
+def _part(number: int, group: Sequence[OriginalPart], records: Sequence[PartRecord]) -> Part:
+    size = sum(shard_bytes(records[each.part]) for each in group)
+    return Part.whole(number, SourceFile(url=records[group[0].part].source.url, size=size))
