@@ -5,10 +5,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
@@ -22,12 +19,10 @@ from tests.command_line import (
 )
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
 from tests.servers.storage.swift import (
-    NOBODY,
     SwiftServer,
     aws_environment,
     download_all,
     is_held,
-    make_bucket,
     s3_client,
 )
 
@@ -197,70 +192,35 @@ def test_a_source_that_changes_between_listing_and_reading(
     assert (output / "train/index.json").read_bytes() == (local / "train/index.json").read_bytes()
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """A run that cannot be; what its error must say."""
-
-    env: dict[str, str]
-    words: tuple[str, ...]
-    output: str = ""
-    code: int = 1
-
-
-REFUSALS = {
-    "wrong secret": Refusal(
-        {"AWS_SECRET_ACCESS_KEY": "planted-wrong-secret"}, ("SignatureDoesNotMatch",)
-    ),
-    "no right": Refusal(
-        {"AWS_ACCESS_KEY_ID": NOBODY[0], "AWS_SECRET_ACCESS_KEY": NOBODY[1]}, ("AccessDenied",)
-    ),
-    "no credentials": Refusal(
-        {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, ("Unable to locate credentials",)
-    ),
-    "nobody there": Refusal({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, ("127.0.0.1:9",)),
-    "no bucket": Refusal({}, ("NoSuchBucket",), "s3://nonesuch/out"),
-    "something else": Refusal({}, ("thesis.tex",), "s3://{bucket}/taken", 2),
-    "slow for ever": Refusal({"AWS_ENDPOINT_URL": "{slow}"}, ("SlowDown", "tried 7 times")),
-    "hangs for ever": Refusal({"AWS_ENDPOINT_URL": "{hung}"}, ("imeout", "tried 3 times")),
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def refused(
-    served: CommandLine, swift: SwiftServer
-) -> Callable[[str], tuple["CompletedProcess[str]", str]]:
-    """All of them at once: most of their time is waiting."""
-    bucket = make_bucket(swift.url)
-    client = s3_client(swift.url)
-    client.put_object(Bucket=bucket, Key="taken/thesis.tex", Body=b"mine")
-    with fault_proxy(swift.port) as slow, fault_proxy(swift.port) as hung:
-        slow.inflict(Faults(answer=(503, "SlowDown")))
-        hung.inflict(Faults(hang=True))
-        urls = {"bucket": bucket, "slow": slow.url, "hung": hung.url}
-
-        def run(refusal: Refusal) -> "CompletedProcess[str]":
-            env = {**served.env, **aws_environment(swift.url), "SHARDMILL_STORAGE_TIMEOUT": "2"}
-            env |= {name: value.format(**urls) for name, value in refusal.env.items()}
-            env = {name: value for name, value in env.items() if value}
-            output = (refusal.output or "s3://{bucket}/out").format(**urls)
-            return replace(served, env=env).shard(output)
-
-        with ThreadPoolExecutor(4) as threads:
-            ended = dict(zip(REFUSALS, threads.map(run, REFUSALS.values()), strict=True))
-    assert client.get_object(Bucket=bucket, Key="taken/thesis.tex")["Body"].read() == b"mine"
-    names = [entry["Name"] for entry in client.list_buckets()["Buckets"]]
-    assert "nonesuch" not in names  # buckets are never made
-    client.close()
-    return lambda name: (ended[name], bucket)
-
-
-@pytest.mark.parametrize("name", REFUSALS)
-def test_refusals(refused: Callable[[str], tuple["CompletedProcess[str]", str]], name: str) -> None:
+@pytest.mark.parametrize(
+    ("output", "env", "code", "words"),
+    [
+        ("out", {"AWS_SECRET_ACCESS_KEY": "planted-wrong-secret"}, 1, "SignatureDoesNotMatch"),
+        ("out", {"AWS_ENDPOINT_URL": "hung"}, 1, "tried 3 times"),
+        ("taken", {}, 2, "thesis.tex"),
+    ],
+)
+def test_refusals(
+    served: CommandLine,
+    s3: SwiftServer,
+    proxy: FaultProxy,
+    bucket: str,
+    output: str,
+    env: dict[str, str],
+    code: int,
+    words: str,
+) -> None:
     """Before any work, with one error that names bucket and cause."""
-    ended, bucket = refused(name)
-    refusal = REFUSALS[name]
-    assert ended.returncode == refusal.code, ended.stderr
-    for words in (*refusal.words, "nonesuch" if name == "no bucket" else bucket):
-        assert words in ended.stderr
+    client = s3_client(s3.url)
+    client.put_object(Bucket=bucket, Key="taken/thesis.tex", Body=b"mine")
+    proxy.inflict(Faults(hang=True))
+    given = {name: proxy.url if value == "hung" else value for name, value in env.items()}
+    own = {**aws_environment(s3.url), "SHARDMILL_STORAGE_TIMEOUT": "2", **given}
+    ended = served.where(**own).shard(f"s3://{bucket}/{output}")
+    assert ended.returncode == code, ended.stderr
+    assert words in ended.stderr
+    assert bucket in ended.stderr
     assert "Traceback" not in ended.stderr
     assert "planted-wrong-secret" not in ended.stderr + ended.stdout
+    assert client.get_object(Bucket=bucket, Key="taken/thesis.tex")["Body"].read() == b"mine"
+    client.close()

@@ -45,23 +45,21 @@ def figures(*parts: PartTimes, earlier: tuple[PartCounts, ...] = (), **changes: 
 
 
 class TestGroups:
-    def test_files_of_one_folder_stand_for_themselves(self) -> None:
-        groups = group_by_source([part(1, "/d/b.parquet"), part(0, "/d/a.parquet")])
-        assert [(group.name, group.parts) for group in groups] == [
-            ("a.parquet", 1), ("b.parquet", 1),
-        ]  # fmt: skip
-
-    @pytest.mark.parametrize("root", ["/data/x", "hf://datasets/o/n@c", "https://example.org/x"])
-    def test_folders_where_they_differ(self, root: str) -> None:
-        paths = ["web/2019/1.parquet", "web/2019/2.parquet", "web/2020/1.parquet"]
-        groups = group_by_source([part(n, f"{root}/{path}") for n, path in enumerate(paths)])
-        assert [(group.name, group.parts, group.tokens) for group in groups] == [
-            ("2019", 2, 220), ("2020", 1, 110),
-        ]  # fmt: skip
-
-    def test_a_file_beside_folders(self) -> None:
-        groups = group_by_source([part(0, "/d/x/1.parquet"), part(1, "/d/2.parquet")])
-        assert [group.name for group in groups] == ["2.parquet", "x"]
+    @pytest.mark.parametrize(
+        ("sources", "groups"),
+        [
+            ([], []),
+            (["/d/b.parquet", "/d/a.parquet"], [("a.parquet", 1), ("b.parquet", 1)]),
+            (["/d/x/1.parquet", "/d/2.parquet"], [("2.parquet", 1), ("x", 1)]),
+            (["hf://datasets/o/n@c/19/1", "hf://datasets/o/n@c/20/1"], [("19", 1), ("20", 1)]),
+            (["https://h/x/19/1", "https://h/x/19/2", "https://h/x/20/1"], [("19", 2), ("20", 1)]),
+        ],
+    )
+    def test_by_the_first_folder_that_differs(
+        self, sources: list[str], groups: list[tuple[str, int]]
+    ) -> None:
+        found = group_by_source([part(number, source) for number, source in enumerate(sources)])
+        assert [(group.name, group.parts) for group in found] == groups
 
     def test_thousands_become_neighbours(self) -> None:
         parts = [part(number) for number in range(2400)]
@@ -76,9 +74,6 @@ class TestGroups:
         assert group.bytes_per_token == 400 / 100
         (empty,) = group_by_source([part(0, tokens=0, documents=0)])
         assert empty.bytes_per_token == 0
-
-    def test_none(self) -> None:
-        assert group_by_source([]) == []
 
 
 class TestThroughput:
