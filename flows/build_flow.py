@@ -86,6 +86,7 @@ def require_absolute(config: Any) -> None:
 
 def _build(config: Any, plan: Plan, progress: RunProgress) -> State:
     """Plan, lock the output, make what is missing, and report."""
+    progress.run = str(flow_run.id)
     output = open_storage(config.output)
     complete: State = Completed(message=f"{output} is complete; nothing to do.")
     with dashboard(progress):  # outermost: workers end before its last update
@@ -132,6 +133,7 @@ def _do_phases(
         failed = [result for result in results if isinstance(result, FailedFile)]
         if not failed:
             progress.enter(last.words.finishing)
+            progress.tasks += 1
             # Not opaque, Prefect would look for futures in all parts.
             following = finish_task(last)(opaque(last), output, progress)
     done, merged = phases[0], phases[-1] if len(phases) > 1 else ()

@@ -98,7 +98,7 @@ def _run_flow(
             with stops_held():
                 flows = import_module("flows.datasets")
             attach_handlers()
-            with shown(progress.snapshot, err), api_in_use(own):
+            with shown(progress.snapshot, err), api_in_use(own, progress):
                 state: State = getattr(flows, flow)(config, return_state=True)
                 return state
         except UnreachableError as error:

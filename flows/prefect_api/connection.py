@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import httpx
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import TERMINAL_STATES
 from prefect.events.worker import EventsWorker
 from prefect.logging.handlers import APILogWorker
 from prefect.runtime import deployment
@@ -24,6 +25,7 @@ from flows.prefect_api.own_server import FLUSH_SECONDS, OwnServer
 from flows.stops import leave
 from flows.terminal.printing import print_problem
 from streaming_ext.base.errors import ShardmillError, UsageError, one_line
+from tasks.core.reporting.progress import RunProgress
 from tasks.prefect_tasks import changed_settings
 
 REFUSED_SECONDS = 2.0  # a server that was just started listens within this
@@ -64,8 +66,12 @@ def may_pass(answer: httpx.Response) -> bool:
 
 
 @contextmanager
-def api_in_use(own: OwnServer | None) -> Iterator[None]:
-    """Have flow runs of the block use the configured server, or else the command's own.
+def api_in_use(own: OwnServer | None, progress: RunProgress) -> Iterator[None]:
+    """Have a flow run of the block use the configured server, or else the command's own.
+
+    Args:
+        own: the command's, unless a server is configured.
+        progress: of the run.
 
     Raises:
         UnreachableError: the configured server stopped answering, or refuses.
@@ -89,7 +95,7 @@ def api_in_use(own: OwnServer | None) -> Iterator[None]:
             yield
         finally:
             drain(DRAIN_SECONDS)
-            _let_record(own_url)
+            _let_record(own_url, progress)
 
 
 @contextmanager
@@ -113,23 +119,23 @@ def drain(seconds: float) -> None:
         worker.drain_all(timeout=seconds)
 
 
-def _let_record(url: str) -> None:
-    """Wait, within bounds, until a server has recorded all task runs.
+def _let_record(url: str, progress: RunProgress) -> None:
+    """Wait, within bounds, until a server has recorded the end of all task runs of a flow run.
 
     When it ends, it drops what it has received and not recorded.
     """
-    deadline = time.monotonic() + DRAIN_SECONDS
-    completed = {"task_runs": {"state": {"type": {"any_": ["COMPLETED"]}}}}
-    before: list[int] = []
+    # Of a run that was stopped, some tasks never end.
+    seconds = 2 * FLUSH_SECONDS if progress.report is None else DRAIN_SECONDS
+    deadline = time.monotonic() + seconds
+    ended = {
+        "flow_runs": {"id": {"any_": [progress.run]}},
+        "task_runs": {"state": {"type": {"any_": list(TERMINAL_STATES)}}},
+    }
     with suppress(httpx.HTTPError), httpx.Client(base_url=url, timeout=DRAIN_SECONDS) as client:
-        while time.monotonic() < deadline:
-            counts = [
-                client.post("/task_runs/count", json=which).json() for which in ({}, completed)
-            ]
-            if counts == before:
+        while progress.tasks and time.monotonic() < deadline:
+            if client.post("/task_runs/count", json=ended).json() >= progress.tasks:
                 return
-            before = counts
-            time.sleep(1.5 * FLUSH_SECONDS)
+            time.sleep(0.1)
 
 
 def require_server() -> None:

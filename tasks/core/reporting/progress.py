@@ -76,6 +76,8 @@ class RunProgress:
     Attributes:
         page: path of the report for people, once it is written.
         report: of the run, once it has ended.
+        run: id of the flow run, once there is one.
+        tasks: number of its task runs so far.
         stopped_by: the signal that ended the run early.
     """
 
@@ -88,6 +90,8 @@ class RunProgress:
         self._results: list[PartTimes | FailedFile] = []
         self.page: str | None = None
         self.report: RunReport | None = None
+        self.run: str | None = None
+        self.tasks = 0
         self.stopped_by: int | None = None
 
     def enter(self, phase: str) -> None:

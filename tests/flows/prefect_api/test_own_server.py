@@ -8,11 +8,14 @@ from pathlib import Path
 import psutil
 import pytest
 from prefect import flow, task
+from prefect.runtime import flow_run
 
 from flows.prefect_api.connection import api_in_use
 from flows.prefect_api.own_server import OwnServer
 from streaming_ext.base.errors import StorageError
+from tasks.core.reporting.progress import RunProgress
 from tests.streaming_ext.processes import in_processes
+from tests.tasks.core.reporting.test_report import make_report
 
 
 @pytest.fixture(autouse=True)
@@ -29,14 +32,22 @@ def run_120_tasks(_: int) -> int:
 
     Prefect leaves behind what ends each later fork of this process with exit code 1.
     """
-    with OwnServer() as server, api_in_use(server):
+    progress = RunProgress()
+    progress.report, progress.tasks = make_report(), 120
+    with OwnServer() as server, api_in_use(server, progress):
         (process,) = [child for child in psutil.Process().children()
                       if "flows.prefect_api.own_server" in child.cmdline()]  # fmt: skip
         listening = [each.laddr.ip for each in process.net_connections(kind="inet")
                      if each.status == psutil.CONN_LISTEN]  # fmt: skip
         assert listening == ["127.0.0.1"]
         work = task(lambda number: number)
-        flow(lambda: [each.result() for each in work.map(range(120))])()
+
+        def run() -> None:
+            progress.run = str(flow_run.id)
+            for each in work.map(range(120)):
+                each.result()
+
+        flow(run)()
     return process.pid
 
 

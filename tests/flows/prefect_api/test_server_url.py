@@ -10,6 +10,7 @@ from flows.prefect_api import connection
 from flows.prefect_api.connection import UnreachableError, api_in_use, require_server
 from flows.submit import open_client
 from streaming_ext.base.errors import UsageError
+from tasks.core.reporting.progress import RunProgress
 from tests.servers.scripted import PAGE, Answer, scripted
 
 LAST = {"Connection": "close"}  # Prefect's client leaves open what it cannot begin to use
@@ -68,7 +69,7 @@ def _run_on(url: str) -> None:
     settings = {PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0}
     with temporary_settings(settings):
         require_server()
-        with api_in_use(None):
+        with api_in_use(None, RunProgress()):
             flow(lambda: None)()
 
 
@@ -110,7 +111,7 @@ def test_a_refusal_of_somebody_else_is_not_the_server_s() -> None:
         scripted(lambda *_: Answer(503)) as other,
         temporary_settings({PREFECT_API_URL: f"{server.url}/api"}),
         pytest.raises(httpx.HTTPStatusError),
-        api_in_use(None),
+        api_in_use(None, RunProgress()),
     ):
         httpx.get(other.url).raise_for_status()
 
