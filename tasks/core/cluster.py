@@ -102,15 +102,6 @@ def partition_path(run: str, partition: int, attempt: int) -> str:
     return f"{run_folder(run)}/{partition:05}-{attempt}.json"
 
 
-def silent_seconds() -> float:
-    """Seconds without a change of a sign after which its host counts as lost.
-
-    Raises:
-        UsageError: the environment holds no such number.
-    """
-    return seconds_of(SILENCE_VARIABLE, _SILENT_SECONDS, least=3 * BEAT_SECONDS)
-
-
 class Heartbeat:
     """Puts a sign every few seconds from a thread, until the block ends.
 
@@ -163,10 +154,13 @@ class Pulse:
 
     Attributes:
         limit: seconds without a change after which that host counts as lost.
+
+    Raises:
+        UsageError: the environment holds no such number.
     """
 
     def __init__(self, now: float) -> None:
-        self.limit = silent_seconds()
+        self.limit = seconds_of(SILENCE_VARIABLE, _SILENT_SECONDS, least=3 * BEAT_SECONDS)
         self._beat: int | None = None
         self._changed = now
 

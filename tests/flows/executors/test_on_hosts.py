@@ -12,7 +12,7 @@ from flows.executors.on_hosts import (
     describe,
 )
 from streaming_ext.base.errors import UsageError
-from tasks.core.cluster import SILENCE_VARIABLE, PartitionSign, silent_seconds
+from tasks.core.cluster import SILENCE_VARIABLE, PartitionSign, Pulse
 from tasks.core.config import ShardConfig
 from tasks.core.reporting.progress import RunProgress, WorkingFile
 from tasks.core.reporting.report import FailedFile, PartTimes
@@ -100,7 +100,7 @@ def test_how_long_silence_may_last_is_a_number_of_beats(
 ) -> None:
     monkeypatch.setenv(SILENCE_VARIABLE, said)
     with pytest.raises(UsageError, match=f"{SILENCE_VARIABLE} is '{said}', expected"):
-        silent_seconds()
+        Pulse(0.0)
 
 
 def test_what_ended_or_was_stopped_is_lost_at_once() -> None:
