@@ -15,12 +15,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.servers.prefect.networked import networked_cluster
-
 from benchmarks.common import machine
 from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
 from tests.conftest import clean_environment
 from tests.servers.namespaces import network
+from tests.servers.prefect.networked import networked_cluster
 from tests.servers.prefect.server import prefect_server
 from tests.servers.prefect.worker import ON_HOSTS, PARENTS
 from tests.servers.storage.swift import make_bucket, s3_client, swift_server
