@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -104,34 +104,28 @@ def settings_of(arguments: Mapping[str, Any]) -> Settings:
         UsageError: one is not allowed, or is of stock StreamingDataset alone.
         TypeError: there is no such argument.
     """
-    names = [[each.name for each in fields(kind)] for kind in KINDS]
-    for name in arguments.keys() - {name for own in names for name in own}:
+    left = dict(arguments)
+    order, location, position, contents = (
+        {each.name: left.pop(each.name) for each in fields(kind) if each.name in left}
+        for kind in KINDS
+    )
+    for name in left:
         if name in _STOCK:
             raise UsageError(f"`{name}` is an argument of stock StreamingDataset: {_STOCK[name]}")
         raise TypeError(f"StreamingTokenDataset() got an unexpected keyword argument {name!r}")
-    order, location, rank, contents = (
-        {name: arguments[name] for name in own if name in arguments} for own in names
-    )
     return (
         OrderSettings(**order),
         DataLocation(**location),
-        RankPosition(**rank),
+        RankPosition(**position),
         BatchContents(**contents),
     )
 
 
 def takes_settings(function: Function) -> Function:
-    """Let `help` and editors show the fields of the four objects as a function's arguments."""
+    """Show the fields of the four objects as a function's arguments, with their descriptions."""
+    named = [each for kind in KINDS for each in inspect.signature(kind).parameters.values()]
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    named = [
-        inspect.Parameter(
-            each.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if each.default is MISSING else each.default,
-            annotation=each.type,
-        )
-        for kind in KINDS
-        for each in fields(kind)
-    ]
     function.__signature__ = inspect.Signature([own, *named])  # type: ignore[attr-defined]
+    described = [(inspect.getdoc(kind) or "").partition("Attributes:\n")[2] for kind in KINDS]
+    function.__doc__ = "\n".join([function.__doc__ or "", "Args:", *described])
     return function

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -49,60 +50,57 @@ class _Block(NamedTuple):
         return self.located.ready(self.rows(first, steps))
 
 
+@dataclass(kw_only=True, eq=False)
 class BatchReader:
-    """Makes the batches of one rank from a plan and a source of tokens."""
+    """Makes the batches of one rank from a plan and a source of tokens.
 
-    def __init__(
-        self,
-        plan: EpochPlan,
-        source: TokenSource,
-        contents: BatchContents,
-        *,
-        eot_id: int | None,
-        predownload: int,
-        max_repeated_ngram: int | None = None,
-        domain_of_stream: Sequence[int] = (0,),
-        domains: TokenDomains | None = None,
-        context: ContextSlice | None = None,
-    ) -> None:
-        """Choose what a batch holds besides its tokens.
+    Attributes:
+        plan: which sequences.
+        source: where they are.
+        contents: what a batch holds besides its tokens.
+        eot_id: the id that ends a document, None if unknown.
+        predownload: sequences of this rank to run ahead with fetching.
+        max_repeated_ngram: see `repeats_more`; None for no filter.
+        domain_of_stream: number of each stream's domain.
+        domains: of tokens, unless streams are domains.
+        context: which part of each row; None for all of it.
+    """
 
-        Args:
-            plan: which sequences.
-            source: where they are.
-            contents: what a batch holds.
-            eot_id: the id that ends a document, None if unknown.
-            predownload: sequences of this rank to run ahead with fetching.
-            max_repeated_ngram: see `repeats_more`; None for no filter.
-            domain_of_stream: number of each stream's domain.
-            domains: of tokens, unless streams are domains.
-            context: which part of each row; None for all of it.
+    plan: EpochPlan
+    source: TokenSource
+    contents: BatchContents
+    eot_id: int | None
+    predownload: int
+    max_repeated_ngram: int | None
+    domain_of_stream: Ints
+    domains: TokenDomains | None
+    context: ContextSlice | None
+
+    def __post_init__(self) -> None:
+        """Find the ends of documents, if masks need them.
+
+        Raises:
+            UsageError: the id that ends a document is needed and unknown.
         """
-        self.extras = frozenset(contents.extras)
-        if eot_id is None and self.extras - set(NUMBERS):
+        self.extras = frozenset(self.contents.extras)
+        if self.eot_id is None and self.extras - set(NUMBERS):
             raise UsageError(
                 f"extras={sorted(self.extras)} need the id that ends a document, which this "
                 "dataset does not say. Pass eot_id=..., or leave them out."
             )
-        self.plan, self.source, self.length = plan, source, plan.length
-        self.filters = max_repeated_ngram is not None
-        self._eot = -1 if eot_id is None else eot_id
+        self._eot = -1 if self.eot_id is None else self.eot_id
         self._masks = self.extras & set(MASKS)
-        if context is not None and context.by_documents:
+        if self.context is not None and self.context.by_documents:
             self._masks |= {"cu_seqlens"}  # which the context slice needs
         self._buffers = Buffers()
         self._spread: Spread | None = None
         if self._masks:
-            source.find_ends(self._eot)
-        self._predownload = predownload
-        self._domain_of_stream = np.array(domain_of_stream)
-        self._domains, self._context = domains, context
-        self._max_repeated = max_repeated_ngram
+            self.source.find_ends(self._eot)
 
     @property
     def token_bytes(self) -> int:
         """Bytes that raw batches hold for each token, boundaries left out."""
-        of_domains = self._domains is not None and "domain_ids" in self.extras
+        of_domains = self.domains is not None and "domain_ids" in self.extras
         return self.source.dtype.itemsize + (4 if of_domains else 0)
 
     def batches(
@@ -123,9 +121,9 @@ class BatchReader:
         now = 0
         size = max((phase.batch_size for phase in self.plan.phases(cursor)), default=1)
         self.source.reader.start_process()
-        steps_ahead, upcoming = max(1, self._predownload // size), self._upcoming(cursor, blocks)
+        steps_ahead, upcoming = max(1, self.predownload // size), self._upcoming(cursor, blocks)
         with self.source.read_ahead(
-            upcoming, self.length, ahead=steps_ahead, now=lambda: now
+            upcoming, self.plan.length, ahead=steps_ahead, now=lambda: now
         ) as require_well:
             for steps, streams, sequences in self._planned(cursor, blocks):
                 phase = self.plan.phase_of(cursor, steps[0])
@@ -155,7 +153,7 @@ class BatchReader:
         """Some sequences of one stream, by their numbers on disk, as a raw batch."""
         self.source.reader.start_process()
         numbers = sequences[None]
-        block = self._located(np.full_like(numbers, stream), numbers, self.length)
+        block = self._located(np.full_like(numbers, stream), numbers, self.plan.length)
         raw = self._copied(block, 0, 1)
         if self._masks:
             raw |= {"boundaries": self._boundaries(block, 0, 1), "step": 0}
@@ -205,8 +203,8 @@ class BatchReader:
             batch |= spread.of_step(step, tokens)
             if "real" in batch and "targets" in batch:
                 batch["targets"][~batch["real"]] = IGNORED
-        if self._context is not None:
-            batch = self._context.cut(batch)
+        if self.context is not None:
+            batch = self.context.cut(batch)
             for name in self._masks - self.extras:
                 del batch[name]
         return batch
@@ -261,8 +259,8 @@ class BatchReader:
         if not self.plan.drop_last:
             tokens[~real] = max(0, self._eot)
             batch["real"] = real
-        if self._max_repeated is not None:
-            repeats = repeats_more(tokens, self._max_repeated, eot_id=self._eot)
+        if self.max_repeated_ngram is not None:
+            repeats = repeats_more(tokens, self.max_repeated_ngram, eot_id=self._eot)
             batch["real"], batch[MASKED] = real & ~repeats, real & repeats
         if "sequence_ids" in self.extras:
             batch["sequence_ids"] = block.sequences[rows]
@@ -270,9 +268,9 @@ class BatchReader:
             batch["stream_ids"] = streams
         if "domain_ids" in self.extras:
             batch["domain_ids"] = (
-                self._domain_of_stream[streams]
-                if self._domains is None
-                else self._domains.of_tokens(located.spans(rows), length=tokens.shape[1], real=real)
+                self.domain_of_stream[streams]
+                if self.domains is None
+                else self.domains.of_tokens(located.spans(rows), length=tokens.shape[1], real=real)
             )
         if "starts_inside" in self.extras:
             batch["starts_inside"] = located.start_inside(rows, self._eot) & real
@@ -295,9 +293,9 @@ class Blocks:
 
     def __iter__(self) -> Iterator[range]:
         """Each block as a range of steps."""
-        before = 0  # blocks of all workers
-        for steps, size in self.steps:
-            count = -(-len(steps) // size)
-            for number in range((self.worker - before) % self.num_workers, count, self.num_workers):
-                yield steps[number * size : (number + 1) * size]
-            before += count
+        blocks = (
+            steps[first : first + size]
+            for steps, size in self.steps
+            for first in range(0, len(steps), size)
+        )
+        return islice(blocks, self.worker, None, self.num_workers)

@@ -38,7 +38,6 @@ class Exclusions:
             table = pq.read_table(path)
             if "from_byte" not in table.column_names:
                 table = table.append_column("from_byte", pa.array(np.zeros(len(table), np.int64)))
-            _require_valid(path, table)
             types = {"source": pa.string(), "from_byte": pa.int64(), "row": pa.int64()}
             table = table.select(list(types)).cast(pa.schema(list(types.items())))
         except (OSError, KeyError, pa.ArrowException) as error:
@@ -49,6 +48,12 @@ class Exclusions:
             ) from error
         if not len(table):
             raise UsageError(f"exclude={str(path)!r} names no document. Leave exclude out.")
+        missing = any(column.null_count for column in table.columns)
+        if missing or pc.min(pc.min_element_wise(table["row"], table["from_byte"])).as_py() < 0:
+            raise UsageError(
+                f"exclude={str(path)!r} holds a document without a source, or without a row in it, "
+                "a whole number from 0."
+            )
         files = table.group_by(["source", "from_byte"]).aggregate([("row", "list")])
         sources, from_bytes, rows = (column.to_pylist() for column in files.columns)
         keys = zip(sources, from_bytes, strict=True)
@@ -63,13 +68,23 @@ class Exclusions:
         ]
         return content_hash("\n".join(lines).encode())
 
-    def documents_in(self, cache: ShardCache) -> Documents:
-        """The documents of a stream that are left out.
+    def documents(self, caches: Sequence[ShardCache]) -> list[Documents]:
+        """The documents that each stream leaves out.
 
         Raises:
-            UsageError: the dataset does not list its documents.
+            UsageError: a dataset does not list its documents, or no stream holds any of them.
             CorruptDatasetError: a record or table of documents is missing or damaged.
         """
+        found = [self._documents_in(cache) for cache in caches]
+        if not any(len(each.starts) for each in found):
+            url = next(iter(self.rows))[0]
+            raise UsageError(
+                f"exclude= names no document of this dataset and split; one of its sources is "
+                f"{url}. Was the table made from another one?"
+            )
+        return found
+
+    def _documents_in(self, cache: ShardCache) -> Documents:
         found = [np.empty((2, 0), np.int64)]
         for documents in parts_with(cache, {url for url, _ in self.rows}):
             numbers, rows = documents.in_files
@@ -82,60 +97,16 @@ class Exclusions:
         return Documents(*np.concatenate(found, axis=1))
 
 
-def _require_valid(path: str | Path, table: pa.Table) -> None:
-    """Refuse documents without a source, or without a row in it.
-
-    Raises:
-        UsageError: naming the first of them.
-    """
-    for name in {"source", "row", "from_byte"} & set(table.column_names):
-        wrong = table[name].is_null()
-        if name != "source":
-            wrong = pc.or_kleene(wrong, pc.less(table[name].cast(pa.int64()), 0))
-        if (at := pc.index(wrong, True).as_py()) >= 0:
-            raise UsageError(
-                f"exclude={str(path)!r}: row {at} of the table has the {name} "
-                f"{table[name][at].as_py()!r}. Each document needs a source, as a text, and a "
-                "row in it, a whole number from 0."
-            )
-
-
-def excluded_documents(
-    exclusions: Exclusions | None, caches: Sequence[ShardCache]
-) -> list[Documents] | None:
-    """The documents that each stream leaves out, None if nothing is to be left out.
-
-    Raises:
-        UsageError: no stream holds any of them.
-    """
-    if exclusions is None:
-        return None
-    found = [exclusions.documents_in(cache) for cache in caches]
-    if not any(len(each.starts) for each in found):
-        url = next(iter(exclusions.rows))[0]
-        raise UsageError(
-            f"exclude= names no document of this dataset and split; one of its sources is {url}. "
-            "Was the table made from another one?"
-        )
-    return found
-
-
-def sequences_left_out(
-    documents: Sequence[Documents] | None, bounds: Sequence[Ints], length: int
-) -> list[Ints]:
-    """The sequences of each stream that hold a token of some documents, sorted.
+def sequences_with(documents: Documents, bounds: Ints, length: int) -> Ints:
+    """The sequences of a stream that hold a token of some documents, sorted.
 
     Args:
-        documents: that each stream leaves out; None for none.
-        bounds: see `PassOrder`, one a stream.
+        documents: of the stream.
+        bounds: see `PassOrder`.
         length: tokens a sequence.
     """
-    if documents is None:
-        return [np.empty(0, np.int64) for _ in bounds]
-    found = []
-    for (starts, lengths), own in zip(documents, bounds, strict=True):
-        first = starts // length
-        counts = (starts + lengths - 1) // length - first + 1
-        sequences = np.unique(ranges(first, counts))
-        found.append(sequences[sequences < own[-1]])
-    return found
+    starts, lengths = documents
+    first = starts // length
+    counts = (starts + lengths - 1) // length - first + 1
+    sequences: Ints = np.unique(ranges(first, counts))
+    return sequences[: np.searchsorted(sequences, bounds[-1])]

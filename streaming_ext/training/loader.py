@@ -66,7 +66,7 @@ class StreamingTokenLoader:
         self._received = 0  # steps since the cursor
         self._newest = Newest("loader")
         self._masked: MaskedCount | None = None
-        if dataset.batch_reader.filters:
+        if dataset.order.max_repeated_ngram is not None:
             rank = DataRank(rank=dataset.dp_rank, size=dataset.dp_world_size)
             self._masked = MaskedCount(rank, again=not dataset.drop_last)
         self._counts: DomainCounts | None = None

@@ -8,8 +8,8 @@ it. So the workers leave notes in shared memory without a name, which leaves not
 import json
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -144,20 +144,11 @@ def _worker_and_seed() -> tuple[int, int]:
     return info.id, 1 + (info.seed - info.id) % ((1 << _SEED_BITS) - 1)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Iteration:
-    """One iteration in this process.
+class _Iteration(NamedTuple):
+    """An iteration that began, in which process, and how many did since the board was set."""
 
-    Attributes:
-        cursor: where it starts, for all workers.
-        worker: number of this worker, 0 without workers.
-        num_workers: that divide the steps among them, 1 without workers.
-        number: iterations started since the board was set, this one included.
-    """
-
+    process: int  # workers are forked with the iteration of their parent
     cursor: Cursor
-    worker: int
-    num_workers: int
     number: int
 
 
@@ -169,9 +160,8 @@ class TrainingPosition:
         self._resume = resume
         self._plan = resume.plan
         self._board = EpochBoard(self._saved(self._plan.start(0)))
-        self._iteration: Iteration | None = None
+        self._iteration: _Iteration | None = None
         self._worker_state: tuple[Cursor, int] | None = None
-        self._process = 0  # that `_iteration` is of; workers are forked with that of their parent
         self.yielded = 0  # rows, by this process in this iteration
 
     def upcoming(self) -> Cursor:
@@ -189,19 +179,15 @@ class TrainingPosition:
         """
         self._iteration = None
 
-    def begin(self) -> Iteration:
-        """Note that an iteration starts; `yielded` is then the rows that it gave before."""
-        worker, num_workers = this_worker()
+    def begin(self) -> Cursor:
+        """Note that an iteration starts, at this cursor, behind the `yielded` rows of it."""
         if self._worker_state is None:
             cursor, self.yielded = self._cursor(self._board.begin()), 0
         else:
             cursor, self.yielded = self._worker_state
             self._worker_state = None
-        self._iteration = Iteration(
-            cursor=cursor, worker=worker, num_workers=num_workers, number=self._board.iterations()
-        )
-        self._process = os.getpid()
-        return self._iteration
+        self._iteration = _Iteration(os.getpid(), cursor, self._board.iterations())
+        return cursor
 
     def state(self, num_samples: int | None, *, from_beginning: bool) -> dict[str, Any]:
         """See `StreamingTokenDataset.state_dict`."""
@@ -212,13 +198,12 @@ class TrainingPosition:
             return self._resume.state_of(self._cursor(0)).to_dict()
         cursor = self._cursor(started - 1)
         if num_samples is None:
-            own = self._iteration or Iteration(cursor=cursor, worker=0, num_workers=1, number=0)
-            if own.number != started:
+            if self._iteration is None or self._iteration.number != started:
                 raise UsageError(
                     "Workers read this dataset, and only training knows what it received of them. "
                     "Pass num_samples=, or use StreamingTokenLoader."
                 )
-            cursor = own.cursor
+            cursor = self._iteration.cursor
             num_samples = self.yielded * self._plan.rank.size
             from_beginning = False
         position = num_samples if from_beginning else cursor.position + num_samples
@@ -235,7 +220,7 @@ class TrainingPosition:
     def _state_of_worker(self) -> dict[str, Any]:
         """The state of this worker's iteration, which may not have started in it."""
         worker, num_workers = this_worker()
-        if self._iteration is not None and self._process == os.getpid():
+        if self._iteration is not None and self._iteration.process == os.getpid():
             cursor, yielded = self._iteration.cursor, self.yielded
         elif self._worker_state is not None:
             cursor, yielded = self._worker_state

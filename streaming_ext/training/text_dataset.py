@@ -82,7 +82,7 @@ class TextStream(TokenStream):
             ) from error
 
     @property
-    def location(self) -> str:
+    def url(self) -> str:
         """The location of the text, for messages."""
         return ", ".join(self.text.sources)
 

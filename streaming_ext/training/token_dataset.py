@@ -20,13 +20,14 @@ from streaming_ext.reading.prefetch import sequences_ahead
 from streaming_ext.reading.rows import source_of
 from streaming_ext.training.arguments import settings_of, takes_settings
 from streaming_ext.training.batch_reader import PLANNED_ROWS, BatchReader, Blocks
-from streaming_ext.training.exclusions import Exclusions, excluded_documents, sequences_left_out
+from streaming_ext.training.exclusions import Exclusions, sequences_with
 from streaming_ext.training.messages import samples_of
 from streaming_ext.training.opening import end_of_text, open_streams
 from streaming_ext.training.position import Newest, TrainingPosition
 from streaming_ext.training.resume import Resume
 from streaming_ext.training.stock import require_stock_world, streaming
 from streaming_ext.training.streams import domains_of, mixing_of, sequences_an_epoch
+from streaming_ext.training.workers import this_worker
 
 
 class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, name-defined, unused-ignore]
@@ -56,7 +57,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.eot_id = end_of_text(indexes, contents.eot_id)
         self.unknown = tuple(dict.fromkeys(word for index in indexes for word in index.unknown))
         steps = order.steps(own_length=indexes[0].sample_tokens, num_ranks=rank.size)
-        excluded = excluded_documents(exclusions, caches)
+        excluded = None if exclusions is None else exclusions.documents(caches)
         source = source_of(
             caches,
             packing=order.packing,
@@ -71,46 +72,41 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         if self.token_domains is not None:
             self.domains = self.token_domains.names
         self._bounds = source.bounds(steps.longest)
-        plain = None if order.packing else excluded
-        left_out = sequences_left_out(plain, self._bounds, steps.longest)
-        sizes = [
-            int(bounds[-1]) - len(out) for bounds, out in zip(self._bounds, left_out, strict=True)
-        ]
+        left_out = None
+        sizes = [int(bounds[-1]) for bounds in self._bounds]
+        if excluded is not None and not order.packing:
+            pairs = zip(excluded, self._bounds, strict=True)
+            left_out = [sequences_with(*each, steps.longest) for each in pairs]
+            sizes = [size - len(out) for size, out in zip(sizes, left_out, strict=True)]
         named = order.named(
             steps,
             num_ranks=rank.size,
-            exclude=None if exclusions is None else exclusions.fingerprint,
+            exclude=exclusions and exclusions.fingerprint,
             domain_by=contents.domain_by,
-            **({} if mixing is None else mixing.identity()),
+            **(mixing.identity() if mixing else {}),
         )
         self.node_group = find_node_group(
             indexes, self.position, rank=rank, sequences=sizes[0], settings=named
         )
         fingerprints = tuple(index.index_hash for index in indexes)
+        of_each: dict[str, Any] = {
+            "bounds": self._bounds,
+            "left_out": left_out,
+            "steps": steps,
+            "drop_last": order.drops_last,
+        }
         if self.node_group is not None:
             named["nodes"], fingerprints = self.node_group.nodes, (self.node_group.fingerprint,)
-            self.plan: EpochPlan = NodePlan(
-                order.spec,
-                bounds=self._bounds,
-                left_out=left_out,
-                steps=steps,
-                group=self.node_group,
-                drop_last=order.drops_last,
-            )
+            self.plan: EpochPlan = NodePlan(order.spec, group=self.node_group, **of_each)
         else:
             self.plan = EpochPlan(
                 order.spec,
-                bounds=self._bounds,
-                left_out=left_out,
+                **of_each,
                 choose=sequences_an_epoch(self.streams, sizes, epoch_size=order.epoch_size),
-                steps=steps,
                 rank=rank,
-                drop_last=order.drops_last,
                 method=order.batching_method,
                 mixing=mixing,
-                earlier=earlier_of(
-                    indexes, steps.longest, plain=order.packing is None and excluded is None
-                ),
+                earlier=earlier_of(indexes, steps.longest, plain=not (order.packing or excluded)),
             )
         self.predownload = self.location.predownload or sequences_ahead(
             order.spec,
@@ -120,13 +116,13 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             batch_size=steps.global_batch.largest // rank.size,
         )
         self.batch_reader = BatchReader(
-            self.plan,
-            source,
-            contents,
+            plan=self.plan,
+            source=source,
+            contents=contents,
             eot_id=self.eot_id,
             predownload=self.predownload,
             max_repeated_ngram=order.max_repeated_ngram,
-            domain_of_stream=domain_of_stream,
+            domain_of_stream=np.array(domain_of_stream),
             domains=self.token_domains,
             context=context_slice(
                 self.position,
@@ -201,18 +197,18 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
     def _samples(self) -> Iterator[dict[str, Any]]:
         size = self.plan.batch_size
         progress, number = self._progress, self._newest.begin()
-        this = progress.begin()
+        cursor, (worker, num_workers) = progress.begin(), this_worker()
         # A plain DataLoader takes the steps of its workers in turn.
-        own = range(this.worker, self.plan.steps_left(this.cursor), this.num_workers)
+        own = range(worker, self.plan.steps_left(cursor), num_workers)
         steps = own[progress.yielded // size :], max(1, PLANNED_ROWS // size)
-        for batch in self.batch_reader.batches(this.cursor, Blocks(steps=[steps]), ids_at_once=0):
+        for batch in self.batch_reader.batches(cursor, Blocks(steps=[steps]), ids_at_once=0):
             for sample in samples_of(self.batch_reader.finish(batch)):
                 progress.yielded += 1
                 yield sample
                 self._newest.require(number)
         if progress.yielded != (planned := len(own) * size):
             raise DatasetError(
-                f"Epoch {this.cursor.epoch} ended after {progress.yielded} of {planned} sequences."
+                f"Epoch {cursor.epoch} ended after {progress.yielded} of {planned} sequences."
             )
 
     def state_dict(

@@ -1,7 +1,7 @@
 """The documents of a sequence, with their source files and rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,45 +16,24 @@ from streaming_ext.reading.documents import documents_between, find_document
 if TYPE_CHECKING:
     from streaming_ext.training.token_dataset import StreamingTokenDataset
 
-_MOST_EPOCHS = 2**31 - 1
-_COLUMNS = (
-    "step",
-    "rank",
-    "stream",
-    "sequence",
-    "source",
-    "row",
-    "from_byte",
-    "first",
-    "tokens",
-    "position",
-)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DocumentSpan:
-    """A segment of a document in a sequence.
+class DocumentSpan(SourceRow):
+    """A segment of a document in a sequence, and the row that the document is.
 
     Attributes:
-        source: URL of the source file.
-        row: of the document in its source file, from 0.
-        from_byte: byte of the file that rows are counted from, if a node has only spans of it; 0:
-            from the file's beginning.
         first: token of the document that the segment begins with, from 0.
         tokens: length of the segment, the end-of-text id counted.
         position: token of the sequence that the segment begins at.
     """
 
-    source: str
-    row: int
     first: int
     tokens: int
     position: int
-    from_byte: int = 0
 
     @property
     def document(self) -> SourceRow:
-        """The row, for people."""
+        """The row alone."""
         return SourceRow(self.source, self.row, self.from_byte)
 
 
@@ -101,10 +80,7 @@ def trace_step(
         UsageError: the epoch has no such step, or the dataset does not know its documents.
         CorruptDatasetError: a record or table of documents is missing or damaged.
     """
-    epoch = count("epoch", epoch, least=0, most=_MOST_EPOCHS)
-    plan = dataset.plan
-    start = plan.start(epoch) if cursor is None else cursor
-    begin = replace(start, position=0)
+    plan, begin = dataset.plan, _start(dataset, epoch, cursor)
     steps = plan.steps_left(begin)
     if not 0 <= step < steps:
         raise UsageError(f"`step` must be in [0, {steps}), got {step}.")
@@ -145,33 +121,39 @@ def trace_document(
         UsageError: the data hold no such document, or several.
         CorruptDatasetError: a record or table of documents is missing or damaged.
     """
-    epoch = count("epoch", epoch, least=0, most=_MOST_EPOCHS)
     plan, reading = dataset.plan, dataset.batch_reader.source
-    start = plan.start(epoch) if cursor is None else replace(cursor, position=0)
+    start = _start(dataset, epoch, cursor)
     visits: list[DocumentVisit] = []
     found = 0
     for stream, cache in enumerate(dataset.reader.caches):
         for begin, end, origin in find_document(cache, source, row):
             found += 1
             sequences = reading.sequences_with(stream, begin, end, dataset.sequence_length)
-            visits += [
-                DocumentVisit(
-                    step=visit.step,
-                    rank=visit.rank,
-                    stream=stream,
-                    sequence=visit.sequence,
-                    span=span,
-                )
-                for visit in plan.visits(start, stream, sequences)
-                for span in _spans(dataset, stream, visit.sequence, visit.length)
-                if span.document == origin
-            ]
+            for visit in plan.visits(start, stream, sequences):
+                visits += [
+                    DocumentVisit(
+                        step=visit.step,
+                        rank=visit.rank,
+                        stream=stream,
+                        sequence=visit.sequence,
+                        span=span,
+                    )
+                    for span in _spans(dataset, stream, visit.sequence, visit.length)
+                    if span.document == origin
+                ]
     if not found:
         raise UsageError(
             f"No document of split {dataset.split!r} comes from row {row} of {source}. Is it in "
             "another split, empty, or dropped? `shardmill inspect` lists the sources."
         )
     return sorted(visits, key=lambda visit: (visit.step, visit.rank))
+
+
+def _start(dataset: "StreamingTokenDataset", epoch: int, cursor: Cursor | None) -> Cursor:
+    """The beginning of an epoch."""
+    if cursor is not None:
+        return replace(cursor, position=0)
+    return dataset.plan.start(count("epoch", epoch, least=0, most=2**31 - 1))
 
 
 def write_traces(traces: Mapping[int, Sequence[SequenceTrace]], path: str | Path) -> int:
@@ -187,24 +169,18 @@ def write_traces(traces: Mapping[int, Sequence[SequenceTrace]], path: str | Path
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    names = ("step", "rank", "stream", "sequence", *(each.name for each in fields(DocumentSpan)))
     lines = [
-        {
-            "step": step,
-            "rank": trace.rank,
-            "stream": trace.stream,
-            "sequence": trace.sequence,
-            **asdict(span),
-        }
+        (step, trace.rank, trace.stream, trace.sequence, *astuple(span))
         for step, sequences in traces.items()
         for trace in sequences
         for span in trace.spans
     ]
-    schema = pa.schema(
-        [(name, pa.string() if name == "source" else pa.int64()) for name in _COLUMNS]
-    )
+    schema = pa.schema([(name, pa.string() if name == "source" else pa.int64()) for name in names])
+    columns = [*zip(*lines, strict=True)] or [()] * len(names)
     temporary = Path(f"{path}.tmp")
     try:
-        pq.write_table(pa.Table.from_pylist(lines, schema), temporary)
+        pq.write_table(pa.table(columns, schema), temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -225,12 +201,10 @@ def _spans(
             high = int(np.searchsorted(documents.starts, end))
             for number in range(low, high):
                 first, last = int(documents.starts[number]), int(documents.ends[number])
-                start, origin = max(begin, first), documents.source_row(number)
+                start = max(begin, first)
                 spans.append(
                     DocumentSpan(
-                        source=origin.source,
-                        row=origin.row,
-                        from_byte=origin.from_byte,
+                        **asdict(documents.source_row(number)),
                         first=start - first,
                         tokens=min(end, last) - start,
                         position=column + start - begin,

@@ -5,7 +5,7 @@ from streaming_ext.transforms.checkpointable import (
     concat_datasets,
     interleave_datasets,
 )
-from streaming_ext.transforms.iterator import CheckpointableIterator
+from streaming_ext.transforms.flow import CheckpointableIterator
 from streaming_ext.transforms.loader import CheckpointableLoader
 
 __all__ = [

@@ -9,7 +9,7 @@ from torch.utils.data import IterableDataset, default_collate, get_worker_info
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.kinds import MOST, count, flag, plain_real
 from streaming_ext.transforms.block import Block, Sample
-from streaming_ext.transforms.flow import Flow, Made, Subset, through
+from streaming_ext.transforms.flow import CheckpointableIterator, Flow, Made, Subset, through
 from streaming_ext.transforms.functions import (
     CONSUMER,
     Crew,
@@ -18,8 +18,6 @@ from streaming_ext.transforms.functions import (
     applied,
     of_samples,
 )
-from streaming_ext.transforms.iterator import CheckpointableIterator
-from streaming_ext.transforms.shuffling import shuffled
 from streaming_ext.transforms.sources import (
     Cache,
     Pass,
@@ -39,6 +37,7 @@ from streaming_ext.transforms.steps import (
     filled,
     pack_chunk,
     padded,
+    shuffled,
     stride,
     take,
     with_ends,
@@ -117,7 +116,9 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         shuffle_seed: int = 42,
     ) -> "CheckpointableDataset":
         """Samples by their number; in another order each epoch if `shuffle`."""
-        seed = _seed(shuffle_seed, name="shuffle_seed") if flag("shuffle", shuffle) else None
+        seed = (
+            count("shuffle_seed", shuffle_seed, least=-MOST) if flag("shuffle", shuffle) else None
+        )
         return CheckpointableDataset._source(
             f"from_sequence({len(sequence)}, {seed}",
             sequence_pass,
@@ -161,19 +162,22 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
             UsageError: there are no such files.
             StorageError: a server refuses, or does not answer.
         """
-        from streaming_ext.transforms.files import files_of, files_pass, fingerprint
+        from streaming_ext.transforms.files import files_pass, fingerprint, listed
 
-        files = files_of(
-            urls,
-            format,
-            on_bad_document,
-            seed=_seed(seed) if flag("shuffle_shards", shuffle_shards) else None,
-            active=count("n_active_shards", n_active_shards, least=1),
+        order = count("seed", seed, least=-MOST) if flag("shuffle_shards", shuffle_shards) else None
+        active = count("n_active_shards", n_active_shards, least=1)
+        sources, options = listed(urls, format, on_bad_document)
+        known = f"{fingerprint(sources)}, {order}, {active}, {format}, {on_bad_document}"
+        return CheckpointableDataset._source(
+            f"from_files(files {known}",
+            files_pass,
+            repeat=repeat,
+            sources=sources,
+            options=options,
+            seed=order,
+            active=active,
             standby=count("n_standby_shards", n_standby_shards, least=0),
         )
-        settings = f"{files.seed}, {files.active}, {format}, {on_bad_document}"
-        described = f"from_files(files {fingerprint(files.sources)}, {settings}"
-        return CheckpointableDataset._source(described, files_pass, repeat=repeat, files=files)
 
     def map(self, fn: Function) -> "CheckpointableDataset":
         """`fn(sample)` in place of each sample."""
@@ -232,7 +236,8 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
 
     def shuffle(self, buffer_size: int, seed: int = 42) -> "CheckpointableDataset":
         """Samples out of a buffer, a random one each time, as in tf.data and webdataset."""
-        slots, seed = count("buffer_size", buffer_size, least=1), _seed(seed)
+        slots = count("buffer_size", buffer_size, least=1)
+        seed = count("seed", seed, least=-MOST)
         return self._then(f"shuffle({slots}, {seed})", shuffled, slots=slots, seed=seed)
 
     def batch(
@@ -290,7 +295,7 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
 
     def pad(self, pad_values: Mapping[str, int], chunk_length: int) -> "CheckpointableDataset":
         """Columns filled up to one length, each with its value."""
-        values = {name: _seed(value, name=name) for name, value in pad_values.items()}
+        values = {name: count(name, value, least=-MOST) for name, value in pad_values.items()}
         length = count("chunk_length", chunk_length, least=1)
         return self._function(padded, length=length, values=values)
 
@@ -441,8 +446,3 @@ def names_of(columns: Sequence[str]) -> tuple[str, ...]:
     if not names:
         raise UsageError("`target_columns` must be one name or more, got none.")
     return names
-
-
-def _seed(value: int, *, name: str = "seed") -> int:
-    """Any whole number, as a plain one."""
-    return int(count(name, value, least=-MOST))

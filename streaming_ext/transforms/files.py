@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -68,26 +68,17 @@ def fingerprint(sources: Sequence[SourceFile]) -> str:
     return digest.hexdigest()[:16]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Files:
-    """Files that take turns.
-
-    Attributes:
-        sources: the files.
-        options: how documents are read.
-        seed: of the files' order in each epoch; None for the order of their names.
-        active: files that are read at once.
-        standby: files whose beginning is fetched before their turn comes.
-    """
-
-    sources: Sequence[SourceFile]
-    options: ReadOptions
-    seed: int | None
-    active: int
-    standby: int
-
-
-def files_pass(subset: Subset, state: State, epoch: int = 0, *, files: Files) -> Flow:
+def files_pass(
+    subset: Subset,
+    state: State,
+    epoch: int = 0,
+    *,
+    sources: Sequence[SourceFile],
+    options: ReadOptions,
+    seed: int | None,
+    active: int,
+    standby: int,
+) -> Flow:
     """The samples of all files, once.
 
     Args:
@@ -95,44 +86,49 @@ def files_pass(subset: Subset, state: State, epoch: int = 0, *, files: Files) ->
         state: of this flow: `next`, the position of the first file that was not active yet, and
             `active`, position, span and samples of it that were used for each active file.
         epoch: number of the pass.
-        files: which take turns.
+        sources: the files that take turns.
+        options: how documents are read.
+        seed: of the files' order in each epoch; None for the order of their names.
+        active: files that are read at once.
+        standby: files whose beginning is fetched before their turn comes.
     """
-    order: Sequence[int] = range(len(files.sources))
-    if files.seed is not None:
-        order = permuted(len(order), files.seed, epoch)
+    order: Sequence[int] = range(len(sources))
+    if seed is not None:
+        order = permuted(len(order), seed, epoch)
     opened: dict[int, Input] = {}  # by position in the order
-    threads = ThreadPoolExecutor(_FETCHING if any(one.remote for one in files.sources) else 1)
+    threads = ThreadPoolExecutor(_FETCHING if any(one.remote for one in sources) else 1)
 
     def open_file(position: int, span: int | None = None, skip: int = 0) -> None:
         if position not in opened:
-            file = _File(files, order[position], skip, threads)
+            number = order[position]
+            file = _File(sources[number], options, number, skip, threads)
             opened[position] = Input(file, subset, {"source": span, "skip": skip})
 
     at = state or {"next": 0, "active": []}
-    following, active = int(at["next"]), deque(position for position, *_ in at["active"])
+    following, turns = int(at["next"]), deque(position for position, *_ in at["active"])
     try:
         for each in at["active"]:
             open_file(*each)
         for most in growing(_MOST):
             made, size = [Block()], 0.0
             while (rows := sum(map(len, made))) < most and size < SPAN_BYTES:
-                while len(active) < files.active and following < len(order):
-                    active.append(following)
+                while len(turns) < active and following < len(order):
+                    turns.append(following)
                     following += 1
-                if not active:
+                if not turns:
                     break
-                for position in (*active, *range(following, following + files.standby)):
+                for position in (*turns, *range(following, following + standby)):
                     if position < len(order):
                         open_file(position)
-                block, ended, taken = _some_turns([opened[each] for each in active], most - rows)
+                block, ended, taken = _some_turns([opened[each] for each in turns], most - rows)
                 made.append(block)
                 size += taken
                 if ended is not None:  # the files before it had their turn
-                    active.rotate(-ended)
-                    opened.pop(active.popleft()).close()
-            states = [[position, *opened[position].state().values()] for position in active]
+                    turns.rotate(-ended)
+                    opened.pop(turns.popleft()).close()
+            states = [[position, *opened[position].state().values()] for position in turns]
             yield concat(made).at({"next": following, "active": states})
-            if not active and following == len(order):
+            if not turns and following == len(order):
                 return
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
@@ -145,13 +141,15 @@ class _File:
     """One file; its states are numbers of spans, None for the first one of a worker.
 
     Attributes:
-        files: that it is one of.
-        number: of it among them.
+        source: the file.
+        options: how documents are read.
+        number: of it among all files.
         skip: samples of the first span that were used before.
         threads: that read ahead.
     """
 
-    files: Files
+    source: SourceFile
+    options: ReadOptions
     number: int
     skip: int
     threads: Executor
@@ -174,11 +172,7 @@ class _File:
             coming.add_done_callback(lambda _: flow.close())  # a thread may be within it
 
     def _blocks(self, subset: Subset, begin: int | None) -> Flow:
-        source, options, (own, workers) = (
-            self.files.sources[self.number],
-            self.files.options,
-            subset,
-        )
+        source, options, (own, workers) = self.source, self.options, subset
         form = format_of(source.url, options)
         spans: Sequence[Span | None] = [None]
         if source.size > SPAN_BYTES and can_be_cut(source, options):
@@ -240,12 +234,9 @@ def _some_turns(files: Sequence[Input], most: int) -> tuple[Block, int | None, f
     return together.take(order.reshape(-1)) if len(blocks) > 1 else together, ended, each * turns
 
 
-def files_of(
-    urls: str | Sequence[str],
-    name: FormatName | Literal["auto"],
-    on_bad: OnBadDocument,
-    **turns: Any,
-) -> Files:
+def listed(
+    urls: str | Sequence[str], name: FormatName | Literal["auto"], on_bad: OnBadDocument
+) -> tuple[Sequence[SourceFile], ReadOptions]:
     """The files that patterns mean, and how they are read.
 
     Raises:
@@ -257,5 +248,4 @@ def files_of(
     sources = list_sources(patterns, any_name=known is not None)
     if not sources:
         raise UsageError("from_files() needs at least one file.")
-    options = ReadOptions(columns=("text",), source_format=known, on_bad_document=on_bad)
-    return Files(sources=sources, options=options, **turns)
+    return sources, ReadOptions(columns=("text",), source_format=known, on_bad_document=on_bad)

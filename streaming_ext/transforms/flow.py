@@ -5,13 +5,20 @@ Each block carries the state after it. A state says where the source of a step i
 small whatever a step holds back, and a flow that is opened at one yields the same samples.
 """
 
+import copy
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from streaming_ext.base.errors import UsageError
-from streaming_ext.transforms.block import Block, State, concat
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
+from streaming_ext.format.schema import refuse_newer
+from streaming_ext.transforms.block import Block, Sample, State, concat
+
+if TYPE_CHECKING:
+    from streaming_ext.transforms.checkpointable import CheckpointableDataset
+
+STATE_VERSION: Final = 1
 
 Flow: TypeAlias = Generator[Block, None, None]
 # Number of a subset of the samples, and how many subsets there are: each worker reads another one.
@@ -162,3 +169,104 @@ def growing(most: int) -> Iterator[int]:
     while True:
         yield count
         count = min(2 * count, most)
+
+
+class CheckpointableIterator:
+    """Samples one by one, and a state between any two."""
+
+    def __init__(
+        self, dataset: "CheckpointableDataset", subset: Subset, state: Mapping[str, Any] | None
+    ) -> None:
+        """Start, or resume from a state, which is not changed.
+
+        Raises:
+            ConfigMismatchError: the state is of another chain or subset.
+        """
+        self._dataset, self._subset = dataset, subset
+        self._start(state)
+
+    def _start(self, state: Mapping[str, Any] | None) -> None:
+        if state is not None:
+            require_same(self._dataset, self._subset, state)
+        self._given = Input(self._dataset, self._subset, state)
+        self._samples: Sequence[Sample] = ()
+        self._at = 0
+        self._failed: BaseException | None = None
+
+    def __iter__(self) -> "CheckpointableIterator":
+        return self
+
+    def __next__(self) -> Any:
+        if self._failed is not None:
+            raise UsageError(
+                f"This pass ended with an error ({type(self._failed).__name__}). Resume in another "
+                "one: dataset.iter(it.state_dict())."
+            ) from self._failed
+        while self._at == len(self._samples):
+            self._given.use()
+            self._given.state()  # states before it go
+            self._samples, self._at = (), 0
+            try:
+                is_more = self._given.more()
+            except BaseException as error:
+                self._failed = error
+                raise
+            if not is_more:
+                self.close()
+                raise StopIteration
+            self._samples = self._given.rest.samples
+        self._at += 1
+        return self._samples[self._at - 1]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state before the next sample, as plain values: for JSON, torch.save and the like."""
+        return copy.deepcopy(
+            {
+                "version": STATE_VERSION,
+                "chain": self._dataset.described,
+                "subset": list(self._subset),
+                **self._given.state(self._given.used + self._at),
+            }
+        )
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Resume from a state, as torchdata's loader does."""
+        before = self._given
+        self._start(state_dict)  # a state that is refused changes nothing
+        before.close()
+
+    def close(self) -> None:
+        """Stop what runs in the background."""
+        self._given.close()
+
+    def __enter__(self) -> "CheckpointableIterator":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def require_same(
+    dataset: "CheckpointableDataset", subset: Subset, state: Mapping[str, Any]
+) -> None:
+    """Refuse a state of another chain.
+
+    Raises:
+        ConfigMismatchError: naming what differs.
+    """
+    version = state.get("version")
+    refuse_newer(version, STATE_VERSION, what="The state of a chain")
+    if version != STATE_VERSION or "chain" not in state:
+        raise ConfigMismatchError("This is no state of a CheckpointableDataset.")
+    old, new = state["chain"], dataset.described
+    if old != new:
+        raise ConfigMismatchError(
+            f"The state is of the chain `{old}`, this one is `{new}`. Resume with the same steps, "
+            "settings and files, which a hash of their names, sizes and contents stands for."
+        )
+    if tuple(state["subset"]) != subset:
+        number, workers = state["subset"]
+        raise ConfigMismatchError(
+            f"The state is of worker {number} of {workers}, this is worker {subset[0]} of "
+            f"{subset[1]}: each has other samples. Resume with num_workers={workers}."
+        )

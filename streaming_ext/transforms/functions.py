@@ -10,13 +10,11 @@ import signal
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import (
-    FIRST_COMPLETED,
     BrokenExecutor,
     Executor,
     Future,
     ProcessPoolExecutor,
     ThreadPoolExecutor,
-    wait,
 )
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -95,6 +93,11 @@ class Crew:
         samples = -(-prefetch_factor // _IN_FLIGHT)
         return cls(executor_type=executor_type, workers=workers, samples=samples, ordered=ordered)
 
+    def runs_ahead(self, tasks: int, first: "Future[Block] | None") -> bool:
+        """Whether to submit more than a few tasks, because the first one is slow."""
+        far = not self.ordered and tasks < self.workers * _FARTHEST
+        return far and first is not None and not first.done()
+
     def start(self, function: OfBlock) -> tuple[Executor | None, OfBlock]:
         """Start the workers, and what to submit to them; None if the consumer does the work."""
         if self.executor_type == "thread":
@@ -142,10 +145,6 @@ class _Task(NamedTuple):
     state: State
     passes: int
     future: "Future[Block] | None"
-
-    @property
-    def is_slow(self) -> bool:
-        return self.future is not None and not self.future.done()
 
 
 def applied(
@@ -199,10 +198,10 @@ def _made(given: Input, function: OfBlock, crew: Crew) -> Flow:
     """The blocks that the workers make, each with the state after it."""
     pool, work = crew.start(function)
     tasks: deque[_Task] = deque()
-    most, last = max(crew.workers * _IN_FLIGHT, 1), False
+    few, last = max(crew.workers * _IN_FLIGHT, 1), False
     try:
         while True:
-            while not last and _wants_more(tasks, crew, most):
+            while not last and (len(tasks) < few or crew.runs_ahead(len(tasks), tasks[0].future)):
                 before = given.state()
                 while given.have < (crew.samples or _LEAST * bool(pool) or 1) and not last:
                     last = not given.more()
@@ -211,12 +210,6 @@ def _made(given: Input, function: OfBlock, crew: Crew) -> Flow:
                     tasks.append(_Task(block, before, given.passes, future))
             if not tasks:
                 return
-            if not crew.ordered and tasks[0].is_slow and len(tasks) < crew.workers * _FARTHEST:
-                wait(
-                    [each.future for each in tasks if each.future and each.is_slow],
-                    return_when=FIRST_COMPLETED,
-                )
-                continue
             task = tasks.popleft()
             made = task.future.result() if task.future else function(task.block)
             yield made.at(tasks[0].state if tasks else given.state(), task.passes)
@@ -228,11 +221,3 @@ def _made(given: Input, function: OfBlock, crew: Crew) -> Flow:
     finally:
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _wants_more(tasks: "deque[_Task]", crew: Crew, most: int) -> bool:
-    """Whether to submit another task."""
-    if len(tasks) < most or crew.ordered:
-        return len(tasks) < most
-    busy = sum(task.is_slow for task in tasks)
-    return tasks[0].is_slow and busy < most and len(tasks) < crew.workers * _FARTHEST

@@ -24,9 +24,12 @@ from streaming_ext.base.kinds import count
 from streaming_ext.training.position import Newest
 from streaming_ext.training.workers import messages_of, pinned, require_settings
 from streaming_ext.transforms.checkpointable import CheckpointableDataset
-from streaming_ext.transforms.iterator import require_same
+from streaming_ext.transforms.flow import require_same
 
 STATE_VERSION: Final = 1
+_OF_THE_CHAIN: Final = {
+    *("batch_size", "sampler", "batch_sampler", "shuffle", "collate_fn", "drop_last", "in_order")
+}
 
 
 class Turn(NamedTuple):
@@ -132,14 +135,11 @@ class CheckpointableLoader:
         Raises:
             UsageError: a setting belongs into the chain.
         """
-        wrong = {"batch_size", "sampler", "batch_sampler", "shuffle", "collate_fn", "drop_last"}
-        if found := wrong & settings.keys():
+        if found := _OF_THE_CHAIN & settings.keys():
             raise UsageError(
-                f"{', '.join(sorted(found))}: batches are made by the chain. Use .batch(...) and "
-                ".shuffle(...) of the dataset."
+                f"{', '.join(sorted(found))}: the chain makes batches and decides their order. Use "
+                ".batch(...) and .shuffle(...) of the dataset."
             )
-        if not settings.get("in_order", True):
-            raise UsageError("in_order=False gives samples no order that a state could name.")
         self._in_message = count("samples_in_message", samples_in_message, least=1)
         self._pin = bool(settings.pop("pin_memory", False))
         require_settings(

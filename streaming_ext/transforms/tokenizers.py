@@ -8,7 +8,7 @@ a special token is left to the tokenizer itself.
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,12 +29,8 @@ from streaming_ext.transforms.steps import around
 
 AnyTokenizer: TypeAlias = Any  # a name or path, a `Tokenizer`, or a tokenizer of transformers
 _PROBES: Final = ("Hello world!", " 1,234 näive  words\n\n\tand\u00a0more: 你好 🙂", "")
-# What the call of a tokenizer of transformers returns of ids, for one text without padding.
-_VALUES: Final[dict[str, Callable[[Any], np.ndarray[Any, Any]]]] = {
-    "input_ids": lambda ids: ids,
-    "attention_mask": lambda ids: np.ones(len(ids), np.int8),
-    "token_type_ids": lambda ids: np.zeros(len(ids), np.int8),
-}
+# What the call of a tokenizer of transformers returns for each token of a text without padding.
+_VALUES: Final = {"attention_mask": 1, "token_type_ids": 0}
 _AUDITED: Final = 2**16  # bytes of a text that is compared with the reference, at most
 
 
@@ -185,7 +181,8 @@ class FastHub(HubTokenizer):
         plain = tokenizer(_PROBES[0], add_special_tokens=False)["input_ids"]
         ids, names = expected[0]["input_ids"], tuple(expected[0])
         at = next((n for n in range(len(ids)) if ids[n : n + len(plain)] == plain), None)
-        if at is None or not {*names} <= _VALUES.keys() or isinstance(fast_loader(own), str):
+        known = names[0] == "input_ids" and _VALUES.keys() >= {*names[1:]}
+        if at is None or not known or isinstance(fast_loader(own), str):
             return None
         before, after = tuple(ids[:at]), tuple(ids[at + len(plain) :])
         made = cls(tokenizer, {}, own, names, tuple(special), before, after)
@@ -200,7 +197,9 @@ class FastHub(HubTokenizer):
         """What its call returns of some texts."""
         found = encode(self.own, texts)
         ids, lengths = around(found.ids, np.diff(found.offsets), self.before, self.after)
-        columns = {name: _column(_VALUES[name](ids), lengths) for name in self.names}
+        columns = {"input_ids": _column(ids, lengths)}
+        for name in self.names[1:]:
+            columns[name] = _column(np.full(len(ids), _VALUES[name], np.int8), lengths)
         special = np.zeros(len(texts), bool)
         for token in self.special:
             special |= pc.match_substring(texts, token).to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""Kinds of arguments: NumPy's numbers make plain states, and what is of a wrong kind is told."""
+"""Kinds of arguments: NumPy's numbers make plain states, wrong kinds are errors."""
 
 import io
 import json
@@ -16,13 +16,13 @@ Chain = CheckpointableDataset
 SAMPLES = [{"input_ids": [n] * 3} for n in range(30)]
 
 
-@pytest.mark.parametrize("named", [
-    {"shuffle_seed": np.int64(5)}, {"shuffle_block_size": np.int64(16)},
-    {"num_canonical_nodes": np.int64(2)}, {"max_repeated_ngram": np.int64(3)},
-    {"drop_last": np.bool_(True)}, {"shuffle": np.bool_(True)}, {"batch_size": np.int64(4)},
-    {"epoch_size": np.int64(40)}, {"sequence_length": np.int64(8)}, {"predownload": np.int64(9)},
-])  # fmt: skip
-def test_numbers_of_numpy_make_plain_states(open_raw: Any, named: dict[str, Any]) -> None:
+def test_numbers_of_numpy_make_plain_states(open_raw: Any) -> None:
+    named = {
+        "shuffle_seed": np.int64(5), "shuffle_block_size": np.int64(16), "batch_size": np.int64(4),
+        "num_canonical_nodes": np.int64(2), "max_repeated_ngram": np.int64(3),
+        "drop_last": np.bool_(True), "shuffle": np.bool_(True), "epoch_size": np.int64(40),
+        "sequence_length": np.int64(8), "predownload": np.int64(9),
+    }  # fmt: skip
     loader = StreamingTokenLoader(open_raw(**named))
     next(iter(loader))
     require_plain(loader.state_dict())
@@ -33,7 +33,7 @@ def test_numbers_of_numpy_make_plain_states(open_raw: Any, named: dict[str, Any]
 
 
 def require_plain(state: dict[str, Any]) -> None:
-    """It comes through JSON, and through torch.save as those read it who trust nobody."""
+    """It survives JSON, and torch.load(weights_only=True)."""
     assert json.loads(json.dumps(state)) == state
     saved = io.BytesIO()
     torch.save(state, saved)
@@ -43,27 +43,20 @@ def require_plain(state: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("named", "message"), [
     ({"shuffle": "no"}, "`shuffle` must be True or False, got 'no'"),
-    ({"shuffle": None}, "`shuffle` must be True or False, got None"),
-    ({"drop_last": "no"}, "`drop_last` must be True or False, got 'no'"),
     ({"download_retry": -1}, "`download_retry` must be at least 0, got -1"),
     ({"download_retry": None}, "`download_retry` must be a whole number .*got None"),
     ({"download_timeout": 0}, "`download_timeout` must be seconds above 0, got 0"),
     ({"download_timeout": float("nan")}, "`download_timeout` must be seconds above 0, got nan"),
-    ({"download_timeout": "60"}, "`download_timeout` must be seconds above 0, got '60'"),
     ({"batch_size": True}, "`batch_size` must be a whole number .*got True"),
     ({"shuffle_seed": 1.5}, "`shuffle_seed` must be a whole number .*got 1.5"),
 ])  # fmt: skip
-def test_what_is_of_a_wrong_kind_is_told(
-    open_raw: Any, named: dict[str, Any], message: str
-) -> None:
+def test_wrong_kinds(open_raw: Any, named: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         open_raw(**named)
 
 
 @pytest.mark.parametrize(("name", "value", "message"), [
-    ("choose", 40.0, "`choose` must be a whole number .*got 40.0"),
     ("choose", "40", "`choose` must be a whole number .*got '40'"),
-    ("choose", True, "`choose` must be a whole number .*got True"),
     ("repeat", "2", "`repeat` must be a number above 0, got '2'"),
     ("repeat", 0, "`repeat` must be a number above 0, got 0"),
     ("proportion", True, "`proportion` must be a number above 0, got True"),
@@ -78,13 +71,10 @@ def test_amounts_of_streams(name: str, value: Any, message: str) -> None:
 
 
 STEPS: list[Any] = [
-    lambda d, whole, true: d.take(whole(20)),
     lambda d, whole, true: d.stride(whole(3), whole(1)),
     lambda d, whole, true: d.shuffle(whole(4), seed=whole(5)),
     lambda d, whole, true: d.batch(whole(2), drop_last=true),
-    lambda d, whole, true: d.repeat(whole(2)),
     lambda d, whole, true: d.chunk(whole(2), drop_remainder=true),
-    lambda d, whole, true: d.concat_chunk(whole(4)),
     lambda d, whole, true: d.pack_chunk(whole(4), ["input_ids"], discard_long_samples=true),
     lambda d, whole, true: d.pad({"input_ids": whole(9)}, whole(4)),
     lambda d, whole, true: d.add_bos_eos(whole(1), whole(2)),
@@ -116,9 +106,7 @@ def test_chains_take_numbers_of_numpy(number: int) -> None:
     (lambda d: d.take("20"), "`max_count` must be a whole number.*, got '20'"),
     (lambda d: d.batch(True), "`batch_size` must be a whole number.*, got True"),
     (lambda d: d.batch(2, drop_last="no"), "`drop_last` must be True or False, got 'no'"),
-    (lambda d: d.shuffle(2.0), "`buffer_size` must be a whole number"),
     (lambda d: d.shuffle(2, seed="x"), "`seed` must be a whole number.*, got 'x'"),
-    (lambda d: d.repeat(0.5), "`times` must be a whole number"),
     (lambda d: d.pad({"input_ids": 0.5}, 4), "`input_ids` must be a whole number.*, got 0.5"),
     (lambda d: d.add_bos_eos("1", None), "`bos_token_id` must be a whole number"),
     (lambda d: interleave_datasets([d], ["1"]), "`weights` must be"),

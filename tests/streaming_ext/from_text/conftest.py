@@ -44,13 +44,13 @@ def reference(vocabulary: Path) -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that the tests of a session share."""
+    """The cache of all tests of a session."""
     return tmp_path_factory.mktemp("counted")
 
 
 @pytest.fixture
 def open_text(folder: Path, vocabulary: Path, counted: Path) -> Open:
-    """Open the text as one rank, shuffled unless told otherwise."""
+    """Open the text as one rank, shuffled by default."""
 
     def make(**changes: Any) -> StreamingTextDataset:
         settings: dict[str, Any] = {

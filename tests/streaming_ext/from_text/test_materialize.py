@@ -1,4 +1,4 @@
-"""The dataset in the cache is that of `shardmill shard`; training goes on in it and in copies."""
+"""The dataset in the cache is that of `shardmill shard`; training resumes in it and in copies."""
 
 import json
 import multiprocessing
@@ -25,7 +25,7 @@ def files_of(root: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def files(texts, tmp_path: Path) -> Path:
-    """Large files that are cut and small ones taken together: parts of pieces, and of files."""
+    """Large files that are cut and small ones taken together: parts of spans, and of files."""
     folder = tmp_path / "files"
     folder.mkdir()
     write_lines(folder / "a.jsonl", texts[0])
@@ -39,7 +39,7 @@ SIZES: dict[str, Any] = {"part_size": 7000, "min_part_size": 2000, "shard_size":
 
 
 @pytest.mark.parametrize("packing", [None, "best_fit"])
-def test_training_goes_on_in_the_dataset_of_shard_and_in_a_copy(
+def test_training_resumes_in_the_dataset_of_shard_and_in_a_copy(
     open_text: Open, files: Path, texts, vocabulary: Path, tmp_path: Path, packing
 ) -> None:
     settings = {"sources": str(files), "local": tmp_path / "cache", "packing": packing, **SIZES}
@@ -57,17 +57,17 @@ def test_training_goes_on_in_the_dataset_of_shard_and_in_a_copy(
                                   dp_rank=0, dp_world_size=1, packing=packing)
         )  # fmt: skip
 
-    whole = [batch["tokens"].tolist() for batch in StreamingTokenLoader(text)]
-    assert len(whole) > 40
+    expected = [batch["tokens"].tolist() for batch in StreamingTokenLoader(text)]
+    assert len(expected) > 40
     loader = StreamingTokenLoader(open_text(**settings))
     for step, _ in enumerate(loader):
         if step == 16:
             state = json.loads(json.dumps(loader.state_dict()))
             break
     for root in (made, tmp_path / "copy"):
-        going_on = from_dataset(root)
-        going_on.load_state_dict(state)
-        assert [batch["tokens"].tolist() for batch in going_on] == whole[17:]
+        resumed = from_dataset(root)
+        resumed.load_state_dict(state)
+        assert [batch["tokens"].tolist() for batch in resumed] == expected[17:]
 
     write_lines(files / "a.jsonl", [*texts[0], "more"])
     other = StreamingTokenLoader(open_text(**settings)).state_dict()
@@ -75,14 +75,11 @@ def test_training_goes_on_in_the_dataset_of_shard_and_in_a_copy(
         from_dataset(made).load_state_dict(other)
 
 
-@pytest.mark.parametrize("renames", [2, 9])
-def test_a_copy_that_was_killed_goes_on(
-    open_text: Open, files: Path, tmp_path: Path, renames: int
-) -> None:
+def test_a_copy_that_was_killed_resumes(open_text: Open, files: Path, tmp_path: Path) -> None:
     text = open_text(sources=str(files), local=tmp_path / "cache", **SIZES)
 
     def copy() -> None:
-        replaced, left = Path.replace, iter(range(renames))
+        replaced, left = Path.replace, iter(range(9))
 
         def replace(path: Path, target: Path) -> Path:
             if next(left, None) is None:

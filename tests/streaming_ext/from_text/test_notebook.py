@@ -36,5 +36,5 @@ def test_cells(
         exec(compile(code, NOTEBOOK.name, "exec"), names)  # noqa: S102 - what the docs show
     steps = len(names["steps"])
     assert steps > 10
-    assert [len(share) for share in shown] == [steps]
+    assert [len(curve) for curve in shown] == [steps]
     assert f"{names['tokens']:,} tokens" in capsys.readouterr().out

@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import constants
 
 from streaming_ext import StreamingTokenLoader
-from streaming_ext.base.errors import ShardmillError, SourceError
-from streaming_ext.store.patience import Retry
-from tests.servers.hub import Dataset, hub_server
+from streaming_ext.base.errors import ShardmillError
 from tests.servers.namespaces import CAN_HIDE, full
 from tests.servers.storage.swift import SwiftServer, make_bucket
 from tests.streaming_ext.faulty_store import LASTING, PASSING, FaultyStore, faulty_store
@@ -32,8 +29,8 @@ def store(folder: Path, s3: SwiftServer, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield running
 
 
-@pytest.mark.parametrize("fault", PASSING)
-def test_what_passes_leaves_no_trace(
+@pytest.mark.parametrize("fault", ["503", "reset"])
+def test_passing_faults_change_nothing(
     open_text: Open, store: FaultyStore, reference, texts, fault: str, tmp_path: Path
 ) -> None:
     store.proxy.inflict(PASSING[fault])
@@ -43,7 +40,7 @@ def test_what_passes_leaves_no_trace(
 
 
 @pytest.mark.parametrize("how", LASTING)
-def test_what_lasts_is_told_and_gone_on_from(
+def test_lasting_faults_are_errors_behind_which_the_work_resumes(
     open_text: Open, store: FaultyStore, reference, texts, how: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -66,33 +63,11 @@ def test_what_lasts_is_told_and_gone_on_from(
     assert not list(tmp_path.glob("text-*/.making"))
 
 
-def test_a_file_that_is_gone_from_the_hub(
-    open_text: Open, folder: Path, reference, texts, tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.setattr(Retry, "usual", lambda: Retry(attempts=3, first_pause=0.01))
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    settings = {"sources": "hf://datasets/org/text/*.jsonl", "local": tmp_path / "cache"}
-    with hub_server() as hub:
-        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-        hub.datasets["org/text"] = made = Dataset()
-        files = {path.name: path.read_bytes() for path in folder.iterdir()}
-        commit = made.commit(files)
-        gone = made.commits[commit].pop("2.jsonl")
-        made.commits[commit]["2.jsonl"] = b"x" * len(gone)  # listed with this size, and no text
-        with pytest.raises(SourceError, match=r"/2\.jsonl"):
-            open_text(**settings)
-        made.commits[commit]["2.jsonl"] = gone
-        dataset = open_text(**settings, batch_size=1)
-        assert (rows_read(dataset) == rows_of(reference, texts)).all()
-
-
-@pytest.mark.parametrize("renames", [1, 5, 12, 17])
-def test_what_a_killed_process_leaves_is_gone_when_the_next_has_ended(
+@pytest.mark.parametrize("renames", [1, 12])
+def test_leftovers_of_a_killed_process_are_removed_by_the_next(
     open_text: Open, tmp_path: Path, renames: int
 ) -> None:
-    """Killed when it puts a file in its place, with all of the file beside that."""
+    """Killed before it renames a complete temporary file."""
 
     def make() -> None:
         replaced, left = Path.replace, iter(range(renames))
@@ -143,7 +118,7 @@ except StorageError as error:
 
 @pytest.mark.skipif(not CAN_HIDE, reason="mounting a small disk needs root")
 def test_a_disk_that_is_too_small(open_text: Open, texts, vocabulary: Path, tmp_path: Path) -> None:
-    """One error before the work, which says how much it takes: about as much as it does."""
+    """One error before the work, which says how much space it takes."""
     write_lines(tmp_path / "a.jsonl", [text for some in texts for text in some] * 40)
     (tmp_path / "disk").mkdir()
     ended = subprocess.run(
@@ -151,15 +126,15 @@ def test_a_disk_that_is_too_small(open_text: Open, texts, vocabulary: Path, tmp_
          tmp_path / "disk"],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    told = re.search(
+    message = re.search(
         r"The tokens of the text take about ([\d.]+) MB in .*, where 0\.[12] MB are free\.",
         ended.stderr,
     )
-    assert told, ended.stderr
+    assert message, ended.stderr
     dataset = open_text(
         sources=str(tmp_path / "a.jsonl"), local=tmp_path / "cache", shard_size=2**26
     )
     list(StreamingTokenLoader(dataset))
     shards = [*(tmp_path / "cache").rglob("*.mds"), *(tmp_path / "cache").rglob("*.zstd")]
     taken = sum(shard.stat().st_size for shard in shards) / 1e6
-    assert 0.7 * taken < float(told[1]) < 1.3 * taken
+    assert 0.7 * taken < float(message[1]) < 1.3 * taken

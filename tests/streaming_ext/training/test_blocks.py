@@ -1,4 +1,4 @@
-"""Steps dealt out to workers: collected as a DataLoader does, they are all there, in order."""
+"""Blocks of steps of several workers, collected as a DataLoader does, are all steps in order."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, zip_longest

@@ -24,23 +24,23 @@ def samples_of(dataset: CheckpointableDataset) -> list[Any]:
 
 
 def require_resumes(make: Callable[[], CheckpointableDataset], *, some: int = 1) -> list[Any]:
-    """Resume behind every sample, in a dataset made anew; returns what a whole pass gives.
+    """Resume behind every sample, in a dataset made anew; returns what a all_samples pass gives.
 
     A state must be JSON, and be the same after it was used.
     """
     samples, states = [], []
-    with make().iter() as whole:
-        states.append(whole.state_dict())
-        for sample in whole:
+    with make().iter() as all_samples:
+        states.append(all_samples.state_dict())
+        for sample in all_samples:
             samples.append(plain(sample))
-            states.append(whole.state_dict())
+            states.append(all_samples.state_dict())
     assert len(samples) >= some, "nothing was produced"
     for position, state in enumerate(states):
-        told = json.loads(json.dumps(state))
-        before = copy.deepcopy(told)
-        with make().iter(state_dict=told) as rest:
+        saved = json.loads(json.dumps(state))
+        before = copy.deepcopy(saved)
+        with make().iter(state_dict=saved) as rest:
             assert [plain(sample) for sample in rest] == samples[position:], position
-        assert told == before
+        assert saved == before
     return samples
 
 

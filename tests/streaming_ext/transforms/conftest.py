@@ -1,4 +1,4 @@
-"""Files of JSON Lines of several pieces each, and tokenizers for them."""
+"""Files of JSON Lines of several spans each, and tokenizers for them."""
 
 import json
 from collections.abc import Sequence

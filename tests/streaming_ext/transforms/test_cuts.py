@@ -1,67 +1,22 @@
-"""What a chain gives does not depend on how long blocks happen to be: it is what a loop over single
-samples gives, beyond the lengths of blocks that steps take at once, and behind a resume too."""
+"""The samples of a chain do not depend on the lengths of blocks, also behind a resume."""
 
 import json
 from collections.abc import Callable
 from functools import partial
-from itertools import cycle, islice
+from itertools import cycle
 from random import Random
 from typing import Any, NamedTuple
 
-import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.transforms import CheckpointableDataset, interleave_datasets
 from streaming_ext.transforms.flow import Input
-from streaming_ext.transforms.shuffling import last_order, slots_drawn
+from streaming_ext.transforms.steps import last_order, slots_drawn
 from tests.streaming_ext.transforms.chains import plain
 from tests.streaming_ext.transforms.cuts import Cuts, sample
 
 Chain = CheckpointableDataset
-
-
-def ids_of(samples: Any) -> Any:
-    return {"input_ids": [sample["id"] for sample in samples]}
-
-
-@pytest.mark.parametrize("kind", ["arrays", "samples", "own"])
-@settings(max_examples=12, deadline=None)
-@given(
-    size=st.one_of(st.integers(1, 130), st.integers(1000, 5000)), count=st.integers(0, 12_000),
-    drop_last=st.booleans(), seed=st.integers(0, 2**32), at=st.floats(0, 1),
-)  # fmt: skip
-@example(size=10, count=9_000, drop_last=True, seed=0, at=0.9)
-def test_only_the_last_batch_is_short(
-    kind: str, *, size: int, count: int, drop_last: bool, seed: int, at: float
-) -> None:
-    """As arrays cut out of columns, of samples one by one, by a function of its user."""
-
-    def make() -> Chain:
-        numbers = Cuts(seed).numbers(count)
-        if kind == "own":
-            return numbers.batch(size, ids_of, drop_last)
-        alone = numbers.map(lambda sample: {"input_ids": [sample["id"]]})
-        if kind == "samples":
-            return alone.map(lambda sample: {"input_ids": sample["input_ids"][0]}).batch(
-                size, drop_last=drop_last
-            )
-        return alone.concat_chunk(1).batch(size, drop_last=drop_last)
-
-    def numbers_of(batch: Any) -> list[int]:
-        return [int(number) for number in batch["input_ids"]]
-
-    wanted = [list(range(begin, min(begin + size, count))) for begin in range(0, count, size)]
-    if drop_last and wanted and len(wanted[-1]) < size:
-        wanted.pop()
-    behind = int(at * len(wanted))
-    with make().iter() as batches:
-        found = [numbers_of(batch) for batch in islice(batches, behind)]
-        state = batches.state_dict()
-        found += map(numbers_of, batches)
-    assert found == wanted
-    with make().iter(state) as rest:
-        assert [*map(numbers_of, rest)] == wanted[behind:]
 
 
 class _Step(NamedTuple):
@@ -89,8 +44,8 @@ def flat(samples: list[Any]) -> list[int]:
 
 
 def rows(tokens: list[int], length: int) -> list[Any]:
-    whole = range(0, len(tokens) - length + 1, length)
-    return [{"input_ids": tokens[at : at + length]} for at in whole]
+    starts = range(0, len(tokens) - length + 1, length)
+    return [{"input_ids": tokens[at : at + length]} for at in starts]
 
 
 def cut(sample: Any, length: int) -> list[Any]:
@@ -147,6 +102,14 @@ def of_seven(samples: list[Any]) -> list[Any]:
     return [ids_of_tokens(samples[at : at + 7]) for at in range(0, len(samples), 7)]
 
 
+def merged(batch: Any) -> Any:
+    return {"input_ids": batch["input_ids"].flatten().tolist()}
+
+
+def rows_of_seven(samples: list[Any]) -> list[Any]:
+    return of_seven(rows(flat(samples), 1))
+
+
 STEPS = {
     "map": _Step(lambda d: d.map(first_token), lambda s: [first_token(one) for one in s]),
     "filter": _Step(lambda d: d.filter(is_kept), lambda s: [one for one in s if is_kept(one)]),
@@ -191,6 +154,7 @@ STEPS = {
     ),
     "concat": _Step(lambda d: d + d.take(3), lambda s: s + s[:3]),
     "batch": _Step(lambda d: d.batch(7, ids_of_tokens), of_seven),
+    "batch of rows": _Step(lambda d: d.concat_chunk(1).batch(7).map(merged), rows_of_seven),
 }
 
 

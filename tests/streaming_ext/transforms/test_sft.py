@@ -1,4 +1,4 @@
-"""`sft`: labels of what the assistant says, as transformers tells it, and never of a prompt."""
+"""`sft`: labels of what the assistant says, as transformers has them, never of a prompt."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ TALKS = [
 ]
 
 
-def test_as_transformers_tells_it(hub_tokenizer: Any) -> None:
+def test_the_labels_of_transformers(hub_tokenizer: Any) -> None:
     found = samples_of(Chain.from_sequence(TALKS).sft(hub_tokenizer, chat_template=TEMPLATE))
     assert len(found) == len(TALKS)
     for sample, conversation in zip(found, TALKS, strict=True):
@@ -71,11 +71,11 @@ def test_pairs(hub_tokenizer: Any) -> None:
     pairs = [{"q": "Two and two?", "a": "Four"}, {"q": "", "a": ""}]
     found = samples_of(Chain.from_sequence(pairs).sft(hub_tokenizer, prompt="q", completion="a"))
     known = hub_tokenizer
-    asked, answer = (
+    question, answer = (
         known(pairs[0][name], add_special_tokens=False)["input_ids"] for name in ("q", "a")
     )
-    assert found[0]["input_ids"] == [*asked, *answer, known.eos_token_id]
-    assert found[0]["labels"] == [-100] * len(asked) + [*answer, known.eos_token_id]
+    assert found[0]["input_ids"] == [*question, *answer, known.eos_token_id]
+    assert found[0]["labels"] == [-100] * len(question) + [*answer, known.eos_token_id]
     assert found[1]["labels"] == [known.eos_token_id]
 
 
@@ -94,8 +94,6 @@ def test_labels_end_where_a_tokenizer_drops_characters(template: str) -> None:
 CHANGING = {
     "filter": ("{% filter trim %}", "{% endfilter %}"),
     "set": ("{% set said %}", "{% endset %}{{ said | trim }}"),
-    "length": ("{% set said %}", "{% endset %}{{ said | length }}{{ said }}"),
-    "cut": ("{% set said %}", "{% endset %}{{ said[1:] }}"),
 }
 
 
@@ -103,23 +101,13 @@ CHANGING = {
 def test_a_template_that_changes_what_is_generated_is_refused(
     hub_tokenizer: Any, around: tuple[str, str]
 ) -> None:
-    """Its text would be other than at inference, where no marks stand in it."""
+    """Its text would differ from that at inference, which has no marks."""
     begin, end = "{% generation %}", "{% endgeneration %}"
     template = TEMPLATE.replace(begin, around[0] + begin).replace(end, end + around[1])
     dataset = Chain.from_sequence([talk("Hello?", " Hello world! ")])
     template = template.replace("{{ eos_token }}", "")
     with pytest.raises(UsageError, match="changes what it puts between"):
         list(dataset.sft(hub_tokenizer, chat_template=template))
-
-
-def test_a_template_that_sets_what_is_generated(hub_tokenizer: Any) -> None:
-    begin, end = "{% generation %}", "{% endgeneration %}"
-    direct = TEMPLATE.replace(end, end + "{{ '' }}")
-    template = TEMPLATE.replace(begin, "{% set said %}" + begin)
-    template = template.replace(end, end + "{% endset %}{{ said }}")
-    plain, changed = (samples_of(Chain.from_sequence(TALKS).sft(hub_tokenizer, chat_template=each))
-                      for each in (direct, template))  # fmt: skip
-    assert plain == changed
 
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
@@ -184,10 +172,9 @@ def test_a_state_of_another_template_or_tokenizer_is_refused(hub_tokenizer: Any)
 @pytest.mark.parametrize(("conversation", "message"), [
     ([{"role": "assistant", "content": None}], "refuses a conversation: .*NoneType"),
     (["Hello?"], "conversation must be a list"),
-    ("Hello?", "conversation must be a list"),
     (None, "conversation must be a list"),
 ])  # fmt: skip
-def test_what_is_no_conversation_is_refused(
+def test_other_values_are_no_conversation(
     hub_tokenizer: Any, conversation: Any, message: str
 ) -> None:
     template = TEMPLATE.replace("{{ message.content }}", "{{ message.content + '' }}")
@@ -196,7 +183,7 @@ def test_what_is_no_conversation_is_refused(
         list(dataset.sft(hub_tokenizer, chat_template=template))
 
 
-def test_a_template_that_cannot_tell_is_refused(hub_tokenizer: Any) -> None:
+def test_a_template_without_marks_is_refused(hub_tokenizer: Any) -> None:
     dataset = Chain.from_sequence(TALKS)
     with pytest.raises(UsageError, match="does not say which tokens are the assistant's"):
         dataset.sft(hub_tokenizer, chat_template=WITHOUT)

@@ -1,4 +1,4 @@
-"""`tokenize`: the ids of the tokenizer that was handed over, whatever engine finds them."""
+"""`tokenize`: the ids of the given tokenizer, whatever engine finds them."""
 
 import threading
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def test_an_engine_is_made_while_samples_are_waited_for(
         return made
 
     class Slow:
-        """Has its first sample when all engines are there."""
+        """Has its first sample when all engines exist."""
 
         def __iter__(self) -> Iterator[dict[str, str]]:
             assert all(engines.acquire(timeout=30) for _ in range(2))

@@ -50,16 +50,13 @@ SOURCES: dict[str, Callable[[], Chain]] = {
 }
 
 
-@pytest.mark.parametrize("how", FILTERS)
-@pytest.mark.parametrize("source", SOURCES)
-def test_a_whole_pass_of_nothing_is_an_error(source: str, how: str) -> None:
+@pytest.mark.parametrize(
+    ("source", "how"),
+    [*((source, "filter") for source in SOURCES), *(("from_sequence", how) for how in FILTERS)],
+)
+def test_a_pass_of_nothing_is_an_error_and_one_sample_is_enough(source: str, how: str) -> None:
     with pytest.raises(UsageError, match=r"filter\(nothing\) left out every sample of"):
         next(iter(FILTERS[how](SOURCES[source](), nothing).batch(2)))
-
-
-@pytest.mark.parametrize("how", FILTERS)
-@pytest.mark.parametrize("source", SOURCES)
-def test_one_sample_of_a_pass_is_enough(source: str, how: str) -> None:
     found = [one["id"] for one in FILTERS[how](SOURCES[source](), last).take(7)]
     assert found == [len(NUMBERED) - 1] * 7
 
@@ -98,17 +95,17 @@ def test_a_source_with_an_end_ends() -> None:
 def test_workers(how: str) -> None:
     """One that never has a sample is at its end, where others have some."""
 
-    def shares(samples: list[Any], chosen: Callable[[Any], bool]) -> list[list[int]]:
+    def of_each(samples: list[Any], chosen: Callable[[Any], bool]) -> list[list[int]]:
         chain = FILTERS[how](Chain.from_sequence(samples, repeat=True), chosen)
         return [[one["id"] for one in islice(chain.iter_subset((n, 4)), 2)] for n in range(4)]
 
     def first(sample: dict[str, Any]) -> bool:
         return bool(sample["id"] == 0)
 
-    assert shares(NUMBERED[:40], first) == [[0, 0], [], [], []]
-    assert shares(NUMBERED[:41], first) == [[0, 0]] * 4  # dealt out otherwise in each pass
+    assert of_each(NUMBERED[:40], first) == [[0, 0], [], [], []]
+    assert of_each(NUMBERED[:41], first) == [[0, 0]] * 4  # dealt out otherwise in each pass
     with pytest.raises(UsageError, match="left out every sample"):
-        shares(NUMBERED, nothing)
+        of_each(NUMBERED, nothing)
 
 
 class Counting:
@@ -118,14 +115,14 @@ class Counting:
         return ({"id": number} for number in itertools.count())
 
 
-def test_of_a_source_that_says_nothing_of_passes_there_is_a_warning_once(
+def test_a_source_whose_passes_are_unknown_is_one_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(functions, "MANY", 2_000)
     chain = Chain.from_iterable(Counting()).filter(lambda sample: sample["id"] >= 9_000)
     with caplog.at_level(logging.WARNING, logger="streaming_ext"):
         assert next(iter(chain))["id"] == 9_000
-    (told,) = caplog.messages
-    assert told.startswith(
+    (message,) = caplog.messages
+    assert message.startswith(
         "filter(<lambda>) left out the last 2,000 samples. If the source has no end"
     )
