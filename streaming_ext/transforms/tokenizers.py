@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_ext.base.errors import EngineMismatchError, ShardmillError, UsageError
-from streaming_ext.text.tokenizer.engine import Encoded, audit_sample, choose_engine
+from streaming_ext.text.tokenizer.engine import Encoded, audit_sample, choose_engine, splice
 from streaming_ext.text.tokenizer.fast_tokenizer import fast_loader
 from streaming_ext.text.tokenizer.json_file import JsonTokenizer
 from streaming_ext.text.tokenizer.load import load_tokenizer
@@ -197,19 +197,20 @@ class FastHub(HubTokenizer):
         """What its call returns of some texts."""
         found = encode(self.own, texts)
         ids, lengths = around(found.ids, np.diff(found.offsets), self.before, self.after)
-        columns = {"input_ids": _column(ids, lengths)}
-        for name in self.names[1:]:
-            columns[name] = _column(np.full(len(ids), _VALUES[name], np.int8), lengths)
         special = np.zeros(len(texts), bool)
         for token in self.special:
             special |= pc.match_substring(texts, token).to_numpy(zero_copy_only=False)
-        if not special.any():
-            return columns
-        values = {name: column.to_pylist() for name, column in columns.items()}
-        for row in np.flatnonzero(special).tolist():
-            for name, own in self.tokenizer(texts[row].as_py()).items():
-                values[name][row] = own
-        return {name: pa.array(values[name], each.type) for name, each in columns.items()}
+        if special.any():
+            rows = np.flatnonzero(special)
+            own = [self.tokenizer(texts[row].as_py())["input_ids"] for row in rows.tolist()]
+            offsets = np.append(0, np.cumsum([*map(len, own)]))
+            replacement = Encoded(np.concatenate(own).astype(np.uint32), offsets)
+            encoded = splice(Encoded(ids, np.append(0, np.cumsum(lengths))), rows, replacement)
+            ids, lengths = encoded.ids, np.diff(encoded.offsets)
+        columns = {"input_ids": _column(ids, lengths)}
+        for name in self.names[1:]:
+            columns[name] = _column(np.full(len(ids), _VALUES[name], np.int8), lengths)
+        return columns
 
 
 def tokenized(block: Block, *, tokenizer: OwnTokenizer | HubTokenizer, column: str) -> Block:
