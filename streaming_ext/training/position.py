@@ -101,8 +101,8 @@ class EpochBoard:
     def begin(self) -> int:
         """Note that this process starts an iteration; returns its number since `set`, from 0.
 
-        The workers of one iteration share a seed. A worker without a note of that seed joins those
-        that have one; a worker with one begins the next iteration.
+        The workers of one iteration have the same seed. A worker without a note of that seed joins
+        those that have one; a worker with one begins the next iteration.
         """
         worker, seed = _worker_and_seed()
         number = self.upcoming()

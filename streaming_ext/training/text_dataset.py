@@ -134,7 +134,7 @@ class TextStream(TokenStream):
             may_be_cut=those_that_can_be_cut(sources, spec.read_options, above=part_size),
         )
         folder = self._cache() / f"text-{_identity(spec, parts)}"
-        # Ranks that torchrun starts share the cores, and the work.
+        # The ranks of torchrun divide the cores and the work among them.
         cores = max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
         threads = text.scan_threads or cores
         DatasetMaker(folder, spec, parts, tokenizer, engine=text.engine, threads=threads).make(

@@ -155,7 +155,7 @@ class _File:
     threads: Executor
 
     def open(self, subset: Subset, state: State) -> Flow:
-        """Its blocks, each of which is made before it is needed."""
+        """Its blocks; each is made before it is needed."""
         flow = self._prefetched(self._blocks(subset, state))
         next(flow)  # start reading
         return flow
