@@ -77,17 +77,24 @@ def test_each_document_of_an_epoch(open_raw, changes, epoch) -> None:
     dataset = open_raw(dp_world_size=2, dp_rank=0, batch_size=2, **changes)
     found: dict[tuple[str, int], set[tuple[int, ...]]] = {}
     for step in range(dataset.plan.steps_left(dataset.plan.start(0))):
-        for told in trace_step(dataset, step, epoch=epoch):
-            for span in told.spans:
-                where = (step, told.rank, told.sequence, span.first, span.tokens, span.position)
+        for reported in trace_step(dataset, step, epoch=epoch):
+            for span in reported.spans:
+                where = (
+                    step,
+                    reported.rank,
+                    reported.sequence,
+                    span.first,
+                    span.tokens,
+                    span.position,
+                )
                 found.setdefault((span.source, span.row), set()).add(where)
     assert len(found) > 100
     for (source, row), expected in list(found.items())[::3]:
         visits = trace_document(dataset, source, row, epoch=epoch)
-        told = [(visit.step, visit.rank, visit.sequence, visit.span.first, visit.span.tokens,
+        reported = [(visit.step, visit.rank, visit.sequence, visit.span.first, visit.span.tokens,
                  visit.span.position) for visit in visits]  # fmt: skip
-        assert len(told) == len(set(told))
-        assert set(told) == expected
+        assert len(reported) == len(set(reported))
+        assert set(reported) == expected
 
 
 def test_documents_that_are_not_there(open_raw) -> None:
@@ -130,15 +137,15 @@ def test_what_a_mixture_came_to(mixture, workers) -> None:
             streams = batch["stream_ids"].numpy()
             assert (batch["domain_ids"].numpy() == np.array([0, 1, 0])[streams]).all()
             seen += np.bincount(streams, minlength=3)
-            told = loader.achieved()
-            more = np.array([each.sequences for each in told]) - seen
+            reported = loader.achieved()
+            more = np.array([each.sequences for each in reported]) - seen
             assert (more >= 0).all()
             assert more.sum() == left_out
             assert loader.tokens_seen == (seen.sum() + left_out) * 8
-    assert [each.domain for each in told] == ["web", "code", "web"]
-    assert sum(each.fraction for each in told) == pytest.approx(1)
-    assert abs(told[0].fraction - 0.6) < 0.02
-    assert told[1].passes == told[1].sequences / loader.dataset.plan.sizes[1] > 1
+    assert [each.domain for each in reported] == ["web", "code", "web"]
+    assert sum(each.fraction for each in reported) == pytest.approx(1)
+    assert abs(reported[0].fraction - 0.6) < 0.02
+    assert reported[1].passes == reported[1].sequences / loader.dataset.plan.sizes[1] > 1
 
 
 def test_what_came_is_known_after_a_resume_on_other_ranks(mixture) -> None:

@@ -98,8 +98,8 @@ def configuration(seed: int, data: Data) -> Configuration:
         settings["max_repeated_ngram"] = draw.choice((1, 3))
     if draw.random() < 0.1:
         settings["exclude"] = data.excluded
-    settings["streams"], shares = _streams(draw, some)
-    if shares in ("proportion", "schedule") or (shares == "all" and len(some) == 1):
+    settings["streams"], kind = _streams(draw, some)
+    if kind in ("proportion", "schedule") or (kind == "all" and len(some) == 1):
         settings["epoch_size"] = draw.choice((None, 37, 120, 333))
     kinds = ("random", "random", "stratified", "per_stream", "device_per_stream")
     method = draw.choice(kinds) if len(some) > 1 else "random"
@@ -122,25 +122,25 @@ def configuration(seed: int, data: Data) -> Configuration:
 def _streams(draw: random.Random, some: list[Built]) -> tuple[list[TokenStream], str]:
     """The streams, and how they say what an epoch holds of each."""
     several = ("proportion", "schedule") if len(some) > 1 else ()
-    shares = draw.choice(("all", "proportion", *several, "repeat", "choose"))
-    limits = draw.random() < 0.3 and shares in several
+    kind = draw.choice(("all", "proportion", *several, "repeat", "choose"))
+    limits = draw.random() < 0.3 and kind in several
     found = []
     for built in some:
         amount: dict[str, Any] = {}
-        if shares == "proportion":
+        if kind == "proportion":
             amount["proportion"] = draw.choice((1, 2, 0.5))
-        elif shares == "schedule":
+        elif kind == "schedule":
             first, last = draw.randrange(1, 9), draw.randrange(1, 9)
             ramp = f"->{last}" if draw.random() < 0.5 else ""
             amount["proportion"] = f"0:{first}{ramp} {draw.randrange(1, 5000)}:{last}"
-        elif shares == "repeat":
+        elif kind == "repeat":
             amount["repeat"] = draw.choice((0.5, 1, 1.7))
-        elif shares == "choose":
+        elif kind == "choose":
             amount["choose"] = draw.choice((30, 61))
         if limits:
             amount["max_repeats"] = draw.choice((2, 3.5, 9))
         found.append(TokenStream(local=built.root, **amount))
-    return found, shares
+    return found, kind
 
 
 def opened(found: Configuration, rank: int, run: int) -> StreamingTokenLoader:

@@ -136,7 +136,7 @@ def test_steps_dealt_out_otherwise_begin_a_new_epoch(opened, raw, other, old, ne
     assert len({*seen, *rest}) == len(seen) + len(rest) == 24 * 8 + 480
 
 
-def test_a_mixture_with_steps_of_another_size_keeps_its_place(opened, raw, other) -> None:
+def test_a_mixture_with_steps_of_another_size_keeps_its_position(opened, raw, other) -> None:
     streams = {"local": None, "streams": two(raw, other)}
     loader = opened(**streams, batch_size=8)
     seen = taken(loader, 9)
@@ -148,7 +148,7 @@ def test_a_mixture_with_steps_of_another_size_keeps_its_place(opened, raw, other
 
 
 def test_a_finished_run_can_be_looked_at(opened, raw, other) -> None:
-    """Its limits leave nothing for another epoch, but what came can still be told."""
+    """Its limits leave nothing for another epoch, but what came can still be reported."""
 
     def loader() -> StreamingTokenLoader:
         streams = [TokenStream(local=built.root, proportion=1, max_repeats=0.1)
@@ -159,8 +159,8 @@ def test_a_finished_run_can_be_looked_at(opened, raw, other) -> None:
     taken(finished)
     again = loader()
     again.load_state_dict(saved(finished))
-    told = [(share.sequences, share.tokens) for share in again.achieved()]
-    assert told == [(share.sequences, share.tokens) for share in finished.achieved()]
+    reported = [(usage.sequences, usage.tokens) for usage in again.achieved()]
+    assert reported == [(usage.sequences, usage.tokens) for usage in finished.achieved()]
     assert again.tokens_seen == finished.tokens_seen == 96 * 8
     state = saved(again)
     assert [each["drawn"] for each in state["streams"]] == [48, 48]
@@ -169,24 +169,24 @@ def test_a_finished_run_can_be_looked_at(opened, raw, other) -> None:
 
 
 def test_two_streams_of_one_dataset_have_a_count_each(opened, raw) -> None:
-    def streams(*shares: float) -> dict[str, Any]:
+    def streams(*proportions: float) -> dict[str, Any]:
         return {"local": None, "domain_by": "folder", "streams": [
-            TokenStream(local=raw.root, proportion=share) for share in shares
+            TokenStream(local=raw.root, proportion=proportion) for proportion in proportions
         ]}  # fmt: skip
 
     loader = opened(**streams(0.8, 0.2), epoch_size=400)
     taken(loader, 60)
-    told = [stream["drawn"] for stream in saved(loader)["streams"]]
-    assert told[0] > 2 * told[1]
+    reported = [stream["drawn"] for stream in saved(loader)["streams"]]
+    assert reported[0] > 2 * reported[1]
     again = opened(**streams(0.8, 0.2), epoch_size=400)
     again.load_state_dict(saved(loader))
     assert again.achieved() == loader.achieved()
     changed = opened(**streams(0.8, 0.2), epoch_size=800)
     changed.load_state_dict(saved(loader), allow_changes=["epoch_size"])
-    assert [stream["before"] for stream in saved(changed)["streams"]] == told
+    assert [stream["before"] for stream in saved(changed)["streams"]] == reported
     fewer = opened(**streams(1), epoch_size=400)
     fewer.load_state_dict(saved(loader), allow_changes=["streams"])
-    assert [stream["before"] for stream in saved(fewer)["streams"]] == told[:1]
+    assert [stream["before"] for stream in saved(fewer)["streams"]] == reported[:1]
 
 
 def steps_of(loader: StreamingTokenLoader, steps: int | None = None) -> list[set[int]]:
@@ -238,7 +238,7 @@ def test_steps_of_another_size_keep_what_came(opened, old, new, named) -> None:
     assert "past" not in saved(loader)
 
 
-def test_a_schedule_that_grows_behind_a_place_changes_nothing_before_it(opened) -> None:
+def test_a_schedule_that_grows_after_a_position_changes_nothing_before_it(opened) -> None:
     loader = opened(batch_size=8, epoch_size=400)
     taken(loader, 3)
     longer = opened(batch_size=None, global_batch="0:8 10K:16", epoch_size=400)
@@ -268,7 +268,7 @@ def test_another_order_waits_for_the_next_epoch(opened, name, old, new) -> None:
     assert (changed.epoch, changed.step) == (1, 0)
 
 
-def test_a_changed_epoch_is_told_to_the_workers_of_a_plain_loader(open_raw) -> None:
+def test_a_changed_epoch_reaches_the_workers_of_a_plain_loader(open_raw) -> None:
     loader = StreamingTokenLoader(open_raw(batch_size=8))
     taken_steps = iter(loader)
     next(taken_steps)

@@ -64,7 +64,7 @@ def test_the_state_does_not_know_of_it(open_raw) -> None:
     assert other.state_dict() == here.state_dict()
 
 
-@pytest.mark.parametrize(("given", "told"), [
+@pytest.mark.parametrize(("given", "reported"), [
     ({"cp_rank": 0}, "or neither"),
     ({"cp_rank": 2, "cp_size": 2}, "got cp_rank=2 and cp_size=2"),
     ({"cp_rank": 0, "cp_size": 0}, "got cp_rank=0 and cp_size=0"),
@@ -73,8 +73,8 @@ def test_the_state_does_not_know_of_it(open_raw) -> None:
     ({"cp_rank": 0, "cp_size": 3}, "`sequence_length` is 8: .* a multiple of 6"),
     ({"cp_rank": 0, "cp_size": 2, "dp_rank": None, "dp_world_size": None}, "replication=2"),
 ])  # fmt: skip
-def test_what_is_not_allowed(open_raw, given, told) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_what_is_not_allowed(open_raw, given, reported) -> None:
+    with pytest.raises(UsageError, match=reported):
         open_raw(**given)
 
 
@@ -143,13 +143,13 @@ def pairs_of(batch: dict[str, Any]) -> list[tuple[int, int]]:
     return list(zip(batch["stream_ids"].tolist(), batch["sequence_ids"].tolist(), strict=True))
 
 
-@pytest.mark.parametrize(("method", "sizes", "told"), [
+@pytest.mark.parametrize(("method", "sizes", "reported"), [
     ("device_per_stream", {"batch_size": 1000}, "less than the 1000 that batching_method"),
     ("device_per_stream:4", {}, "must be 'random' or"),
     ("device_per_stream", {"batch_size": None, "global_batch": "0:6 999:12"}, "steps of one size"),
 ])  # fmt: skip
-def test_batches_of_a_rank_that_do_not_fit(streams, method, sizes, told) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_batches_of_a_rank_that_do_not_fit(streams, method, sizes, reported) -> None:
+    with pytest.raises(UsageError, match=reported):
         opened(streams, batching_method=method, **sizes)
 
 

@@ -77,7 +77,7 @@ def opened(streams: list[TokenStream], **options: Any) -> Open:
 @pytest.fixture
 def mixture(raw: Built) -> Saved:
     """Two streams with proportions, in the second epoch."""
-    streams = [TokenStream(local=raw.root, proportion=share) for share in (0.7, 0.3)]
+    streams = [TokenStream(local=raw.root, proportion=proportion) for proportion in (0.7, 0.3)]
     make = opened(streams, epoch_size=120)
     loader = make()
     loader.skip(len(loader) + 13)

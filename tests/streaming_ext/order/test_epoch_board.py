@@ -33,7 +33,7 @@ def position(epoch: int) -> bytes:
     return f"place {epoch}".encode()
 
 
-def test_workers_that_are_told_where_they_begin_count_alike() -> None:
+def test_workers_that_get_a_state_count_alike() -> None:
     """In whatever order they come, and whether or not another one has gone on by then."""
     board = EpochBoard(position(0))
     with inside(1):

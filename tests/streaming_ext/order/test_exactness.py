@@ -186,10 +186,10 @@ class TestMixture:
 
     @pytest.fixture
     def other(self, tmp_path) -> Built:
-        documents = [[95, 96, 97, 98, 94, 93, 92]] * 400  # told from others by their ids
+        documents = [[95, 96, 97, 98, 94, 93, 92]] * 400  # reported from others by their ids
         return build(tmp_path / "other", numbered_parts(documents), compression="none")
 
-    def test_a_changed_mixture_goes_on_from_each_stream(self, raw, other) -> None:
+    def test_a_changed_mixture_continues_from_each_stream(self, raw, other) -> None:
         loader = StreamingTokenLoader(self.open(raw, other, {"raw": 0.5, "other": 0.5}))
         iterator = iter(loader)
         for _ in range(40):

@@ -166,7 +166,7 @@ class TestExclude:
 @pytest.mark.parametrize(("column", "value"), [
     ("source", None), ("row", None), ("row", -1), ("from_byte", None),
 ])  # fmt: skip
-def test_documents_without_a_place_are_refused(tmp_path, column, value) -> None:
+def test_documents_without_a_row_are_refused(tmp_path, column, value) -> None:
     rows = [{"source": "mem://source-1.parquet", "row": n, "from_byte": 0} for n in range(3)]
     rows[1][column] = value
     path = tmp_path / "t.parquet"
@@ -248,9 +248,9 @@ def masked_so_far(rank: int, root: Path, folder: Path, states: list[dict[str, An
         loader.load_state_dict(state)
     for _, batch in zip(range(4), loader, strict=False):
         assert "masked" not in batch
-    told = loader.masked()
-    assert loader.masked() == told  # nothing twice
-    return told, loader.state_dict()
+    reported = loader.masked()
+    assert loader.masked() == reported  # nothing twice
+    return reported, loader.state_dict()
 
 
 def test_what_was_masked_is_counted_over_ranks_and_resumes(tmp_path) -> None:
@@ -265,7 +265,7 @@ def test_what_was_masked_is_counted_over_ranks_and_resumes(tmp_path) -> None:
     states: list[dict[str, Any]] = []
     for rows in want:  # two ranks, and two others that go on behind them
         found = in_processes(2, masked_so_far, root, tmp_path, states)
-        assert [told for told, _ in found] == [Masked(rows=rows, tokens=rows * 64)] * 2
+        assert [reported for reported, _ in found] == [Masked(rows=rows, tokens=rows * 64)] * 2
         states.append(found[0][1])
     assert states[-1]["masked"] == {"rows": want[1], "tokens": want[1] * 64}
     other = StreamingTokenLoader(StreamingTokenDataset(**how, batch_size=2, dp_world_size=1))

@@ -31,7 +31,7 @@ def together(ranks: list[Steps]) -> Steps:
 
 
 def every_way(rank: int, root: Path, store: Path) -> dict[str, Any]:
-    """The steps of this process of four, told its rank in each way."""
+    """The steps of this process of four, reported its rank in each way."""
     from torch import distributed
     from torch.distributed.device_mesh import init_device_mesh
 

@@ -1,4 +1,4 @@
-"""Which shards a node fetches: its share, and no more than canonical nodes cut."""
+"""Which shards a node fetches: its partition, and no more than canonical nodes cut."""
 
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ def fetch(packed: Built, cache: Path, **settings: Any) -> None:
 
 
 @pytest.mark.parametrize("nodes", [2, 8])
-def test_a_node_fetches_its_share_and_what_lanes_cut(packed, tmp_path, nodes) -> None:
+def test_a_node_fetches_its_partition_and_what_canonical_nodes_cut(packed, tmp_path, nodes) -> None:
     canonical_nodes, total = 8, 147
     held = []
     for node in range(nodes):
-        for rank in range(16 // nodes):  # the ranks of a node share its cache
+        for rank in range(16 // nodes):  # the ranks of a node partition its cache
             fetch(packed, tmp_path / str(node), batch_size=1, num_canonical_nodes=canonical_nodes,
                   dp_rank=node * 16 // nodes + rank, dp_world_size=16)  # fmt: skip
         held.append(shards_of(tmp_path / str(node)))

@@ -17,11 +17,13 @@ from streaming_ext.order.steps import Schedule, StepSizes
 from streaming_ext.training.resume import Resume
 
 
-def mixing_of(*shares: str | float, limits: tuple[float | None, ...] | None = None,
+def mixing_of(*proportions: str | float, limits: tuple[float | None, ...] | None = None,
               at_limit: str = "error") -> Mixing:  # fmt: skip
-    limits = limits or (None,) * len(shares)
+    limits = limits or (None,) * len(proportions)
     return Mixing(
-        proportions=tuple(Schedule.of_proportions(share, name="proportion") for share in shares),
+        proportions=tuple(
+            Schedule.of_proportions(proportion, name="proportion") for proportion in proportions
+        ),
         max_repeats=tuple(None if limit is None else Fraction(str(limit)) for limit in limits),
         at_limit=at_limit,
     )
@@ -57,8 +59,8 @@ def test_every_span_has_its_proportions(mixing, tokens, rows, row_tokens) -> Non
     at = tokens
     for span in spans:
         middle = at + sum(span) * row_tokens // 2
-        ramp = any(share.in_ramp(at) for share in mixing.proportions)
-        weights = [share.at(middle if ramp else at) for share in mixing.proportions]
+        ramp = any(proportion.in_ramp(at) for proportion in mixing.proportions)
+        weights = [proportion.at(middle if ramp else at) for proportion in mixing.proportions]
         for stream in range(count):
             asked[stream] += sum(span) * weights[stream] / sum(weights)
             given_[stream] += span[stream]
@@ -152,13 +154,13 @@ def test_a_mixture_that_changes_goes_on_at_any_step(mixing, epoch) -> None:
     other = plan_of(mixing, ranks=3)
     drawn = [0] * len(mixing.proportions)
     fingerprints = tuple("abcd"[: len(mixing.proportions)])
-    told = {"sequence_length": 4, "num_canonical_nodes": 2, **mixing.identity()}
+    reported = {"sequence_length": 4, "num_canonical_nodes": 2, **mixing.identity()}
     for step in range(len(steps)):
         assert plan.seen(plan.after(begin, step)) == tuple(
             a + b for a, b in zip(begin.before, drawn, strict=True)
         )
-        saved = Resume(plan=plan, settings=told, fingerprints=fingerprints)
-        loaded = Resume(plan=other, settings=told, fingerprints=fingerprints)
+        saved = Resume(plan=plan, settings=reported, fingerprints=fingerprints)
+        loaded = Resume(plan=other, settings=reported, fingerprints=fingerprints)
         state = saved.state_of(plan.after(begin, step)).to_dict()
         cursor = loaded.resumed_at(loaded.saved_cursor(state, allow_changes=()))
         assert tuple(map(np.ndarray.tolist, other.whole_step(cursor, 0))) == steps[step]

@@ -38,14 +38,14 @@ def test_every_window_holds_the_proportions() -> None:
 
 
 @pytest.mark.parametrize("rows", [(333, 5, 171), (1, 999), (10, 10, 10, 10)])
-def test_counts_stay_within_two_rows_of_the_share(rows: tuple[int, ...]) -> None:
+def test_counts_stay_within_two_rows_of_the_proportion(rows: tuple[int, ...]) -> None:
     mixture = Mixture(rows, canonical_nodes=1, seed=3, shuffle=True)
     total = sum(rows)
     for row in range(total + 1):
         counts = mixture.counts(row)
         assert sum(counts) == row
-        for count, share in zip(counts, rows, strict=True):
-            assert abs(count - row * share / total) < 2
+        for count, part_rows in zip(counts, rows, strict=True):
+            assert abs(count - row * part_rows / total) < 2
     assert mixture.counts(total) == rows
 
 
@@ -56,7 +56,7 @@ def test_consumed_is_what_draws_gave() -> None:
         assert mixture.consumed(4, position) == tuple(np.bincount(streams[:position], minlength=3))
 
 
-def test_an_epoch_goes_on_from_what_was_drawn_before() -> None:
+def test_an_epoch_continues_from_what_was_drawn_before() -> None:
     mixture = Mixture((2, 3), canonical_nodes=2, seed=1, shuffle=False)
     streams, draws = mixture.draws(1, np.arange(10), (4, 60))
     assert sorted(draws[streams == 0].tolist()) == [4, 5, 6, 7]

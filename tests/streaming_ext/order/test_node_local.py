@@ -1,4 +1,4 @@
-"""Each node with its own share: real gloo processes, every sequence once, one clear refusal."""
+"""Each node with its own partition: real gloo processes, every sequence once, one clear refusal."""
 
 import json
 import multiprocessing
@@ -26,18 +26,18 @@ SETTINGS: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "shuffle_block
                             "extras": ["sequence_ids", "targets"]}  # fmt: skip
 
 
-def as_share(built: Built, rank: int, nodes: int, *, sources: str = SOURCES) -> Built:
+def as_partition(built: Built, rank: int, nodes: int, *, sources: str = SOURCES) -> Built:
     """The same dataset, as one partition of several."""
-    share = NodePartition(rank=rank, nodes=nodes, sources=sources)
-    manifest = built.manifest.model_copy(update={"node_partition": share})
+    partition = NodePartition(rank=rank, nodes=nodes, sources=sources)
+    manifest = built.manifest.model_copy(update={"node_partition": partition})
     (built.root / MANIFEST).write_bytes(to_json(manifest))
     return Built(root=built.root, streams=built.streams, manifest=manifest)
 
 
-def make_shares(folder: Path, documents: Sequence[int], **options: Any) -> list[Built]:
-    """Shares of different sizes; each node's folder stands alone."""
+def make_partitions(folder: Path, documents: Sequence[int], **options: Any) -> list[Built]:
+    """Partitions of different sizes; each node's folder stands alone."""
     return [
-        as_share(
+        as_partition(
             build(folder / f"node{rank}" / "data",
                   numbered_parts(some_documents(count, seed=rank)), **options),
             rank, len(documents),
@@ -48,12 +48,12 @@ def make_shares(folder: Path, documents: Sequence[int], **options: Any) -> list[
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[Built]:
-    return make_shares(tmp_path_factory.mktemp("two"), [60, 50])
+    return make_partitions(tmp_path_factory.mktemp("two"), [60, 50])
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> list[Built]:
-    return make_shares(tmp_path_factory.mktemp("three"), [40, 55, 20])
+    return make_partitions(tmp_path_factory.mktemp("three"), [40, 55, 20])
 
 
 Task = Callable[[int, Path], Any]
@@ -76,7 +76,7 @@ def _process(task: Task, rank: int, size: int, folder: Path, store: Path, answer
 
 
 def on_ranks(folders: Sequence[Path], task: Task, tmp_path: Path) -> list[Any]:
-    """What `task` gives on each rank, or the error that it raised; rank r is told folder r only."""
+    """What `task` gives on each rank, or the error that it raised; rank r gets folder r only."""
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
     store = tmp_path / f"store{len(list(tmp_path.glob('store*')))}"
@@ -95,9 +95,9 @@ def on_ranks(folders: Sequence[Path], task: Task, tmp_path: Path) -> list[Any]:
     return [found[rank] for rank in range(len(folders))]
 
 
-def ranks_of(shares: Sequence[Built], each: int) -> list[Path]:
+def ranks_of(partitions: Sequence[Built], each: int) -> list[Path]:
     """The folder of each rank, node by node."""
-    return [share.root for share in shares for _ in range(each)]
+    return [partition.root for partition in partitions for _ in range(each)]
 
 
 def epoch(loader: StreamingTokenLoader) -> list[tuple[list[int], list[list[int]], list[bool]]]:
@@ -118,9 +118,9 @@ def counted(loader: StreamingTokenLoader) -> tuple[list[int], list[int], float]:
     for batch in loader:
         rows.append(int(batch["real"].sum()) if "real" in batch else BATCH)
         tokens.append(loader.tokens_seen)
-    (share,) = loader.achieved()
-    assert share.tokens == tokens[-1]
-    return rows, tokens, share.passes
+    (partition,) = loader.achieved()
+    assert partition.tokens == tokens[-1]
+    return rows, tokens, partition.passes
 
 
 def open_loader(root: Path, **changes: Any) -> StreamingTokenLoader:
@@ -143,11 +143,11 @@ def read_all(rank: int, root: Path, **changes: Any) -> Any:
     }
 
 
-def seen(answers: Sequence[Any], shares: Sequence[Built], number: int) -> list[tuple[int, int]]:
-    """(node, sequence) of every row that counts in an epoch; its tokens are those of the share."""
+def seen(answers: Sequence[Any], partitions: Sequence[Built], number: int) -> list[tuple[int, int]]:
+    """(node, sequence) of every row that counts in an epoch; its tokens are the partition's."""
     found = []
     for answer in answers:
-        stream = shares[answer["node"]].streams["train"]
+        stream = partitions[answer["node"]].streams["train"]
         for ids, tokens, real in answer["epochs"][number]:
             for sequence, row, counts in zip(ids, tokens, real, strict=True):
                 if counts:
@@ -163,18 +163,20 @@ def seen(answers: Sequence[Any], shares: Sequence[Built], number: int) -> list[t
 def test_every_sequence_once_over_the_nodes(
     nodes: int, drop_last: bool, two: list[Built], three: list[Built], tmp_path: Path
 ) -> None:
-    shares = two if nodes == 2 else three
+    partitions = two if nodes == 2 else three
     answers = on_ranks(
-        ranks_of(shares, 2), lambda rank, root: read_all(rank, root, drop_last=drop_last), tmp_path
+        ranks_of(partitions, 2),
+        lambda rank, root: read_all(rank, root, drop_last=drop_last),
+        tmp_path,
     )
-    sizes = [len(share.streams["train"]) // LENGTH for share in shares]
-    assert len(set(sizes)) == nodes  # shares that differ
+    sizes = [len(partition.streams["train"]) // LENGTH for partition in partitions]
+    assert len(set(sizes)) == nodes  # partitions that differ
     everything = {(node, n) for node, size in enumerate(sizes) for n in range(size)}
     assert all(answer["sequences"] == tuple(sizes) for answer in answers)
     steps = {len(epoch) for answer in answers for epoch in answer["epochs"]}
     assert len(steps) == 1  # the same number everywhere, or training would hang
     for number in (0, 1):
-        found = seen(answers, shares, number)
+        found = seen(answers, partitions, number)
         assert len(found) == len(set(found))
         left_out = everything - set(found)
         assert len(left_out) == answers[0]["left_out"]
@@ -296,9 +298,9 @@ class TestWithoutAGroup:
     @pytest.fixture
     def manifests(self, three: list[Built], tmp_path: Path) -> Path:
         folder = tmp_path / "manifests"
-        for number, share in enumerate(three):
+        for number, partition in enumerate(three):
             (folder / f"host{number}").mkdir(parents=True)
-            shutil.copy(share.root / MANIFEST, folder / f"host{number}")
+            shutil.copy(partition.root / MANIFEST, folder / f"host{number}")
         return folder
 
     def loader(self, three: list[Built], manifests: Path, rank: int) -> StreamingTokenLoader:
@@ -314,14 +316,14 @@ class TestWithoutAGroup:
             found += [(rank // 2, n) for step in ids for n in step if n >= 0]
         assert len(steps) == 1
         assert len(found) == len(set(found))
-        sizes = [len(share.streams["train"]) // LENGTH for share in three]
+        sizes = [len(partition.streams["train"]) // LENGTH for partition in three]
         assert sum(sizes) - 12 < len(found) <= sum(sizes)
 
     def test_targets_of_fillers_count_for_nothing(
         self, three: list[Built], manifests: Path
     ) -> None:
         fillers = 0
-        for batch in self.loader(three, manifests, 4):  # of the smallest share
+        for batch in self.loader(three, manifests, 4):  # of the smallest partition
             filler = ~np.asarray(batch["real"])
             fillers += int(filler.sum())
             assert (np.asarray(batch["targets"])[filler] == -100).all()
@@ -336,7 +338,7 @@ class TestWithoutAGroup:
         with pytest.raises(UsageError, match="holds no manifest"):
             self.loader(three, manifests, 0)
 
-    def test_ranks_must_stand_where_their_share_is(
+    def test_ranks_must_be_on_the_node_of_their_partition(
         self, three: list[Built], manifests: Path
     ) -> None:
         with pytest.raises(UsageError, match="Rank 2 of 6 is on node 1 of 3, but .* partition 0"):
@@ -345,7 +347,7 @@ class TestWithoutAGroup:
             open_loader(three[0].root, node_local=manifests, dp_rank=0, dp_world_size=4)
 
 
-def test_a_share_is_never_taken_for_the_whole(two: list[Built]) -> None:
+def test_a_partition_is_never_taken_for_the_whole(two: list[Built]) -> None:
     ranks = {"dp_rank": 0, "dp_world_size": 1}
     with pytest.raises(UsageError, match="one partition of several"):
         open_loader(two[0].root, **ranks)
@@ -361,7 +363,7 @@ def test_one_pass_an_epoch_of_one_dataset(two: list[Built]) -> None:
         open_loader(two[0].root, domain_by="folder", dp_rank=0, dp_world_size=1)
 
 
-def test_manifests_without_a_share_are_as_they_were(raw: Built) -> None:
+def test_manifests_without_a_partition_are_as_they_were(raw: Built) -> None:
     assert b"node_partition" not in to_json(raw.manifest)
     assert raw.manifest.node_partition is None
     with pytest.raises(ValueError, match="contradicts itself in rank"):

@@ -33,7 +33,7 @@ class TestPermute:
         image = permute(np.arange(size), np.full(size, size), key)
         assert sorted(image.tolist()) == list(range(size))
 
-    def test_places_of_different_sizes_and_keys_go_side_by_side(self) -> None:
+    def test_positions_of_different_sizes_and_keys_go_side_by_side(self) -> None:
         sizes = np.array([5] * 5 + [9] * 9 + [1])
         keys = np.repeat(with_words(key_of(), np.array([1, 2, 3])), [5, 9, 1])
         positions = np.concatenate([np.arange(5), np.arange(9), [0]])
@@ -68,12 +68,12 @@ class TestMix:
 
     def test_permutation_is_pinned(self) -> None:
         # The order of published runs: a change here breaks every saved state.
-        assert permutation(8, key_of(17, 0, 0, 0)).tolist() == PINNED_UNITS
+        assert permutation(8, key_of(17, 0, 0, 0)).tolist() == PINNED_PERMUTATION
         order = PassOrder(spec_of(), bounds=bounds_of([5, 4, 6, 5]))
         assert order.sequences(np.arange(20)).tolist() == PINNED_PASS
 
 
-PINNED_UNITS = [6, 1, 5, 3, 0, 4, 7, 2]
+PINNED_PERMUTATION = [6, 1, 5, 3, 0, 4, 7, 2]
 PINNED_PASS = [16, 18, 13, 7, 1, 9, 15, 19, 14, 5, 0, 10, 8, 3, 12, 17, 4, 11, 6, 2]
 
 
@@ -94,16 +94,16 @@ class TestPassOrder:
         draws = np.arange(number * sum(counts), (number + 1) * sum(counts))
         assert sorted(order.sequences(draws).tolist()) == list(range(sum(counts)))
 
-    def test_without_shuffle_and_lanes_it_is_the_order_on_disk(self) -> None:
+    def test_without_shuffle_and_canonical_nodes_it_is_the_order_on_disk(self) -> None:
         order = PassOrder(spec_of(shuffle=False, canonical_nodes=1), bounds=bounds_of([3, 0, 4]))
         assert order.sequences(np.arange(7)).tolist() == list(range(7))
 
-    def test_without_shuffle_lanes_are_consecutive_thirds(self) -> None:
+    def test_without_shuffle_canonical_nodes_are_consecutive_thirds(self) -> None:
         order = PassOrder(spec_of(shuffle=False, canonical_nodes=3), bounds=bounds_of([7]))
         # canonical nodes of 3, 2 and 2 sequences, dealt out in turn
         assert order.sequences(np.arange(7)).tolist() == [0, 3, 5, 1, 4, 6, 2]
 
-    def test_a_lane_walks_its_own_stretch_of_the_list(self) -> None:
+    def test_a_canonical_node_walks_its_own_stretch_of_the_list(self) -> None:
         order = PassOrder(spec_of(canonical_nodes=4, window=10), bounds=bounds_of([10] * 12))
         for node in range(4):
             sequences = order.sequences(np.arange(node, 120, 4))

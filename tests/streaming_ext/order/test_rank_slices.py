@@ -18,7 +18,7 @@ def phase_of(
                  rank=DataRank(rank=rank, size=ranks))  # fmt: skip
 
 
-def test_the_layout_goes_lane_by_lane() -> None:
+def test_the_layout_goes_node_by_node() -> None:
     assert step_layout(rows=6, canonical_nodes=3, first_node=0).tolist() == [0, 3, 1, 4, 2, 5]
     # the step begins in canonical node 2: its positions are of canonical nodes 2, 0, 1, 2, 0, 1
     assert step_layout(rows=6, canonical_nodes=3, first_node=2).tolist() == [1, 4, 2, 5, 0, 3]
@@ -53,7 +53,9 @@ def test_a_step_is_the_same_on_any_number_of_ranks(
 
 
 @pytest.mark.parametrize("nodes", [2, 4, 8])
-def test_nodes_that_divide_the_lanes_read_lanes_of_their_own(nodes: int) -> None:
+def test_nodes_that_divide_the_canonical_nodes_read_their_own(
+    nodes: int,
+) -> None:
     seen = []
     for rank in range(nodes):
         part = phase_of(batch=16, canonical_nodes=8, rank=rank, ranks=nodes)

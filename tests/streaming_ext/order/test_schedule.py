@@ -59,5 +59,5 @@ def test_ramps_are_straight_lines() -> None:
 
 
 @given(st.floats(1e-9, 1e9))
-def test_a_share_is_the_number_that_was_given(value) -> None:
+def test_a_proportion_is_the_number_that_was_given(value) -> None:
     assert float(Schedule.of_proportions(value, name="proportion").at(0)) == value

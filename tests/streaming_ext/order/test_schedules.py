@@ -82,7 +82,7 @@ def test_the_next_batch_behind_the_last_step_is_of_the_next_epoch(open_raw) -> N
     assert {size for sizes in found for size in sizes} == {4, 8}
 
 
-def test_a_plain_loader_is_told_what_to_use(open_raw) -> None:
+def test_a_plain_loader_is_refused_with_advice(open_raw) -> None:
     dataset = open_raw(**CHANGES)
     for workers in (0, 1):
         with pytest.raises(UsageError, match=r"Use StreamingTokenLoader\(dataset\)"):
@@ -141,7 +141,7 @@ def test_a_mixture_anneals_and_a_small_stream_does_not_repeat_for_ever(tmp_path)
     ids = list(itertools.chain(*found))
     assert abs(ids[:250].count(1) / 250 - 0.52) < 0.02
     assert sum(ids[500:]) / len(ids[500:]) > 0.98
-    assert [share.sequences for share in loader.achieved()] == [ids.count(0), ids.count(1)]
+    assert [usage.sequences for usage in loader.achieved()] == [ids.count(0), ids.count(1)]
     assert ids.count(1) > 2 * sizes[1]
     for step in (1, len(found) // 2):
         other = mixed(tmp_path, **settings)

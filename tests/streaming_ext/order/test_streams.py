@@ -12,12 +12,12 @@ def streams(**values) -> list[TokenStream]:
 
 
 @pytest.mark.parametrize(
-    ("shares", "epoch_size", "expected"),
+    ("proportions", "epoch_size", "expected"),
     [([3, 1], 100, [75, 25]), ([0.7, 0.2, 0.1], 1000, [700, 200, 100]), ([1, 1, 1], 100, None),
      ([1, 1], None, [15, 15])],
 )  # fmt: skip
-def test_proportions(shares, epoch_size, expected) -> None:
-    found = sequences_an_epoch(streams(proportion=shares), [10, 20, 5][: len(shares)],
+def test_proportions(proportions, epoch_size, expected) -> None:
+    found = sequences_an_epoch(streams(proportion=proportions), [10, 20, 5][: len(proportions)],
                                epoch_size=epoch_size)  # fmt: skip
     assert sum(found) == (epoch_size or 30)
     assert found == expected or sorted(found) == [33, 33, 34]

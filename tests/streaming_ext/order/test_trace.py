@@ -41,13 +41,13 @@ def test_each_token_is_explained(open_raw, sources, length, split, packing) -> N
     for step, batch in enumerate(loader):
         (trace,) = loader.trace(step)
         assert [trace.sequence] == batch["sequence_ids"].tolist()
-        told = [EOT] * length
+        reported = [EOT] * length
         for span in trace.spans:
             segment = sources[span.source, span.row][span.first : span.first + span.tokens]
             assert len(segment) == span.tokens > 0
-            told[span.position : span.position + span.tokens] = segment
+            reported[span.position : span.position + span.tokens] = segment
             explained += span.tokens
-        assert batch["tokens"].tolist() == [told]
+        assert batch["tokens"].tolist() == [reported]
     assert explained > 400
 
 
@@ -69,7 +69,7 @@ def test_later_epochs(open_raw) -> None:
     assert [trace.sequence for trace in trace_step(open_raw(), 3, epoch=1)] == seen[3]
 
 
-def test_what_cannot_be_told(raw, copy, open_raw) -> None:
+def test_what_cannot_be_traced(raw, copy, open_raw) -> None:
     with pytest.raises(UsageError, match=r"in \[0, 146\), got 146"):
         trace_step(open_raw(), 146)
     root = copy(raw)

@@ -16,9 +16,9 @@ from streaming_ext.base.errors import UsageError
 ])  # fmt: skip
 def test_training_goes_by_its_plan(open_raw, raw, changes) -> None:
     changes: dict[str, Any] = dict(changes)
-    if shares := changes.pop("streams", None):
+    if proportions := changes.pop("streams", None):
         changes |= {"local": None, "streams": [
-            TokenStream(local=raw.root, proportion=share) for share in shares
+            TokenStream(local=raw.root, proportion=proportion) for proportion in proportions
         ]}  # fmt: skip
     loader = StreamingTokenLoader(open_raw(**changes, extras=["stream_ids"]))
     plan = loader.plan(epochs=2)
@@ -40,8 +40,8 @@ def test_training_goes_by_its_plan(open_raw, raw, changes) -> None:
             (phase.global_batch, phase.sequence_length)
         }
         streams = list(itertools.chain(*(ids.tolist() for *_, ids in own)))
-        for stream, share in enumerate(phase.fractions):
-            assert streams.count(stream) / len(streams) == pytest.approx(share)
+        for stream, proportion in enumerate(phase.fractions):
+            assert streams.count(stream) / len(streams) == pytest.approx(proportion)
     lines = str(plan).splitlines()
     assert len(lines) == len(plan.phases) + 2
     assert str(loader.plan()) == str(open_and_plan(open_raw, changes))

@@ -12,7 +12,7 @@ from tests.streaming_ext.packing.packed import LENGTH, Open
 
 
 @pytest.fixture(autouse=True)
-def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven groups of 270 documents."""
     monkeypatch.setattr(opening, "GROUP_DOCUMENTS", 40)
 

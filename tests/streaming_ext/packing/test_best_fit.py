@@ -60,7 +60,7 @@ def test_a_worked_example() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(LENGTHS, st.integers(0, 5), st.integers(0, 1000))
-def test_a_unit_holds_each_token_once_and_cuts_long_documents_alone(case, key, origin) -> None:
+def test_a_group_holds_each_token_once_and_cuts_long_documents_alone(case, key, origin) -> None:
     length, sizes = case
     lengths = np.array(sizes)
     starts = origin + np.cumsum(lengths) - lengths
@@ -91,7 +91,7 @@ def test_a_unit_holds_each_token_once_and_cuts_long_documents_alone(case, key, o
     assert len(group.firsts) - 1 == len(packed_one_by_one(rests, length)) + full
 
 
-def test_a_unit_is_a_function_of_lengths_and_key() -> None:
+def test_a_group_is_a_function_of_lengths_and_key() -> None:
     lengths = np.random.default_rng(0).integers(1, 50, 500)
     starts = np.cumsum(lengths) - lengths
     one, same, other = (pack_group(starts, lengths, length=64, key=key) for key in (1, 1, 2))
@@ -118,7 +118,7 @@ def test_the_plan_of_given_lengths_never_changes() -> None:
     assert content_hash(file.getvalue()) == "171821746b318f6d43ab1b71cc118254"
 
 
-def test_places_are_found_alike_where_words_are_too_short_for_them() -> None:
+def test_entries_are_found_alike_where_words_are_too_short_for_them() -> None:
     values = np.random.default_rng(0).integers(0, 50, 1000).astype(np.uint64)
     assert stable_argsort(values, bits=6).tolist() == stable_argsort(values, bits=60).tolist()
     assert stable_argsort(values, bits=6).tolist() == np.argsort(values, kind="stable").tolist()

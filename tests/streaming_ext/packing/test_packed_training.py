@@ -20,8 +20,8 @@ from tests.streaming_ext.build import EOT, build, numbered_parts, some_documents
 from tests.streaming_ext.packing.packed import LENGTH, MASKS, documents_of
 
 
-def pieces_in(row: list[int]) -> list[list[int]]:
-    """The pieces of a row; padding is left out."""
+def segments_in(row: list[int]) -> list[list[int]]:
+    """The segments of a row; padding is left out."""
     segments: list[list[int]] = [[]]
     for token in row:
         segments[-1].append(token)
@@ -35,7 +35,7 @@ def expected_masks(row: list[int], sizes: list[int], goes_on: int | None) -> dic
 
     Args:
         row: its tokens.
-        sizes: of its pieces.
+        sizes: of its segments.
         goes_on: what follows in the document of the last one, None where that ends.
     """
     filled = sum(sizes)
@@ -61,14 +61,14 @@ def test_every_document_comes_whole_and_once(open_packed, raw, length, shuffle) 
     assert all(len(row) == length for row in rows)
     documents = documents_of(raw)
     short = Counter(tuple(each) for each in documents if len(each) <= length)
-    found = Counter(tuple(segment) for row in rows for segment in pieces_in(row))
+    found = Counter(tuple(segment) for row in rows for segment in segments_in(row))
     if length > 31:
         assert found == short
     else:
         assert not short - found
     # Nothing is lost of those that are longer: all tokens are there, each once.
-    told = Counter(token for row in rows for token in row if token != EOT)
-    assert told == Counter(token for each in documents for token in each if token != EOT)
+    reported = Counter(token for row in rows for token in row if token != EOT)
+    assert reported == Counter(token for each in documents for token in each if token != EOT)
 
 
 @pytest.mark.parametrize("length", [7, 16, 40])
@@ -82,12 +82,12 @@ def test_masks_are_those_of_the_rows(open_packed, raw, length) -> None:
     for batch in StreamingTokenLoader(dataset):
         edges = [0]
         for number, row in enumerate(batch["tokens"].tolist()):
-            told = plan.look_up(np.array([int(batch["sequence_ids"][number])]))
-            after = int(told.starts[-1] + told.lengths[-1])
-            goes_on = None if told.ends[-1] or after in ends else int(stream[after])
-            expected = expected_masks(row, told.lengths.tolist(), goes_on)
+            reported = plan.look_up(np.array([int(batch["sequence_ids"][number])]))
+            after = int(reported.starts[-1] + reported.lengths[-1])
+            goes_on = None if reported.ends[-1] or after in ends else int(stream[after])
+            expected = expected_masks(row, reported.lengths.tolist(), goes_on)
             assert {name: batch[name][number].tolist() for name in expected} == expected
-            first = int(told.starts[0])
+            first = int(reported.starts[0])
             inside = first > 0 and stream[first - 1] != EOT
             assert batch["starts_inside"][number] == inside
             numbers = expected["document_ids"]
@@ -136,7 +136,7 @@ def test_a_mixture_of_two(raw, tmp_path, open_packed) -> None:
     dataset = open_packed(streams=streams, remote=None, local=None, batch_size=2,
                           num_canonical_nodes=1)  # fmt: skip
     rows = [row for batch in StreamingTokenLoader(dataset) for row in batch["tokens"].tolist()]
-    found = Counter(tuple(segment) for row in rows for segment in pieces_in(row))
+    found = Counter(tuple(segment) for row in rows for segment in segments_in(row))
     documents = [*documents_of(raw), *documents_of(other)]
     left_out = dataset.size - len(rows)
     missing = Counter(tuple(each) for each in documents if len(each) <= LENGTH) - found
@@ -182,7 +182,7 @@ class TestThePlanOnDisk:
             open_packed()
             assert path.read_bytes() == good
 
-    def test_a_damaged_unit_is_an_error_before_any_row_of_it(self, open_packed, tmp_path) -> None:
+    def test_a_damaged_group_is_an_error_before_any_row_of_it(self, open_packed, tmp_path) -> None:
         open_packed()
         path = self.only(tmp_path)
         data = bytearray(path.read_bytes())

@@ -18,7 +18,7 @@ from tests.streaming_ext.packing.packed import MASKS, documents_of
 
 
 def padded_masks(row: list[int], sizes: list[int], multiple: int, goes_on: int | None) -> Any:
-    """Of a row whose pieces have `sizes` tokens and take multiples: masks and `cu_seqlens`."""
+    """Of a row whose segments have `sizes` tokens and take multiples: masks and `cu_seqlens`."""
     rooms = [-(-size // multiple) * multiple for size in sizes]
     segments = [*rooms, len(row) - sum(rooms)] if sum(rooms) < len(row) else rooms
     targets = [*row[1:], -100 if goes_on is None else goes_on]
@@ -36,7 +36,7 @@ def padded_masks(row: list[int], sizes: list[int], multiple: int, goes_on: int |
 
 
 def sizes_in(row: list[int], multiple: int) -> list[int]:
-    """The sizes of the pieces of a row: each begins at a multiple, and ends before padding."""
+    """The sizes of the segments of a row: each begins at a multiple, and ends before padding."""
     sizes, position = [], 0
     while position < len(row) and row[position] != EOT:
         stop = next((at for at in range(position, len(row)) if row[at] == EOT), len(row) - 1) + 1

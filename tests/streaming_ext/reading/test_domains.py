@@ -115,11 +115,11 @@ def test_each_token_is_of_the_domain_of_its_document(
     assert len(seen) > 1
     assert padding
     left_out = loader.dataset.plan.epoch_size % 4
-    (told,) = loader.achieved()
+    (reported,) = loader.achieved()
     if not left_out:
-        assert told.tokens_by_domain == seen
-    assert 0 <= sum(told.tokens_by_domain.values()) - sum(seen.values()) <= left_out * LENGTH
-    assert list(told.tokens_by_domain) == sorted(seen)
+        assert reported.tokens_by_domain == seen
+    assert 0 <= sum(reported.tokens_by_domain.values()) - sum(seen.values()) <= left_out * LENGTH
+    assert list(reported.tokens_by_domain) == sorted(seen)
 
 
 def test_workers_and_context_parallel_ranks_get_the_same(made: Callable[[str], Path]) -> None:
@@ -164,13 +164,13 @@ def test_counts_survive_resumes_on_other_ranks_and_ends_of_epochs(
                 steps += 1
                 if steps == 40:
                     break
-        told = [loader.achieved()[0].tokens_by_domain for loader in loaders]
-        assert all(each == told[0] for each in told)
+        reported = [loader.achieved()[0].tokens_by_domain for loader in loaders]
+        assert all(each == reported[0] for each in reported)
         epochs.add(loaders[0].epoch)
-        more = sum(told[0].values()) - sum(seen.values())
+        more = sum(reported[0].values()) - sum(seen.values())
         left_out = loaders[0].dataset.plan.epoch_size % 4
         assert 0 <= more <= loaders[0].epoch * left_out * LENGTH
-        assert left_out or told[0] == seen
+        assert left_out or reported[0] == seen
         state = loaders[-1].state_dict()
     assert len(epochs) > 1
 
@@ -216,7 +216,7 @@ def test_several_streams(made: Callable[[str], Path]) -> None:
         for stream in range(2):
             for name, count in tallied(ids[of == stream], loader.dataset.domains).items():
                 seen[stream][name] = seen[stream].get(name, 0) + count
-    assert [share.tokens_by_domain for share in loader.achieved()] == seen
+    assert [usage.tokens_by_domain for usage in loader.achieved()] == seen
     state = loader.state_dict()
     again = load(Path(), local=None, streams=streams, domain_by="folder", epoch_size=200)
     again.dataset.load_state_dict(state)
@@ -228,8 +228,8 @@ def test_an_evaluation_counts_what_it_held(made: Callable[[str], Path]) -> None:
     loader = load(made("in order"), domain_by="folder", split="holdout", shuffle=False)
     for _ in range(2):
         seen = np.concatenate([batch["domain_ids"].numpy() for batch in loader])
-        (told,) = loader.achieved()
-        assert told.tokens_by_domain == tallied(seen, loader.dataset.domains)
+        (reported,) = loader.achieved()
+        assert reported.tokens_by_domain == tallied(seen, loader.dataset.domains)
 
 
 def test_an_epoch_that_begins_anew_is_counted_once(made: Callable[[str], Path]) -> None:
@@ -238,10 +238,10 @@ def test_an_epoch_that_begins_anew_is_counted_once(made: Callable[[str], Path]) 
     whole = np.concatenate([batch["domain_ids"].numpy() for batch in loader])
     for steps in (5, 3):
         started = [b["domain_ids"].numpy() for _, b in zip(range(steps), loader, strict=False)]
-        (told,) = loader.achieved()
+        (reported,) = loader.achieved()
         seen = np.concatenate([whole, *started])
-        assert told.tokens_by_domain == tallied(seen, loader.dataset.domains)
-        assert sum(told.tokens_by_domain.values()) <= loader.tokens_seen
+        assert reported.tokens_by_domain == tallied(seen, loader.dataset.domains)
+        assert sum(reported.tokens_by_domain.values()) <= loader.tokens_seen
         state = loader.state_dict()
         loader = load(made("in order"), domain_by="folder", drop_last=False)
         loader.load_state_dict(state)
