@@ -1,7 +1,7 @@
 """Rows of token ids, as a source of batches: sequences of the streams, or packed documents.
 
 A row consists of segments. A sequence is one segment of its stream, by arithmetic, and where its
-documents end is found in the shards. The segments of packed rows stand in a plan, which knows
+documents end is found in the shards. The segments of packed rows are in a plan, which knows
 where documents begin and end, so masks cost next to nothing.
 """
 

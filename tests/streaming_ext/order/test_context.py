@@ -145,17 +145,13 @@ def pairs_of(batch: dict[str, Any]) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize(("method", "sizes", "reported"), [
     ("device_per_stream", {"batch_size": 1000}, "less than the 1000 that batching_method"),
+    ("per_stream", {"batch_size": 1000}, "less than the 1000 that batching_method='per_stream'"),
     ("device_per_stream:4", {}, "must be 'random' or"),
     ("device_per_stream", {"batch_size": None, "global_batch": "0:6 999:12"}, "steps of one size"),
 ])  # fmt: skip
 def test_batches_of_a_rank_that_do_not_fit(streams, method, sizes, reported) -> None:
     with pytest.raises(UsageError, match=reported):
         opened(streams, batching_method=method, **sizes)
-
-
-def test_a_stream_of_less_than_a_step(streams) -> None:
-    with pytest.raises(UsageError, match="less than the 1000 that batching_method='per_stream'"):
-        opened(streams, batch_size=1000)
 
 
 def test_each_step_holds_the_proportions(streams) -> None:
