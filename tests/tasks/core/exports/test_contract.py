@@ -30,6 +30,11 @@ def test_every_format_has_a_reader() -> None:
     assert {*NAMES, *READ_ELSEWHERE} == set(FORMATS)
 
 
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_dataset(tmp_path_factory.mktemp("contract")).root
+
+
 @pytest.fixture(params=NAMES)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -44,8 +49,9 @@ def test_it_holds_the_documents_of_the_dataset(
     assert found == {split: with_end(held) for split, held in documents_of().items()}
 
 
-def test_a_run_that_was_stopped_resumes_with_the_same_bytes(name: str, tmp_path: Path) -> None:
-    dataset = make_dataset(tmp_path).root
+def test_a_run_that_was_stopped_resumes_with_the_same_bytes(
+    name: str, dataset: Path, tmp_path: Path
+) -> None:
     expected = content(exported(dataset, tmp_path / "expected", name))
     output = tmp_path / "out"
     storage = open_storage(str(output))
@@ -62,8 +68,10 @@ def test_a_run_that_was_stopped_resumes_with_the_same_bytes(name: str, tmp_path:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_part_that_lost_its_file_is_exported_again(name: str, tmp_path: Path) -> None:
-    dataset, output = make_dataset(tmp_path).root, tmp_path / "out"
+def test_a_part_that_lost_its_file_is_exported_again(
+    name: str, dataset: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
     plan = planned(dataset, output, name)
     do_parts(plan, LocalStorage(output), [0, 1])
     record = read_export_records(LocalStorage(output))[0]
@@ -78,8 +86,9 @@ def test_a_part_that_lost_its_file_is_exported_again(name: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_published_export_that_lost_a_file_is_repaired(name: str, tmp_path: Path) -> None:
-    dataset = make_dataset(tmp_path).root
+def test_a_published_export_that_lost_a_file_is_repaired(
+    name: str, dataset: Path, tmp_path: Path
+) -> None:
     output = exported(dataset, tmp_path / "out", name)
     expected = content(output)
     lost = next(path for path in expected if path.split("/")[0] not in {"export", EXPORT})
@@ -89,8 +98,8 @@ def test_a_published_export_that_lost_a_file_is_repaired(name: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_another_configuration_is_refused(name: str, tmp_path: Path) -> None:
-    dataset, output = make_dataset(tmp_path).root, tmp_path / "out"
+def test_another_configuration_is_refused(name: str, dataset: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
     other = make_dataset(tmp_path / "other", vocab_size=101).root
     begun = tmp_path / "begun"
     do_parts(planned(dataset, begun, name), LocalStorage(begun), [0])
@@ -102,8 +111,8 @@ def test_another_configuration_is_refused(name: str, tmp_path: Path) -> None:
             planned(other, held, name)
 
 
-def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
-    dataset, output = make_dataset(tmp_path).root, tmp_path / "out"
+def test_a_folder_of_something_else_is_refused(dataset: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
     output.mkdir()
     (output / "thesis.tex").write_text("x")
     with pytest.raises(UsageError, match=r"holds other files \(thesis.tex\)"):
@@ -126,8 +135,8 @@ def test_a_damaged_dataset_is_not_exported(name: str, tmp_path: Path) -> None:
 
 
 class TestVerify:
-    def test_every_file_is_looked_at(self, name: str, tmp_path: Path) -> None:
-        output = exported(make_dataset(tmp_path).root, tmp_path / "out", name)
+    def test_every_file_is_looked_at(self, name: str, dataset: Path, tmp_path: Path) -> None:
+        output = exported(dataset, tmp_path / "out", name)
         files = describe_export(LocalStorage(output)).files
         assert files
         for number, (path, size) in enumerate(files.items()):
@@ -147,26 +156,23 @@ class TestVerify:
         (finding,) = verify_export(LocalStorage(output)).findings
         assert str(finding) == "train/more: 1 bytes that nothing lists"
 
-    def test_without_the_dataset_only_hashes_are_compared(self, tmp_path: Path) -> None:
+    def test_the_dataset_is_gone_unreadable_or_another_one(self, tmp_path: Path) -> None:
         dataset = make_dataset(tmp_path).root
         output = exported(dataset, tmp_path / "out", "nanogpt")
         dataset.rename(tmp_path / "moved")
         report = verify_export(LocalStorage(output))
-        assert report.sound
-        assert report.not_compared == f"{dataset} is not there"
-
-    def test_a_dataset_that_cannot_be_read_is_a_finding(self, tmp_path: Path) -> None:
-        dataset = make_dataset(tmp_path).root
-        output = exported(dataset, tmp_path / "out", "nanogpt")
+        assert (report.sound, report.not_compared) == (True, f"{dataset} is not there")
+        make_dataset(tmp_path, vocab_size=101)
+        (finding,) = verify_export(LocalStorage(output)).findings
+        assert "no generation has a hash" in finding.problem
         (dataset / "manifest.json").unlink()
         (dataset / "manifest.json").mkdir()
         (finding,) = verify_export(LocalStorage(output)).findings
         assert "cannot be compared with" in finding.problem
 
     def test_bytes_of_another_library_are_not_compared(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        dataset = make_dataset(tmp_path).root
         with monkeypatch.context() as patch:
             patch.setattr(FORMATS["olmo"], "made_with", {"pyarrow": "1.0"})
             output = exported(dataset, tmp_path / "out", "olmo")
@@ -174,24 +180,18 @@ class TestVerify:
         assert report.sound
         assert report.not_compared.startswith("made with pyarrow 1.0, here is pyarrow ")
 
-    def test_a_lost_record_is_the_only_finding_of_parts(self, tmp_path: Path) -> None:
-        dataset = make_dataset(tmp_path).root
+    def test_a_lost_record_is_the_only_finding_of_parts(
+        self, dataset: Path, tmp_path: Path
+    ) -> None:
         output = exported(dataset, tmp_path / "out", "nanogpt")
         (output / "export/00001.json").unlink()
         found = verify_export(LocalStorage(output)).findings
         assert {finding.file for finding in found} == {"export/00001.json"}
 
-    def test_another_dataset_under_its_path_is_a_finding(self, tmp_path: Path) -> None:
-        dataset = make_dataset(tmp_path).root
-        output = exported(dataset, tmp_path / "out", "nanogpt")
-        dataset.rename(tmp_path / "moved")
-        make_dataset(tmp_path, vocab_size=101)
-        (finding,) = verify_export(LocalStorage(output)).findings
-        assert "no generation has a hash" in finding.problem
-
-    def test_other_documents_with_right_hashes_are_found(self, tmp_path: Path) -> None:
+    def test_other_documents_with_right_hashes_are_found(
+        self, dataset: Path, tmp_path: Path
+    ) -> None:
         """Hashes alone would take what a faulty writer wrote for right."""
-        dataset = make_dataset(tmp_path).root
         output = exported(dataset, tmp_path / "out", "nanogpt")
         forged = output / "train.bin"
         data = bytearray(forged.read_bytes())
