@@ -19,10 +19,12 @@ def paths_of(schema: pa.Schema, options: ReadOptions, *, where: str) -> dict[str
     Raises:
         UsageError: one is missing, or holds something else; names the existing columns.
     """
-    compared = {
-        name: _path_of(schema, name, kind, where) for name, kind in options.compared.items()
-    }
-    return {name: _path_of(schema, name, None, where) for name in options.columns} | compared
+    return {name: _path_of(schema, name, kind, where) for name, kind in wanted_columns(options)}
+
+
+def wanted_columns(options: ReadOptions) -> list[tuple[str, Kind | None]]:
+    """Each column that is read, and what it must hold: None for the text of documents."""
+    return [*((name, None) for name in options.columns), *options.compared.items()]
 
 
 def check_schema(schema: pa.Schema, options: ReadOptions, *, where: str) -> None:
@@ -64,10 +66,10 @@ def wrong_type(
     where: str, column: str, kind: str, wanted: Kind | None, texts: Iterable[str]
 ) -> UsageError:
     """The error for a column of another type; `texts` are the file's columns of text."""
-    reason = f", expected string. Columns of text: {', '.join(texts) or 'none'}"
-    if wanted:
-        reason = f", and {required_of(wanted)}"
-    return UsageError(f"{where}: column {column!r} is of type {kind}{reason}.")
+    found = "" if wanted else f" Columns of text: {', '.join(texts) or 'none'}."
+    return UsageError(
+        f"{where}: column {column!r} is of type {kind}, {required_of(wanted)}.{found}"
+    )
 
 
 def kind_at(schema: pa.Schema, path: Path) -> pa.DataType | None:

@@ -5,7 +5,8 @@ be null. Numbers of JSON are floating-point ones, as everywhere.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,13 @@ def option_of(kind: Kind) -> str:
     return "--keep-columns" if kind == "value" else "--where"
 
 
-def required_of(kind: Kind) -> str:
-    """What a column of this kind must hold, as the end of a message."""
+def required_of(kind: Kind | None) -> str:
+    """What a column of this kind, None for text, must hold, as the end of a message."""
+    if kind is None:
+        return "expected string"
     if kind == "value":
-        return "--keep-columns stores texts, numbers, True and False"
-    return f"--where compares it with a {kind}"
+        return "and --keep-columns stores texts, numbers, True and False"
+    return f"and --where compares it with a {kind}"
 
 
 def stored(column: pa.Array) -> pa.Array:
@@ -55,9 +58,20 @@ def common_type(name: str, kinds: Sequence[pa.DataType]) -> pa.DataType:
         UsageError: they have none.
     """
     columns = [pa.schema([(name, kind)]) for kind in (pa.null(), *kinds)]
-    try:
+    with one_kind(name):
         return pa.unify_schemas(columns, promote_options="permissive").field(0).type
-    except pa.ArrowTypeError as error:
+
+
+@contextmanager
+def one_kind(name: str) -> Iterator[None]:
+    """Turn what Arrow says of values of several kinds into an error.
+
+    Raises:
+        UsageError: names the column.
+    """
+    try:
+        yield
+    except pa.ArrowException as error:
         raise UsageError(
             f"column {name!r} holds values of several kinds, and --keep-columns stores values of "
             f"one ({one_line(error)}). Leave it out, or correct the sources."
@@ -80,13 +94,8 @@ def as_kind(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
     Raises:
         UsageError: that type cannot hold each of its values.
     """
-    try:
+    with one_kind(name):
         return column.cast(kind)
-    except pa.ArrowInvalid as error:
-        raise UsageError(
-            f"column {name!r} holds whole numbers beyond 2**53 and others that are not whole, "
-            "which no type holds exactly. Leave it out of --keep-columns, or store it as texts."
-        ) from error
 
 
 def nothing_less(column: pa.Array) -> pa.Array:

@@ -80,7 +80,7 @@ def _complete_lines(stream: Stream, block_bytes: int) -> Iterator[tuple[bytes, i
             yield b"", size + end
             data, size = data[end:], 0
         if end := data.rfind(b"\n") + 1:
-            lines = b"".join([*held, data[:end]])
+            lines = b"".join([*held, memoryview(data)[:end]])
             held, size, data = [], 0, data[end:]
             yield lines, len(lines)
             del lines

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streaming_ext.format.condition import Kind
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents.columns import missing, wrong_type
+from streaming_ext.text.documents.columns import missing, wanted_columns, wrong_type
 from streaming_ext.text.documents.document_rows import (
     MAX_BATCH_ROWS,
     MAX_TEXT_BYTES,
@@ -20,7 +20,7 @@ from streaming_ext.text.documents.document_rows import (
     DocumentBatch,
     DocumentRows,
 )
-from streaming_ext.text.documents.kept_values import common_type, required_of
+from streaming_ext.text.documents.kept_values import one_kind, required_of
 from streaming_ext.text.documents.streams import Stream
 
 MAX_RECORDS = 1024  # that `SourceFormat.records` gives at once
@@ -46,14 +46,14 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _MOST_DIGITS = 4000  # of a whole number; Python refuses more
 # Numbers are doubles, as those of JSON are read everywhere.
-TYPES = {
+TYPES: dict[Kind | None, pa.DataType | None] = {
+    None: pa.large_string(),
     "text": pa.large_string(),
     "number": pa.float64(),
     "boolean": pa.bool_(),
     "any": pa.bool_(),
-    "value": None,
+    "value": None,  # that of the values
 }
-_STORED = {bool: pa.bool_(), float: pa.float64(), str: pa.large_string()}
 
 
 class BadValueError(Exception):
@@ -90,40 +90,29 @@ def _texts_of(value: object, options: ReadOptions) -> Texts:
         raise value
     if not isinstance(value, dict):
         raise BadValueError(f"a value of type {_kind(value)}, expected object")
-    return (
-        *(_text_of(value_at(value, column), column) for column in options.columns),
-        *(
-            _compared(value_at(value, column), kind, column)
-            for column, kind in options.compared.items()
-        ),
+    return tuple(
+        _checked(value_at(value, column), column, kind) for column, kind in wanted_columns(options)
     )
 
 
-def _compared(found: Any, kind: Kind, column: str) -> str | float | bool | None:
+def _checked(found: Any, column: str, kind: Kind | None) -> str | float | bool | None:
     if found is None:
         return None
     if kind == "any":
         return True
-    if isinstance(found, str) and kind in {"text", "value"}:
-        return _text_of(found, column)
+    if isinstance(found, str) and kind in {None, "text", "value"}:
+        try:
+            if not found.isascii():
+                found.encode()
+        except UnicodeEncodeError as error:
+            problem = f"{column!r} holds half of a surrogate pair, no character"
+            raise BadValueError(problem) from error
+        return found
     if isinstance(found, bool) and kind in {"boolean", "value"}:
         return found
     if type(found) in {int, float} and kind in {"number", "value"}:
         return float(str(found))  # infinite if a whole number is too large for a double
-    raise BadValueError(f"{column!r} is of type {_kind(found)}, and {required_of(kind)}")
-
-
-def _text_of(found: Any, column: str) -> str | None:
-    if found is None:
-        return None
-    if not isinstance(found, str):
-        raise BadValueError(f"{column!r} is of type {_kind(found)}, expected string")
-    try:
-        if not found.isascii():
-            found.encode()
-    except UnicodeEncodeError as error:
-        raise BadValueError(f"{column!r} holds half of a surrogate pair, no character") from error
-    return found
+    raise BadValueError(f"{column!r} is of type {_kind(found)}, {required_of(kind)}")
 
 
 def value_at(value: Record, column: str) -> Any:
@@ -152,8 +141,7 @@ def check_fields(values: Sequence[Record], options: ReadOptions, *, where: str) 
         UsageError: none of them has a column, or the first that has it holds no string there.
     """
     fields = dict.fromkeys(map(str, chain.from_iterable(values)))
-    text_columns = [(column, None) for column in options.columns]
-    for column, wanted in (*text_columns, *options.compared.items()):
+    for column, wanted in wanted_columns(options):
         found = [one for value in values if (one := value_at(value, column)) is not None]
         if wanted is None and found and not isinstance(found[0], str):
             texts = [
@@ -169,22 +157,18 @@ def batches_of_values(
 ) -> Iterator[DocumentBatch]:
     """The documents of values that come one by one, in order, from a stream."""
     options = rows.options
-    names = (*options.columns, *options.compared)
+    wanted = wanted_columns(options)
     found: list[Texts] = []
     bad: list[BadDocument] = []
     positions: list[int] = []
     size = 0
 
     def batch() -> Iterator[DocumentBatch]:
-        types = [pa.large_string()] * len(options.columns)
-        types += [TYPES[kind] for kind in options.compared.values()]
         arrays = []
-        for number, (name, kind) in enumerate(zip(names, types, strict=True)):
+        for number, (name, kind) in enumerate(wanted):
             column = [row[number] for row in found]
-            # a column that is kept is of the type of its values
-            kinds = {type(value): None for value in column if value is not None}
-            own = kind or common_type(name, [_STORED[one] for one in kinds])
-            arrays.append(pa.array(column, own))
+            with one_kind(name):
+                arrays.append(pa.array(column, TYPES[kind]))
             del column
         faults, known = tuple(bad), np.array(positions) if positions else None
         for one in (found, bad, positions):  # before the batch is used: a text may be large
@@ -202,7 +186,7 @@ def batches_of_values(
             one = BadDocument(rows.row + len(found), location, str(error))
             rows.refuse(one)
             bad.append(one)
-            found.append((None,) * len(names))
+            found.append((None,) * len(wanted))
         size += length
         if position is not None:
             positions.append(position)

@@ -258,10 +258,10 @@ class TableFormat(SourceFormat):
 
     def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
         """See `SourceFormat.documents`."""
-        with faults(rows.file, self.name):
-            schema = self.schema(rows.file, rows.options)
         options = rows.options
-        paths = paths_of(schema, options, where=rows.file.name)
+        with faults(rows.file, self.name):
+            schema = self.schema(rows.file, options)
+            paths = paths_of(schema, options, where=rows.file.name)
         with faults(rows.file, self.name, lambda: f", damaged from row {rows.file_row} on"):
             for batch, fraction, positions, bad in self.tables(
                 rows, [".".join(path) for path in paths.values()]
@@ -288,8 +288,7 @@ class TableFormat(SourceFormat):
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
         """See `SourceFormat.look`."""
         with faults(file, self.name):
-            schema = self.schema(file, options)
-        check_schema(schema, options, where=file.name)
+            check_schema(self.schema(file, options), options, where=file.name)
         return super().look(file, options)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
@@ -34,8 +35,10 @@ from streaming_ext.text.documents.streams import SpanStream, Stream, codec_of, p
 
 _BLOCK_BYTES = 4 * 2**20  # of a file that is not packed: a block for a sample
 _READ_BYTES = 2**20  # of lines that are read one by one
+_WINDOW_BYTES = 2**15  # in which brackets are counted: few lines must be looked at alone
 _SMALL = 2**15  # bytes of a block: Arrow's parser takes half a millisecond to start
 _OPEN, _CLOSE, _RETURN = b"{}\r"
+_KINDS: dict[type, Kind] = {bool: "boolean", int: "number", float: "number"}
 _BLANK: dict[str, Any] = {}
 
 Columns = tuple[list[pa.LargeStringArray], list[pa.Array]]  # of texts, and those compared
@@ -120,11 +123,8 @@ def _at_once(block: LineBlock, options: ReadOptions) -> Columns | None:
     lasts = lasts - (data[lasts] == _RETURN)
     if not ((data[block.starts] == _OPEN) & (data[lasts] == _CLOSE)).all():
         return None  # else no line could hold two objects, and none could continue in the next
-    for line in np.flatnonzero(block.ends - block.starts > 2 * MAX_DEPTH).tolist():
-        one = data[block.starts[line] : block.ends[line]]
-        opens = np.count_nonzero((one | 0x20) == _OPEN)  # `[` and `{` are one bit apart
-        if opens > MAX_DEPTH and is_too_deep(one.tobytes()):
-            return None
+    if _any_too_deep(block, data):
+        return None
     buffer = pa.py_buffer(block.data)
     bounds = pa.py_buffer(np.array([0, len(data)], np.int64))
     try:
@@ -143,6 +143,20 @@ def _at_once(block: LineBlock, options: ReadOptions) -> Columns | None:
     return (
         [_column(table, column).cast(pa.large_string()) for column in options.columns],
         [_column(table, column) for column in options.compared],
+    )
+
+
+def _any_too_deep(block: LineBlock, data: npt.NDArray[np.uint8]) -> bool:
+    is_long = block.ends - block.starts > 2 * MAX_DEPTH
+    if not is_long.any():
+        return False
+    windows = [data[at : at + _WINDOW_BYTES] for at in range(0, len(data), _WINDOW_BYTES)]
+    # `[` and `{` are one bit apart
+    opens = np.cumsum([0, *(np.count_nonzero((one | 0x20) == _OPEN) for one in windows)])
+    near = opens[(block.ends - 1) // _WINDOW_BYTES + 1] - opens[block.starts // _WINDOW_BYTES]
+    return any(
+        is_too_deep(bytes(block.data[block.starts[line] : block.ends[line]]))
+        for line in np.flatnonzero(is_long & (near > MAX_DEPTH))
     )
 
 
@@ -167,13 +181,8 @@ def _schema(block: LineBlock, options: ReadOptions) -> pa.Schema | None:
         except BadValueError:
             return None
         for column in [column for column, kind in kinds.items() if kind == "value"]:
-            match value_at(first, column) if isinstance(first, dict) else None:
-                case bool():
-                    kinds[column] = "boolean"
-                case int() | float():
-                    kinds[column] = "number"
-                case _:
-                    kinds[column] = "text"
+            found = value_at(first, column) if isinstance(first, dict) else None
+            kinds[column] = _KINDS.get(type(found), "text")
     if "any" in kinds.values() or kinds.keys() & options.columns:
         return None
     types = {column: TYPES[kind] for column, kind in kinds.items()}

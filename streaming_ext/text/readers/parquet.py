@@ -81,21 +81,21 @@ class ParquetFormat(TableFormat):
     def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
         """See `SourceFormat.needed`: the columns of its row groups, and the footer."""
         footer = Footer(file)
-        chunks = footer.chunks(footer.groups_of(span)[0], options)
+        chunks = footer.chunks(footer.groups_of(span)[0], footer.names(options))
         return footer.ranges(chunks) or ((0, file.size),)
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
         """See `SourceFormat.look`: the footer has it all."""
         footer = Footer(file)
         check_schema(footer.schema, options, where=file.name)
-        blocks = []
+        blocks, names = [], footer.names(options)
         starts = sorted({*footer.starts})
         for span in zip(starts, [*starts[1:], file.size], strict=True):
             groups, first, end = footer.groups_of(span)
-            chunks = footer.chunks(groups, options)
+            chunks = footer.chunks(groups, names)
             size = sum(chunk.total_uncompressed_size for chunk in chunks)
             blocks.append(Block(end - first, size, span))
-        chunks = footer.chunks(range(footer.metadata.num_row_groups), options)
+        chunks = footer.chunks(range(footer.metadata.num_row_groups), names)
         return FileLook(blocks=tuple(blocks), plain=True, needed=footer.ranges(chunks))
 
 
@@ -140,12 +140,20 @@ class Footer:
         end = max(first, bisect_left(self.starts, span[1]))
         return range(first, end), rows[first], rows[end]
 
-    def chunks(self, groups: Sequence[int], options: ReadOptions) -> list[pq.ColumnChunkMetaData]:
+    def names(self, options: ReadOptions) -> Sequence[str]:
+        """The columns that are read, as Arrow names them."""
+        paths = paths_of(self.schema, options, where=self._file.name)
+        return [".".join(path) for path in paths.values()]
+
+    def chunks(self, groups: Sequence[int], names: Names) -> list[pq.ColumnChunkMetaData]:
         """What is read of some row groups."""
-        chosen = paths_of(self.schema, options, where=self._file.name)
-        names = [".".join(path) for path in chosen.values()]
         paths = [self.metadata.schema.column(n).path for n in range(self.metadata.num_columns)]
-        leaves = [n for n, path in enumerate(paths) if _is_read(path, names)]
+        # Arrow reads all leaves of a column
+        leaves = [
+            leaf
+            for leaf, path in enumerate(paths)
+            if names is None or any(f"{path}.".startswith(f"{name}.") for name in names)
+        ]
         return [self.metadata.row_group(group).column(leaf) for group in groups for leaf in leaves]
 
     def ranges(self, chunks: Sequence[pq.ColumnChunkMetaData]) -> tuple[Span, ...] | None:
@@ -185,11 +193,6 @@ class Footer:
         return {group.id for group in kept.row_groups}
 
 
-def _is_read(path: str, names: Names) -> bool:
-    """Whether Arrow reads a leaf of the schema for columns of these names."""
-    return names is None or any(f"{path}.".startswith(f"{name}.") for name in names)
-
-
 def _batches(
     opened: pq.ParquetFile, groups: Sequence[int], names: Names, at_once: int
 ) -> Iterator[pa.RecordBatch]:
@@ -218,12 +221,8 @@ def _batches(
 
 
 def _rows_a_batch(footer: Footer, names: Names, batch_bytes: int, groups: Sequence[int]) -> int:
-    total = num_rows = 0
-    for group in map(footer.metadata.row_group, groups):
-        num_rows += group.num_rows
-        for chunk in map(group.column, range(group.num_columns)):
-            if _is_read(chunk.path_in_schema, names):
-                total += chunk.total_uncompressed_size
+    total = sum(chunk.total_uncompressed_size for chunk in footer.chunks(groups, names))
+    num_rows = sum(footer.metadata.row_group(group).num_rows for group in groups)
     return int(np.clip(batch_bytes * num_rows // max(total, 1), 1, MAX_BATCH_ROWS))
 
 

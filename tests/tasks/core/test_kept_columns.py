@@ -259,7 +259,7 @@ def test_a_column_has_the_type_of_all_of_its_values(
 
 def test_numbers_that_no_type_holds_together() -> None:
     columns = [pa.array([2**53 + 1]), pa.array([0.5])]
-    with pytest.raises(UsageError, match=r"'n' holds whole numbers beyond 2\*\*53"):
+    with pytest.raises(UsageError, match=r"'n' holds values of several kinds.*9007199254740993"):
         joined("n", columns)
     assert joined("n", [pa.array([2**53]), pa.array([0.5])]).to_pylist() == [2**53, 0.5]
     assert differing(pa.array([0.5]), pa.array([2**53 + 1])) == [0]

@@ -13,12 +13,7 @@ from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.filters import Filters
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.formats import format_of
-from tests.streaming_ext.text.readers.test_contract import (
-    KINDS,
-    Kind,
-    Row,
-    json_lines,
-)
+from tests.streaming_ext.text.readers.test_contract import EACH_FORMAT, Kind, Row, json_lines
 from tests.streaming_ext.text.reading import looked_at
 
 ROWS: list[Row] = [
@@ -38,7 +33,14 @@ OPTIONS = ReadOptions(
     filters=Filters(where=WHERE, min_bytes=7, max_bytes=27, min_characters=5),
 )
 DROPPED = {"where": 3, "min_bytes": 1, "max_bytes": 1, "min_characters": 1}
-ALL = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.suffix)
+
+
+def write(path: Path, table: pa.Table) -> None:
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
+            writer.write_table(table)
 
 
 def read(path: Path, options: ReadOptions, **more: Any) -> tuple[dict[int, str], Counter[str], int]:
@@ -53,7 +55,7 @@ def read(path: Path, options: ReadOptions, **more: Any) -> tuple[dict[int, str],
     return texts, dropped, nulls
 
 
-@ALL
+@EACH_FORMAT
 @pytest.mark.parametrize("batch_bytes", [9, 2**20])
 def test_in_every_format(kind: Kind, tmp_path: Path, batch_bytes: int) -> None:
     path = tmp_path / f"other{kind.suffix}"
@@ -75,7 +77,7 @@ def test_in_every_format(kind: Kind, tmp_path: Path, batch_bytes: int) -> None:
     assert found == list(texts.values())
 
 
-@ALL
+@EACH_FORMAT
 def test_a_missing_column_is_named_before_work(kind: Kind, tmp_path: Path) -> None:
     path = tmp_path / f"other{kind.suffix}"
     kind.write_rows(path, ROWS)
@@ -96,14 +98,11 @@ def test_a_column_without_any_value(
     tmp_path: Path, suffix: str, where: str | None, stays: bool
 ) -> None:
     rows = [{"title": None, "lang": None, "n": 1, "text": "a"}]
-    table, path = pa.Table.from_pylist(rows), tmp_path / f"x.{suffix}"
-    if suffix == "parquet":
-        pq.write_table(table, path)
-    elif suffix == "arrow":
-        with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
-            writer.write_table(table)
-    else:
+    path = tmp_path / f"x.{suffix}"
+    if suffix == "jsonl":
         path.write_bytes(json_lines(rows))
+    else:
+        write(path, pa.Table.from_pylist(rows))
     filters = Filters(where=where)
     assert format_of(path.name).look(looked_at(path), ReadOptions(filters=filters)) is not None
     for columns, text in ((("text",), "a"), (("title", "text"), "a"), (("title",), None)):
@@ -114,12 +113,8 @@ def test_a_column_without_any_value(
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_no_column_that_can_hold_a_text(tmp_path: Path, suffix: str) -> None:
-    table, path = pa.table({"title": pa.nulls(2), "text": pa.nulls(2)}), tmp_path / f"x.{suffix}"
-    if suffix == "parquet":
-        pq.write_table(table, path)
-    else:
-        with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
-            writer.write_table(table)
+    path = tmp_path / f"x.{suffix}"
+    write(path, pa.table({"title": pa.nulls(2), "text": pa.nulls(2)}))
     with pytest.raises(UsageError, match=rf"x\.{suffix} holds no text: every row of 'title' and"):
         format_of(path.name).look(looked_at(path), ReadOptions(columns=("title", "text")))
 
@@ -132,7 +127,7 @@ def test_a_whole_number_too_large_for_a_double_is_infinite(tmp_path: Path, digit
         assert texts == ({0: "a"} if stays else {})
 
 
-@ALL
+@EACH_FORMAT
 def test_another_type_is_an_error_that_names_the_place(kind: Kind, tmp_path: Path) -> None:
     path = tmp_path / f"other{kind.suffix}"
     kind.write_rows(path, ROWS)
@@ -149,7 +144,7 @@ def test_another_type_is_an_error_that_names_the_place(kind: Kind, tmp_path: Pat
         read(path, options)
 
 
-@ALL
+@EACH_FORMAT
 def test_whether_a_value_is_null(kind: Kind, tmp_path: Path) -> None:
     path = tmp_path / f"other{kind.suffix}"
     kind.write_rows(path, ROWS)
@@ -191,11 +186,7 @@ def test_views_of_strings_are_texts(tmp_path: Path, suffix: str) -> None:
     table = pa.table({
         "text": pa.array(texts, pa.string_view()), "kind": pa.array([*"xxyxy"], pa.string_view())
     })  # fmt: skip
-    if suffix == "parquet":
-        pq.write_table(table, path)
-    else:
-        with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
-            writer.write_table(table)
+    write(path, table)
     assert read(path, ReadOptions())[0] == {0: "a", 2: "c" * 20, 3: "", 4: "e"}
     assert read(path, ReadOptions(filters=Filters(where="kind == 'y'")))[0] == {
         2: "c" * 20, 4: "e"

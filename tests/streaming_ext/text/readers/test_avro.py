@@ -10,11 +10,11 @@ from typing import Any
 import fastavro
 import pytest
 
-from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.base.errors import SourceError
 from streaming_ext.format.filters import Filters
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.formats import format_of
-from tests.streaming_ext.text.reading import SKIP, faults, looked_at, read
+from tests.streaming_ext.text.reading import SKIP, faults, read
 
 SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -55,16 +55,6 @@ def test_what_is_bad_costs_no_other(tmp_path: Path) -> None:
         read(path, ReadOptions(columns=("score",)))
 
 
-def test_a_look_names_the_fields(tmp_path: Path) -> None:
-    path = tmp_path / "x.avro"
-    path.write_bytes(avro([{"text": "one", "score": 1.0}]))
-    file = looked_at(path)
-    with pytest.raises(UsageError, match="no column 'body'; its columns are text, score, data"):
-        format_of(path.name).look(file, ReadOptions(columns=("body",)))
-    with pytest.raises(UsageError, match="'score' is of type number, expected string"):
-        format_of(path.name).look(file, ReadOptions(columns=("score",)))
-
-
 @pytest.mark.parametrize("content", [b"", b"Obj\x01", b"no avro at all", b"Obj\x01" + b"\xff" * 90])
 def test_no_avro(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.avro"
@@ -94,19 +84,7 @@ def test_nesting_without_end_is_refused(tmp_path: Path) -> None:
     assert head.startswith(b"Obj")
 
 
-def test_any_bytes_end_in_documents_or_an_error(tmp_path: Path) -> None:
-    rng, path = random.Random(5), tmp_path / "x.avro"
-    whole = avro([{"text": f"text {row}"} for row in range(60)])
-    for _ in range(300):
-        changed = bytearray(whole)
-        for _ in range(rng.randrange(1, 4)):
-            changed[rng.randrange(len(changed))] = rng.randrange(256)
-        path.write_bytes(changed)
-        with contextlib.suppress(SourceError, UsageError):
-            read(path)
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_spans_name_rows_as_the_whole_file_does(tmp_path: Path, seed: int) -> None:
     rng, path = random.Random(seed), tmp_path / "x.avro"
     path.write_bytes(avro([{"text": f"{row} " * rng.randrange(40), "score": row / 9}

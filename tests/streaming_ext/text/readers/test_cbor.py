@@ -1,18 +1,13 @@
 """CBOR as it may come: items are found without trust, what is bad inside one costs no other."""
 
-import contextlib
-import random
 from pathlib import Path
 
 import cbor2
 import pytest
 
-from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.readers import cbor
-from streaming_ext.text.readers.cbor import CborFormat
-from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tests.streaming_ext.text.reading import SKIP, documents, faults, read
 
 A, B = cbor2.dumps({"text": "a", "n": [1, {"x": None}]}), cbor2.dumps({"text": "b"})
@@ -118,23 +113,3 @@ def test_a_cut_at_any_byte_is_noticed(tmp_path: Path, monkeypatch: pytest.Monkey
         else:
             with pytest.raises(SourceError, match="not a whole cbor file"):
                 documents(tmp_path / "x.cbor", whole[:length])
-
-
-def test_any_bytes_end_in_documents_or_an_error(tmp_path: Path) -> None:
-    rng = random.Random(5)
-    whole = bytearray(A * 20)
-    for _ in range(300):
-        changed = bytearray(whole)
-        for _ in range(rng.randrange(1, 4)):
-            changed[rng.randrange(len(changed))] = rng.randrange(256)
-        (tmp_path / "x.cbor").write_bytes(changed)
-        with contextlib.suppress(SourceError):
-            assert read(tmp_path / "x.cbor")[2] <= 40
-
-
-def test_a_look(tmp_path: Path) -> None:
-    path = tmp_path / "x.cbor"
-    path.write_bytes(A + B)
-    file = SourceFileBytes(SourceFile(url=str(path), size=len(A + B)))
-    with pytest.raises(UsageError, match="'n' is of type array"):
-        CborFormat().look(file, ReadOptions(columns=("n",)))

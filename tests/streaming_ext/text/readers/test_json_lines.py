@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents import streams
-from streaming_ext.text.documents.files import LocalBytes
 from streaming_ext.text.readers import json_lines
 from streaming_ext.text.readers.json_lines import JsonLinesFormat
 from tests.streaming_ext.text.packed import pack
@@ -127,21 +125,6 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     pack(GOOD * 10_000, tmp_path / "x.jsonl.zst", "zstd")
     with pytest.raises(SourceError, match=r"x\.jsonl\.zst: it unpacks to more than 200 times"):
         documents(tmp_path / "x.jsonl.zst", (tmp_path / "x.jsonl.zst").read_bytes())
-
-
-def test_a_bomb_of_empty_texts_is_refused_before_it_takes_minutes(tmp_path: Path) -> None:
-    path, block = tmp_path / "x.jsonl.zst", b'{"text":""}\n' * 2**20
-    with pa.CompressedOutputStream(str(path), "zstd") as packed:
-        for _ in range(40):
-            packed.write(block)
-    read = 0
-    with (
-        streams.FileStream(LocalBytes(path, path.name)) as stream,
-        pytest.raises(SourceError, match="more than 200 times"),
-    ):
-        while data := stream.read(2**20):
-            read += len(data)
-    assert 2**28 < read < 2**28 + 200 * path.stat().st_size < 300 * 10**6
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "bz2", "xz", "lz4"])

@@ -1,9 +1,7 @@
 """WebDataset: samples of text; a hostile tar writes nothing and takes no memory."""
 
-import contextlib
 import gzip
 import io
-import random
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -134,18 +132,6 @@ def test_a_cut_at_any_block_is_noticed(tmp_path: Path) -> None:
         (tmp_path / "x.tar").write_bytes(whole[:length])
         with pytest.raises(SourceError, match="not a whole webdataset file"):
             read(tmp_path / "x.tar")
-
-
-def test_any_bytes_end_in_documents_or_an_error(tmp_path: Path) -> None:
-    rng = random.Random(7)
-    whole = tar([(f"{n}.txt", b"some text") for n in range(10)])
-    for _ in range(300):
-        changed = bytearray(whole)
-        for _ in range(rng.randrange(1, 4)):
-            changed[rng.randrange(len(changed))] = rng.randrange(256)
-        (tmp_path / "x.tar").write_bytes(changed)
-        with contextlib.suppress(SourceError):
-            assert read(tmp_path / "x.tar")[2] <= 10
 
 
 def test_a_look(tmp_path: Path) -> None:
