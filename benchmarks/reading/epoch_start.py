@@ -20,7 +20,7 @@ import numpy as np
 from streaming_ext import StreamingTokenDataset
 from streaming_ext.format.layout import MANIFEST
 from streaming_ext.format.manifest import Manifest, SplitSummary
-from streaming_ext.format.mds import MdsFormat, index_json, shard_name
+from streaming_ext.format.mds import MdsFormat
 from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.shard import Shard
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
@@ -35,21 +35,19 @@ def write(root: Path, shards: int) -> None:
     )
     entries = []
     for number in range(shards):
-        name = shard_name(number // 20, number % 20)
+        name = form.shard_name("train", number // 20, number % 20)
         entries.append(
-            form.index_entry(
-                Shard(
-                    samples=SAMPLES,
-                    raw_name=name,
-                    raw_bytes=form.raw_size(SAMPLES),
-                    raw_hash=f"{number:032x}",
-                    zip_name=f"{name}.zstd",
-                    zip_bytes=40_000_000,
-                    zip_hash=f"{number:032x}",
-                )
+            Shard(
+                samples=SAMPLES,
+                raw_name=name,
+                raw_bytes=form.raw_size(SAMPLES),
+                raw_hash=f"{number:032x}",
+                zip_name=f"{name}.zstd",
+                zip_bytes=40_000_000,
+                zip_hash=f"{number:032x}",
             )
         )
-    data = index_json(entries)
+    data = form.index(entries)
     (root / "train").mkdir(parents=True)
     (root / "train/index.json").write_bytes(data)
     tokenizer = TokenizerIdentity(

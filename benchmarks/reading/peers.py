@@ -23,7 +23,7 @@ import torch
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.format.layout import MANIFEST
 from streaming_ext.format.manifest import Manifest, SplitSummary
-from streaming_ext.format.mds import MdsFormat, index_json, shard_name
+from streaming_ext.format.mds import MdsFormat
 from streaming_ext.format.schema import FileRecord, content_hash, to_json
 from streaming_ext.format.shard import Shard
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
@@ -43,13 +43,13 @@ def write(root: Path) -> None:
         tokens = rng.integers(0, EOT, (SAMPLES, LENGTH), dtype=np.uint16)
         tokens[rng.random(tokens.shape) < 1 / 700] = EOT
         raw = form.header(SAMPLES) + tokens.tobytes()
-        name = shard_name(0, number)
+        name = form.shard_name("train", 0, number)
         (root / "train" / name).write_bytes(raw)
         shard = Shard(
             samples=SAMPLES, raw_name=name, raw_bytes=len(raw), raw_hash=content_hash(raw)
         )
-        entries.append(form.index_entry(shard))
-    data = index_json(entries)
+        entries.append(shard)
+    data = form.index(entries)
     (root / "train/index.json").write_bytes(data)
     tokenizer = TokenizerIdentity(
         kind="tiktoken", name="gpt2", vocab_size=EOT + 1, eot_id=EOT, eot_token="", fingerprint="x"

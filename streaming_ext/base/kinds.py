@@ -48,9 +48,9 @@ def flag(name: str, value: Any) -> bool:
 
 def plain_real(value: Any) -> float | None:
     """A number of any type as an int or float; None if it is something else."""
-    if plain_integer(value) is not None:
-        return plain_integer(value)
-    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
+    if isinstance(value, Real) and not isinstance(value, Integral | bool):
+        return float(value)
+    return plain_integer(value)
 
 
 def positive(what: str) -> Callable[[str, Any], float]:

@@ -1,5 +1,6 @@
 """What pydantic found wrong with a value: field, value and what is allowed."""
 
+import re
 from typing import Any
 
 from pydantic import ValidationError
@@ -7,39 +8,6 @@ from pydantic_core import ErrorDetails
 
 _MAX_FAULTS = 3  # of one value
 _MAX_SHOWN = 60  # characters of what came
-
-# Kind of fault -> what is expected; `{name}` is taken from the fault's own context.
-_EXPECTED = {
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "float_parsing": "a number",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "string_type": "a text",
-    "tuple_type": "a list",
-    "list_type": "a list",
-    "byte_size": "a size such as 64MiB",
-    "byte_size_unit": "a size such as 64MiB",
-    "dict_type": "a table of fields",
-    "model_type": "a table of fields",
-    "dataclass_type": "a table of fields",
-    "dataclass_exact_type": "a table of fields",
-    "model_attributes_type": "a table of fields",
-    "literal_error": "{expected}",
-    "string_pattern_mismatch": "a text like {pattern}",
-    "greater_than": "more than {gt}",
-    "greater_than_equal": "{ge} or more",
-    "less_than": "less than {lt}",
-    "less_than_equal": "{le} or less",
-    "too_short": "{min_length} or more of them",
-    "too_long": "{max_length} or fewer of them",
-    "string_too_short": "{min_length} or more characters",
-    "string_too_long": "{max_length} or fewer characters",
-}
-_UNKNOWN = {"extra_forbidden", "unexpected_keyword_argument"}
-_MISSING = {"missing", "missing_argument", "missing_keyword_only_argument"}
 
 
 def plain_faults(error: ValidationError) -> str:
@@ -59,9 +27,9 @@ def in_words(fault: ErrorDetails, *, name: str | None = None) -> str:
     """
     field = "" if not fault["loc"] else name or ".".join(str(step) for step in fault["loc"])
     kind, context = fault["type"], fault.get("ctx", {})
-    if kind in _MISSING:
+    if kind.startswith("missing"):
         return f"{field} is missing"
-    if kind in _UNKNOWN:
+    if kind.startswith(("extra", "unexpected")):
         return f"{field} is no field that is known here"
     if kind == "json_invalid":
         return f"it is not whole JSON: {context['error']}"
@@ -69,9 +37,10 @@ def in_words(fault: ErrorDetails, *, name: str | None = None) -> str:
     if kind == "value_error":  # raised by our own code, in our own words
         return f"{at}{context['error']}"
     came = _shown(fault["input"])
-    if kind in _EXPECTED:
-        return f"{at}expected {_EXPECTED[kind].format(**context)}, got {came}"
-    return f"{at}{came} is not what can stand there"
+    words = re.sub(r"^\w+ should ", "must ", fault["msg"])
+    if kind.startswith("byte_size"):
+        words = "must be a size such as 64MiB"
+    return f"{at}{words}, got {came}"
 
 
 def _shown(value: Any) -> str:

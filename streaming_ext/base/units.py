@@ -1,6 +1,7 @@
 """Amounts as users write them: `200gb`, `64M`."""
 
 import re
+from decimal import Decimal
 
 from streaming_ext.base.errors import UsageError
 
@@ -36,11 +37,9 @@ def _parse(value: int | str | None, units: dict[str, int], name: str) -> int | N
     if value is None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", str(value).strip().lower())
-    if match is None or match[2] not in units or (amount := float(match[1])) <= 0:
+    if match is None or match[2] not in units or not (amount := Decimal(match[1])):
         raise UsageError(
             f"`{name}` must be a whole number above 0, with a unit of "
             f"{', '.join(filter(None, units))} if wanted; got {value!r}."
         )
-    return (
-        int(match[1]) * units[match[2]] if match[1].isdecimal() else int(amount * units[match[2]])
-    )
+    return int(amount * units[match[2]])

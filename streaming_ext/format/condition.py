@@ -9,9 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from itertools import count
 from typing import Any, Final, Literal
-from unicodedata import normalize
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,6 +37,7 @@ _COMPARE: Final[Mapping[type[ast.cmpop], tuple[Any, type[ast.cmpop]]]] = {
     ast.Gt: (pc.greater, ast.Lt),
     ast.GtE: (pc.greater_equal, ast.LtE),
 }
+_PREFIX = "_in_backticks_"  # before the name in hexadecimal digits
 _EXAMPLE = "language == 'en' and language_score >= 0.65"
 
 
@@ -113,34 +112,16 @@ class Condition:
         if len(text) > MAX_LENGTH:
             raise UsageError(f"--where of {len(text)} characters, at most {MAX_LENGTH} are read.")
         try:
-            return ast.parse(_QUOTED.sub(self._without_backticks, text).strip(), mode="eval").body
+            return ast.parse(_QUOTED.sub(_stand_in, text).strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise self._refused(getattr(error, "msg", None) or str(error)) from error
-
-    @cached_property
-    def _quoted(self) -> list[str]:
-        return [match[1] for match in _QUOTED.finditer(self.text) if match[1]]
-
-    @cached_property
-    def _stand_in(self) -> str:
-        """A prefix that replaces a name in backticks, before its number."""
-        text = normalize("NFKC", self.text)  # as Python's parser sees names
-        return next(name for n in count() if (name := f"quoted{n}_") not in text)
-
-    def _without_backticks(self, match: re.Match[str]) -> str:
-        return f" {self._stand_in}{self._quoted.index(match[1])} " if match[1] else match[0]
 
     def _column(self, node: ast.expr) -> str | None:
         """The column that a node names, None if it names none."""
         if isinstance(node, ast.Attribute):
             before = self._column(node.value)
-            return None if before is None else f"{before}.{self._spelled(node.attr)}"
-        return self._spelled(node.id) if isinstance(node, ast.Name) else None
-
-    def _spelled(self, name: str) -> str:
-        if not (self._quoted and name.startswith(self._stand_in)):
-            return name
-        return self._quoted[int(name.removeprefix(self._stand_in))]
+            return None if before is None else f"{before}.{_name(node.attr)}"
+        return _name(node.id) if isinstance(node, ast.Name) else None
 
     def _build(self, node: ast.expr, column_of: _ColumnOf) -> Any:
         if isinstance(node, ast.BoolOp):
@@ -208,6 +189,17 @@ class Condition:
         )
 
 
+def _stand_in(match: re.Match[str]) -> str:
+    """A name of Python's for one in backticks, anything else as it is."""
+    return f" {_PREFIX}{match[1].encode().hex()} " if match[1] else match[0]
+
+
+def _name(word: str) -> str:
+    """The name in backticks that a word stands for, any other word as it is."""
+    digits = word.removeprefix(_PREFIX)
+    return word if digits == word else bytes.fromhex(digits).decode()
+
+
 def _kind(value: Value) -> Kind:
     if isinstance(value, bool):
         return "boolean"
@@ -239,18 +231,14 @@ def fits(kind: Kind, column: pa.DataType) -> bool:
     types = pa.types
     if types.is_dictionary(column):
         return fits(kind, column.value_type)
-    if kind == "value":
-        stored: tuple[Kind, ...] = ("text", "number", "boolean")
-        return any(fits(each, column) for each in stored)
-    if types.is_null(column):  # no row of the file has a value
+    if kind == "any" or types.is_null(column):  # no row of the file has a value
         return True
-    known: dict[Kind, Any] = {
+    found = {
         "text": is_text(column),
         "number": types.is_integer(column) or types.is_floating(column),
         "boolean": types.is_boolean(column),
-        "any": True,
     }
-    return bool(known[kind])
+    return any(found.values()) if kind == "value" else found[kind]
 
 
 def comparable(column: pa.Array) -> pa.Array:

@@ -4,16 +4,15 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.condition import Condition
 
 FilterName = str  # of a field of `Filters`
-_BY_TOKENS: tuple[FilterName, ...] = ("min_tokens", "max_tokens")
 
 
 class Filters(BaseModel):
@@ -57,12 +56,11 @@ class Filters(BaseModel):
 
     @model_validator(mode="after")
     def _some_documents_stay(self) -> Self:
-        for name, least in self.given().items():
-            most = getattr(self, name.replace("min_", "max_"), None)
-            if name.startswith("min_") and most is not None and least > most:
+        for kind in ("bytes", "tokens"):
+            least, most = getattr(self, f"min_{kind}"), getattr(self, f"max_{kind}")
+            if least is not None and most is not None and least > most:
                 raise ValueError(
-                    f"{option(name)} {least} is above {option(name.replace('min_', 'max_'))} "
-                    f"{most}: no document would stay"
+                    f"--min-{kind} {least} is above --max-{kind} {most}: no document would stay"
                 )
         return self
 
@@ -71,41 +69,40 @@ class Filters(BaseModel):
         """The parsed `where`."""
         return None if self.where is None else _condition(self.where)
 
-    def by_text(self, texts: pa.LargeStringArray) -> dict[FilterName, npt.NDArray[np.bool_]]:
+    def by_text(self, texts: pa.LargeStringArray) -> dict[FilterName, Flags]:
         """Which documents each given filter of text drops.
 
         Args:
             texts: of the documents; null is never dropped.
         """
-        sizes = {"bytes": pc.binary_length, "characters": pc.utf8_length}
-        found = {
-            name: (pc.less if least == "min" else pc.greater)(sizes[kind](texts), limit)
-            for name, limit in self.given().items()
-            for least, _, kind in [name.partition("_")]
-            if kind in sizes
-        }
-        return {name: np.asarray(drops.fill_null(False)) for name, drops in found.items()}
+        valid = np.asarray(texts.is_valid())
+        found: dict[FilterName, Flags] = {}
+        for kind, measure in (("bytes", pc.binary_length), ("characters", pc.utf8_length)):
+            if {f"min_{kind}", f"max_{kind}"} & self.given().keys():
+                found |= self._outside(kind, np.asarray(measure(texts).fill_null(0)), valid)
+        return found
 
-    def by_tokens(self, lengths: npt.NDArray[np.int64]) -> dict[FilterName, npt.NDArray[np.bool_]]:
+    def by_tokens(self, lengths: Ints) -> dict[FilterName, Flags]:
         """Which documents each given filter of tokens drops.
 
         Args:
             lengths: tokens of each document, 0 for one that has none and is left out anyway.
         """
-        found: dict[FilterName, npt.NDArray[np.bool_]] = {}
-        if self.min_tokens is not None:
-            found["min_tokens"] = (lengths > 0) & (lengths < self.min_tokens)
-        if self.max_tokens is not None:
-            found["max_tokens"] = lengths > self.max_tokens
+        return self._outside("tokens", lengths, lengths > 0)
+
+    def _outside(self, kind: str, sizes: Ints, valid: Flags) -> dict[FilterName, Flags]:
+        """Which documents are too small, and which too large: (documents,) each."""
+        found = {}
+        if (least := getattr(self, f"min_{kind}", None)) is not None:
+            found[f"min_{kind}"] = valid & (sizes < least)
+        if (most := getattr(self, f"max_{kind}", None)) is not None:
+            found[f"max_{kind}"] = valid & (sizes > most)
         return found
 
     def given(self) -> dict[FilterName, Any]:
         """The filters that are set."""
         names = Filters.model_fields
         return {name: value for name in names if (value := getattr(self, name)) is not None}
-
-
-BY_TEXT = tuple(name for name in Filters.model_fields if name not in _BY_TOKENS)
 
 
 def option(name: FilterName) -> str:

@@ -23,7 +23,6 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split, generation_path, kept_index_path
 from streaming_ext.format.record import MOST_BAD_LISTED, BadDocument, PartSummary, RowCounts
 from streaming_ext.format.schema import (
-    Brief,
     Count,
     FileRecord,
     Hash,
@@ -81,7 +80,7 @@ class ShuffleSummary(RowCounts):
     bad_listed: Annotated[tuple[BadDocument, ...], Field(max_length=MOST_BAD_LISTED)] = ()
 
 
-class MergedDataset(Brief):
+class MergedDataset(Value):
     """A dataset that is a run of the parts of a merged one.
 
     Attributes:
@@ -110,7 +109,7 @@ class KeptDigests(Value):
     files: Annotated[tuple[FileRecord, ...], Field(min_length=1)]
 
 
-class Generation(Brief):
+class Generation(Value):
     """What a dataset was before it was extended: the first parts of what it is now.
 
     Attributes:
@@ -139,10 +138,10 @@ def kept_indexes(splits: Mapping[Split, SplitSummary]) -> list[FileRecord]:
     ]
 
 
-class Manifest(Brief):
+class Manifest(Value):
     """The commit point of a dataset, written last.
 
-    Fields with their default are left out of the file. `generations` lists what the dataset was
+    `generations` lists what the dataset was
     before each extension, the oldest first; `digests` the hashes of what each generation added, if
     copies were left out.
     """

@@ -59,7 +59,7 @@ class MdsFormat(ShardFormat):
 
     def shard_name(self, split: str, part: int, number: int) -> str:
         """See `ShardFormat`."""
-        return shard_name(part, number)
+        return f"{part:05}/shard.{number:05}.mds"
 
     def _mds_config(self) -> dict[str, Any]:
         return {
@@ -103,8 +103,8 @@ class MdsFormat(ShardFormat):
         flat = np.frombuffer(raw, self.id_type, offset=len(header))
         return flat.reshape(num_samples, self.sequence_length)
 
-    def index_entry(self, shard: Shard) -> dict[str, Any]:
-        """One element of `shards` in an `index.json`."""
+    def _entry(self, shard: Shard) -> dict[str, Any]:
+        """One element of `shards`."""
         return self._mds_config() | {
             "samples": shard.samples,
             "raw_data": {
@@ -123,18 +123,9 @@ class MdsFormat(ShardFormat):
 
     def index(self, shards: Iterable[Shard]) -> bytes:
         """The bytes of a split's `index.json`."""
-        return index_json([self.index_entry(shard) for shard in shards])
+        entries = [self._entry(shard) for shard in shards]
+        return json.dumps({"version": INDEX_VERSION, "shards": entries}, sort_keys=True).encode()
 
     def table(self, index: bytes, *, where: str) -> ShardTable:
         """What an `index.json` of ours tells."""
         return read_table(index, where=where, empty=(self.dtype, self.sequence_length))
-
-
-def shard_name(part: int, number: int) -> str:
-    """Name of a raw shard relative to its split's folder."""
-    return f"{part:05}/shard.{number:05}.mds"
-
-
-def index_json(entries: list[dict[str, Any]]) -> bytes:
-    """The bytes of an `index.json`."""
-    return json.dumps({"version": INDEX_VERSION, "shards": entries}, sort_keys=True).encode()

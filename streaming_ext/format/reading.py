@@ -1,21 +1,12 @@
 """The one way to read a manifest, the record of a part, and a file that either lists."""
 
-from typing import Protocol
-
 from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError
 from streaming_ext.format.layout import MANIFEST, record_path
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import HASH, FileRecord, content_hash, from_json
+from streaming_ext.store import Storage
 from streaming_ext.store.remote import Remote
-
-
-class Files(Protocol):
-    """Where a dataset lies: `str()` names it in messages."""
-
-    def read(self, path: str) -> bytes:
-        """The content of a file; `FileNotFoundError` if it does not exist."""
-        ...
 
 
 def manifest_of(data: bytes, *, where: str) -> Manifest:
@@ -60,7 +51,7 @@ def listed_record(data: bytes, manifest: Manifest, part: int, *, where: str) -> 
     return record
 
 
-def read_manifest(files: Files) -> Manifest:
+def read_manifest(storage: Storage) -> Manifest:
     """The manifest of a dataset.
 
     Raises:
@@ -68,16 +59,16 @@ def read_manifest(files: Files) -> Manifest:
         CorruptDatasetError: it is damaged.
     """
     try:
-        data = files.read(MANIFEST)
+        data = storage.read(MANIFEST)
     except FileNotFoundError as error:
         raise NotADatasetError(
-            f"{files}: no {MANIFEST}, so this is no finished dataset. "
+            f"{storage}: no {MANIFEST}, so this is no finished dataset. "
             "Run `shardmill shard` with the same options again to finish it."
         ) from error
-    return manifest_of(data, where=f"{files}/{MANIFEST}")
+    return manifest_of(data, where=f"{storage}/{MANIFEST}")
 
 
-def read_record(files: Files, part: int) -> PartRecord:
+def read_record(storage: Storage, part: int) -> PartRecord:
     """The record of a part.
 
     Raises:
@@ -85,7 +76,7 @@ def read_record(files: Files, part: int) -> PartRecord:
         CorruptDatasetError: it is damaged, or of another part.
     """
     path = record_path(part)
-    return record_of(files.read(path), where=f"{files}/{path}")
+    return record_of(storage.read(path), where=f"{storage}/{path}")
 
 
 def read_listed(remote: Remote, file: FileRecord) -> bytes:

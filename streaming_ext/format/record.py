@@ -12,7 +12,6 @@ from streaming_ext.format.duplicates import duplicates_path
 from streaming_ext.format.filters import FilterName
 from streaming_ext.format.layout import Split, documents_path, record_path
 from streaming_ext.format.schema import (
-    Brief,
     Count,
     FileRecord,
     Sealed,
@@ -30,7 +29,7 @@ NOT_CHECKED: Literal["not checked"] = "not checked"
 LOCAL_VERSION = "xxh128:"  # begins the version of a file on disk
 
 
-class SourceIdentity(Brief):
+class SourceIdentity(Value):
     """Which bytes a part was made from.
 
     Attributes:
@@ -90,7 +89,7 @@ class BadDocument(Value):
 Span = tuple[Count, Count]  # bytes [start, end)
 
 
-class SpanRecord(Brief):
+class SpanRecord(Value):
     """A span of a part that is not one whole file.
 
     Attributes:
@@ -115,7 +114,7 @@ def made_of_text(name: str, span: Span | None, size: int, *, files: int) -> str:
     return f"{name} [{start}-{end}%]"
 
 
-class RowCounts(Brief):
+class RowCounts(Value):
     """Counts of rows of sources.
 
     Attributes:

@@ -8,16 +8,14 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Annotated, Any, Final, Self, TypeVar
+from typing import Annotated, Final, Self, TypeVar
 
 import xxhash
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     ValidationError,
-    model_serializer,
 )
 
 from streaming_ext.base.errors import CorruptDatasetError, NewerVersionError, UsageError
@@ -91,18 +89,6 @@ class Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Brief(Value):
-    """A value whose file leaves out fields that have their default, except `format`."""
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = serialize(self)
-        for name, field in type(self).model_fields.items():
-            if name != "format" and getattr(self, name) == field.default:
-                values.pop(name, None)
-        return values
-
-
 class Sealed(Value):
     """A file that holds, in its last line, the hash of all its bytes before that line."""
 
@@ -121,8 +107,13 @@ class FileRecord(Value):
 
 
 def to_json(value: BaseModel) -> bytes:
-    """The bytes of a record or manifest: keys sorted, one value a line, for `diff` to read well."""
-    text = json.dumps(value.model_dump(mode="json"), sort_keys=True, indent=1, ensure_ascii=False)
+    """The bytes of a record or manifest: keys sorted, one value a line, for `diff` to read well.
+
+    Fields that have their default are left out, except `format`.
+    """
+    values = value.model_dump(mode="json", exclude_defaults=True)
+    values |= value.model_dump(include={"format"})
+    text = json.dumps(values, sort_keys=True, indent=1, ensure_ascii=False)
     data = f"{text}\n".encode()
     return sealed(data) if isinstance(value, Sealed) else data
 

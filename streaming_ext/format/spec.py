@@ -8,7 +8,7 @@ How the samples of a split lie in files: one file a format, found by its name.
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_serializer, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from streaming_ext.base.errors import ConfigMismatchError
 from streaming_ext.base.units import size_text
@@ -17,7 +17,7 @@ from streaming_ext.format.duplicates import Comparison
 from streaming_ext.format.filters import NO_FILTERS, Filters
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.mds import MdsFormat
-from streaming_ext.format.schema import Brief, Count, Value
+from streaming_ext.format.schema import Count, Value
 from streaming_ext.format.shard import ShardFormat, TokenDtype, token_dtype
 from streaming_ext.format.webdataset import WebdatasetFormat
 
@@ -43,23 +43,32 @@ ShuffleMode = Literal["documents"]
 SEPARATOR = "\n\n"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IdOptions:
-    """How documents lie in files of token ids.
+class ImportedIds(Value):
+    """How ids came into a dataset that was made of ids, without tokenizing.
 
     Attributes:
         set_format: name of the format of all files.
-        eot_id: the end-of-text id, which ends a document wherever it occurs.
-        vocab_size: ids that there are.
         dtype: type of an id, for files that do not state it; None takes the usual one.
         rows: what a sample of WebDataset is.
+        holdout_by: what of a document is hashed for the holdout: its ids, each as four bytes.
     """
 
     set_format: TokenSetName
-    eot_id: int
-    vocab_size: int
     dtype: IdType | None = None
     rows: RowsOf = "samples"
+    holdout_by: Literal["ids"] = "ids"
+
+
+class IdOptions(ImportedIds):
+    """How documents lie in files of token ids.
+
+    Attributes:
+        eot_id: the end-of-text id, which ends a document wherever it occurs.
+        vocab_size: ids that there are.
+    """
+
+    eot_id: int
+    vocab_size: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,20 +124,7 @@ class TokenizerIdentity(Value):
     fingerprint: str
 
 
-class ImportedIds(Value):
-    """How ids came into a dataset that was made of ids, without tokenizing; see `IdOptions`.
-
-    Attributes:
-        holdout_by: what of a document is hashed for the holdout: its ids, each as four bytes.
-    """
-
-    set_format: TokenSetName
-    dtype: IdType | None = None
-    rows: RowsOf = "samples"
-    holdout_by: Literal["ids"] = "ids"
-
-
-class SubsetRule(Brief):
+class SubsetRule(Value):
     """Which documents of another dataset a subset holds.
 
     Attributes:
@@ -142,7 +138,7 @@ class SubsetRule(Brief):
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
 
 
-class DatasetSpec(Brief):
+class DatasetSpec(Value):
     """Everything but the sources that decides the bytes of a dataset.
 
     Attributes:
@@ -189,10 +185,6 @@ class DatasetSpec(Brief):
             raise ValueError(f"output format {name!r} is unknown: expected {', '.join(FORMATS)}")
         return name
 
-    @field_serializer("filters")
-    def _filters_given(self, filters: Filters) -> dict[str, Any]:
-        return {str(name): value for name, value in filters.given().items()}
-
     @property
     def two_phases(self) -> bool:
         """Whether parts can be packed only when all sources are tokenized."""
@@ -218,11 +210,8 @@ class DatasetSpec(Brief):
         )
 
     def _id_options(self, imported: ImportedIds) -> IdOptions:
-        return IdOptions(
-            eot_id=self.tokenizer.eot_id,
-            vocab_size=self.tokenizer.vocab_size,
-            **imported.model_dump(exclude={"holdout_by"}),
-        )
+        eot_id, vocab_size = self.tokenizer.eot_id, self.tokenizer.vocab_size
+        return IdOptions(eot_id=eot_id, vocab_size=vocab_size, **imported.model_dump())
 
     @property
     def splits(self) -> tuple[Split, ...]:
@@ -256,21 +245,19 @@ class DatasetSpec(Brief):
         """
 
         def flat(spec: DatasetSpec) -> dict[str, Any]:
-            names = set(type(spec).model_fields) - {"tokenizer", "filters", "imported"}
-            values = {name: getattr(spec, name) for name in sorted(names)}
-            values |= {f"filters.{name}": value for name, value in spec.filters}
-            values |= {
-                f"imported.{name}": getattr(spec.imported, name, None)
-                for name in ImportedIds.model_fields
-            }
-            values["shard_size"] = size_text(spec.shard_size)
-            return values | {f"tokenizer.{k}": v for k, v in spec.tokenizer.model_dump().items()}
+            values: dict[str, Any] = {}
+            for name, value in spec:
+                inner = {name: value}
+                if isinstance(value, BaseModel):
+                    inner = {f"{name}.{field}": each for field, each in value}
+                values |= inner
+            return values | {"shard_size": size_text(spec.shard_size)}
 
         have, want = flat(self), flat(wanted)
         return [
-            f"{field}: {ours} {have[field]!r}, {theirs} {want[field]!r}"
-            for field in have
-            if have[field] != want[field] and field != "tokenizer.name"
+            f"{field}: {ours} {have.get(field)!r}, {theirs} {want.get(field)!r}"
+            for field in dict.fromkeys([*have, *want])
+            if have.get(field) != want.get(field) and field != "tokenizer.name"
         ]
 
     def require_same(self, wanted: "DatasetSpec", *, where: str) -> None:

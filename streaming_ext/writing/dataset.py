@@ -29,12 +29,7 @@ from streaming_ext.text.documents.text_array import num_text_bytes
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from streaming_ext.writing.part_documents import (
-    LocalSpan,
-    PartDocuments,
-    PinnedDocuments,
-    fetch_part,
-)
+from streaming_ext.writing.part_documents import PartDocuments, fetch_part
 from streaming_ext.writing.part_files import PartFiles
 from streaming_ext.writing.publish import publish_splits, put_tokenizer
 from streaming_ext.writing.split_writer import Memories
@@ -149,10 +144,10 @@ class DatasetMaker:
         options = self._spec.read_options
         if part.remote:
             paths, _ = fetch_part(part, fetched, self._stopped, options=options)
-        documents = PinnedDocuments(part, paths, options)
+        documents = PartDocuments(part, paths, options)
         with emptied(made):
             files = PartFiles(made, part.number, self._spec, memories)
-            counts, _ = make_part(
+            counts = make_part(
                 documents, self._spec, self._tokenizer, engine, files, report=self._stopped
             )
         listed = documents_path(part.number)
@@ -222,8 +217,8 @@ class DatasetMaker:
         """About how many tokens a part has; the first of them are added to `ids`."""
         if part.remote:
             return part.size / _MOST_BYTES_A_TOKEN
-        local = [LocalSpan(p.source.url, Path(p.source.url), p.span, p.size) for p in part.spans]
-        batch = next(PartDocuments(local, self._spec.read_options).batches(), None)
+        documents = PartDocuments(part, [], self._spec.read_options, pinned=False)
+        batch = next(documents.batches(), None)
         if batch is None or not batch.fraction:
             return 0.0
         before, taken = len(ids), 0

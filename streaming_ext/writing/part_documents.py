@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.filters import FilterName
-from streaming_ext.format.record import BadDocument, SourceIdentity, SpanRecord
+from streaming_ext.format.record import BadDocument, SpanRecord
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.document_rows import BATCH_BYTES, MAX_BATCH_ROWS, DocumentBatch
-from streaming_ext.text.documents.files import Span
 from streaming_ext.text.documents.kept_values import joined
 from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
 from streaming_ext.text.formats import format_of
@@ -91,57 +90,55 @@ def _fetch(
     return path, fetched
 
 
-@dataclass(frozen=True, slots=True)
-class LocalSpan:
-    """A span of a source file whose bytes lie on this machine.
-
-    Attributes:
-        url: what messages call the file.
-        path: where its bytes lie, at least those that the span needs.
-        span: see `SourceSpan`.
-        size: of the span, in bytes.
-    """
-
-    url: str
-    path: Path
-    span: Span | None
-    size: int
-
-
 class PartDocuments:
     """All documents of a part; rows are counted over its spans, from 0.
 
     Attributes:
-        rows: of each span that is read to its end.
+        part: that they are of.
+        rows: of each span that was read to its end.
+        spans: what pins each of them, found as it was read, if that is wanted.
     """
 
-    def __init__(self, spans: Sequence[LocalSpan], options: ReadOptions) -> None:
+    def __init__(
+        self,
+        part: Part,
+        paths: Sequence[Path | str],
+        options: ReadOptions,
+        *,
+        pinned: bool = True,
+    ) -> None:
         """Name what is to be read.
 
         Args:
-            spans: in order.
+            part: which spans.
+            paths: where the bytes of each lie, at least those that it needs; none if the sources
+                are local.
             options: which text to read.
+            pinned: whether to find what pins each span; else files may change.
         """
+        self.part = part
         self.rows: list[int] = []
-        self._spans = spans
-        self._options = options
-
-    def _begin(self, source_span: LocalSpan) -> None:
-        """Called before a span is read."""
-
-    def _end(self, source_span: LocalSpan) -> None:
-        """Called after it."""
+        self.spans: list[SpanRecord] = []
+        self._paths = [Path(path) for path in paths or (one.source.url for one in part.spans)]
+        self._options, self._pinned = options, pinned
 
     @property
-    def num_spans(self) -> int:
-        """How many spans the part has."""
-        return len(self._spans)
+    def is_whole(self) -> bool:
+        """Whether the part is one whole file."""
+        return len(self.part.spans) == 1 and self.part.spans[0].span is None
+
+    def whole_version(self) -> str | None:
+        """What pins all of a local file of which the part is the first span."""
+        source, span = self.part.spans[0].source, self.part.spans[0].span
+        if span is None or span[0] or source.version is not None:
+            return None
+        return identify(source, Path(source.url)).version
 
     def locate(self, row: int) -> tuple[str, str]:
         """A row of the part, for people: its file, and which row of what is read of it."""
         source_span, own = self._span_of(row)
         origin = "" if source_span.span is None else f" from byte {source_span.span[0]} on"
-        return source_span.url, f"row {own}{origin}"
+        return source_span.source.url, f"row {own}{origin}"
 
     def origins(
         self, rows: npt.NDArray[np.int64]
@@ -149,7 +146,7 @@ class PartDocuments:
         """The span that each row of the last batch is of, and its row there: (rows,) each."""
         starts = np.cumsum([0, *self.rows])
         spans = np.searchsorted(starts, rows, side="right") - 1
-        spans = np.minimum(spans, len(self._spans) - 1)
+        spans = np.minimum(spans, len(self.part.spans) - 1)
         return spans, rows - starts[spans]
 
     def bad_of(self, batch: DocumentBatch) -> list[BadDocument]:
@@ -157,14 +154,13 @@ class PartDocuments:
         found = []
         for one in batch.bad:
             source_span, own = self._span_of(one.row)
-            found.append(
-                BadDocument(file=source_span.url, row=own, location=one.location, reason=one.reason)
-            )
+            url = source_span.source.url
+            found.append(BadDocument(file=url, row=own, location=one.location, reason=one.reason))
         return found
 
-    def _span_of(self, row: int) -> tuple[LocalSpan, int]:
+    def _span_of(self, row: int) -> tuple[SourceSpan, int]:
         (number,), (own,) = self.origins(np.array([row]))
-        return self._spans[number], int(own)
+        return self.part.spans[number], int(own)
 
     def batches(self) -> Iterator[DocumentBatch]:
         """The documents in order; small files share a batch.
@@ -172,15 +168,14 @@ class PartDocuments:
         Raises:
             SourceError: a file is damaged; names it.
         """
-        if len(self._spans) == 1:
-            yield from self._read(self._spans[0], 0)
+        if len(self.part.spans) == 1:
+            yield from self._read(0, 0)
             return
-        total = max(1, sum(source_span.size for source_span in self._spans))
-        done = row = 0
+        total, done, row = max(1, self.part.size), 0, 0
         waiting: list[DocumentBatch] = []
         texts = rows = 0  # bytes and rows that wait
-        for source_span in self._spans:
-            for batch in self._read(source_span, row):
+        for number, source_span in enumerate(self.part.spans):
+            for batch in self._read(number, row):
                 waiting.append(batch)
                 texts += batch.texts.nbytes
                 rows += batch.num_rows
@@ -216,85 +211,30 @@ class PartDocuments:
             ),
         )
 
-    def _read(self, source_span: LocalSpan, first_row: int) -> Iterator[DocumentBatch]:
-        self._begin(source_span)
-        rows = 0
-        for batch in format_of(source_span.url, self._options).read(
-            source_span.path, self._options, name=source_span.url, span=source_span.span
-        ):
+    def _read(self, number: int, first_row: int) -> Iterator[DocumentBatch]:
+        source, span = self.part.spans[number].source, self.part.spans[number].span
+        path, options = self._paths[number], self._options
+        before, identity, rows = _state_of(path), None, 0
+        if self._pinned:
+            if before and source.modified not in {None, before[2]}:
+                raise SourceError(f"{source.url}: changed since the run began. Run again.")
+            identity = identify(source, path, span=span, options=options)
+        reads = format_of(source.url, options)
+        for batch in reads.read(path, options, name=source.url, span=span):
             rows += batch.num_rows
             yield _moved(batch, first_row) if first_row else batch
             del batch  # before the next is read: one may be large
         self.rows.append(rows)
-        self._end(source_span)
+        if identity is not None:
+            if before is None or _state_of(path) != before:
+                raise SourceError(f"{source.url}: changed while it was read. Run again.")
+            self.spans.append(SpanRecord(source=identity, span=span, rows=rows))
 
 
 def _moved(batch: DocumentBatch, rows: int) -> DocumentBatch:
     """The same documents, with rows counted from another one on."""
     bad = tuple(replace(one, row=one.row + rows) for one in batch.bad)
     return replace(batch, rows=batch.rows + rows, bad=bad)
-
-
-class PinnedDocuments(PartDocuments):
-    """The documents of a part, and what pins each span, found as it is read.
-
-    Attributes:
-        part: that they are of.
-        spans: those that were read.
-    """
-
-    def __init__(self, part: Part, paths: Sequence[Path | str], options: ReadOptions) -> None:
-        """Name what is to be read.
-
-        Args:
-            part: which spans.
-            paths: where the bytes of each lie; none if the sources are local.
-            options: which text to read.
-        """
-        self.part = part
-        self.spans: list[SpanRecord] = []
-        self._coming = iter(part.spans)
-        self._identity: SourceIdentity | None = None
-        self._before: tuple[int, int, int] | None = None
-        paths = paths or [source_span.source.url for source_span in part.spans]
-        super().__init__(
-            [
-                LocalSpan(source_span.source.url, Path(path), source_span.span, source_span.size)
-                for source_span, path in zip(part.spans, paths, strict=True)
-            ],
-            options,
-        )
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the part is one whole file."""
-        return len(self.part.spans) == 1 and self.part.spans[0].span is None
-
-    def whole_version(self) -> str | None:
-        """What pins all of a local file of which the part is the first span."""
-        source_span = self.part.spans[0]
-        if (
-            source_span.span is None
-            or source_span.span[0]
-            or source_span.source.version is not None
-        ):
-            return None
-        return identify(source_span.source, Path(source_span.source.url)).version
-
-    def _begin(self, local: LocalSpan) -> None:
-        source_span = next(self._coming)
-        self._before = _state_of(local.path)
-        if self._before and source_span.source.modified not in {None, self._before[2]}:
-            raise SourceError(f"{local.url}: changed since the run began. Run again.")
-        self._identity = identify(
-            source_span.source, local.path, span=local.span, options=self._options
-        )
-
-    def _end(self, local: LocalSpan) -> None:
-        assert self._identity is not None  # noqa: S101  (set when it began)
-        if self._before is None or _state_of(local.path) != self._before:
-            raise SourceError(f"{local.url}: changed while it was read. Run again.")
-        self.spans.append(SpanRecord(source=self._identity, span=local.span, rows=self.rows[-1]))
 
 
 def _state_of(file: Path) -> tuple[int, int, int] | None:

@@ -25,37 +25,29 @@ def publish_splits(
 def split_indexes(
     spec: DatasetSpec, parts: Sequence[PartRecord]
 ) -> dict[Split, tuple[SplitSummary, bytes]]:
-    """The sums over all parts of each split, and its index."""
-    made = {}
-    for split in filled_splits(spec, parts):
-        index = merged_index(split, parts, spec)
-        record = FileRecord.of(index_path(split), index)
-        made[split] = summarize_split(split, parts, record), index
+    """The sums over all parts of each split that holds a sample, and its index.
+
+    Readers take no empty split, so none is published.
+    """
+    made: dict[Split, tuple[SplitSummary, bytes]] = {}
+    for split in spec.splits:
+        index, held = merged_index(split, parts, spec), [part.splits[split] for part in parts]
+        if shards := sum(len(each.shards) for each in held):
+            summary = SplitSummary(
+                index=FileRecord.of(index_path(split), index),
+                documents=sum(each.documents for each in held),
+                tokens=sum(each.tokens for each in held),
+                padding=sum(each.padding for each in held),
+                samples=sum(each.samples for each in held),
+                shards=shards,
+            )
+            made[split] = summary, index
     return made
 
 
 def merged_index(split: Split, parts: Iterable[PartRecord], spec: DatasetSpec) -> bytes:
     """The index of a split: the shards of all parts, in the order of the parts."""
     return spec.shard_format.index(shard for part in parts for shard in part.splits[split].shards)
-
-
-def filled_splits(spec: DatasetSpec, parts: Iterable[PartRecord]) -> list[Split]:
-    """The splits that hold a sample: readers take no empty one, so none is published."""
-    filled = {name for part in parts for name, split in part.splits.items() if split.shards}
-    return [split for split in spec.splits if split in filled]
-
-
-def summarize_split(split: Split, parts: Iterable[PartRecord], index: FileRecord) -> SplitSummary:
-    """The sums over all parts of a split."""
-    splits_of_parts = [part.splits[split] for part in parts]
-    return SplitSummary(
-        index=index,
-        documents=sum(each.documents for each in splits_of_parts),
-        tokens=sum(each.tokens for each in splits_of_parts),
-        padding=sum(each.padding for each in splits_of_parts),
-        samples=sum(each.samples for each in splits_of_parts),
-        shards=sum(len(each.shards) for each in splits_of_parts),
-    )
 
 
 def put_tokenizer(folder: Path, kind: str, storage: Storage) -> list[FileRecord]:

@@ -34,7 +34,7 @@ from streaming_ext.text.tokenizer.engine import (
     stream_of,
 )
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from streaming_ext.writing.part_documents import PartDocuments, PinnedDocuments
+from streaming_ext.writing.part_documents import PartDocuments
 from streaming_ext.writing.part_files import Tokens
 
 _AUDIT_BYTES = 2**13  # of text a batch, a two-thousandth: the reference is thirty times slower
@@ -51,7 +51,6 @@ class Counts:
     bad_listed: list[BadDocument] = field(default_factory=list)
     dropped: Counter[FilterName] = field(default_factory=Counter)
     text_bytes: int = 0
-    audited: int = 0
     tokens: int = 0
 
 
@@ -121,7 +120,7 @@ def emptied(folder: Path) -> Iterator[None]:
 
 
 def make_part(
-    documents: PinnedDocuments,
+    documents: PartDocuments,
     spec: DatasetSpec,
     tokenizer: Tokenizer,
     engine: Engine,
@@ -129,7 +128,7 @@ def make_part(
     *,
     report: Report = lambda fraction, counts: None,
     known: KnownTexts | None = None,
-) -> tuple[PartCounts, int]:
+) -> PartCounts:
     """Tokenize a part into a sink; memory does not depend on its size.
 
     Args:
@@ -137,7 +136,7 @@ def make_part(
         spec, tokenizer, engine, sink, report, known: see `tokenize_batches`.
 
     Returns:
-        what its record says of it, and how many documents were compared with the reference.
+        what its record says of it.
 
     Raises:
         SourceError: a file is damaged or changes while it is read; names it.
@@ -150,7 +149,7 @@ def make_part(
     splits = sink.finish()
     if (packed := sum(split.tokens for split in splits.values())) != counts.tokens:
         raise RuntimeError(f"{part.source}: {packed} tokens packed of {counts.tokens}")
-    made = PartCounts(
+    return PartCounts(
         part=part.number,
         spec=spec,
         source=documents.spans[0].source,
@@ -164,7 +163,6 @@ def make_part(
         text_bytes=counts.text_bytes,
         splits=splits,
     )
-    return made, counts.audited
 
 
 def tokenize_batches(
@@ -250,7 +248,6 @@ def tokenize_batches(
         for by_text, count in batch.dropped.items():
             counts.dropped[by_text] += count
         counts.text_bytes += num_text_bytes(batch.texts)
-        counts.audited += len(rows)
         counts.tokens += int((lengths[kept] + 1).sum())
         report(batch.fraction, counts)
         del batch, hashes, stream, in_holdout  # before the next is read: one may be large

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from streaming_ext.format.compression import Compression
 from streaming_ext.format.layout import MANIFEST, SPLITS, documents_path, index_path
 from streaming_ext.format.manifest import Manifest, SplitSummary
-from streaming_ext.format.mds import MdsFormat, index_json, shard_name
+from streaming_ext.format.mds import MdsFormat
 from streaming_ext.format.record import PartRecord, SourceIdentity, SplitPart
 from streaming_ext.format.schema import FileRecord, content_hash, to_json
 from streaming_ext.format.shard import Shard
@@ -89,7 +89,7 @@ def build(
             for first in range(0, len(samples), form.samples_per_shard):
                 chosen = samples[first : first + form.samples_per_shard]
                 raw = form.header(len(chosen)) + chosen.tobytes()
-                name = shard_name(number, len(shards))
+                name = form.shard_name(split, number, len(shards))
                 packed = codec.compress(raw) if codec else None
                 shard = Shard(
                     samples=len(chosen), raw_name=name, raw_bytes=len(raw),
@@ -100,7 +100,7 @@ def build(
                 )  # fmt: skip
                 write(f"{split}/{shard.name}", raw if packed is None else packed)
                 shards.append(shard)
-                entries[split].append(form.index_entry(shard))
+                entries[split].append(shard)
             splits[split] = SplitPart(documents=len(documents), tokens=len(flat) - padding,
                                       padding=padding, shards=tuple(shards))  # fmt: skip
         sink = pa.BufferOutputStream()
@@ -122,7 +122,7 @@ def build(
         write(f"parts/{number:05}.json", to_json(record))
     summaries = {
         split: SplitSummary(
-            index=write(index_path(split), index_json(entries[split])),
+            index=write(index_path(split), form.index(entries[split])),
             documents=sum(r.splits[split].documents for r in records),
             tokens=sum(r.splits[split].tokens for r in records),
             padding=sum(r.splits[split].padding for r in records),

@@ -30,11 +30,11 @@ from streaming_ext.text.documents.kept_values import differing
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.fetch import came_unchecked, fetch
 from streaming_ext.text.listing import listed_again
-from streaming_ext.text.parts.part import SourceSpan
+from streaming_ext.text.parts.part import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile, is_remote
 from streaming_ext.text.token_sets.token_set import IdsAsTheyAre
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
-from streaming_ext.writing.part_documents import LocalSpan, PartDocuments
+from streaming_ext.writing.part_documents import PartDocuments
 from streaming_ext.writing.part_files import Tokens
 from streaming_ext.writing.tokenize import Counts, tokenize_batches
 from tasks.core.check.copies import KeptHashes, codes, shown
@@ -187,8 +187,10 @@ class _Comparison:
         tokenizer, spec = self._dataset.tokenizer, self._spec
         assert tokenizer is not None  # noqa: S101  (nothing is drawn without it)
         with tempfile.TemporaryDirectory(prefix="shardmill-verify-") as folder:
-            spans = [self._local(source_span, Path(folder)) for source_span in self.spans]
-            documents = PartDocuments(spans, spec.read_options)
+            located = [self._local(each, Path(folder)) for each in self.spans]
+            part = Part(self._number, tuple(span for span, _ in located))
+            paths = [path for _, path in located]
+            documents = PartDocuments(part, paths, spec.read_options, pinned=False)
             counts = tokenize_batches(
                 documents,
                 spec,
@@ -199,8 +201,12 @@ class _Comparison:
                 report=lambda *_: progress.done(0),
                 audited=False,
             )
-            self.out.unchecked.update(span.url for span in spans if came_unchecked(span.path))
-        self.out.sources.update(span.url for span in spans)
+            self.out.unchecked.update(
+                each.source.url
+                for each, path in zip(self.spans, paths, strict=True)
+                if came_unchecked(path)
+            )
+        self.out.sources.update(each.source.url for each in self.spans)
         self.out.count(source_rows=counts.rows)
         for source_span, found in zip(self.spans, documents.rows, strict=True):
             if source_span.rows != found:
@@ -286,7 +292,7 @@ class _Comparison:
         if words := differences(record, record.model_copy(update=counts)):
             self.out.found(self._counted_in, words)
 
-    def _local(self, source_span: SpanRecord, folder: Path) -> LocalSpan:
+    def _local(self, source_span: SpanRecord, folder: Path) -> tuple[SourceSpan, Path]:
         """The bytes that a span was made from; remote ones are fetched.
 
         Raises:
@@ -307,7 +313,7 @@ class _Comparison:
             raise CorruptDatasetError(words)
         if now.remote:
             path = fetch(now, folder, options=None if span is None else options, span=span)[0]
-        return LocalSpan(source.url, path, source_span.span, source.size)
+        return SourceSpan(now, source_span.span), path
 
 
 def _hashes_of_ids(tokens: Tokens) -> npt.NDArray[np.uint64]:

@@ -97,7 +97,7 @@ class DatasetDescription:
         quantiles = {f"p{percent}": lengths.quantile(percent / 100) for percent in (50, 90, 99)}
         facts = {
             "dataset": self.dataset,
-            "spec": manifest.spec.model_dump(mode="json"),
+            "spec": manifest.spec.model_dump(mode="json", exclude_defaults=True),
             "documents": self.documents,
             **{name: getattr(manifest, name) for name in _COUNTS},
             "bytes_per_token": self.bytes_per_token,
@@ -110,12 +110,12 @@ class DatasetDescription:
                 }
                 for name, split in self.splits.items()
             },
-            "parts": [part.model_dump(mode="json") for part in self.parts],
+            "parts": [part.model_dump(mode="json", exclude_defaults=True) for part in self.parts],
             "runs": [run.model_dump(mode="json") for run in self.runs],
             "manifest": self.generation,
         }
         if manifest.shuffled is not None:
-            facts["shuffled"] = manifest.shuffled.model_dump(mode="json")
+            facts["shuffled"] = manifest.shuffled.model_dump(mode="json", exclude_defaults=True)
         if manifest.merged:
             facts["merged"] = len(manifest.merged)
         if manifest.generations:

@@ -94,9 +94,7 @@ class ImportRunConfig(ShardConfig):
     def read_options(self) -> ReadOptions:
         """What is read of the source files."""
         eot_id, vocab_size = _vocabulary(self.tokenizer, self.eot_token, self.pattern)
-        ids = IdOptions(
-            eot_id=eot_id, vocab_size=vocab_size, **self.imported.model_dump(exclude={"holdout_by"})
-        )
+        ids = IdOptions(eot_id=eot_id, vocab_size=vocab_size, **self.imported.model_dump())
         return ReadOptions(columns=self.text_column, ids=ids)
 
     def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:

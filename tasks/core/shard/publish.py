@@ -10,11 +10,10 @@ from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.store import Storage
 from streaming_ext.writing.publish import (
-    filled_splits,
     merged_index,
     publish_splits,
     put_tokenizer,
-    summarize_split,
+    split_indexes,
 )
 from tasks.core.build.build import Published
 from tasks.core.build.engine import all_recorded
@@ -76,17 +75,15 @@ def _next_generation(
     the last steps of an extension that was killed are done again.
     """
     old, spec = base.manifest, plan.spec
-    indexes = {split: merged_index(split, records, spec) for split in filled_splits(spec, records)}
+    made = split_indexes(spec, records)
+    indexes = {split: index for split, (_, index) in made.items()}
     manifest = old
     if len(records) > len(old.parts):
         added = _of_two_phases(plan)
         manifest = Manifest(
             spec=spec,
             parts=tuple(record.summary() for record in records),
-            splits={
-                split: summarize_split(split, records, FileRecord.of(index_path(split), index))
-                for split, index in indexes.items()
-            },
+            splits={split: summary for split, (summary, _) in made.items()},
             tokenizer_files=old.tokenizer_files,
             generations=(*old.generations, base.generation),
             shuffled=added["shuffled"],

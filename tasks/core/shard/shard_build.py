@@ -1,5 +1,6 @@
 """How a dataset is made of sources: the steps of a part, each phase, and publishing."""
 
+import json
 import math
 import platform
 from collections.abc import Mapping
@@ -118,7 +119,7 @@ class ShardBuild(RunPlan):
 
     def require_same(self, identity: Mapping[str, Any], *, where: str) -> None:
         """Refuse another specification; a tokenizer may be given by another name."""
-        DatasetSpec.model_validate(identity).require_same(self.spec, where=where)
+        DatasetSpec.model_validate_json(json.dumps(identity)).require_same(self.spec, where=where)
 
     @property
     def words(self) -> Words:

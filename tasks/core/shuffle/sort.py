@@ -246,7 +246,7 @@ class Spilled:
         self._digests = SortedSpills(
             folder, partial(digests_path, part), DIGESTS, most=MOST_DIGEST_BYTES
         )
-        self._of_spans = np.zeros(documents.num_spans, np.int64)
+        self._of_spans = np.zeros(len(documents.part.spans), np.int64)
         self._counts = np.zeros((2, 2), np.int64)  # documents and tokens of each split
         self.spills: tuple[Spill, ...] = ()
         self.digests: tuple[Spill, ...] = ()

@@ -15,7 +15,7 @@ from streaming_ext.text.token_sets.token_set import IdsAsTheyAre
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.load import open_saved
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from streaming_ext.writing.part_documents import PinnedDocuments
+from streaming_ext.writing.part_documents import PartDocuments
 from streaming_ext.writing.part_files import PartFiles
 from streaming_ext.writing.split_writer import Memories
 from streaming_ext.writing.tokenize import Counts, emptied, make_part
@@ -118,7 +118,7 @@ def tokenize_part(
     spec, number, folder = job.spec, job.part.number, job.scratch
     if spec.imported is not None:
         engine = IdsAsTheyAre()
-    documents = PinnedDocuments(job.part, job.paths, spec.read_options)
+    documents = PartDocuments(job.part, job.paths, spec.read_options)
 
     def forward(fraction: float, counts: Counts) -> None:
         report(JobProgress(fraction=fraction, text_bytes=counts.text_bytes, tokens=counts.tokens))
@@ -137,7 +137,7 @@ def tokenize_part(
         sink = spills or PartFiles(folder, number, spec, {} if memories is None else memories)
         if known is not None:
             known.begin(number)
-        counts, _ = make_part(documents, spec, tokenizer, engine, sink, report=forward, known=known)
+        counts = make_part(documents, spec, tokenizer, engine, sink, report=forward, known=known)
         record: PartRecord | SpillRecord
         if spills is None:
             listed = documents_path(number)

@@ -56,8 +56,8 @@ def test_a_value_that_is_not_allowed_is_reported_as_on_the_command_line(
     file.write_text("sources: [a]\noutput: b\ntokenizer: c\nsequence_length: 0\nworkers: 0\n")
     ended = shardmill("shard", "--config", file, "--workers", "-1")
     assert ended.returncode == 2
-    assert "--sequence-length: expected more than 0, got '0'\n" in ended.stderr
-    assert "--workers: expected more than 0, got '-1'\n" in ended.stderr
+    assert "--sequence-length: must be greater than 0, got '0'\n" in ended.stderr
+    assert "--workers: must be greater than 0, got '-1'\n" in ended.stderr
 
 
 def test_options_below_the_command_s_name_go_first(shardmill: Command, file: Path) -> None:

@@ -13,13 +13,12 @@ import pyarrow.parquet as pq
 from streaming_ext.format.compression import Compression, decompress
 from streaming_ext.format.layout import MANIFEST, Split, documents_path, index_path, record_path
 from streaming_ext.format.manifest import Manifest
-from streaming_ext.format.mds import shard_name
 from streaming_ext.format.record import PartRecord, SplitPart
 from streaming_ext.format.schema import FileRecord, content_hash, from_json, to_json
 from streaming_ext.format.shard import Shard
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.listing import list_sources
-from streaming_ext.writing.publish import merged_index, summarize_split
+from streaming_ext.writing.publish import split_indexes
 from tasks.core.config import ShardConfig
 from tasks.core.shard.plan import compare_with_output
 from tests.tasks.core.running import make
@@ -109,7 +108,8 @@ class Forger:
 
     def put_shard(self, part: int, split: Split, number: int, samples: int, raw: bytes) -> Shard:
         """Write one shard of any content."""
-        name, codec = shard_name(part, number), Compression.parse(self.spec.compression)
+        name = self.spec.shard_format.shard_name(split, part, number)
+        codec = Compression.parse(self.spec.compression)
         packed = None if codec is None else codec.compress(raw)
         shard = Shard(
             samples=samples,
@@ -151,10 +151,9 @@ class Forger:
         for part in parts:
             (self.root / record_path(part.part)).write_bytes(to_json(part))
         splits = {}
-        for split in self.spec.splits:
-            index = merged_index(split, parts, self.spec)
+        for split, (summary, index) in split_indexes(self.spec, parts).items():
             (self.root / index_path(split)).write_bytes(index)
-            splits[split] = summarize_split(split, parts, FileRecord.of(index_path(split), index))
+            splits[split] = summary
         manifest = self.manifest.model_copy(
             update={"parts": tuple(part.summary() for part in parts), "splits": splits}
         )
