@@ -1,4 +1,4 @@
-"""What pydantic found wrong with a value: field, value and what is allowed."""
+"""Errors of pydantic as one line: the field, what is allowed, and the value."""
 
 import re
 from typing import Any
@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 _MAX_FAULTS = 3  # of one value
-_MAX_SHOWN = 60  # characters of what came
+_MAX_SHOWN = 60  # characters of a value
 
 
 def plain_faults(error: ValidationError) -> str:

@@ -87,18 +87,15 @@ def read_index(
     spec = manifest.spec
     table = spec.shard_format.table(index, where=where)
     expected_sizes = spec.shard_format.raw_size(table.samples)
-    facts = {
-        "samples": (int(table.samples.sum()), manifest.splits[split].samples),
-        "shards": (len(table.names), manifest.splits[split].shards),
-        "tokens a sample": (table.sample_tokens, spec.sequence_length),
-        "type of an id": (table.dtype, spec.dtype),
-    }
-    for fact, (ours, theirs) in facts.items():
-        if ours != theirs and table.names:
-            raise CorruptDatasetError(f"{where}: {fact}: {ours}, the manifest says {theirs}.")
-    wrong = np.flatnonzero(table.unpacked_sizes != expected_sizes)
-    if wrong.size:
-        shard = int(wrong[0])
+    summary = manifest.splits[split]
+    found = int(table.samples.sum()), len(table.names), table.sample_tokens, table.dtype
+    expected = summary.samples, summary.shards, spec.sequence_length, spec.dtype
+    if table.names and found != expected:
+        raise CorruptDatasetError(
+            f"{where}: samples, shards, tokens a sample and type of an id are {found}, the "
+            f"manifest says {expected}."
+        )
+    for shard in np.flatnonzero(table.unpacked_sizes != expected_sizes)[:1]:
         raise CorruptDatasetError(
             f"{where}: {table.raw_names[shard]} has {table.unpacked_sizes[shard]} bytes, its "
             f"{table.samples[shard]} samples make {expected_sizes[shard]}."
@@ -198,7 +195,7 @@ def _opened(table: ShardTable, split: str, manifest: Manifest | None, index: byt
 
 
 def _not_a_dataset(url: str, what: str) -> NotADatasetError:
-    """The error for a place that holds no dataset."""
+    """The error for a location that holds no dataset."""
     return NotADatasetError(
         f"There is no dataset at {url}: {what}. Give the folder that holds manifest.json, or wait "
         "until the run that writes it has finished."

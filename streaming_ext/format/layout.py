@@ -8,12 +8,12 @@ Split = Literal["train", "holdout"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 MANIFEST = "manifest.json"
-EXPORT = "export.json"  # what an export has in its place
+EXPORT = "export.json"  # of an export, instead of a manifest
 PARTS_FOLDER = "parts"
 DOCUMENTS_FOLDER = "documents"
 DUPLICATES_FOLDER = "duplicates"
 DIGESTS_FOLDER = "digests"  # of the texts of a dataset without copies, for what extends it
-SHUFFLE_FOLDER = "shuffle"  # work in progress of a run of two phases, gone when it is published
+SHUFFLE_FOLDER = "shuffle"  # work in progress of a run of two phases, removed when it is published
 RUNS_FOLDER = LOCK_FOLDER  # all that may differ between two runs
 TOKENIZER_FOLDER = "tokenizer"
 GENERATIONS_FOLDER = "generations"  # manifests that an extension replaced

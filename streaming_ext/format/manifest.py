@@ -1,11 +1,9 @@
-"""The manifest, which makes a dataset whole.
+"""The manifest, which makes a dataset complete.
 
-A dataset counts when its manifest exists. It is a function of the source bytes and the
-configuration alone, as its parts' records are.
+A dataset counts when its manifest exists. Like the records of parts, it depends only on the source
+bytes and the configuration.
 
-The generations of a dataset that was extended: finding one by its hash, and its files.
-
-An extension adds parts and replaces the manifest. What it replaces stays beside the new one:
+An extension adds parts and replaces the manifest. The older generation stays beside the new one:
 
     manifest.json                    of the newest generation: the commit point
     generations/<hash>.json          of an older one, under its content hash
@@ -110,7 +108,7 @@ class KeptDigests(Value):
 
 
 class Generation(Value):
-    """What a dataset was before it was extended: the first parts of what it is now.
+    """A dataset before it was extended: the first parts of the extended one.
 
     Attributes:
         manifest: as it lies beside the newer one.

@@ -127,5 +127,5 @@ class MdsFormat(ShardFormat):
         return json.dumps({"version": INDEX_VERSION, "shards": entries}, sort_keys=True).encode()
 
     def table(self, index: bytes, *, where: str) -> ShardTable:
-        """What an `index.json` of ours tells."""
+        """The shards that an `index.json` of ours lists."""
         return read_table(index, where=where, empty=(self.dtype, self.sequence_length))

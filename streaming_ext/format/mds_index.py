@@ -4,9 +4,7 @@ Names stay below the split's folder, sizes agree with each other, and the only t
 flat array of token ids.
 """
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NotRequired
 
@@ -143,8 +141,7 @@ def _parsed(
 ) -> tuple[list[_Entry], SampleLayout | None]:
     """The shards that an index lists, and their layout if it lists any; see `read_table`."""
     try:
-        with _collection_paused():
-            index = _INDEX.validate_json(data, strict=True)
+        index = _INDEX.validate_json(data, strict=True)
         refuse_newer(index.get("version"), INDEX_VERSION, what=where)
         layouts = {
             _layout_of(
@@ -176,18 +173,6 @@ def _head_fault(raw: Bytes, samples: int, header: int, sample_bytes: int) -> str
     if not (offsets == header + np.arange(samples + 1) * sample_bytes).all():
         return "its samples do not lie where ids of one length lie"
     return ""
-
-
-@contextmanager
-def _collection_paused() -> Iterator[None]:
-    """Keep the garbage collector from walking a million new objects again and again."""
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
 
 
 def _unknown(raw_hashes: list[str | None], layout: SampleLayout) -> tuple[str, ...]:

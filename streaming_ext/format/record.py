@@ -22,7 +22,7 @@ from streaming_ext.format.schema import (
 from streaming_ext.format.shard import Shard
 from streaming_ext.format.spec import DatasetSpec
 
-MOST_BAD_LISTED = 100  # of a part: who has more needs another look at the file
+MOST_BAD_LISTED = 100  # of a part
 NOT_CHECKED: Literal["not checked"] = "not checked"
 
 
@@ -160,7 +160,7 @@ class PartSummary(RowCounts):
 
 
 class PartCounts(RowCounts):
-    """The counts of a part: what its record and the report of its runs share.
+    """The counts of a part, in its record and in the report of a run.
 
     Attributes:
         source: its first file.
@@ -211,8 +211,8 @@ class PartRecord(PartCounts, Sealed):
         duplicate_documents: rows that were left out as copies of earlier documents.
         duplicate_tokens: their tokens, with one end-of-text id each.
         duplicates: the list of them, if copies are looked for.
-        unchosen_documents: of a subset, rows that are documents of the whole dataset alone; nothing
-            tells the bytes of the texts of the others, so `text_bytes` is 0.
+        unchosen_documents: rows of the original dataset that a subset leaves out. The bytes of the
+            texts that stay are unknown, so `text_bytes` of a subset is 0.
     """
 
     format: Literal[1] = 1

@@ -1,9 +1,4 @@
-"""One file of samples: its names, sizes and hashes; and the types of the ids that it holds.
-
-The shards of a split as arrays: what an index tells, whatever its format.
-
-What a format defines of the files of a split: names, sizes, index, and their token ids.
-"""
+"""Shards: one as a record describes it, those of a split as arrays, and what a format defines."""
 
 import re
 from abc import ABC, abstractmethod
@@ -42,7 +37,7 @@ def token_dtype(vocab_size: int) -> TokenDtype:
 class Shard(Value):
     """One shard of a split: names relative to the split's folder, sizes in bytes, content hashes.
 
-    What lies on storage is the compressed file if there is one, else the raw one.
+    The stored file is the compressed one if it exists, else the raw one.
     """
 
     samples: Positive
@@ -81,7 +76,7 @@ class Shard(Value):
 
 
 Bytes = npt.NDArray[np.uint8]
-CROSSING_RUN: Final = 8  # shards a unit where sequences cross the border of shards
+CROSSING_RUN: Final = 8  # shards a group, if sequences cross from one shard to the next
 
 
 # Rewrites a shard whose ids do not lie end to end as its ids alone: raw shard, samples, its name.
@@ -210,17 +205,17 @@ class ShardTable:
         return self.raw_sizes - self.samples * self.sample_bytes
 
     def bounds(self, sequence_length: int) -> Ints:
-        """First sequence of each unit of the order, then their number; see `sequence_starts`."""
+        """First sequence of each group of shards, then their number; see `sequence_starts`."""
         return sequence_starts(self.token_starts, sequence_length)
 
 
 def sequence_starts(starts: Ints, sequence_length: int) -> Ints:
-    """First sequence of each unit of the order, then their number: (units + 1,).
+    """First sequence of each group of shards, then their number: (groups + 1,).
 
-    Sequence i holds the tokens [i L, (i + 1) L) of the split laid end to end; what is less than one
-    sequence at the very end is left out. A sequence belongs to the unit in which it starts. A unit
-    is one shard; where sequences cross the border of shards it is a run of them, so that a reader
-    of some units needs few shards beyond its own.
+    Sequence i holds the tokens [i L, (i + 1) L) of the split, its shards laid end to end; less than
+    a sequence at the very end is left out. A sequence belongs to the group in which it starts. A
+    group is one shard, or CROSSING_RUN shards if sequences cross from one shard to the next, so
+    that a reader of some groups needs few further shards.
 
     Args:
         starts: first token of each shard, then the end: (shards + 1,).

@@ -42,7 +42,7 @@ def document_keys(seed: int, sources: Ints, positions: Ints) -> Keys:
     Args:
         seed: of the permutation.
         sources: number of each document's source, int64 (documents,).
-        positions: its place there, int64 (documents,).
+        positions: its position there, int64 (documents,).
     """
     digest = xxhash.xxh3_128_intdigest(seed.to_bytes(8, "little"), seed=0x5348554646_4C45)
     low, high = np.uint64(digest & (2**KEY_BITS - 1)), np.uint64(digest >> KEY_BITS)

@@ -1,9 +1,4 @@
-"""What decides the bytes of a dataset, apart from its sources.
-
-What is read of a source file: part of the configuration that decides the bytes.
-
-How the samples of a split lie in files: one file a format, found by its name.
-"""
+"""What decides the bytes of a dataset, apart from its sources: what is read, how it is stored."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -155,7 +150,7 @@ class DatasetSpec(Value):
         keep_columns: of the sources, whose values the lists of documents hold.
         imported: how ids were read, where the sources hold ids and no text; then `text_column`
             has no meaning.
-        subset: which documents of all these are there; None for all.
+        subset: which of these documents the dataset holds; None for all.
     """
 
     text_column: str | Annotated[tuple[str, ...], Field(min_length=2)]

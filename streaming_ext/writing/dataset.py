@@ -1,7 +1,7 @@
 """A dataset in a local folder, made by all the threads and processes of a machine that need it.
 
-Each takes parts that nobody else works on. A part counts when its record exists, the dataset when
-its manifest exists: who is killed in the middle goes on there when it is started again.
+Each takes parts that no other works on. A part counts when its record exists, the dataset when its
+manifest exists: a process that was killed resumes when it is started again.
 """
 
 import shutil
@@ -35,7 +35,7 @@ from streaming_ext.writing.publish import publish_splits, put_tokenizer
 from streaming_ext.writing.split_writer import Memories
 from streaming_ext.writing.tokenize import emptied, make_part
 
-WORK_FOLDER: Final = ".making"  # work in progress below the folder; gone when the dataset is whole
+WORK_FOLDER: Final = ".making"  # work in progress, removed when the dataset is complete
 _PAUSE: Final = 0.05  # seconds between looks whether another process is done
 _SAMPLED: Final = 3  # parts whose first texts say how much room all of them take
 _SAMPLED_BYTES: Final = 2**17  # of text of each
@@ -63,7 +63,7 @@ class DatasetMaker:
         """Name the work.
 
         Args:
-            folder: of this very dataset: its name holds a hash of what decides the bytes.
+            folder: of this dataset; its name holds a hash of what decides the bytes.
             spec: of the dataset.
             parts: all of them.
             tokenizer: of the text.
@@ -78,7 +78,7 @@ class DatasetMaker:
         self._stop = threading.Event()
 
     def make(self, *, limit: int | None = None) -> None:
-        """Return when the dataset is whole.
+        """Return when the dataset is complete.
 
         Args:
             limit: bytes that training may unpack of it at a time.
@@ -186,7 +186,7 @@ class DatasetMaker:
         """Refuse to start if the dataset does not fit.
 
         Raises:
-            StorageError: saying what it takes and what there is.
+            StorageError: naming the needed and the free space.
         """
         needed, free = self._needed_bytes(limit), self._storage.free_bytes()
         if free is not None and needed > free:

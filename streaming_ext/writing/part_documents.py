@@ -42,7 +42,7 @@ def fetch_part(
         check: whether each span must be compared with a hash or checksums; files come whole then.
 
     Raises:
-        SourceError: a file changed or is gone, or cannot be checked.
+        SourceError: a file changed, is missing or cannot be checked.
         StorageError: see `fetch`.
     """
     if len(part.spans) == 1:
@@ -128,14 +128,14 @@ class PartDocuments:
         return len(self.part.spans) == 1 and self.part.spans[0].span is None
 
     def whole_version(self) -> str | None:
-        """What pins all of a local file of which the part is the first span."""
+        """What pins a whole local file, if the part is its first span."""
         source, span = self.part.spans[0].source, self.part.spans[0].span
         if span is None or span[0] or source.version is not None:
             return None
         return identify(source, Path(source.url)).version
 
     def locate(self, row: int) -> tuple[str, str]:
-        """A row of the part, for people: its file, and which row of what is read of it."""
+        """A row of the part, for people: its file, and its row in the span."""
         source_span, own = self._span_of(row)
         origin = "" if source_span.span is None else f" from byte {source_span.span[0]} on"
         return source_span.source.url, f"row {own}{origin}"
@@ -163,7 +163,7 @@ class PartDocuments:
         return self.part.spans[number], int(own)
 
     def batches(self) -> Iterator[DocumentBatch]:
-        """The documents in order; small files share a batch.
+        """The documents in order; small files come in one batch.
 
         Raises:
             SourceError: a file is damaged; names it.
@@ -238,7 +238,7 @@ def _moved(batch: DocumentBatch, rows: int) -> DocumentBatch:
 
 
 def _state_of(file: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is written to or replaced; None when it is gone."""
+    """What changes when a file is written to or replaced; None if it does not exist."""
     try:
         state = file.stat()
     except FileNotFoundError:

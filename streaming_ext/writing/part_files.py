@@ -160,7 +160,7 @@ class PartFiles:
                 f"A shard of --shard-size {size} does not fit into the memory of a worker, where "
                 f"one of each split ({', '.join(self._spec.splits)}) is packed and compressed. "
                 "Lower --shard-size to 512MiB or less, or give workers more memory "
-                f"({MEMORY_VARIABLE}, 4GiB unless set; fewer --workers share what there is)."
+                f"({MEMORY_VARIABLE}, 4GiB unless set; with fewer --workers each has more)."
             ) from error
 
 

@@ -82,7 +82,7 @@ def _write(path: Path, data: bytes | memoryview) -> None:
     with path.open("xb") as file:
         file.write(data)
         file.flush()
-        # Have the disk begin, so that putting it in place later has less to wait for.
+        # Start writing to the disk, so that the later flush has less to wait for.
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
@@ -121,7 +121,7 @@ class ShardPacker:
         self._begin = size + -size % _ALIGNMENT
         self._full = form.samples_per_shard * form.sequence_length
         self._held = 0
-        # room: (tokens of a full shard, or of as much of it as there is memory for yet,)
+        # room: (tokens of a full shard, or of the part that there is memory for,)
         self._room = np.empty(0, form.id_type)
         self._make_room(min(self._full, _FIRST_BYTES // form.id_type.itemsize))
         self.tokens = 0

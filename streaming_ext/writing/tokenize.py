@@ -58,7 +58,7 @@ Report = Callable[[float, Counts], None]
 
 
 class NotedTexts(Protocol):
-    """Texts of a batch of which some are known; `new` says which are not: (texts,)."""
+    """Texts of a batch, some of them known; `new` says which are not: (texts,)."""
 
     new: Flags
 
@@ -184,10 +184,10 @@ def tokenize_batches(
         spec: of the dataset.
         tokenizer: the reference.
         engine: what tokenizes.
-        take: called with what comes of it.
+        take: called with each tokenized batch.
         where: the documents are of, for messages.
         report: called with the fraction that is done, and the counts so far.
-        known: texts of which copies are left out, and need not be tokenized.
+        known: texts whose copies are left out and not tokenized.
         audited: whether some of what the engine makes is compared with the reference.
 
     Raises:
@@ -255,7 +255,7 @@ def tokenize_batches(
 
 
 def _hashes_of(texts: pa.LargeStringArray, spec: DatasetSpec) -> Keys:
-    """Hashes of what of each text is compared: (texts, 1 or 3).
+    """Hashes of the texts as they are compared: (texts, 1 or 3).
 
     The first is for the holdout; if copies are left out, the two halves of the hash of copies
     follow.

@@ -88,19 +88,13 @@ class TestAgainstMDSWriter:
             raw = form.header(len(chosen)) + chosen.tobytes()
             packed = raw if codec is None else codec.compress(raw)
             name = form.shard_name("train", 0, number)
-            zipped = None if codec is None else f"{name}.{codec.codec}"
-            shard = Shard(
-                samples=len(chosen),
-                raw_name=name,
-                raw_bytes=len(raw),
-                raw_hash=content_hash(raw),
-                zip_name=zipped,
-                zip_bytes=None if codec is None else len(packed),
-                zip_hash=None if codec is None else content_hash(packed),
-            )
+            sizes = {"samples": len(chosen), "raw_bytes": len(raw), "raw_hash": content_hash(raw)}
+            if codec is not None:
+                sizes |= {"zip_name": f"{name}.{codec.codec}", "zip_bytes": len(packed)}
+                sizes |= {"zip_hash": content_hash(packed)}
             assert len(raw) == form.raw_size(len(chosen)) <= form.shard_size
             ours.append(packed)
-            shards.append(shard)
+            shards.append(shard(raw_name=name, **sizes))
         assert len(ours) >= 3
         assert num_samples % form.samples_per_shard  # the last one is partial
 
@@ -117,35 +111,8 @@ class TestAgainstMDSWriter:
                 data["basename"] = data["basename"].removeprefix("00000/")
         assert made == index
 
-    @pytest.mark.parametrize("room", [0, 11, 12, 35])
-    def test_same_number_of_samples_a_shard(self, tmp_path: Path, room: int) -> None:
-        # 204 bytes hold one sample, each further one takes 8 bytes and its offset of 4.
-        form = small_format(shard_size=204 + room)
-        stored, index = self.written_by_stock(tmp_path / "stock", form, np.zeros((7, 4), np.uint16))
-        assert form.samples_per_shard == 1 + room // 12
-        assert index["shards"][0]["samples"] == 1 + room // 12  # type: ignore[index]
-        assert len(stored[0]) == form.raw_size(form.samples_per_shard)
-
 
 class TestHeader:
-    def test_by_hand(self) -> None:
-        config = json.dumps(
-            {
-                "column_encodings": ["ndarray:uint16:4"],
-                "column_names": ["tokens"],
-                "column_sizes": [8],
-                "compression": None,
-                "format": "mds",
-                "hashes": ["xxh128"],
-                "size_limit": 230,
-                "version": 2,
-            },
-            sort_keys=True,
-        ).encode()
-        assert len(config) == 184
-        offsets = [200, 208, 216]  # 4 of count, 12 of offsets, 184 of description
-        assert small_format().header(2) == np.array([2, *offsets], "<u4").tobytes() + config
-
     @pytest.mark.parametrize("num_samples", [1, 2, 3])
     def test_the_rest_of_the_file_is_the_samples(self, num_samples: int) -> None:
         form = small_format()
@@ -191,7 +158,6 @@ class TestHeader:
             assert form.raw_size(count) <= shard_size < form.raw_size(count + 1)
 
     def test_a_shard_too_small_for_a_sample_says_so(self) -> None:
-        assert small_format(shard_size=204).samples_per_shard == 1
         message = r"203 bytes cannot hold one sample of 4 tokens \(8 bytes\).*--shard-size"
         with pytest.raises(UsageError, match=message):
             _ = small_format(shard_size=203).samples_per_shard
@@ -327,28 +293,26 @@ def test_unknown_codec() -> None:
         decompress(b"", codec="br:1", raw_size=0)
 
 
+def shard(**changes: object) -> Shard:
+    values: dict[str, object] = {
+        "samples": 1, "raw_name": "00000/shard.00000.mds", "raw_bytes": 10, "raw_hash": HASH,
+    }  # fmt: skip
+    return Shard(**(values | changes))  # type: ignore[arg-type]
+
+
+PACKED_FILE = {"zip_name": "00000/shard.00000.mds.zstd", "zip_bytes": 5, "zip_hash": "f" * 32}
+
+
 class TestShard:
     def test_names(self) -> None:
-        form = small_format()
-        assert form.shard_name("train", 7, 12) == "00007/shard.00012.mds"
-        assert form.shard_name("train", 123_456, 100_000) == "123456/shard.100000.mds"
-        for name in (form.shard_name("train", 0, 0), form.shard_name("train", 123_456, 100_000)):
-            assert Shard(samples=1, raw_name=name, raw_bytes=1, raw_hash=HASH).name == name
+        names = [small_format().shard_name("train", *at) for at in ((7, 12), (123_456, 100_000))]
+        assert names == ["00007/shard.00012.mds", "123456/shard.100000.mds"]
+        assert [shard(raw_name=name).name for name in names] == names
 
     def test_what_is_stored(self) -> None:
-        raw = Shard(samples=1, raw_name="00000/shard.00000.mds", raw_bytes=10, raw_hash=HASH)
+        raw, packed = shard(), shard(**PACKED_FILE)
         assert (raw.name, raw.size, raw.hash) == ("00000/shard.00000.mds", 10, HASH)
-        packed = Shard(
-            samples=1,
-            raw_name="00000/shard.00000.mds",
-            raw_bytes=10,
-            raw_hash=HASH,
-            zip_name="00000/shard.00000.mds.zstd",
-            zip_bytes=5,
-            zip_hash="f" * 32,
-        )
-        assert (packed.name, packed.size) == ("00000/shard.00000.mds.zstd", 5)
-        assert packed.hash == "f" * 32
+        assert [packed.name, packed.size, packed.hash] == [*PACKED_FILE.values()]
 
     @pytest.mark.parametrize(
         ("change", "said"),
@@ -357,35 +321,27 @@ class TestShard:
             ({"raw_bytes": -1}, "raw_bytes"),
             ({"raw_hash": "Z" * 32}, "raw_hash"),
             ({"zip_bytes": 5}, "zip_name, zip_bytes, zip_hash"),
-            ({"zip_name": "00000/shard.00000.mds.gz", "zip_hash": HASH}, "zip_bytes"),
-            ({"zip_name": "00000/shard.00000.mds.gz", "zip_bytes": 0, "zip_hash": HASH}, "bytes"),
-            ({"zip_name": "../x.gz", "zip_bytes": 5, "zip_hash": HASH}, "zip_name"),
+            (PACKED_FILE | {"zip_bytes": None}, "zip_name, zip_bytes, zip_hash"),
+            (PACKED_FILE | {"zip_bytes": 0}, "zip_bytes"),
+            (PACKED_FILE | {"zip_name": "../x.gz"}, "zip_name"),
+            *(
+                ({"raw_name": name}, "raw_name")
+                for name in (
+                    "",
+                    "/etc/passwd",
+                    "../00000/shard.00000.mds",
+                    "00000/shard.00000.mds/../../x",
+                    "00000/shard.00000.mds\n",
+                    "00000//shard.00000.mds",
+                    "00000\\shard.00000.mds",
+                    "00000/shard.00000.mds.ZST",
+                    "0000/shard.00000.mds",
+                    "shard.00000.mds",
+                    "00000/shard.00000.mds\0",
+                )
+            ),
         ],
     )
     def test_what_is_no_shard_is_refused(self, change: dict[str, object], said: str) -> None:
-        good: dict[str, object] = {
-            "samples": 1, "raw_name": "00000/shard.00000.mds", "raw_bytes": 10, "raw_hash": HASH,
-        }  # fmt: skip
-        Shard(**good)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=said):
-            Shard(**(good | change))  # type: ignore[arg-type]
-
-    @pytest.mark.parametrize(
-        "name",
-        [
-            "",
-            "/etc/passwd",
-            "../00000/shard.00000.mds",
-            "00000/shard.00000.mds/../../x",
-            "00000/shard.00000.mds\n",
-            "00000//shard.00000.mds",
-            "00000\\shard.00000.mds",
-            "00000/shard.00000.mds.ZST",
-            "0000/shard.00000.mds",
-            "shard.00000.mds",
-            "00000/shard.00000.mds\0",
-        ],
-    )
-    def test_unsafe_names_are_refused(self, name: str) -> None:
-        with pytest.raises(ValueError, match="raw_name"):
-            Shard(samples=1, raw_name=name, raw_bytes=1, raw_hash=HASH)
+            shard(**change)

@@ -44,6 +44,18 @@ def test_taken_up(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
     assert plan.published
 
 
+@pytest.mark.parametrize("shuffle", ["documents", None])
+def test_a_stopped_run_that_keeps_columns(
+    tmp_path: Path, lines: Path, vocabulary: Path, shuffle: str | None
+) -> None:
+    """What the mark of the output says is read as the specification that it was."""
+    settings = {"shuffle": shuffle, "keep_columns": ("text",)}
+    plan, storage = begin(lines, tmp_path / "out", vocabulary, **settings)
+    do_parts(plan, storage, (0,))
+    plan, _ = begin(lines, tmp_path / "out", vocabulary, **settings)
+    assert plan.todo == (1, 2)
+
+
 def test_runs_left_by_a_kill_after_the_manifest(
     tmp_path: Path, lines: Path, vocabulary: Path
 ) -> None:
