@@ -90,7 +90,7 @@ def dry_run_facts(plan: RunPlan, output: Storage) -> dict[str, Any]:
         "scratch": str(plan.scratch),
         "executor": plan.config.executor,
         "workers": plan.config.workers,
-        "spec": plan.spec.model_dump(mode="json"),
+        "spec": plan.spec.model_dump(mode="json", exclude_defaults=True),
     }
 
 
