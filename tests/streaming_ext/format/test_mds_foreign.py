@@ -213,7 +213,7 @@ def test_documents_of_such_a_set_can_be_imported(
     ]
     assert found == _runs(ids, 99)
     files[1].write_bytes(files[1].read_bytes()[:-1])
-    with pytest.raises(SourceError, match="that its index describes. It is cut short"):
+    with pytest.raises(SourceError, match="bytes, the index says"):
         list(format_of(str(files[1]), chosen).read(files[1], chosen))
 
 

@@ -162,7 +162,7 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
     ("webdataset", tar_of("a.txt", [1, 9], more="b.txt"), "no sample with ids as .npy"),
     ("webdataset", tar_of("a.npy", [[1.5]]), "2 dimensions of float64"),
     ("mds", bare([1, 9], name="shard.00000.mds"), "no index.json next to it or above"),
-    ("mds", lambda folder: write_mds(folder, hashes=[]), "hashes: must be a valid dictionary"),
+    ("mds", lambda folder: write_mds(folder, hashes=[]), "hashes: must be an object"),
     (
         "mds",
         lambda folder: write_mds(folder, hashes={"xxh128": 5}),
