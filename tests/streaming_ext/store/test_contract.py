@@ -55,9 +55,7 @@ class TestFiles:
             assert storage.list() == {"x": size}
 
     @pytest.mark.parametrize(("size", "more"), [(0, 0), (1, -1), (2**20, 1), (5 * 2**20 + 3, -1)])
-    def test_a_file_is_read_into_the_room_there_is(
-        self, storage: Storage, size: int, more: int
-    ) -> None:
+    def test_a_file_is_read_into_memory(self, storage: Storage, size: int, more: int) -> None:
         data = (bytes(range(256)) * (size // 256 + 1))[:size]
         storage.put("x", data)
         room, blocks = bytearray(max(size + more, 0)), []
@@ -93,7 +91,7 @@ class TestFiles:
         assert storage.list() == {"train/00000/shard.00000.mds": 5}
         assert storage.leftovers() == []
 
-    def test_a_local_file_that_is_gone(self, storage: Storage, tmp_path: Path) -> None:
+    def test_a_missing_local_file(self, storage: Storage, tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="no such file"):
             storage.put_file("x", tmp_path / "gone")
         assert storage.list() == {}

@@ -65,11 +65,11 @@ def test_only_what_is_to_last_is_waited_for(
     synced: list[str] = []
     sync = os.fsync
 
-    def telling(descriptor: int) -> None:
+    def recording(descriptor: int) -> None:
         synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
         sync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", telling)
+    monkeypatch.setattr(os, "fsync", recording)
     storage = LocalStorage(tmp_path / "out")
     storage.create()
     (tmp_path / "file").write_bytes(b"whole")
@@ -278,11 +278,11 @@ class TestExclusive:
             fcntl.flock(worker, fcntl.LOCK_EX)
             began = time.monotonic()
             threading.Timer(0.3, fcntl.flock, (worker, fcntl.LOCK_UN)).start()
-            told: list[str] = []
-            with storage.exclusive(told.append):
+            messages: list[str] = []
+            with storage.exclusive(messages.append):
                 assert 0.2 < time.monotonic() - began < 50
             who = f"another run (process {other.pid} on {platform.node()})"
-            assert set(told) == {f"waiting for {who} to let go of {storage}"}
+            assert set(messages) == {f"waiting for {who} to let go of {storage}"}
 
     def test_a_process_that_inherits_the_descriptor_holds_it_too(
         self, storage: LocalStorage

@@ -137,7 +137,7 @@ class TestElsewhere:
             assert list(storage.list("runs")) == ["runs/.lock-00000006"]
 
 
-def test_a_dead_holder_here_is_followed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_holder_of_this_machine_is_followed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease_module, "LEASE_SECONDS", 600.0)
     objects = Objects()
     content = f'{{"machine": "{holding.this_machine()}", "pid": 999999999, "started": "1"}}'

@@ -207,9 +207,9 @@ class TestTransientFaults:
 
     def test_a_slow_link_is_no_silence(self, cloud: Cloud, proxy: FaultProxy) -> None:
         """A transfer takes far longer than the server may stay silent."""
-        storage, data = cloud.storage(attempts=1, timeout=1.0), bytes(800_000)
+        storage, data = cloud.storage(attempts=1, timeout=1.0), bytes(300_000)
         storage.put("x", data)
-        proxy.inflict(Faults(bytes_per_second=160_000))
+        proxy.inflict(Faults(bytes_per_second=120_000))
         assert storage.read_range("x", 0, len(data)) == data
 
     def test_nobody_listens(self, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:

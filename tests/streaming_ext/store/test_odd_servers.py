@@ -1,4 +1,4 @@
-"""What answers in place of an object store, or asks for patience: told in one line, or heeded."""
+"""What answers in place of an object store, or asks for patience: raised in one line, or heeded."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -56,9 +56,9 @@ class TestEndpoint:
 def test_what_a_store_never_does_is_not_tried_again() -> None:
     body = BUSY.replace(b"SlowDown", b"NotImplemented")
     with scripted(lambda *_: Answer(501, body, {"Content-Type": "text/xml"})) as server:
-        with pytest.raises(StorageError, match="NotImplemented") as told:
+        with pytest.raises(StorageError, match="NotImplemented") as raised:
             client(server.url).read("x")
-        assert not told.value.transient
+        assert not raised.value.transient
         assert len(server.asked) == 1
 
 
@@ -66,7 +66,7 @@ class TestRetryAfter:
     @pytest.mark.parametrize("status", [503, 429])
     def test_is_honoured(self, status: int) -> None:
         busy = Answer(status, BUSY, {"Retry-After": "1", "Content-Type": "application/xml"})
-        answers = [busy, busy]
+        answers = [busy]
 
         def answer(*_: object) -> Answer:
             return answers.pop() if answers else Answer(200, b"hello")
@@ -74,9 +74,9 @@ class TestRetryAfter:
         with scripted(answer) as server:
             began = time.monotonic()
             assert client(server.url).read("x") == b"hello"
-            assert 2 <= time.monotonic() - began < 20
+            assert 1 <= time.monotonic() - began < 20
 
-    def test_of_an_hour_is_told(self) -> None:
+    def test_of_an_hour_is_refused(self) -> None:
         headers = {"Retry-After": "3600", "Content-Type": "application/xml"}
         with (
             scripted(lambda *_: Answer(503, BUSY, headers)) as server,
@@ -116,7 +116,7 @@ class TestOtherRanges:
 
 
 class TestCaptivePortal:
-    def test_in_place_of_a_file(self) -> None:
+    def test_instead_of_a_file(self) -> None:
         with scripted(lambda *_: PAGE) as server:
             url = f"{server.url}/x.parquet"
             with pytest.raises(StorageError, match="a web page came.*ask for a login"):
@@ -124,7 +124,7 @@ class TestCaptivePortal:
             with pytest.raises(StorageError, match="a web page came"):
                 WebReader(SourceFile(url=url, size=9, version='etag:"e"')).read(0, 9)
 
-    def test_in_place_of_the_hub(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_instead_of_the_hub(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Retry, "usual", lambda: QUICK)
         with scripted(lambda *_: PAGE) as server:
             monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)

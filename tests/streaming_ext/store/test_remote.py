@@ -1,4 +1,4 @@
-"""Reading files by URL: no more than asked for, in time, and with the true reason of a failure."""
+"""Reading files by URL: at most the limit, in time, and with the true reason of a failure."""
 
 import threading
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.streaming_ext.build import Built
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_no_more_is_read_than_asked_for(packed: Built, scheme: str) -> None:
+def test_at_most_the_limit_is_read(packed: Built, scheme: str) -> None:
     whole = (packed.root / "manifest.json").read_bytes()
     source = Remote(url=f"{scheme}{packed.root}")
     assert source.read("manifest.json", limit=10) == whole[:11]

@@ -47,7 +47,7 @@ def test_object_server_killed_and_started_again(bucket: str, s3: SwiftServer) ->
     assert storage.read("x") == b"after"
 
 
-def test_what_the_store_copied_has_the_size_that_was_told(bucket: str) -> None:
+def test_a_copy_in_the_store_has_the_expected_size(bucket: str) -> None:
     storage = quick(bucket)
     storage.put("x", b"short")
     assert storage.adopt(storage, "x", "y", 5)

@@ -32,7 +32,7 @@ def test_it_is_the_users_own(folder: Path) -> None:
     assert [file.name for file in folder.iterdir()] == [SCRATCH_MARK]
 
 
-def test_a_temporary_folder_that_is_not_utf8_is_told(
+def test_a_temporary_folder_that_is_not_utf8_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     odd = tmp_path / os.fsdecode(b"a\xff")

@@ -28,7 +28,7 @@ def test_by_hand() -> None:
     assert cut_evenly(8, 4) == [(0, 4), (4, 8)]
 
 
-def test_a_file_of_exactly_the_part_size_is_whole() -> None:
+def test_a_file_of_exactly_the_part_size_is_one_part() -> None:
     sources = files(4, 5, 3)
     assert spans_of(arrange(sources, part_size=4, may_be_cut=set(sources))) == [
         [(0, None)], [(1, (0, 2))], [(1, (2, 5))], [(2, None)],

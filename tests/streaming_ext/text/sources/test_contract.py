@@ -1,4 +1,4 @@
-"""What every place of source files does: lists what pins them, reads what was listed or nothing."""
+"""What every kind of source does: lists what pins files, and reads what was listed or nothing."""
 
 import functools
 import http.server
@@ -28,11 +28,11 @@ FILES = {"a/x.parquet": b"x" * 100, "a/y.parquet": bytes(range(256)) * 4, "b/x.p
 
 
 @dataclass(frozen=True)
-class SourceRow:
+class Location:
     """Where files lie, filled with `FILES`.
 
     Attributes:
-        url: of the place; a file's path comes behind it.
+        url: of the folder; a file's path follows it.
         put: another content under a name.
         pinned: whether what was listed stays to be read after that.
     """
@@ -47,36 +47,36 @@ class SourceRow:
 
 
 @pytest.fixture(params=["s3", "gs", "az", "https", "hub"])
-def place(
+def location(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[SourceRow]:
-    made = _PLACES[request.param](request, tmp_path, monkeypatch)
+) -> Iterator[Location]:
+    made = _LOCATIONS[request.param](request, tmp_path, monkeypatch)
     with made as found:
         for path, data in FILES.items():
             found.put(path, data)
         yield found
 
 
-def _s3(request: pytest.FixtureRequest, *_: object) -> Iterator[SourceRow]:
+def _s3(request: pytest.FixtureRequest, *_: object) -> Iterator[Location]:
     bucket, server = request.getfixturevalue("bucket"), request.getfixturevalue("s3")
     client = s3_client(server.url)
-    yield SourceRow(
+    yield Location(
         f"s3://{bucket}", lambda path, data: client.put_object(Bucket=bucket, Key=path, Body=data)
     )
     client.close()
 
 
-def _gs(request: pytest.FixtureRequest, *_: object) -> Iterator[SourceRow]:
+def _gs(request: pytest.FixtureRequest, *_: object) -> Iterator[Location]:
     server = request.getfixturevalue("gcs")
     bucket = server.make_bucket()
-    yield SourceRow(f"gs://{bucket}", lambda path, data: server.put(bucket, path, data))
+    yield Location(f"gs://{bucket}", lambda path, data: server.put(bucket, path, data))
 
 
-def _az(request: pytest.FixtureRequest, *_: object) -> Iterator[SourceRow]:
+def _az(request: pytest.FixtureRequest, *_: object) -> Iterator[Location]:
     server = request.getfixturevalue("azurite")
     name = make_container(server)
     with container_client(server, name) as client:
-        yield SourceRow(
+        yield Location(
             f"az://{name}", lambda path, data: client.upload_blob(path, data, overwrite=True)
         )
 
@@ -88,7 +88,7 @@ class _Files(http.server.SimpleHTTPRequestHandler):
         """Quiet."""
 
 
-def _https(_: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SourceRow]:
+def _https(_: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Location]:
     root = tmp_path / "site"
 
     def put(path: str, data: bytes) -> None:
@@ -101,12 +101,12 @@ def _https(_: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
-        yield SourceRow(f"http://127.0.0.1:{server.server_address[1]}", put)
+        yield Location(f"http://127.0.0.1:{server.server_address[1]}", put)
         server.shutdown()
         thread.join()
 
 
-def _hub(_: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SourceRow]:
+def _hub(_: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Location]:
     with hub_server() as server:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
@@ -117,30 +117,30 @@ def _hub(_: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
             files[path] = data
             dataset.commit(files)
 
-        yield SourceRow("hf://datasets/org/text", put, pinned=True)
+        yield Location("hf://datasets/org/text", put, pinned=True)
 
 
-_PLACES = {
+_LOCATIONS = {
     "s3": contextmanager(_s3), "gs": contextmanager(_gs), "az": contextmanager(_az),
     "https": contextmanager(_https), "hub": contextmanager(_hub),
 }  # fmt: skip
 
 
-def test_listed_in_order_with_size_and_version(place: SourceRow) -> None:
-    found = list_sources(place.named("{b,a}/x.parquet"))
+def test_listed_in_order_with_size_and_version(location: Location) -> None:
+    found = list_sources(location.named("{b,a}/x.parquet"))
     assert [source.name for source in found] == ["x.parquet", "x.parquet"]
     assert [source.size for source in found] == [100, 1]
     assert found == sorted(found)
     assert all(source.version for source in found)
-    assert len({source.version for source in found}) == 2 or "http" in place.url
-    assert list_sources(place.named("{b,a}/x.parquet")) == found
+    assert len({source.version for source in found}) == 2 or "http" in location.url
+    assert list_sources(location.named("{b,a}/x.parquet")) == found
 
 
-def test_read_whole_in_ranges_and_from_where_it_was_cut(
-    place: SourceRow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_complete_reads_ranges_and_resumed_reads(
+    location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects, "_CHUNK_BYTES", 100)
-    (source,) = list_sources(place.named("a/y.parquet"))
+    (source,) = list_sources(location.named("a/y.parquet"))
     data = FILES["a/y.parquet"]
     path, fetched = fetch(source, tmp_path / "one")
     assert path.read_bytes() == data
@@ -150,31 +150,31 @@ def test_read_whole_in_ranges_and_from_where_it_was_cut(
     assert b"".join(open_reader(source).stream(333)) == data[333:]
 
 
-@pytest.mark.parametrize("place", ["s3", "gs", "az"], indirect=True)
+@pytest.mark.parametrize("location", ["s3", "gs", "az"], indirect=True)
 @pytest.mark.parametrize(
     "key", ["my data/x.parquet", "odd/a#1.parquet", "odd/b?.parquet", "c//d.parquet"]
 )
-def test_keys_are_taken_to_the_letter(place: SourceRow, tmp_path: Path, key: str) -> None:
-    place.put("my-data/x.parquet", b"another")
-    place.put("odd/bb.parquet", b"another")
-    place.put("c/d.parquet", b"another")
-    place.put(key, b"this one")
-    (source,) = list_sources(place.named(key))
-    assert (source.url, source.size) == (f"{place.url}/{key}", 8)
+def test_keys_are_taken_to_the_letter(location: Location, tmp_path: Path, key: str) -> None:
+    location.put("my-data/x.parquet", b"another")
+    location.put("odd/bb.parquet", b"another")
+    location.put("c/d.parquet", b"another")
+    location.put(key, b"this one")
+    (source,) = list_sources(location.named(key))
+    assert (source.url, source.size) == (f"{location.url}/{key}", 8)
     path, _ = fetch(source, tmp_path)
     assert path.read_bytes() == b"this one"
 
 
-def test_missing(place: SourceRow) -> None:
+def test_missing(location: Location) -> None:
     with pytest.raises((UsageError, SourceError), match=r"none\.parquet|no such file|matches"):
-        list_sources(place.named("a/none.parquet"))
+        list_sources(location.named("a/none.parquet"))
 
 
 @pytest.mark.parametrize("same_size", [True, False])
-def test_changed_since_it_was_listed(place: SourceRow, tmp_path: Path, same_size: bool) -> None:
-    (source,) = list_sources(place.named("a/x.parquet"))
-    place.put("a/x.parquet", b"X" * (100 if same_size else 50))
-    if place.pinned:
+def test_changed_since_it_was_listed(location: Location, tmp_path: Path, same_size: bool) -> None:
+    (source,) = list_sources(location.named("a/x.parquet"))
+    location.put("a/x.parquet", b"X" * (100 if same_size else 50))
+    if location.pinned:
         path, _ = fetch(source, tmp_path / "one")
         assert path.read_bytes() == FILES["a/x.parquet"]
         return
@@ -186,29 +186,29 @@ def test_changed_since_it_was_listed(place: SourceRow, tmp_path: Path, same_size
             read()
         assert source.url in str(caught.value)
     assert not list((tmp_path / "one").glob("*.source"))
-    (again,) = list_sources(place.named("a/x.parquet"))
+    (again,) = list_sources(location.named("a/x.parquet"))
     assert again.version != source.version
 
 
 def test_changed_between_two_reads(
-    place: SourceRow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Never a file of which one half is old and the other new."""
+    """No file is half old and half new."""
     monkeypatch.setattr(objects, "_CHUNK_BYTES", 100)
-    (source,) = list_sources(place.named("a/y.parquet"))
+    (source,) = list_sources(location.named("a/y.parquet"))
     reader = open_reader(source)
     assert reader.read(0, 100) == FILES["a/y.parquet"][:100]
-    place.put("a/y.parquet", b"Y" * 1024)
+    location.put("a/y.parquet", b"Y" * 1024)
     rest: Callable[[], object] = lambda: reader.read(100, 200)  # noqa: E731
-    if place.pinned:
+    if location.pinned:
         assert rest() == FILES["a/y.parquet"][100:200]
     else:
         with pytest.raises(SourceError, match="changed since the run began"):
             rest()
 
 
-def test_gone_since_it_was_listed(place: SourceRow, tmp_path: Path) -> None:
-    (source,) = list_sources(place.named("a/x.parquet"))
+def test_removed_since_it_was_listed(location: Location, tmp_path: Path) -> None:
+    (source,) = list_sources(location.named("a/x.parquet"))
     gone = SourceFile(
         url=source.url.replace("x.parquet", "z.parquet"), size=source.size, version=source.version
     )
@@ -217,20 +217,20 @@ def test_gone_since_it_was_listed(place: SourceRow, tmp_path: Path) -> None:
     assert not caught.value.fatal  # the other files are not
 
 
-def test_every_format(place: SourceRow, tmp_path: Path) -> None:
-    """Listed, looked into, sampled in place, fetched, and read alike."""
+def test_every_format(location: Location, tmp_path: Path) -> None:
+    """Listed, looked into, sampled in location, fetched, and read alike."""
     files, options = {}, ReadOptions()
     for kind in KINDS:
         kind.write(tmp_path / "x", DOCUMENTS)
         files[f"x{kind.suffix}"] = (tmp_path / "x").read_bytes()
     files["x.txt"] = (DOCUMENTS[-1] or "").encode()
     for name, data in files.items():
-        place.put(f"in/{name}", data)
-    is_web = place.url.startswith("http:")
-    found = list_sources(place.named(f"in/{{{','.join(files)}}}" if is_web else "in/*"))
+        location.put(f"in/{name}", data)
+    is_web = location.url.startswith("http:")
+    found = list_sources(location.named(f"in/{{{','.join(files)}}}" if is_web else "in/*"))
     assert sorted(source.name for source in found) == sorted(files)
     if not is_web:
-        of_folder = {source.name for source in list_sources(place.named("in"))}
+        of_folder = {source.name for source in list_sources(location.named("in"))}
         assert of_folder == {name for name in files if not re.search(r"\.(json|txt)\b", name)}
     for source in found:
         expected = [text for text in DOCUMENTS if text is not None]

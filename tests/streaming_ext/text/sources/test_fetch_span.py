@@ -1,4 +1,4 @@
-"""Pieces of remote files: their own bytes come, once, and the documents are those of the file."""
+"""Spans of remote files: their own bytes come, once, and the documents are those of the file."""
 
 import json
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def texts_of(source: SourceFile, path: Path, span: tuple[int, int]) -> list[str]
     return [text for batch in read for text in batch.texts.to_pylist()]
 
 
-def test_a_piece_fetches_its_own_bytes(
+def test_a_span_fetches_its_own_bytes(
     remote: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MERGE_BYTES", 1000)
@@ -61,18 +61,18 @@ def test_a_piece_fetches_its_own_bytes(
         assert path.stat().st_blocks * 512 < remote.size * 0.45  # the rest is a hole
         texts += texts_of(remote, path, span)
         came.append(fetched)
-        assert came_unchecked(path)  # nothing tells the hash of a piece
+        assert came_unchecked(path)  # no server sends the hash of a span
         assert fetch(remote, tmp_path / "scratch", options=TEXT, span=span) == (path, 0)
         remove_fetched(path)
     assert texts == TEXTS
-    share = 0.5 if remote.url.endswith(".parquet") else 1.0  # the text's column alone
-    footers = 4 * (2 * 2**17 + 2**16) if share < 1 else 4 * 2**18  # long texts are in them
-    assert sum(came) < remote.size * share * 1.1 + footers
+    fraction = 0.5 if remote.url.endswith(".parquet") else 1.0  # the text's column alone
+    footers = 4 * (2 * 2**17 + 2**16) if fraction < 1 else 4 * 2**18  # long texts are in them
+    assert sum(came) < remote.size * fraction * 1.1 + footers
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
 class Failing:
-    """A reader whose connection is lost after so many reads."""
+    """A reader whose connection is lost after a number of reads."""
 
     def __init__(self, reader: Reader, reads: int) -> None:
         self._reader, self._left = reader, reads
@@ -93,8 +93,8 @@ class Failing:
 def test_a_cut_download_goes_on(
     remote: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    piece = 2**17
-    monkeypatch.setattr(module, "_CHUNK_BYTES", piece)
+    chunk = 2**17
+    monkeypatch.setattr(module, "_CHUNK_BYTES", chunk)
     monkeypatch.setattr(module, "_MERGE_BYTES", 0)
     monkeypatch.setattr(module, "_AT_ONCE", 2)
     span = (0, remote.size // 2)
@@ -106,11 +106,11 @@ def test_a_cut_download_goes_on(
     with pytest.raises(TransientStorageError):
         fetch(remote, tmp_path / "s", options=TEXT, span=span)
     path, fetched = fetch(remote, tmp_path / "s", options=TEXT, span=span)
-    assert fetched < all_bytes - 2 * piece
+    assert fetched < all_bytes - 2 * chunk
     assert texts_of(remote, path, span) == TEXTS[: len(texts_of(remote, path, span))] != []
 
 
-def test_a_file_that_changed_is_told(
+def test_a_file_that_changed_is_refused(
     remote: SourceFile, s3: SwiftServer, bucket: str, tmp_path: Path
 ) -> None:
     client = s3_client(s3.url)

@@ -36,14 +36,14 @@ class Store:
     gets: int = 0
 
     def answer(self, method: str, path: str, headers: Mapping[str, str]) -> Answer:
-        told = {"ETag": f'"{self.etag}"', "Last-Modified": "Sat, 21 Nov 2026 00:00:00 GMT"}
+        sent = {"ETag": f'"{self.etag}"', "Last-Modified": "Sat, 21 Nov 2026 00:00:00 GMT"}
         if method == "HEAD":
             offered = self.offers if headers.get("x-amz-checksum-mode") == "ENABLED" else {}
-            return Answer(200, DATA, told | dict(offered))
+            return Answer(200, DATA, sent | dict(offered))
         self.gets += 1
         body = DATA if self.gets > self.flips else DATA[:500] + bytes([DATA[500] ^ 1]) + DATA[501:]
-        told["Content-Range"] = f"bytes 0-{len(DATA) - 1}/{len(DATA)}"
-        return Answer(206, body, told)
+        sent["Content-Range"] = f"bytes 0-{len(DATA) - 1}/{len(DATA)}"
+        return Answer(206, body, sent)
 
     def fetched(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, SourceFile]:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
@@ -106,7 +106,7 @@ def test_is_said_where_nothing_is_offered(
 @pytest.mark.parametrize(
     ("span", "way_out"), [(None, "no hash"), ((0, 500), "Pass --part-size 16384")]
 )
-def test_what_cannot_be_checked_is_refused_where_that_is_asked(
+def test_a_required_check_that_is_impossible_is_refused(
     tmp_path: Path, span: tuple[int, int] | None, way_out: str
 ) -> None:
     line = b'{"text": "words"}\n'
@@ -114,8 +114,8 @@ def test_what_cannot_be_checked_is_refused_where_that_is_asked(
 
     def answer(_: str, __: str, headers: Mapping[str, str]) -> Answer:
         first, last = map(int, headers.get("Range", "bytes=0-16383")[6:].split("-"))
-        told = {"ETag": '"e"', "Content-Range": f"bytes {first}-{last}/{len(data)}"}
-        return Answer(206, data[first : last + 1], told)
+        sent = {"ETag": '"e"', "Content-Range": f"bytes {first}-{last}/{len(data)}"}
+        return Answer(206, data[first : last + 1], sent)
 
     with scripted(answer) as server:
         source = SourceFile(url=f"{server.url}/x.jsonl", size=len(data), version='etag:"e"')
@@ -142,12 +142,12 @@ def test_over_https(tmp_path: Path, name: str, text: str) -> None:
     came: list[str] = []
 
     def answer(method: str, _: str, headers: Mapping[str, str]) -> Answer:
-        told = {"ETag": '"e"'}
+        sent = {"ETag": '"e"'}
         if method == "HEAD":
-            return Answer(200, DATA, told | {name: text})
+            return Answer(200, DATA, sent | {name: text})
         came.append(method)
         body = DATA if len(came) > 1 else DATA[:-1] + b"?"
-        return Answer(206, body, told | {"Content-Range": f"bytes 0-{len(DATA) - 1}/{len(DATA)}"})
+        return Answer(206, body, sent | {"Content-Range": f"bytes 0-{len(DATA) - 1}/{len(DATA)}"})
 
     with scripted(answer) as server:
         source = SourceFile(url=f"{server.url}/x.parquet", size=len(DATA), version='etag:"e"')

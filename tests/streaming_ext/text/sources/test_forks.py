@@ -25,13 +25,13 @@ DATA = random.Random(26).randbytes(SIZE)
 
 def answer_ranges(method: str, _: str, headers: Mapping[str, str]) -> Answer:
     """As a web server that knows ranges."""
-    told = {"ETag": '"e"', "Accept-Ranges": "bytes"}
+    sent = {"ETag": '"e"', "Accept-Ranges": "bytes"}
     if method == "HEAD":
-        return Answer(200, DATA, told)
+        return Answer(200, DATA, sent)
     first, last = headers["Range"].removeprefix("bytes=").split("-")
     start, end = int(first), int(last) + 1
-    told["Content-Range"] = f"bytes {start}-{end - 1}/{SIZE}"
-    return Answer(206, DATA[start:end], told)
+    sent["Content-Range"] = f"bytes {start}-{end - 1}/{SIZE}"
+    return Answer(206, DATA[start:end], sent)
 
 
 @contextmanager
@@ -112,7 +112,7 @@ def test_four_forked_readers_get_their_own_bytes(source: SourceFile) -> None:
     assert file.read(0, SIZE) == DATA  # the children took no connection away
 
 
-def test_reads_of_ranges_share_a_connection(tmp_path: Path) -> None:
+def test_reads_of_ranges_use_one_connection(tmp_path: Path) -> None:
     with scripted(answer_ranges) as server:
         (source,) = list_sources([f"{server.url}/x.jsonl"])
         reader = open_reader(source)

@@ -111,7 +111,7 @@ class TestListing:
         ],
     )
     def test_files_of_any_name(self, hub: Hub, pattern: str, expected: list[str]) -> None:
-        """Only what tells of the dataset is no source, unless it is named."""
+        """Files about the dataset are no sources, unless they are named."""
         names = ("README.md", ".gitattributes", "notes.md", "LICENSE", "docs/README.md",
                  "docs/.gitattributes", "docs/a.md", "docs/COPYING")  # fmt: skip
         hub.datasets["org/text"].commit(dict.fromkeys(names, b"text"))
@@ -147,7 +147,7 @@ class TestListing:
     ) -> None:
         assert paths(list_sources(["org/text"], hub_config=config), hub) == expected
 
-    def test_configurations_of_a_card(self, hub: Hub) -> None:
+    def test_configurations_of_the_metadata(self, hub: Hub) -> None:
         hub.datasets["org/text"].card = {"configs": [
             {"config_name": "two", "data_files": [
                 {"split": "train", "path": ["sample/100BT/*", "plain/*.parquet"]},
@@ -162,7 +162,7 @@ class TestListing:
             list_sources(["org/text"], hub_config="three")
 
     @pytest.mark.parametrize("config", ["sample-10BTT", "sample-", "sample-../data", "sampl-10BT"])
-    def test_a_typo_is_told_with_the_configurations_that_there_are(
+    def test_a_typo_is_refused_with_the_existing_configurations(
         self, hub: Hub, config: str
     ) -> None:
         """Whether the name leads to a folder that is not there, or nowhere."""
@@ -175,7 +175,7 @@ class TestListing:
             list_sources(["org/text"], hub_config=config)
 
     @pytest.mark.parametrize("config", [None, "default"])
-    def test_a_repository_without_a_card_and_without_data(
+    def test_a_repository_without_metadata_and_without_data(
         self, hub: Hub, config: str | None
     ) -> None:
         hub.datasets["org/text"].commit({"train-00000.parquet": b"x"})
@@ -212,7 +212,7 @@ class TestRefusals:
             ("hf://models/org/text", UsageError, "expected hf://datasets/"),
         ],
     )
-    def test_nothing_there(
+    def test_what_does_not_exist(
         self, hub: Hub, pattern: str, kind: type[ShardmillError], words: str
     ) -> None:
         with pytest.raises(kind, match=words):
@@ -346,7 +346,9 @@ class TestFetch:
         with pytest.raises(SourceError, match="has the git"):
             fetch(source, tmp_path / "again")
 
-    def test_busy_and_gone(self, hub: Hub, source: SourceFile, tmp_path: Path) -> None:
+    def test_a_busy_server_and_a_removed_file(
+        self, hub: Hub, source: SourceFile, tmp_path: Path
+    ) -> None:
         hub.busy, hub.retry_after = 2, "0"
         fetch(source, tmp_path / "a")
         gone = SourceFile(url=f"{source.url}x", size=source.size, version=source.version)

@@ -82,7 +82,7 @@ def test_patterns(tree: Path, patterns: list[str], expected: list[str]) -> None:
         ("*.{parquet,json}", r"\*.json, and"),
     ],
 )
-def test_what_braces_name_must_be_there(tree: Path, pattern: str, named: str) -> None:
+def test_what_braces_name_must_exist(tree: Path, pattern: str, named: str) -> None:
     with pytest.raises(UsageError, match=f"the braces name {tree}/{named}"):
         found(tree, [pattern])
 
@@ -209,7 +209,7 @@ def test_hash_of_what_cannot_be_read(tmp_path: Path) -> None:
         hash_file(tmp_path)
 
 
-class TestOddPlaces:
+class TestOddFiles:
     def test_a_link_that_leads_nowhere_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "a.parquet").touch()
         (tmp_path / "b.parquet").symlink_to("nowhere")

@@ -20,7 +20,7 @@ def test_braces_for_too_many_names() -> None:
         alternatives("{0..20000000}.parquet")
 
 
-def test_what_braces_name_must_be_there() -> None:
+def test_what_braces_name_must_exist() -> None:
     names = ["a/1.parquet", "a/2.parquet", "b/1.parquet"]
     assert matching(names, "{a,b}/1.parquet", has_known_suffix) == ["a/1.parquet", "b/1.parquet"]
     assert matching(names, "{a,b}", has_known_suffix) == names

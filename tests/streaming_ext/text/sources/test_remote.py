@@ -194,7 +194,7 @@ def test_json_lines_from_s3(
 
 class TestWeb:
     def test_many_are_looked_at_at_once(self) -> None:
-        """The server answers the others when it is asked for several of them."""
+        """The server answers the others when it is requested several of them."""
         several = threading.Barrier(4)
 
         def answer(_: str, path: str, headers: Mapping[str, str]) -> Answer:
@@ -204,8 +204,8 @@ class TestWeb:
                     several.wait(30)
                 except threading.BrokenBarrierError:
                     return Answer(404)
-            told = {"ETag": f'"{path}"', "Content-Range": f"bytes 0-0/{10 + int(path[1])}"}
-            return Answer(206, b"x", told)
+            sent = {"ETag": f'"{path}"', "Content-Range": f"bytes 0-0/{10 + int(path[1])}"}
+            return Answer(206, b"x", sent)
 
         with scripted(answer) as server:
             found = list_sources([server.url + "/{0..8}.jsonl"])

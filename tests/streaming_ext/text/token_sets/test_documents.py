@@ -186,7 +186,7 @@ def test_a_file_that_is_lost_between_two_is_named(tmp_path: Path, name: TokenSet
             read(path, options(name))
 
 
-def test_a_lost_tar_costs_nothing_where_samples_are_whole_documents(tmp_path: Path) -> None:
+def test_a_lost_tar_costs_nothing_if_samples_are_documents(tmp_path: Path) -> None:
     paths = [tmp_path / f"x-{number}.tar" for number in (1, 3)]
     for path in paths:
         write_tar(path, {"a.npy": [3, 9], "b.npy": [4, 9]})
