@@ -168,7 +168,6 @@ def _ask(url: str, request: Callable[[], Result]) -> Result:
         SourceError: there is no such file.
         StorageError: the server refuses, or keeps failing (`TransientStorageError`).
     """
-
     try:
         return ask(f"read {url}", request)
     except FileNotFoundError as error:

@@ -11,7 +11,7 @@ end-of-text id 9 and a document that begins at position 5, as the format says:
 import re
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -50,38 +50,26 @@ _LOOKED_AT = 2**12  # ids at the beginning of a file, or after a span of it
 _MOST_AT_ONCE = 2**22
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """The documents of a stretch of ids.
-
-    Attributes:
-        ids: of the documents, without end-of-text ids.
-        lengths: of each document, none of them 0.
-        positions: where each begins in the stretch.
-        rest: where the document begins that does not end in the stretch; the stretch's length if
-            all do.
-    """
-
-    ids: Stretch
-    lengths: Ints
-    positions: Ints
-    rest: int
-
-
-def cut(ids: Stretch, eot_id: int, starts: Ints) -> Cut:
+def cut(ids: Stretch, eot_id: int, starts: Ints) -> tuple[Stretch, Ints, Ints, int]:
     """Cut documents out of ids, the first of which begins one.
 
     Args:
         ids: (ids,).
         eot_id: the end-of-text id.
         starts: where documents begin, as the format says, in (0, ids].
+
+    Returns:
+        documents: their ids without end-of-text ids.
+        lengths: of each document, none of them 0: (documents,).
+        positions: where each begins: (documents,).
+        rest: where the document begins that does not end here; the number of ids if all do.
     """
     ends, after = bounds(ids, eot_id, starts)
     begins = np.concatenate([[0], after[:-1]])[: len(ends)]
     kept = ends > begins
     rest = int(after[-1]) if len(after) else 0
     ended = ids[:rest]
-    return Cut(ended[ended != eot_id], (ends - begins)[kept], begins[kept], rest)
+    return ended[ended != eot_id], (ends - begins)[kept], begins[kept], rest
 
 
 def bounds(ids: Stretch, eot_id: int, starts: Ints) -> tuple[Ints, Ints]:
@@ -310,13 +298,14 @@ class TokenSetFormat(SourceFormat):
             end = min(at + step, last)
             stretch = checked(opened.read(at, end), ids, where=where, first=at)
             held = np.concatenate([held, stretch]) if len(held) else stretch
-            found = cut(held, ids.eot_id, opened.starts_within(held_at + 1, end) - held_at)
-            ended = ended or found.rest > 0
-            if count := len(found.lengths):
+            starts = opened.starts_within(held_at + 1, end) - held_at
+            documents, lengths, positions, rest_at = cut(held, ids.eot_id, starts)
+            ended = ended or rest_at > 0
+            if len(lengths):
                 fraction = (end - first) / (last - first)
-                yield batch_of(found.ids, found.lengths, found.positions + held_at, row, fraction)
-                row += count
-            held, held_at = held[found.rest :], held_at + found.rest
+                yield batch_of(documents, lengths, positions + held_at, row, fraction)
+                row += len(lengths)
+            held, held_at = held[rest_at:], held_at + rest_at
             _require_bounded(len(held), where)
         if not len(held):
             return

@@ -15,6 +15,29 @@ def test_braces_for_all_files_of_a_large_dataset() -> None:
     assert matching(FINEWEB, "data/train-{00000..02409}.parquet", has_known_suffix) == FINEWEB
 
 
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("a", ["a/x.parquet", "a/deep/y.parquet"]),
+        ("a/", ["a/x.parquet", "a/deep/y.parquet"]),
+        ("a/*", ["a/x.parquet", "a/notes.txt"]),
+        ("*/x.parquet", ["a/x.parquet", "b/x.parquet", "a2/x.parquet"]),
+        ("a/**/[xy].parquet", ["a/x.parquet", "a/deep/y.parquet"]),
+        ("{a,b}/?.parquet", ["a/x.parquet", "b/x.parquet"]),
+        ("a/notes.txt", ["a/notes.txt"]),
+    ],
+)
+def test_patterns(pattern: str, expected: list[str]) -> None:
+    names = ("a/x.parquet", "a/deep/y.parquet", "a/.hidden/z.parquet", "a/notes.txt",
+             "b/x.parquet", "a2/x.parquet")  # fmt: skip
+    assert matching(names, pattern, has_known_suffix) == expected
+
+
+def test_a_double_star_is_a_whole_name() -> None:
+    with pytest.raises(UsageError, match="can only be an entire path component"):
+        matching(["a/x.parquet"], "a**.parquet", has_known_suffix)
+
+
 def test_braces_for_too_many_names() -> None:
     with pytest.raises(UsageError, match="braces for more than 100,000 names"):
         alternatives("{0..20000000}.parquet")

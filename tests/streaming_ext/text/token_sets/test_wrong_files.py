@@ -126,17 +126,14 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
     ("nanogpt", bare([1, 9, 3]), "ends in the middle of a document.*cut short"),
     ("nanogpt", bare([1, 12, 9]), r"id 12 at position 1 is outside the vocabulary of 10.*--dtype"),
     ("nanogpt", bare([1, 9] * 40, "<u4"), "all but one of 2 ids are 0.*--dtype uint32"),
-    ("nanogpt", bare([1, 9] * 40, "<i8"), "all but one of 4 ids are 0.*--dtype int64"),
     ("olmo", bare([1, 9] * 40, "<u4", "x.npy"), "all but one of 4 ids are 0.*--dtype uint32"),
     ("olmo", lambda folder: _saved(folder / "x.npy"), "made by numpy.save"),
-    ("olmo", bare([1, 2, 9, 3], "<u1", "x.npy"), "ends in the middle of a document"),
     ("llmc", damaged(llmc, ".bin", MIDDLE), "its head counts 3 ids.*cut short"),
     ("llmc", bare([1, 9]), "does not begin as files of llm.c do.*nanogpt"),
     ("megatron", damaged(megatron, ".bin", MIDDLE), "8 bytes, but x.idx points to 10"),
     ("megatron", damaged(megatron, ".idx", TAIL), "2 sequences and 3 boundaries.*cut short"),
     ("megatron", megatron_outside, "sequences do not follow each other"),
     ("megatron", megatron_type(6), "version 1 with ids of type 6"),
-    ("megatron", megatron_type(4), "10 bytes, but x.idx points to 20|do not follow each other"),
     ("megatron", bare([1, 9]), "no x.idx next to it"),
     (
         "nanotron",
@@ -144,15 +141,12 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
         "8 bytes, .* x.ds.index list 5 ids",
     ),
     ("nanotron", damaged(nanotron, ".index", TAIL), "but the 15 bytes of x.ds.index"),
-    ("nanotron", bare([1, 9], name="x.ds"), "no x.ds.index next to it"),
     ("litdata", damaged(lambda f: write_litdata(f, [[1, 9]]), ".bin", TAIL), "15 bytes, in which"),
     ("litdata", bare([1, 9]), "no index.json next to it"),
-    ("litdata", litdata_of("no_header_numpy:five"), "chunks of 'no_header_numpy:five'"),
     ("litdata", litdata_of("no_header_tensor:11"), "chunks of 'no_header_tensor:11'"),
     ("litdata", litdata_with(chunks=3), r"lists chunk-0-1.bin and more, which does not exist"),
     ("litdata", litdata_with(chunks=0), r"index.json does not list it. Leave it out"),
     ("litdata", litdata_with(dim=None), "written with item_loader=TokensLoader"),
-    ("litdata", litdata_of(5), "chunks of 5, compressed with None; only chunks of ids"),
     (
         "webdataset",
         damaged(tar_of("a.npy", [1, 9]), ".tar", slice(700, None)),
@@ -172,7 +166,7 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
     ("litdata", nested_index(lambda f: write_litdata(f, [[1, 9]])), "no index of litData"),
     *(
         ("webdataset", tar_of_head(head), r"a\.npy: no array")
-        for head in ("((((", npy_head("1099511627776"), npy_head("-5"), npy_head("9" * 20))
+        for head in ("((((", npy_head("1099511627776"), npy_head("-5"))
     ),
 ]
 
