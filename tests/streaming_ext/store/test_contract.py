@@ -8,7 +8,7 @@ import pytest
 
 from streaming_ext.base.errors import StorageError, UsageError
 from streaming_ext.store import Storage, holding, open_storage
-from tests.servers.storage.azurite import make_container
+from tests.streaming_ext.store.conftest import cloud_of
 
 Open = Callable[[str], Storage]
 
@@ -16,14 +16,10 @@ Open = Callable[[str], Storage]
 @pytest.fixture(params=["local", "s3", "gs", "az"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     """Opens storages by name, of each kind."""
-    if request.param == "local":
-        root = str(tmp_path)
-    elif request.param == "s3":
-        root = f"s3://{request.getfixturevalue('bucket')}/some/where"
-    elif request.param == "gs":
-        root = f"gs://{request.getfixturevalue('gcs').make_bucket()}/some/where"
-    else:
-        root = f"az://{make_container(request.getfixturevalue('azurite'))}/some/where"
+    root = str(tmp_path)
+    if request.param != "local":
+        cloud = cloud_of(request.param, request)
+        root = f"{cloud.scheme}://{cloud.bucket}/some/where"
 
     def open_one(name: str) -> Storage:
         storage = open_storage(f"{root}/{name}")

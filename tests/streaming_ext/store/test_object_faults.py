@@ -3,8 +3,7 @@
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,63 +15,14 @@ from streaming_ext.base.errors import (
     UsageError,
 )
 from streaming_ext.store import open_storage
-from streaming_ext.store.buckets import Bucket, split_url
+from streaming_ext.store.buckets import split_url
 from streaming_ext.store.objects import ObjectStorage
-from streaming_ext.store.patience import Retry, timeout_seconds
-from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
+from streaming_ext.store.patience import timeout_seconds
+from tests.servers.fault_proxy import FaultProxy, Faults
 from tests.servers.storage import azurite as azure_server
 from tests.servers.storage import gcs as google_server
 from tests.servers.storage import swift as s3_server
-
-
-@dataclass(frozen=True)
-class Cloud:
-    """A bucket of one store, and the environment that leads its clients to another port."""
-
-    scheme: str
-    bucket: str
-    port: int
-    environment: Callable[[int], dict[str, str]]
-
-    def storage(
-        self, bucket: str | None = None, *, attempts: int = 3, timeout: float = 2.0
-    ) -> ObjectStorage:
-        """A dataset there, with a quick policy."""
-        name = bucket or self.bucket
-        retry = Retry(attempts=attempts, first_pause=0.05)
-        opened = Bucket(scheme=self.scheme, name=name, retry=retry, timeout=timeout)
-        return ObjectStorage(f"{self.scheme}://{name}/out", opened)
-
-
-def _cloud(scheme: str, request: pytest.FixtureRequest) -> Cloud:
-    if scheme == "s3":
-        server = request.getfixturevalue("s3")
-        return Cloud(
-            "s3",
-            request.getfixturevalue("bucket"),
-            server.port,
-            lambda port: s3_server.aws_environment(f"http://127.0.0.1:{port}"),
-        )
-    if scheme == "gs":
-        server = request.getfixturevalue("gcs")
-        return Cloud("gs", server.make_bucket(), server.port, lambda p: server.environment(port=p))
-    server = request.getfixturevalue("azurite")
-    bucket = azure_server.make_container(server)
-    return Cloud("az", bucket, server.port, lambda port: server.environment(port=port))
-
-
-@pytest.fixture(params=["s3", "gs", "az"])
-def cloud(request: pytest.FixtureRequest) -> Cloud:
-    return _cloud(request.param, request)
-
-
-@pytest.fixture
-def proxy(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    """Clients of this test reach the server through it."""
-    with fault_proxy(cloud.port) as running:
-        for name, value in cloud.environment(running.port).items():
-            monkeypatch.setenv(name, value)
-        yield running
+from tests.streaming_ext.store.conftest import Cloud, cloud_of
 
 
 def failures(storage: ObjectStorage, kind: type[ShardmillError] = StorageError) -> list[str]:
@@ -133,7 +83,7 @@ class TestRefusals:
         env: dict[str, str],
         words: str,
     ) -> None:
-        cloud = _cloud(scheme, request)
+        cloud = cloud_of(scheme, request)
         if "account" in env:
             env = request.getfixturevalue("gcs").environment(env["account"] or None)
             monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")

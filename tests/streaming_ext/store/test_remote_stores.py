@@ -3,9 +3,8 @@
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
 
 import fsspec
 import pytest
@@ -15,63 +14,33 @@ from streaming_ext.store.buckets import Bucket
 from streaming_ext.store.patience import Retry
 from streaming_ext.store.process_clients import client_of_process
 from streaming_ext.store.remote import FileMissingError, Remote
-from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
+from tests.servers.fault_proxy import FaultProxy, Faults
 from tests.servers.scripted import Answer, scripted
-from tests.servers.storage.azurite import make_container
-from tests.servers.storage.swift import OWNER, make_bucket
+from tests.streaming_ext.store.conftest import Cloud
 
 DATA = bytes(range(256)) * 8192  # 2 MiB: a shard, read in a thread of its own
 
 
-@dataclass(frozen=True)
-class Store:
-    """A bucket behind a proxy, opened with what a user hands over."""
-
-    remote: Remote
-    proxy: FaultProxy
-    bucket: str
-
-
-@pytest.fixture(params=["s3", "gs", "az"])
-def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    scheme = request.param
-    options: dict[str, Any] = {}
-    if scheme == "s3":
-        server = request.getfixturevalue("s3")
-        bucket = make_bucket(server.url)
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
-            monkeypatch.delenv(name, raising=False)
-        options = {"key": OWNER[0], "secret": OWNER[1]}
-    elif scheme == "gs":
-        server = request.getfixturevalue("gcs")
-        bucket = server.make_bucket()
-    else:
-        server = request.getfixturevalue("azurite")
-        bucket = make_container(server)
-    with fault_proxy(server.port) as proxy:
-        if scheme == "s3":
-            options["endpoint_url"] = proxy.url
-        else:
-            for name, value in server.environment(port=proxy.port).items():
-                monkeypatch.setenv(name, value)
-        client = Bucket(scheme=scheme, name=bucket, options=options)
-        client.put("a/shard", DATA)
-        client.put("a/small", b"small")
-        remote = Remote(url=f"{scheme}://{bucket}/a", options=options, timeout=20)
-        yield Store(remote, proxy, bucket)
+@pytest.fixture
+def remote(cloud: Cloud, proxy: FaultProxy) -> Remote:
+    """A dataset in a bucket behind a proxy."""
+    bucket = Bucket(scheme=cloud.scheme, name=cloud.bucket)
+    bucket.put("a/shard", DATA)
+    bucket.put("a/small", b"small")
+    return Remote(url=f"{cloud.scheme}://{cloud.bucket}/a", timeout=20)
 
 
-def test_existing_and_missing_files(store: Store) -> None:
-    assert store.remote.read("shard", limit=len(DATA)) == DATA
-    assert store.remote.read("shard", limit=9) == DATA[:10]
-    assert store.remote.read("small", limit=9) == b"small"
+def test_existing_and_missing_files(remote: Remote) -> None:
+    assert remote.read("shard", limit=len(DATA)) == DATA
+    assert remote.read("shard", limit=9) == DATA[:10]
+    assert remote.read("small", limit=9) == b"small"
     with pytest.raises(FileMissingError, match="a/nothing is missing"):
-        store.remote.read("nothing", limit=9)
-    if store.remote.url.startswith("gs:"):
+        remote.read("nothing", limit=9)
+    if remote.url.startswith("gs:"):
         return  # Google answers the same for an object that is not there
-    nowhere = f"{store.remote.url.partition('://')[0]}://nonesuch-bucket/a"
+    nowhere = f"{remote.url.partition('://')[0]}://nonesuch-bucket/a"
     with pytest.raises(StorageError, match="nonesuch-bucket") as caught:
-        Remote(url=nowhere, options=store.remote.options).read("shard", limit=9)
+        Remote(url=nowhere).read("shard", limit=9)
     assert not caught.value.transient
 
 
@@ -82,16 +51,15 @@ def test_existing_and_missing_files(store: Store) -> None:
     "faults", [Faults(answer=(503, "SlowDown")), Faults(cut_down=40), Faults(hang=True)]
 )
 def test_what_passes_is_waited_out(
-    store: Store, faults: Faults, monkeypatch: pytest.MonkeyPatch
+    remote: Remote, proxy: FaultProxy, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "1")
-    remote = Remote(url=store.remote.url, options=store.remote.options, timeout=20)
-    store.proxy.inflict(faults)
+    proxy.inflict(faults)
     began = time.monotonic()
     with pytest.raises(TransientStorageError, match="a/shard"):
         remote.read("shard", limit=len(DATA))
     assert time.monotonic() - began < 40
-    store.proxy.inflict(replace(faults, times=1))
+    proxy.inflict(replace(faults, times=1))
     assert remote.read("shard", limit=len(DATA)) == DATA
     gc.collect()  # here, not in another test
 
