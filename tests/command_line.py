@@ -158,7 +158,7 @@ def workers_of(pid: int) -> list[psutil.Process]:
 def holds(run: "subprocess.Popen[str]", output: Path) -> bool:
     """Whether a run has begun on a local output; its workers are started before."""
     lock = output / "runs/.lock"
-    return lock.is_file() and f'"pid": {run.pid},' in lock.read_text()
+    return lock.is_file() and f'"pid":{run.pid},' in lock.read_text()
 
 
 def _command_line(process: psutil.Process) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.record import SourceIdentity
 from streaming_ext.store.buckets import OBJECT_STORES
-from streaming_ext.store.locations import is_utf8
+from streaming_ext.store.locations import is_utf8, shown_path
 from streaming_ext.text.formats import has_known_suffix, known_suffixes
 from streaming_ext.text.sources.local import match_local
 from streaming_ext.text.sources.patterns import Takes, is_pattern
@@ -106,8 +106,8 @@ def check_names(sources: Iterable[SourceFile]) -> None:
             or len(url) > _LONGEST_NAME
         ):
             raise UsageError(
-                f"{url[:200]!r}: the name of this source file is not UTF-8, holds control "
-                "characters, leads out of its folder, or is too long. Rename it."
+                f"{shown_path(url[:200])}: the name of this source file is not UTF-8, holds "
+                "control characters, leads out of its folder, or is too long. Rename it."
             )
         if path is None:
             continue
