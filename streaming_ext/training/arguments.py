@@ -127,5 +127,5 @@ def takes_settings(function: Function) -> Function:
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     function.__signature__ = inspect.Signature([own, *named])  # type: ignore[attr-defined]
     described = [(inspect.getdoc(kind) or "").partition("Attributes:\n")[2] for kind in KINDS]
-    function.__doc__ = "\n".join([function.__doc__ or "", "Args:", *described])
+    function.__doc__ = "\n".join([function.__doc__ or "", "", "Args:", *described])
     return function
