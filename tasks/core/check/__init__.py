@@ -1,1 +1,1 @@
-"""Checking what is published, and telling what it is: `verify` and `inspect`."""
+"""Checks and describes what is published: `verify` and `inspect`."""

@@ -85,7 +85,7 @@ def check_copies(
     Args:
         record: of the part.
         listed: its documents.
-        wanted: sources, or the part, of which the copies are returned.
+        wanted: the sources, or the part, whose copies are returned.
         dataset: that it is of.
         out: gets the findings.
 

@@ -179,10 +179,10 @@ class _Comparison:
         self.size = sum(end - begin for begin, end in spans)
 
     def run(self, progress: Progress) -> None:
-        """Go over all rows of the sources.
+        """Compare all rows of the sources.
 
         Raises:
-            ShardmillError, OSError: a source is gone, another one, damaged or cannot be read.
+            ShardmillError, OSError: a source is missing, changed, damaged or cannot be read.
         """
         tokenizer, spec = self._dataset.tokenizer, self._spec
         assert tokenizer is not None  # noqa: S101  (nothing is drawn without it)

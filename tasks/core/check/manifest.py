@@ -58,7 +58,7 @@ class Opened:
     tokenizer: Tokenizer | None
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether manifest and records can all be used."""
         return self.manifest is not None and len(self.records) == len(self.manifest.parts)
 
@@ -139,8 +139,8 @@ def _records(files: DatasetFiles, manifest: Manifest | None, out: Outcome) -> di
 def _made_again(manifest: Manifest, records: Mapping[int, PartRecord]) -> Manifest:
     """The manifest made from the records; what a damaged record would say is as listed."""
     parts, splits = [*records.values()], manifest.splits
-    whole = len(parts) == len(manifest.parts)
-    if whole and all({*part.splits} == {*manifest.spec.splits} for part in parts):
+    is_complete = len(parts) == len(manifest.parts)
+    if is_complete and all({*part.splits} == {*manifest.spec.splits} for part in parts):
         made = split_indexes(manifest.spec, parts)
         splits = {split: summary for split, (summary, _) in made.items()}
     summaries = [

@@ -71,7 +71,7 @@ def verify(
     for found in parts:
         out.take(found.out)
     folders = DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER
-    are_sound = dataset.is_whole and out.is_sound(*folders)
+    are_sound = dataset.is_complete and out.is_sound(*folders)
     is_plain = not any(each.spec.shuffle or each.spec.deduplicate for each in records.values())
     if is_plain:
         lists = dict(zip(records, (found.copies for found in parts), strict=True))

@@ -1,4 +1,4 @@
-"""Between the two phases of a run: from all spills to the plan of the parts to merge."""
+"""Between the two phases of a run: from all spills to the parts that are merged from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -55,8 +55,8 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
     own = plan.parts[plan.first_part :]  # before these are the parts of what is extended
     if missing := [part.number for part in own if part.number not in found]:
         raise DatasetError(
-            f"{storage}: the spills of parts {missing[:5]} are gone; something removed them during "
-            "the run. Run the same command again."
+            f"{storage}: the spills of parts {missing[:5]} are missing: something removed them "
+            "during the run. Run the same command again."
         )
     records = [found[part.number] for part in own]
     for record in records:  # another run may have written meanwhile
@@ -129,12 +129,12 @@ def _shuffled(
 
 
 def stand_ins(count: int, size: int, table: str, *, first: int = 0) -> tuple[Part, ...]:
-    """The parts of phase two, each with what stands for its spans.
+    """The parts of phase two, each with a source in place of its spans.
 
     Args:
         count: how many there are.
         size: of all of them, in bytes of ids.
-        table: where that of the sources lies.
+        table: path of the table of sources.
         first: number of the first of them.
     """
     source = SourceFile(url=table, size=size // count)
@@ -147,7 +147,7 @@ class _LaidOut:
 
     Attributes:
         sources: by number.
-        before: rows of its source that stand before each part.
+        before: rows of its source before each part.
         bad_listed: the first bad documents, with their rows in the sources.
     """
 
@@ -181,11 +181,11 @@ def _lay_out(parts: Sequence[Part], records: Sequence[SpillRecord]) -> _LaidOut:
         for one in record.bad_listed[: MOST_BAD_LISTED - len(bad)]:
             row = one.row + rows_before[one.file]
             bad.append(one.model_copy(update={"row": row, "location": f"row {row}"}))
-    whole = [
+    sources = [
         replace(source, span=None if source.span == (0, source.identity.size) else source.span)
         for source in sources
     ]
-    return _LaidOut(whole, before, tuple(bad))
+    return _LaidOut(sources, before, tuple(bad))
 
 
 def _whole_version(identity: SourceIdentity, span: tuple[int, int] | None) -> str:

@@ -38,7 +38,7 @@ def publish(
 
     Raises:
         DatasetError: a part has no record, or the dataset is not what its manifest says.
-        StorageError: the output is full, gone or not writable, or lost what was put there.
+        StorageError: the output is full, missing or not writable, or lost a file.
     """
     on_status("reading the records")
     records = recorded_parts(plan, storage)
@@ -151,7 +151,7 @@ def recorded_parts(plan: RunPlan, storage: Storage) -> list[PartRecord]:
     """The records of all parts of a run, read back from the output.
 
     Raises:
-        DatasetError: one is gone.
+        DatasetError: one is missing.
         ConfigMismatchError: one is of another configuration.
     """
     parts = all_recorded(read_records(storage), len(plan.parts), storage)

@@ -49,56 +49,11 @@ from tasks.core.workers.messages import Job
 from tasks.core.workers.move_part import FetchedPart, FetchJob, PackedPart, WriteJob, WrittenPart
 from tasks.core.workers.tokenize_part import PrepareJob, TokenizeJob
 
-_SOURCES = 4  # looked into
+_SOURCES = 4  # that are sampled
 _MOST_BYTES_A_TOKEN = 6.0  # of text: few tokenizers reach it, so what is refused is sure not to fit
 _INSTEAD = "another --output"
 _INSTEAD_OF_EXTENSION = "remove runs/.build.json to start another extension"
 _PACKED = 0.5  # of the spills, what the shards take at least
-
-
-def require_room(plan: RunPlan, storage: Storage) -> None:
-    """Refuse a run whose spills and shards are sure not to fit, before any work.
-
-    Raises:
-        StorageError: saying what it takes and what there is.
-    """
-    free = storage.free_bytes()
-    if free is None or not plan.todo:
-        return
-    needed = least_bytes(plan)
-    if needed > free:
-        raise StorageError(
-            f"{storage} has {free / 1e9:,.1f} GB free; with --shuffle or --deduplicate, spills lie "
-            "there until the dataset is published, and they and the shards take "
-            f"{needed / 1e9:,.1f} GB or more (see `shardmill plan`). Free some, or use another "
-            "--output."
-        )
-
-
-def least_bytes(plan: RunPlan) -> float:
-    """What the parts that are left to tokenize take at least, as spills and as shards."""
-    if plan.spec.filters.given():
-        return 0.0  # how many documents stay is not known
-    spans = {
-        source_span.source.url: source_span.source
-        for part in plan.todo
-        for source_span in plan.parts[part].spans
-    }
-    sources = list(spans.values())
-    text_bytes = source_bytes = 0
-    for source in sources[:: max(1, len(sources) // _SOURCES)][:_SOURCES]:
-        try:
-            look = format_of(source.url, plan.spec.read_options).look(
-                SourceFileBytes(source), plan.spec.read_options
-            )
-        except (SourceError, UsageError):  # its own part reports it
-            return 0.0
-        text_bytes += sum(block.size for block in look.blocks) if look else 0
-        source_bytes += source.size
-    size = sum(plan.parts[part].size for part in plan.todo)
-    tokens = size * text_bytes / max(source_bytes, 1) / _MOST_BYTES_A_TOKEN
-    packed = _PACKED if plan.spec.deduplicate is None else 0.0  # how many are copies is not known
-    return tokens * np.dtype(plan.spec.dtype).itemsize * (1 + packed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,9 +269,37 @@ class ShardBuild(RunPlan):
             ) from error
 
     def require_room(self, output: Storage) -> None:
-        """Refuse spills and shards that are sure not to fit."""
-        if self.phase == "sort":
-            require_room(self, output)
+        """Refuse spills and shards that are sure not to fit, before any work.
+
+        Raises:
+            StorageError: saying how much is needed and how much is free.
+        """
+        free = output.free_bytes() if self.phase == "sort" else None
+        if free is not None and (needed := self._least_bytes()) > free:
+            raise StorageError(
+                f"{output} has {free / 1e9:,.1f} GB free; with --shuffle or --deduplicate, spills "
+                "lie there until the dataset is published, and they and the shards take "
+                f"{needed / 1e9:,.1f} GB or more (see `shardmill plan`). Free some, or use another "
+                "--output."
+            )
+
+    def _least_bytes(self) -> float:
+        """What the parts that are left to tokenize take at least, as spills and as shards."""
+        if self.spec.filters.given():
+            return 0.0  # how many documents stay is not known
+        text_bytes, source_bytes, options = 0, 1, self.spec.read_options
+        for part in self.todo[:: max(1, len(self.todo) // _SOURCES)][:_SOURCES]:
+            source = self.parts[part].spans[0].source
+            try:
+                look = format_of(source.url, options).look(SourceFileBytes(source), options)
+            except (SourceError, UsageError):  # its own part reports it
+                return 0.0
+            text_bytes += sum(block.size for block in look.blocks) if look else 0
+            source_bytes += source.size
+        size = sum(self.parts[part].size for part in self.todo)
+        tokens = size * text_bytes / source_bytes / _MOST_BYTES_A_TOKEN
+        packed = _PACKED if self.spec.deduplicate is None else 0.0  # copies are not known
+        return tokens * np.dtype(self.spec.dtype).itemsize * (1 + packed)
 
     def remove_leftovers(self, output: Storage) -> None:
         """Remove what killed runs left of parts that are not recorded."""

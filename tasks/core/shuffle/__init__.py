@@ -1,1 +1,1 @@
-"""A shuffle between tokenizing and writing: sorted runs of documents, merged by ranges of keys."""
+"""A shuffle between tokenizing and writing: sorted spills, merged by ranges of keys."""

@@ -204,20 +204,20 @@ class CopiesLeftOut:
             return np.ones(len(rows), np.bool_)
         wanted = _codes(groups, rows)
         at = np.minimum(np.searchsorted(self._codes, wanted), len(self._codes) - 1)
-        gone = self._codes[at] == wanted
-        first_groups, first_rows = (column[at[gone]] for column in self._firsts)
+        is_copy = self._codes[at] == wanted
+        first_groups, first_rows = (column[at[is_copy]] for column in self._firsts)
         self._found.append(
             Duplicates(
-                groups=groups[gone],
-                rows=rows[gone],
-                tokens=tokens[gone],
+                groups=groups[is_copy],
+                rows=rows[is_copy],
+                tokens=tokens[is_copy],
                 first_groups=first_groups,
                 first_rows=first_rows,
             )
         )
-        self.documents += int(gone.sum())
-        self.tokens += int((tokens[gone] + 1).sum())
-        stay: npt.NDArray[np.bool_] = ~gone
+        self.documents += int(is_copy.sum())
+        self.tokens += int((tokens[is_copy] + 1).sum())
+        stay: npt.NDArray[np.bool_] = ~is_copy
         return stay
 
     def finish(self, folder: Path, part: int) -> None:

@@ -1,8 +1,8 @@
-"""Copies that are found while a part is tokenized, so that they need not be tokenized.
+"""Finds copies while a part is tokenized, so that they need not be tokenized.
 
-Known are the texts of earlier parts that are recorded on the output, and those of the part so far.
-Their copies are left out between the phases in any case, so the spills hold no ids of them. A copy
-that is not known yet, or that no longer fits in memory, is tokenized like any other text.
+The known texts are those of earlier parts that are recorded on the output, and those of the part so
+far. Their copies are left out between the phases anyway, so the spills hold no ids of them. A copy
+of a text that is not known yet, or does not fit in memory, is tokenized like any other text.
 """
 
 import time
@@ -31,15 +31,15 @@ _LOOK_SECONDS: Final = 0.5
 
 
 def finds_copies(spec: DatasetSpec, storage: Storage) -> bool:
-    """Whether a run finds copies while it tokenizes: not where looking costs requests.
+    """Whether a run finds copies while it tokenizes: not if looking them up costs requests.
 
-    Nor with a shuffle: there the sizes of runs decide how many documents are sorted at a time.
+    Nor with a shuffle: the sizes of its spills decide how many documents are sorted at a time.
     """
     return spec.deduplicate is not None and spec.shuffle is None and not storage.remote
 
 
 class Noted:
-    """Texts of a batch by their keys, with the number of tokens of the known ones.
+    """The texts of a batch by their keys, with the tokens of the known ones.
 
     Attributes:
         new: which of them are to be tokenized, (texts,).
@@ -77,7 +77,7 @@ class Noted:
 
 
 class KnownTexts:
-    """What a worker knows of the parts before the one that it tokenizes."""
+    """The texts of the parts before the one that a worker tokenizes, and of that one."""
 
     def __init__(self, storage: Storage, spec: DatasetSpec, first: int) -> None:
         """Know nothing.
@@ -107,13 +107,13 @@ class KnownTexts:
     def hashes(
         self, texts: pa.LargeStringArray, make: Callable[[pa.LargeStringArray], Keys]
     ) -> Keys:
-        """What `make` gives for each text, (texts, 3); of one that came before it is remembered.
+        """What `make` returns for each text, (texts, 3); that of an earlier text is remembered.
 
         Args:
-            texts: as they stand in the source.
-            make: hashes what of them is compared.
+            texts: as in the source.
+            make: hashes the compared form of texts.
         """
-        if self._spec.deduplicate == "exact":  # to hash is as fast as to remember
+        if self._spec.deduplicate == "exact":  # hashing is as fast as looking up
             return make(texts)
         return self._forms.of(texts, make)
 
@@ -121,8 +121,8 @@ class KnownTexts:
         """What is known of the texts of a batch.
 
         Args:
-            texts: as they stand in the source.
-            digests: hashes of what of them is compared, (texts, 2).
+            texts: as in the source.
+            digests: hashes of their compared form, (texts, 2).
 
         Raises:
             StorageError: the output cannot be read.

@@ -12,20 +12,19 @@ Below `shuffle/` of the output, until the dataset is published:
 
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Literal, Self
 
 import numpy as np
 
-from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.format.layout import SHUFFLE_FOLDER
 from streaming_ext.format.manifest import KeptDigests, ShuffleSummary
 from streaming_ext.format.record import PartCounts, PartRecord, SourceIdentity
-from streaming_ext.format.schema import Count, FileRecord, Sealed, content_hash, from_json
+from streaming_ext.format.schema import Count, FileRecord, Sealed, from_json
 from streaming_ext.store import Storage
 from streaming_ext.text.parts.part import Part
-from tasks.core.reading.dataset_files import records_in
+from tasks.core.reading.dataset_files import DatasetFiles, read_listed, records_in
 from tasks.core.shuffle.spills import Spill, SpillIndex
 
 INDEX_PATH = f"{SHUFFLE_FOLDER}/index.npz"
@@ -164,10 +163,14 @@ class MergeIndex:
     def put(self, storage: Storage) -> FileRecord:
         """Write it for all workers."""
         file = io.BytesIO()
+        indexes = {"documents": self.documents, "copies": self.copies}
         np.savez(
             file,
-            **{f"documents_{name}": array for name, array in vars(self.documents).items()},
-            **{f"copies_{name}": array for name, array in vars(self.copies).items()},
+            **{
+                f"{kind}.{name}": array
+                for kind, index in indexes.items()
+                for name, array in vars(index).items()
+            },
         )
         storage.put(INDEX_PATH, file.getvalue())
         return FileRecord.of(INDEX_PATH, file.getvalue())
@@ -179,22 +182,10 @@ class MergeIndex:
         Raises:
             CorruptDatasetError: the file is another one.
         """
-        data = storage.read(file.path)
-        if content_hash(data) != file.xxh128:
-            raise CorruptDatasetError(
-                f"{storage}/{file.path} is not what this run put there: something wrote over it. "
-                "Run the same command again."
-            )
+        data = read_listed(DatasetFiles(storage, {file.path: file.size}), file)
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            return cls(
-                *(
-                    SpillIndex(
-                        **{
-                            name.removeprefix(kind): array
-                            for name, array in arrays.items()
-                            if name.startswith(kind)
-                        }
-                    )
-                    for kind in ("documents_", "copies_")
-                )
-            )
+            indexes = [
+                {each.name: arrays[f"{kind}.{each.name}"] for each in fields(SpillIndex)}
+                for kind in ("documents", "copies")
+            ]
+        return cls(*(SpillIndex(**index) for index in indexes))

@@ -162,8 +162,8 @@ class Blocks:
             data = memoryview(storage.read_range(self.path, first, last))
         except FileNotFoundError as error:
             raise StorageError(
-                f"{storage}/{self.path} is gone: something removed it during the run. Run the same "
-                "command again."
+                f"{storage}/{self.path} is missing: something removed it during the run. Run the "
+                "same command again."
             ) from error
         found = []
         for number in np.flatnonzero(self.counts).tolist():

@@ -45,6 +45,23 @@ def hash_of(root: Path) -> dict[str, str]:
     }
 
 
+@pytest.fixture(params=[{}, SHUFFLE], ids=["in order", "shuffled"], scope="module")
+def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
+    found: dict[str, Any] = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(
+    settings: dict[str, Any],
+    tmp_path_factory: pytest.TempPathFactory,
+    lines: Path,
+    vocabulary: Path,
+) -> Path:
+    """The dataset that is made in one go."""
+    return build(lines, tmp_path_factory.mktemp("whole") / "out", vocabulary, **settings)
+
+
 def kept_and_left_out(root: Path) -> tuple[set[Where], dict[Where, Where]]:
     """Where the documents of a dataset stood; where its copies did, and their first copies."""
     manifest = read_manifest(LocalStorage(root))
@@ -82,7 +99,6 @@ def expected(lines: Path, comparison: str) -> tuple[set[Where], dict[Where, Wher
 
 
 @pytest.mark.parametrize("comparison", ["exact", "normalized"])
-@pytest.mark.parametrize("settings", [{}, SHUFFLE], ids=["in order", "shuffled"])
 def test_first_copy_stays(
     tmp_path: Path, lines: Path, vocabulary: Path, comparison: str, settings: dict[str, Any]
 ) -> None:
@@ -97,10 +113,9 @@ def test_first_copy_stays(
     assert checked.findings == ()
     assert checked.checked.duplicates == len(found[1])
     assert checked.checked.compared == len(found[0]) + len(found[1])
-    whole = read_manifest(
-        LocalStorage(build(lines, tmp_path / "all", vocabulary, deduplicate=None))
-    )
-    assert manifest.tokens + manifest.duplicate_tokens == whole.tokens
+    root = build(lines, tmp_path / "all", vocabulary, deduplicate=None)
+    with_copies = read_manifest(LocalStorage(root))
+    assert manifest.tokens + manifest.duplicate_tokens == with_copies.tokens
 
 
 def test_no_text_on_both_sides(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
@@ -118,12 +133,11 @@ def test_no_text_on_both_sides(tmp_path: Path, lines: Path, vocabulary: Path) ->
     assert set.union(*sides.values()) == {0, 1}
 
 
-@pytest.mark.parametrize("settings", [{}, SHUFFLE], ids=["in order", "shuffled"])
 def test_any_part_size(
-    tmp_path: Path, lines: Path, vocabulary: Path, settings: dict[str, Any]
+    tmp_path: Path, lines: Path, whole: Path, vocabulary: Path, settings: dict[str, Any]
 ) -> None:
-    sizes: list[dict[str, Any]] = [{}, {"part_size": 2000}, {"min_part_size": 2**20}]
-    made = [
+    sizes: list[dict[str, Any]] = [{"part_size": 2000}, {"min_part_size": 2**20}]
+    made = [whole] + [
         build(lines, tmp_path / str(number), vocabulary, **size, **settings)
         for number, size in enumerate(sizes)
     ]
@@ -136,12 +150,11 @@ def test_any_part_size(
         assert len({len(manifest.parts) for manifest in manifests}) == len(made)
 
 
-@pytest.mark.parametrize("settings", [{}, SHUFFLE], ids=["in order", "shuffled"])
 def test_in_small_steps(
     tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: Any, settings: dict[str, Any]
 ) -> None:
     monkeypatch.setattr("tasks.core.shuffle.copies.RANGE_DOCUMENTS", 10)
-    whole = hash_of(build(lines, tmp_path / "one", vocabulary, **settings))
+    expected = hash_of(build(lines, tmp_path / "one", vocabulary, **settings))
     monkeypatch.setattr("streaming_ext.text.documents.lines.MAX_BATCH_ROWS", 5)
     monkeypatch.setattr("tasks.core.shuffle.sort.MOST_DIGEST_BYTES", 300)
     monkeypatch.setattr("tasks.core.shuffle.spills.BLOCK_BYTES", 100)
@@ -152,7 +165,7 @@ def test_in_small_steps(
     assert second.phase == "merge"
     assert len([path for path in storage.list("shuffle") if "/copies-" in path]) > 4
     assert len([path for path in storage.list("shuffle") if path.endswith(".digests")]) > 6
-    assert hash_of(build(lines, tmp_path / "many", vocabulary, **settings)) == whole
+    assert hash_of(build(lines, tmp_path / "many", vocabulary, **settings)) == expected
 
 
 def begin(
@@ -171,9 +184,9 @@ def begin(
     return make_plan(made, storage, sources), storage
 
 
-@pytest.mark.parametrize("settings", [{}, SHUFFLE], ids=["in order", "shuffled"])
-def test_taken_up(tmp_path: Path, lines: Path, vocabulary: Path, settings: dict[str, Any]) -> None:
-    whole = hash_of(build(lines, tmp_path / "whole", vocabulary, **settings))
+def test_resumed(
+    tmp_path: Path, lines: Path, whole: Path, vocabulary: Path, settings: dict[str, Any]
+) -> None:
     root = tmp_path / "killed"
     plan, storage = begin(lines, root, vocabulary, **settings)
     do_parts(plan, storage, (0, 2))
@@ -192,49 +205,46 @@ def test_taken_up(tmp_path: Path, lines: Path, vocabulary: Path, settings: dict[
     assert second.todo == tuple(range(len(second.parts)))[1::2]
     do_parts(second, storage)
     build(lines, root, vocabulary, **settings)
-    assert hash_of(root) == whole
+    assert hash_of(root) == hash_of(whole)
     plan, _ = begin(lines, root, vocabulary, **settings)
     assert plan.published
     (root / "shuffle").mkdir()
     (root / "shuffle" / "copies-00000.spill").write_bytes(b"left by a kill behind the manifest")
     storage.put(BUILD, mark_of(plan))
     build(lines, root, vocabulary, **settings)
-    assert hash_of(root) == whole
+    assert hash_of(root) == hash_of(whole)
 
 
-def test_only_runs_need_not_last(
+def test_only_spills_need_not_last(
     tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_file = LocalStorage.put_file
     found: set[tuple[str, bool]] = set()
 
-    def telling(self: LocalStorage, path: str, file: Path, *, lasting: bool = True) -> None:
+    def noting(self: LocalStorage, path: str, file: Path, *, lasting: bool = True) -> None:
         found.add((path.partition("/")[0], lasting))
         put_file(self, path, file, lasting=lasting)
 
-    monkeypatch.setattr(LocalStorage, "put_file", telling)
+    monkeypatch.setattr(LocalStorage, "put_file", noting)
     build(lines, tmp_path / "out", vocabulary)
     lasting = {"train", "holdout", "documents", "duplicates"}
     assert found == {("shuffle", False), *((folder, True) for folder in lasting)}
 
 
-@pytest.mark.parametrize("settings", [{}, SHUFFLE], ids=["in order", "shuffled"])
-@pytest.mark.parametrize("suffix", [".spill", ".digests"])
 def test_what_a_loss_of_power_takes_is_made_again(
-    tmp_path: Path, lines: Path, vocabulary: Path, suffix: str, settings: dict[str, Any]
+    tmp_path: Path, lines: Path, whole: Path, vocabulary: Path, settings: dict[str, Any]
 ) -> None:
-    """Runs are not waited for: of a part that is recorded they may be gone, or cut short."""
-    whole = hash_of(build(lines, tmp_path / "whole", vocabulary, **settings))
+    """Spills are not synced: those of a recorded part may be gone, or cut short."""
     plan, storage = begin(lines, tmp_path / "out", vocabulary, **settings)
     do_parts(plan, storage)
-    (tmp_path / f"out/shuffle/00000-000{suffix}").unlink()
-    cut = tmp_path / f"out/shuffle/00002-000{suffix}"
+    (tmp_path / "out/shuffle/00000-000.spill").unlink()
+    cut = tmp_path / "out/shuffle/00002-000.digests"
     data = cut.read_bytes()
     cut.unlink()
     cut.write_bytes(data[: len(data) // 2])
     plan, _ = begin(lines, tmp_path / "out", vocabulary, **settings)
     assert plan.todo == (0, 2)
-    assert hash_of(build(lines, tmp_path / "out", vocabulary, **settings)) == whole
+    assert hash_of(build(lines, tmp_path / "out", vocabulary, **settings)) == hash_of(whole)
 
 
 def test_nothing_changes_without_it(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
@@ -264,7 +274,6 @@ def test_another_unicode(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
         do_parts(other, storage)
 
 
-@pytest.mark.parametrize("settings", [{}, SHUFFLE], ids=["in order", "shuffled"])
 @pytest.mark.parametrize("kind", ["spill", "digests", "copies"])
 def test_damaged_work(
     tmp_path: Path, lines: Path, vocabulary: Path, kind: str, settings: dict[str, Any]

@@ -1,5 +1,6 @@
 """What `verify` finds of lists of copies that do not tell the truth, whatever their hashes say."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,15 @@ class CopiesForger(Forger):
         self.seal()
 
 
-@pytest.fixture
-def forger(tmp_path: Path, lines: Path, vocabulary: Path) -> CopiesForger:
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory, lines: Path, vocabulary: Path) -> Path:
     settings: dict[str, Any] = {"tokenizer": str(vocabulary), "deduplicate": "exact"}
-    return CopiesForger(build_from(lines, tmp_path / "out", **settings))
+    return build_from(lines, tmp_path_factory.mktemp("sound") / "out", **settings)
+
+
+@pytest.fixture
+def forger(sound: Path, tmp_path: Path) -> CopiesForger:
+    return CopiesForger(Path(shutil.copytree(sound, tmp_path / "out")))
 
 
 def problems(forger: Forger, *, deep: bool = False) -> str:

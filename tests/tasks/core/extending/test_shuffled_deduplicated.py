@@ -1,4 +1,4 @@
-"""Extensions of datasets of two phases: shuffled by generation, without copies over all of them."""
+"""Extensions of shuffled datasets and of datasets without copies."""
 
 import io
 import json
@@ -6,6 +6,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +71,32 @@ def made(lines: Path, folder: Path, vocabulary: Path, settings: Settings) -> Pat
     )  # fmt: skip
 
 
-@pytest.fixture(params=KINDS.values(), ids=KINDS.keys())
-def kind(request: pytest.FixtureRequest) -> Settings:
-    found: Settings = request.param
+@pytest.fixture(scope="module")
+def originals(
+    lines: Path, tmp_path_factory: pytest.TempPathFactory, vocabulary: Path
+) -> Callable[[str], Path]:
+    """The dataset of each kind, made once; its sources lie beside it."""
+
+    @cache
+    def original(kind: str) -> Path:
+        return made(lines, tmp_path_factory.mktemp(kind) / "sources", vocabulary, KINDS[kind])
+
+    return original
+
+
+@pytest.fixture(params=["exact", "both"])
+def kind(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
     return found
 
 
 @pytest.fixture
-def old(lines: Path, tmp_path: Path, vocabulary: Path, kind: Settings) -> Path:
-    return made(lines, tmp_path / "sources", vocabulary, kind)
+def old(originals: Callable[[str], Path], tmp_path: Path, kind: str) -> Path:
+    return Path(shutil.copytree(originals(kind), tmp_path / "old"))
+
+
+ALL_KINDS = pytest.mark.parametrize("kind", KINDS, indirect=True)
+BOTH = pytest.mark.parametrize("kind", ["both"], indirect=True)
 
 
 def files_of(root: Path) -> dict[str, bytes]:
@@ -89,11 +107,13 @@ def manifest_of(root: Path) -> Manifest:
     return read_manifest(LocalStorage(root))
 
 
-def test_two_generations_more(old: Path, lines: Path, kind: Settings, tmp_path: Path) -> None:
-    """What stays and what went is what a dictionary of all texts in order says."""
+@ALL_KINDS
+def test_two_generations_more(old: Path, lines: Path, kind: str) -> None:
+    """What stays and what is left out is what a dictionary of all texts in order says."""
+    settings = KINDS[kind]
     before = files_of(old)
     hashes = [content_hash(before["manifest.json"])]
-    cut = {"part_size": 2000} if "shuffle" in kind else {}  # rows are told by part without one
+    cut = {"part_size": 2000} if "shuffle" in settings else {}
     extended(old, lines / "2.jsonl", **cut)
     hashes.append(content_hash((old / "manifest.json").read_bytes()))
     extended(old, lines / "3.jsonl", lines / "4.jsonl")
@@ -101,9 +121,9 @@ def test_two_generations_more(old: Path, lines: Path, kind: Settings, tmp_path: 
     changed = {path for path in before if after.get(path) != before[path]}
     assert changed == {"manifest.json", "train/index.json", "holdout/index.json"}
     assert [each.manifest.xxh128 for each in manifest.generations] == hashes
-    if "deduplicate" in kind:
+    if "deduplicate" in settings:
         kept, left_out = kept_and_left_out(old)
-        assert (kept, left_out) == expected(lines, kind["deduplicate"])
+        assert (kept, left_out) == expected(lines, settings["deduplicate"])
         assert any(own[0] > "1.jsonl" >= first[0] for own, first in left_out.items())
         assert sum(each.documents for each in manifest.digests) == len(kept)
     else:
@@ -118,10 +138,8 @@ def test_two_generations_more(old: Path, lines: Path, kind: Settings, tmp_path: 
     assert sizes == sorted(set(sizes))
 
 
-def test_each_generation_is_a_permutation_of_its_own(
-    lines: Path, tmp_path: Path, vocabulary: Path
-) -> None:
-    old = made(lines, tmp_path / "sources", vocabulary, KINDS["shuffled"])
+@pytest.mark.parametrize("kind", ["shuffled"], indirect=True)
+def test_each_generation_is_a_permutation_of_its_own(old: Path, lines: Path) -> None:
     ends = [0, len(manifest_of(old).parts)]
     for file in ("2.jsonl", "3.jsonl"):
         extended(old, lines / file)
@@ -145,8 +163,8 @@ def test_each_generation_is_a_permutation_of_its_own(
     assert order[1] != sorted(order[1])
 
 
-def test_the_bytes_hang_on_sources_alone(old: Path, lines: Path, tmp_path: Path) -> None:
-    """Of a shuffled dataset not even on how the new files are cut."""
+def test_the_bytes_depend_on_sources_alone(old: Path, lines: Path, tmp_path: Path) -> None:
+    """Those of a shuffled dataset not even on how the new files are cut."""
     twin = Path(shutil.copytree(old, tmp_path / "twin"))
     extended(old, lines / "2.jsonl", lines / "3.jsonl")
     cut = {"part_size": 1500} if manifest_of(old).shuffled is not None else {}
@@ -174,20 +192,21 @@ def test_hashes_a_range_at_a_time(
     assert verify(LocalStorage(root), deep=True).findings == ()
 
 
-def test_all_of_it_is_there_already(old: Path, lines: Path, tmp_path: Path, kind: Settings) -> None:
-    """A generation without a document more is one all the same: its sources are listed."""
+@pytest.mark.parametrize("kind", ["shuffled", "both"], indirect=True)
+def test_nothing_but_copies(old: Path, lines: Path, tmp_path: Path, kind: str) -> None:
+    """An extension that adds no document is a generation too: its sources are listed."""
     again = shutil.copy(lines / "1.jsonl", tmp_path / "again.jsonl")
     tokens = manifest_of(old).tokens
     extended(old, again)
     now = manifest_of(old)
     assert len(now.generations) == 1
-    assert (now.tokens == tokens) == ("deduplicate" in kind)
+    assert (now.tokens == tokens) == ("deduplicate" in KINDS[kind])
     assert verify(LocalStorage(old), deep=True).findings == ()
 
 
-def test_told_of_documents_that_were_added(lines: Path, tmp_path: Path, vocabulary: Path) -> None:
-    """By the pass of training that grew, by `inspect`, and by what looks for words in texts."""
-    old = made(lines, tmp_path / "sources", vocabulary, KINDS["both"])
+@BOTH
+def test_added_documents_are_shown(old: Path, lines: Path, tmp_path: Path) -> None:
+    """By the pass of training that grew, and by `inspect`."""
     before = Path(shutil.copytree(old, tmp_path / "before"))
     extended(old, lines / "2.jsonl")
     _, state = steps(opened(before), 3)
@@ -198,9 +217,9 @@ def test_told_of_documents_that_were_added(lines: Path, tmp_path: Path, vocabula
     assert (visit.rank, visit.sequence) in held
     found = [span for each in loader.trace(visit.step) for span in each.spans]
     assert (str(lines / "2.jsonl"), 2) in {(span.source, span.row) for span in found}
-    told = io.StringIO()
-    show_dataset(describe(LocalStorage(old)), Console(file=told, width=200))
-    shown = told.getvalue()
+    printed = io.StringIO()
+    show_dataset(describe(LocalStorage(old)), Console(file=printed, width=200))
+    shown = printed.getvalue()
     assert "documents shuffled over all parts of each generation, seed 3" in shown
     assert f"of {3 * 24:,} documents" in shown
 
@@ -230,7 +249,7 @@ class _Dying:
 def test_killed_anywhere(
     old: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before random steps: what was there stays whole, and the same command comes to the same."""
+    """Before random steps: the dataset stays sound, and the same command gives the same bytes."""
     new = [lines / "2.jsonl", lines / "3.jsonl"]
     twin = Path(shutil.copytree(old, tmp_path / "twin"))
     dying = _Dying(monkeypatch)
@@ -253,7 +272,8 @@ def test_killed_anywhere(
     assert False in published
 
 
-def test_begun_by_other_sources(old: Path, lines: Path) -> None:
+@BOTH
+def test_started_with_other_sources(old: Path, lines: Path) -> None:
     plan, storage = planned(old, lines / "2.jsonl")
     do_parts(plan, storage)
     storage.close()
@@ -265,8 +285,10 @@ def test_begun_by_other_sources(old: Path, lines: Path) -> None:
     assert not list(old.glob("shuffle/*"))
 
 
-def test_lost_hashes(lines: Path, tmp_path: Path, vocabulary: Path) -> None:
-    old = made(lines, tmp_path / "sources", vocabulary, KINDS["both"])
+@BOTH
+def test_lost_hashes(
+    old: Path, lines: Path, originals: Callable[[str], Path], vocabulary: Path
+) -> None:
     lost = old / "digests/00000/00000.parquet"
     data = lost.read_bytes()
     lost.unlink()
@@ -275,14 +297,15 @@ def test_lost_hashes(lines: Path, tmp_path: Path, vocabulary: Path) -> None:
     ]
     with pytest.raises(CorruptDatasetError, match=r"lost digests/.*Put it back from a copy"):
         planned(old, lines / "2.jsonl")
-    build_from(tmp_path / "sources", old, tokenizer=str(vocabulary), shard_size=2**12,
-               sequence_length=16, **KINDS["both"])  # fmt: skip
+    sources = originals("both").parent / "sources"
+    settings = {"shard_size": 2**12, "sequence_length": 16, **KINDS["both"]}
+    build_from(sources, old, tokenizer=str(vocabulary), **settings)
     assert lost.read_bytes() == data
 
 
-def test_wrong_hashes_are_found(lines: Path, tmp_path: Path, vocabulary: Path) -> None:
-    """Of another text: only reading the sources again tells."""
-    old = made(lines, tmp_path / "sources", vocabulary, KINDS["exact"])
+@pytest.mark.parametrize("kind", ["exact"], indirect=True)
+def test_wrong_hashes_are_found(old: Path) -> None:
+    """Those of another text: only the sources show it."""
     file = old / "digests/00000/00000.parquet"
     table = pq.read_table(file)
     low = table.column("low").to_numpy().copy()
@@ -298,20 +321,19 @@ def test_wrong_hashes_are_found(lines: Path, tmp_path: Path, vocabulary: Path) -
     assert found <= {"digests", "duplicates"}  # copies of that text
 
 
-def test_damage_of_the_table_of_an_older_generation_is_found(
-    lines: Path, tmp_path: Path, vocabulary: Path
-) -> None:
-    root = made(lines, tmp_path / "sources", vocabulary, {"shuffle": "documents"})
-    extended(root, lines / "2.jsonl")
-    table = root / "documents/sources.parquet"
+@pytest.mark.parametrize("kind", ["shuffled"], indirect=True)
+def test_damage_of_the_table_of_an_older_generation_is_found(old: Path, lines: Path) -> None:
+    extended(old, lines / "2.jsonl")
+    table = old / "documents/sources.parquet"
     data = bytearray(table.read_bytes())
     data[len(data) // 2] ^= 1
     table.write_bytes(data)
-    found = verify(LocalStorage(root)).findings
+    found = verify(LocalStorage(old)).findings
     assert [each.file for each in found] == ["documents/sources.parquet"]
 
 
-def test_training_goes_on(old: Path, lines: Path, tmp_path: Path) -> None:
+@BOTH
+def test_training_continues(old: Path, lines: Path, tmp_path: Path) -> None:
     """From random steps of two generations: each sequence of the newest comes exactly once."""
     phases = [Path(shutil.copytree(old, tmp_path / "0"))]
     for number in (2, 3):

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from tasks.core.synthetic import make_documents
-from tests.tasks.core.shuffle.building import DOCUMENTS, FILES
+from tests.tasks.core.shuffle.building import DOCUMENTS, FILES, build, hash_of
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def texts() -> list[list[str]]:
     return [make_documents(DOCUMENTS, seed=number) for number in range(FILES)]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def lines(tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]]) -> Path:
     folder = tmp_path_factory.mktemp("lines")
     for number, documents in enumerate(texts):
@@ -22,3 +22,11 @@ def lines(tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]]) -> P
         rows.insert(7, "")  # a row without a text
         (folder / f"{number}.jsonl").write_text("\n".join(rows) + "\n")
     return folder
+
+
+@pytest.fixture(scope="package")
+def whole(
+    lines: Path, tmp_path_factory: pytest.TempPathFactory, vocabulary: Path
+) -> dict[str, str]:
+    """The hashes of the dataset that is made in one go, with the default settings."""
+    return hash_of(build(lines, tmp_path_factory.mktemp("whole") / "out", vocabulary))

@@ -1,4 +1,4 @@
-"""How much is held, written or asked for at a time decides no byte."""
+"""The sizes of spills, blocks and steps decide no byte."""
 
 import resource
 from pathlib import Path
@@ -13,10 +13,10 @@ from tests.tasks.core.running import do_parts, publish, second_phase
 from tests.tasks.core.shuffle.building import FILES, begin, build, hash_of
 
 
-def test_lists_do_not_hang_on_how_much_is_merged_at_a_time(
+def test_lists_do_not_depend_on_how_much_is_merged_at_a_time(
     tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other parts make runs of another size, and so other steps: a few bytes may decide."""
+    """Other parts make spills of another size, and so other steps."""
     monkeypatch.setattr("streaming_ext.writing.part_files._DOCUMENTS_A_ROW_GROUP", 8)
     settings: dict[str, Any] = {"shard_size": 2**18, "keep_columns": ("text",)}
     wanted = hash_of(build(lines, tmp_path / "whole", vocabulary, **settings))
@@ -31,10 +31,13 @@ def test_lists_do_not_hang_on_how_much_is_merged_at_a_time(
 
 
 def test_in_little_memory(
-    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    lines: Path,
+    whole: dict[str, str],
+    vocabulary: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A worker that may take less than a run of full size has smaller runs, to the same bytes."""
-    wanted = hash_of(build(lines, tmp_path / "plenty", vocabulary))
+    """A worker with less memory than a full spill takes writes smaller spills; same bytes."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     monkeypatch.setenv("SHARDMILL_WORKER_MEMORY", "360MiB")
     limit_memory()
@@ -42,13 +45,16 @@ def test_in_little_memory(
         found = hash_of(build(lines, tmp_path / "little", vocabulary))
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, before)
-    assert found == wanted
+    assert found == whole
 
 
-def test_small_runs(
-    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+def test_small_spills(
+    tmp_path: Path,
+    lines: Path,
+    whole: dict[str, str],
+    vocabulary: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole = hash_of(build(lines, tmp_path / "one", vocabulary))
     monkeypatch.setattr("streaming_ext.text.documents.lines.MAX_BATCH_ROWS", 5)
     monkeypatch.setattr("tasks.core.shuffle.sort.SPILL_BYTES", 9000)
     monkeypatch.setattr("tasks.core.shuffle.spills.BLOCK_BYTES", 300)
@@ -62,33 +68,36 @@ def test_small_runs(
 
 
 class Counting(LocalStorage):
-    """A store that counts the ranges of runs that it is asked for."""
+    """A store that counts the ranges of spills that are read."""
 
-    asked = 0
+    reads = 0
 
     @property
     def remote(self) -> bool:
         return True
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
-        self.asked += path.endswith(".spill")
+        self.reads += path.endswith(".spill")
         return super().read_range(path, start, end)
 
 
 def test_one_request_to_a_store_for_each_part_of_each_phase(
-    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    lines: Path,
+    whole: dict[str, str],
+    vocabulary: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole = hash_of(build(lines, tmp_path / "one", vocabulary))
     monkeypatch.setattr("streaming_ext.text.documents.lines.MAX_BATCH_ROWS", 5)
     monkeypatch.setattr("tasks.core.shuffle.sort.SPILL_BYTES", 9000)
     plan, _ = begin(lines, tmp_path / "many", vocabulary)
     storage = Counting(tmp_path / "many")
     do_parts(plan, storage)
-    runs = [path for path in storage.list("shuffle") if path.endswith(".spill")]
-    assert len(runs) == FILES
+    spills = [path for path in storage.list("shuffle") if path.endswith(".spill")]
+    assert len(spills) == FILES
     second = second_phase(plan, storage)
     do_parts(second, storage)
-    assert storage.asked == FILES * len(second.parts)  # a range of each run for each part
+    assert storage.reads == FILES * len(second.parts)  # a range of each spill for each part
     publish(second, storage)
     storage.close()
     assert hash_of(tmp_path / "many") == whole

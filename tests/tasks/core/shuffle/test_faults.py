@@ -1,4 +1,4 @@
-"""Runs that are damaged, disks that are full, datasets that hold another order."""
+"""Damaged spills, full disks, datasets in another order."""
 
 import errno
 import json
@@ -26,15 +26,15 @@ from tests.tasks.core.running import do_parts, second_phase
 from tests.tasks.core.shuffle.building import DOCUMENTS, begin, build
 
 
-def test_damaged_run(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
+def test_damaged_spill(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
     plan, storage = begin(lines, tmp_path / "dataset", vocabulary)
     do_parts(plan, storage)
     second = second_phase(plan, storage)
-    run = tmp_path / "dataset" / "shuffle" / "00001-000.spill"
-    data = bytearray(run.read_bytes())
+    spill = tmp_path / "dataset" / "shuffle" / "00001-000.spill"
+    data = bytearray(spill.read_bytes())
     data[len(data) // 2] ^= 1
-    run.unlink()
-    run.write_bytes(data)
+    spill.unlink()
+    spill.write_bytes(data)
     with pytest.raises(CorruptDatasetError, match="00001-000.spill is damaged"):
         do_parts(second, storage)
 

@@ -51,13 +51,7 @@ def test_seed(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
     assert one["train/index.json"] != other["train/index.json"]
 
 
-def arrow(path: Path, table: pa.Table, *, stream: bool) -> None:
-    make = pa.ipc.new_stream if stream else pa.ipc.new_file
-    with make(path, table.schema) as writer:
-        writer.write_table(table, max_chunksize=11)
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet", "stream", "file"])
+@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet", "stream"])
 def test_any_part_size(tmp_path: Path, texts: list[list[str]], vocabulary: Path, kind: str) -> None:
     sources = tmp_path / "sources"
     sources.mkdir()
@@ -69,7 +63,8 @@ def test_any_part_size(tmp_path: Path, texts: list[list[str]], vocabulary: Path,
             data = "".join(json.dumps({"text": text}) + "\n" for text in documents)
             (sources / f"{number}.{kind}").write_text(data)
         else:
-            arrow(sources / f"{number}.arrow", table, stream=kind == "stream")
+            with pa.ipc.new_stream(sources / f"{number}.arrow", table.schema) as writer:
+                writer.write_table(table, max_chunksize=11)
     size = (next(sources.iterdir())).stat().st_size
     pattern = sources / "*.json" if kind == "json" else sources
     made = [
@@ -77,7 +72,6 @@ def test_any_part_size(tmp_path: Path, texts: list[list[str]], vocabulary: Path,
         for name, sizes in {
             "whole": {},
             "cut": {"part_size": max(size // 3, 1024)},
-            "small": {"part_size": max(size // 7, 1024)},
             "together": {"min_part_size": 2 * size},
         }.items()
     ]
@@ -117,14 +111,14 @@ def test_excluded_in_training(tmp_path: Path, lines: Path, vocabulary: Path) -> 
     dataset = StreamingTokenDataset(
         local=str(root), split="train", batch_size=1, dp_rank=0, dp_world_size=1
     )
-    ((_, _, place),) = find_document(dataset.reader.caches[0], "2.jsonl", 0)
-    assert (place.source, place.row) == (str(lines / "2.jsonl"), 0)
+    ((_, _, found),) = find_document(dataset.reader.caches[0], "2.jsonl", 0)
+    assert (found.source, found.row) == (str(lines / "2.jsonl"), 0)
     rest = seen(exclude=tmp_path / "excluded.parquet")
     assert rest
     assert not rest & left_out
 
 
-def test_shares_of_nodes(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
+def test_partitions_of_nodes(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
     size = max(file.stat().st_size for file in lines.iterdir()) // 3
     found: list[tuple[str, int, int]] = []
     for rank in range(2):
@@ -136,8 +130,8 @@ def test_shares_of_nodes(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
         sources = sources_of((root / SOURCES_PATH).read_bytes())
         documents = documents_of(root)
         assert documents.sources is not None
-        places = SourceRows.of_sources(sources)
+        rows = SourceRows.of_sources(sources)
         for source, row in zip(documents.sources.tolist(), documents.rows.tolist(), strict=True):
-            place = places.of(row, source)
-            found.append((place.source, place.from_byte, place.row))
+            origin = rows.of(row, source)
+            found.append((origin.source, origin.from_byte, origin.row))
     assert len(set(found)) == len(found) == FILES * DOCUMENTS

@@ -152,5 +152,5 @@ def test_damage(tmp_path: Path, kind: type[LocalStorage]) -> None:
     with pytest.raises(StorageError, match=f"ends at byte {len(data) - 1}"):
         read(storage)
     file.unlink()
-    with pytest.raises(StorageError, match=r"00000-000\.spill is gone"):
+    with pytest.raises(StorageError, match=r"00000-000\.spill is missing"):
         read(storage)

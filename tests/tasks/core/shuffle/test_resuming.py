@@ -1,4 +1,4 @@
-"""A shuffle is taken up where it was, by the same sources and configuration alone."""
+"""A killed shuffle is resumed, with the same sources and configuration only."""
 
 from pathlib import Path
 
@@ -16,8 +16,7 @@ from tests.tasks.core.running import do_parts, second_phase
 from tests.tasks.core.shuffle.building import begin, build, hash_of
 
 
-def test_taken_up(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
-    whole = hash_of(build(lines, tmp_path / "whole", vocabulary))
+def test_resumed(tmp_path: Path, lines: Path, whole: dict[str, str], vocabulary: Path) -> None:
     root = tmp_path / "killed"
     plan, storage = begin(lines, root, vocabulary)
     assert plan.todo == (0, 1, 2)
@@ -56,11 +55,10 @@ def test_a_stopped_run_that_keeps_columns(
     assert plan.todo == (1, 2)
 
 
-def test_runs_left_by_a_kill_after_the_manifest(
-    tmp_path: Path, lines: Path, vocabulary: Path
+def test_spills_left_by_a_kill_after_the_manifest(
+    tmp_path: Path, lines: Path, whole: dict[str, str], vocabulary: Path
 ) -> None:
     root = build(lines, tmp_path / "dataset", vocabulary)
-    whole = hash_of(root)
     (root / "shuffle").mkdir()
     (root / "shuffle" / "00000-000.spill").write_bytes(b"left")
     assert [finding.file for finding in verify(LocalStorage(root)).findings] == [
@@ -84,10 +82,10 @@ def test_other_sources_or_configuration(tmp_path: Path, lines: Path, vocabulary:
         (other / file.name).write_bytes(file.read_bytes())
     with pytest.raises(ConfigMismatchError, match="this run"):
         begin(other, root, vocabulary)
-    plan, storage = begin(lines, tmp_path / "begun", vocabulary)
+    plan, storage = begin(lines, tmp_path / "started", vocabulary)
     do_parts(plan, storage)
     with pytest.raises(ConfigMismatchError, match="shuffle"):
-        begin(lines, tmp_path / "begun", vocabulary, shuffle=None)
+        begin(lines, tmp_path / "started", vocabulary, shuffle=None)
 
 
 def test_changed_source(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
@@ -104,15 +102,15 @@ def test_changed_source(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
         begin(sources, root, vocabulary)
 
 
-def test_lost_run(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
+def test_lost_spill(tmp_path: Path, lines: Path, whole: dict[str, str], vocabulary: Path) -> None:
     root = tmp_path / "dataset"
     plan, storage = begin(lines, root, vocabulary)
     do_parts(plan, storage)
     second = second_phase(plan, storage)
     (root / "shuffle" / "00001-000.spill").unlink()
-    with pytest.raises(StorageError, match=r"00001-000\.spill is gone"):
+    with pytest.raises(StorageError, match=r"00001-000\.spill is missing"):
         do_parts(second, storage)
     plan, storage = begin(lines, root, vocabulary)
     assert plan.todo == (1,)  # made again, and no other
-    assert build(lines, root, vocabulary).exists()
-    assert hash_of(root) == hash_of(build(lines, tmp_path / "whole", vocabulary))
+    build(lines, root, vocabulary)
+    assert hash_of(root) == whole
