@@ -93,7 +93,7 @@ def test_changed_source(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
     sources.mkdir()
     for file in lines.iterdir():
         (sources / file.name).write_bytes(file.read_bytes())
-    root = build(sources, tmp_path / "dataset", vocabulary, part_size=5000)
+    root = build(sources, tmp_path / "dataset", vocabulary, part_size=20_000)
     begin(sources, root, vocabulary)
     data = bytearray((sources / "1.jsonl").read_bytes())
     data[40] ^= 1
