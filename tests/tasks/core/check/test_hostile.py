@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from copy import copy as copy_object
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +96,7 @@ def test_a_shard_of_fewer_samples_than_said(copy: Path) -> None:
         samples = held.shards[0].samples
         raw = form.header(samples - 1) + bytes((samples - 1) * form.sample_bytes)
         shard = forger.put_shard(1, "train", 0, samples, raw)
-        shard = replace(shard, raw_bytes=form.raw_size(samples))
+        shard = shard.model_copy(update={"raw_bytes": form.raw_size(samples)})
         forger.set_split(1, "train", held.model_copy(update={"shards": (shard, *held.shards[1:])}))
 
     assert Forger(copy).shard_path(1, "train") in forged(copy, change)
