@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from streaming_ext.format.layout import EXPORT, MANIFEST
+from streaming_ext.format.manifest import index_file
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import FileRecord, from_json, to_json
 from streaming_ext.store import Storage, open_storage
@@ -100,9 +101,16 @@ def contents_of(storage: Storage) -> Contents:
 @lru_cache(1)  # a run plans before and after it takes the output
 def _of_dataset(root: str, _: str | None) -> Contents:
     storage = open_storage(root)
-    _files, manifest, records = read_dataset(storage)
+    files, manifest, records = read_dataset(storage)
     data = to_json(manifest)
-    rest = tuple(Move.of(root, file, file.path) for file in beside_parts(manifest))
+    # Indexes are read where no extension replaces them.
+    kept = {
+        summary.index.path: index_file(split, summary.index, files.sizes)
+        for split, summary in manifest.splits.items()
+    }
+    rest = tuple(
+        Move.of(root, kept.get(file.path, file), file.path) for file in beside_parts(manifest)
+    )
     return Contents(
         parts=tuple(part_files(root, record, record) for record in records),
         rest=FileGroup(moves=rest),
