@@ -18,7 +18,6 @@ from tests.command_line import (
     output_of,
     wait_for,
 )
-from tests.flows.conftest import SHUFFLE
 from tests.servers.prefect.worker import FINAL, ON_HOSTS, PARENTS, Cluster, cluster
 
 
@@ -111,18 +110,6 @@ def test_cancelled_in_the_dashboard(hosts: Cluster, runs: Runs) -> None:
     runs.assert_tidy()
 
 
-@pytest.mark.soak  # four partitions; `test_dask.py` has a shuffle on hosts too
-def test_shuffled(hosts: Cluster, served: CommandLine, shuffled: Path, tmp_path: Path) -> None:
-    """The hosts join each of the two phases."""
-    runs = Runs(hosts, served, tmp_path / "out")
-    at_home = runs.at_home(partitions=2, **SHUFFLE)
-    stdout, stderr = output_of(at_home, seconds=PATIENCE_SECONDS)
-    assert at_home.returncode == 0, stdout + stderr
-    assert_same_dataset(shuffled, runs.output)
-    assert len(hosts.partitions(runs.latest())) == 4
-    runs.assert_tidy()
-
-
 def test_a_host_dies(hosts: Cluster, runs: Runs, dataset: Path) -> None:
     """What it had in hand is sent again."""
     at_home = runs.at_home(partitions=2)
@@ -169,17 +156,6 @@ class TestMoreStops:
         runs.end(work)
         assert runs.states(runs.latest()) == {"CANCELLED"}
         runs.assert_tidy()
-
-    def test_the_parent_is_killed_and_its_worker_reports_it(
-        self, hosts: Cluster, runs: Runs
-    ) -> None:
-        runs.deployed()
-        hosts.frozen(2)
-        work = hosts.work()
-        _, *parent = hosts.processes("planner")
-        for process in parent:
-            process.kill()
-        runs.end(work)
 
     def test_the_parent_is_killed_and_nobody_reports_it(
         self, hosts: Cluster, runs: Runs, dataset: Path

@@ -16,7 +16,6 @@ from streaming_ext.store import open_storage
 from tasks.core.check.verify import verify
 from tests.command_line import CommandLine, succeeded, wait_for, workers_of
 from tests.flows.conftest import Command, files_of
-from tests.servers.storage.swift import SwiftServer, aws_environment
 from tests.tasks.core.extending.extended import write_source
 
 TEXTS = [f"A document that came later, number {number}." * 5 for number in range(300)]
@@ -82,19 +81,3 @@ def test_killed_and_refused_beside_another(
     assert files_of(old) == files_of(twin)
     succeeded(served.run(*words))
     assert len(read_manifest(open_storage(str(old))).generations) == 1
-
-
-@pytest.mark.soak
-def test_in_object_storage(
-    embedded: CommandLine, s3: SwiftServer, bucket: str, old: Path, new: Path
-) -> None:
-    """The same files as on disk; a file is put in one step, the manifest too."""
-    runs = embedded.where(**aws_environment(s3.url))
-    url = f"s3://{bucket}/grown"
-    succeeded(runs.run("copy", old, url))
-    parent = content_hash((old / "manifest.json").read_bytes())
-    succeeded(runs.run("extend", url, new, "--workers", 2))
-    succeeded(runs.run("extend", old, new, "--workers", 1))
-    succeeded(runs.run("copy", old, url, "--verify-only"))
-    for words in ((), ("--generation", parent[:12])):
-        succeeded(runs.run("verify", url, *words))

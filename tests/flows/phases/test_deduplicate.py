@@ -1,10 +1,6 @@
 """A run that leaves out copies: killed in either phase, it goes on to the same bytes."""
 
-import json
 from pathlib import Path
-
-import pyarrow.parquet as pq
-import pytest
 
 from tests.command_line import (
     CommandLine,
@@ -33,21 +29,3 @@ def test_killed(with_copies: CommandLine, tmp_path: Path) -> None:
         deduplicate="exact",
     )  # fmt: skip
     assert_same_dataset(undisturbed, output)
-
-
-@pytest.mark.soak  # commands that tests of the parts prove but for their words
-def test_reported(with_copies: CommandLine, deduplicated: Path) -> None:
-    listed = [pq.read_table(file) for file in sorted(deduplicated.glob("duplicates/*.parquet"))]
-    documents = sum(map(len, listed))
-    tokens = sum(sum(table["tokens"].to_pylist()) + len(table) for table in listed)
-    assert documents > 10
-    printed = json.loads(with_copies.run("inspect", deduplicated, "--json").stdout)
-    assert (printed["duplicate_documents"], printed["duplicate_tokens"]) == (documents, tokens)
-    (run,) = printed["runs"]
-    assert (run["duplicate_documents"], run["duplicate_tokens"]) == (documents, tokens)
-    shown = with_copies.run("inspect", deduplicated).stdout
-    assert "tokens, left out (exact)" in " ".join(shown.split())
-    (page,) = deduplicated.glob("runs/*.html")
-    assert f"{documents:,} documents of {tokens:,} tokens" in page.read_text()
-    verified = succeeded(with_copies.run("verify", deduplicated, "--deep"))
-    assert f"{documents} documents left out as copies" in verified.stdout

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.command_line import PATIENCE_SECONDS, CommandLine, assert_same_dataset, succeeded
+from tests.command_line import PATIENCE_SECONDS, CommandLine, succeeded
 from tests.flows.conftest import Command
 from tests.servers.storage.swift import (
     NOBODY,
@@ -63,26 +63,3 @@ def test_reading_here_and_writing_there_is_enough(
     assert ended.returncode == 1
     assert sources in ended.stderr
     assert "Traceback" not in ended.stderr
-
-
-@pytest.mark.soak
-def test_training_and_checking_only_read(
-    limited: CommandLine, served: CommandLine, s3: SwiftServer, bucket: str, dataset: Path,
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-
-    owner = served.where(**aws_environment(s3.url))
-    succeeded(owner.shard(f"s3://{bucket}/out"))
-    assert_same_dataset(dataset, download_all(s3.url, bucket, "out", tmp_path / "copy"))
-    grant(s3, bucket, READ)
-    for command in (["verify"], ["inspect"], ["trace", "--step", 0, "--batch-size", 2]):
-        ended = succeeded(limited.run(command[0], f"s3://{bucket}/out", *command[1:]))
-    ended = limited.shard(f"s3://{bucket}/another")
-    assert ended.returncode == 1
-    assert "AccessDenied" in ended.stderr
-    for name, value in aws_environment(s3.url, NOBODY).items():
-        monkeypatch.setenv(name, value)
-    reading = StreamingTokenDataset(remote=f"s3://{bucket}/out", local=tmp_path / "cache",
-                                    batch_size=4, dp_rank=0, dp_world_size=1)  # fmt: skip
-    assert sum(1 for _ in StreamingTokenLoader(reading)) == len(StreamingTokenLoader(reading)) > 5
