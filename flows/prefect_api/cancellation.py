@@ -9,9 +9,10 @@ for it at the next task run, which may be minutes away.
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from functools import partial
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
@@ -57,7 +58,9 @@ def ending_without_a_worker() -> Iterator[None]:
         yield
         return
     by_a_worker = bool(deployment.id)
-    why_over = _suspended_or_orphaned() if by_a_worker else _cancelled()
+    why_over = partial(_cancelled, UUID(str(flow_run.id)))
+    if by_a_worker:
+        why_over = partial(_suspended_or_orphaned, os.getppid())
     reasons: list[str] = []
     lock, over = threading.Lock(), threading.Event()
 
@@ -110,30 +113,18 @@ def stopped_by_signals(progress: RunProgress) -> Iterator[None]:
         raise StoppedError(words) from stop
 
 
-def _suspended_or_orphaned() -> Callable[[], str | None]:
-    """Says whether the run was suspended, or the process that started this one is gone."""
-    worker = os.getppid()
-
-    def why() -> str | None:
-        if is_suspended():
-            return "the run was suspended in Prefect"
-        return None if os.getppid() == worker else "the worker that started the run is gone"
-
-    return why
+def _suspended_or_orphaned(worker: int) -> str | None:
+    """Why a deployed run is over: it was suspended, or the process that started it is gone."""
+    if is_suspended():
+        return "the run was suspended in Prefect"
+    return None if os.getppid() == worker else "the worker that started the run is gone"
 
 
-def _cancelled() -> Callable[[], str | None]:
-    """Says whether the current flow run is cancelled."""
-    run = UUID(str(flow_run.id))
-
-    def why() -> str | None:
-        with one_attempt(), get_client(sync_client=True) as client:
-            try:
-                state = client.read_flow_run(run).state
-            except ObjectNotFound:  # somebody deleted the record; the run continues
-                return None
-            if state is not None and (state.is_cancelling() or state.is_cancelled()):
-                return "the run was cancelled in Prefect"
-        return None
-
-    return why
+def _cancelled(run: UUID) -> str | None:
+    """Why a flow run is over, if it was cancelled."""
+    # If somebody deleted the record, the run continues.
+    with one_attempt(), get_client(sync_client=True) as client, suppress(ObjectNotFound):
+        state = client.read_flow_run(run).state
+        if state is not None and (state.is_cancelling() or state.is_cancelled()):
+            return "the run was cancelled in Prefect"
+    return None
