@@ -14,6 +14,7 @@ from tests.tasks.core.extending.test_shuffled_deduplicated import (  # noqa: F40
     kind,
     lines,
     old,
+    originals,
 )
 from tests.tasks.core.running import do_parts, publish, second_phase
 
