@@ -155,7 +155,7 @@ def test_an_output_started_before_an_extension_is_refused(first: Path, tmp_path:
     assert (older.sound, older.not_compared) == (True, "")
     with pytest.raises(ConfigMismatchError, match=r"was started or made[\s\S]*extended since"):
         exported(dataset, tmp_path / "export", "nanogpt")
-    with pytest.raises(ConfigMismatchError, match="subset: the output has"):
+    with pytest.raises(ConfigMismatchError, match=r"subset\.of: the output has"):
         subset(dataset, tmp_path / "subset", documents=5)
     copied(dataset, tmp_path / "again")
     extended(tmp_path / "again", sources[1])
