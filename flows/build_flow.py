@@ -3,7 +3,8 @@
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from prefect.states import Cancelled, Completed, Failed
 from prefect.utilities.annotations import opaque
 
 from flows.dashboard.updates import dashboard, leave_report
-from flows.executors import Executor, open_executor
+from flows.executors.here import here
 from flows.prefect_api.cancellation import ending_without_a_worker, stopped_by_signals
 from flows.prefect_api.connection import leaving_without_a_server
 from flows.terminal.printing import visible
@@ -25,6 +26,7 @@ from streaming_ext.store.locations import holds_secret, local_path, require_no_s
 from tasks.core.build import engine
 from tasks.core.build.build import Build, OnStatus
 from tasks.core.linux import require_linux
+from tasks.core.options import ExecutionOnHosts
 from tasks.core.reporting.progress import RunProgress, watched
 from tasks.core.reporting.report import (
     FailedFile,
@@ -37,9 +39,10 @@ from tasks.core.shard.run_plan import RunPlan
 from tasks.steps import finish_task
 
 _MOST_REASONS = 3  # in the message of a failed run
-
-
 Plan = Callable[[Any, Storage, OnStatus], Build]  # of a configuration, for an output
+# Does all parts of a build that are left; yields the result of each, in any order. An error that
+# every other part would meet too is raised.
+Executor = Callable[[Any, Storage, RunProgress], Iterator[PartTimes | FailedFile]]
 
 
 def run_name(words: str) -> str:
@@ -111,6 +114,28 @@ def _build(config: Any, plan: Plan, progress: RunProgress) -> State:
         engine.drop(build, resumable=bool(report.failed))
         progress.report = report
         return _final_state(report)
+
+
+def open_executor(build: Build, *, inherited: Sequence[int]) -> AbstractContextManager[Executor]:
+    """The executor of a build; when the block ends, all work that it started has ended.
+
+    Args:
+        build: whose configuration names it.
+        inherited: file descriptors that worker processes on this host keep open.
+    """
+    if build.executor == "here":
+        return here(build, inherited=inherited)
+    scheme, _, name = build.executor.partition("://")
+    if scheme == "prefect":
+        from flows.executors.work_pool import on_work_pool
+
+        assert isinstance(build.config, ExecutionOnHosts)  # noqa: S101  (only it names executors)
+        return on_work_pool(name, partitions=build.config.partitions)
+    try:
+        from flows.executors.dask import on_dask
+    except ImportError as error:
+        raise UsageError(f"--executor {build.executor} needs the extra `dask`: {error}.") from error
+    return on_dask(f"{'tls' if scheme == 'dask+tls' else 'tcp'}://{name}")
 
 
 def _do_phases(

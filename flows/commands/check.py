@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any
@@ -43,8 +42,8 @@ def plan(
     require_linux()
     limit_memory()  # this process reads files of unknown origin
     with printing.applied():
-        with err.status("starting") if err.is_terminal else nullcontext() as status:
-            found = estimate(config, *([status.update] if status else []))
+        with err.status("starting") as status:
+            found = estimate(config, status.update)
         printing.result(found.model_dump(mode="json"))
         show_estimate(found, out)
     return 0
@@ -73,6 +72,8 @@ def verify(
     workers
         Threads.
     """
+    from flows.terminal.show_checks import show_verified, show_verified_export
+
     storage = open_storage(path)
     if is_export(storage):
         if deep:
@@ -80,13 +81,11 @@ def verify(
                 f"{storage} is an export, which is compared with its dataset and not with texts. "
                 "Verify the dataset with --deep."
             )
-        from flows.terminal.show_verify import show_verified_export
         from tasks.core.check.export import verify_export
 
         return checked(
             partial(verify_export, storage, workers=workers), show_verified_export, printing
         )
-    from flows.terminal.show_verify import show_verified
     from tasks.core.check.verify import verify as check
 
     found = partial(
@@ -105,7 +104,7 @@ def checked(
     check: Callable[..., Any], show: Callable[[Any, Console], None], printing: OutputOptions
 ) -> int:
     """Run a check with a progress bar, and print its findings; returns the exit code."""
-    from flows.terminal.show_verify import show_findings
+    from flows.terminal.show_checks import show_findings
 
     with printing.applied():
         with Progress(transient=True, console=err, disable=not err.is_terminal) as bar:
@@ -137,7 +136,7 @@ def inspect(
     split
         Split of these samples.
     """
-    from flows.terminal.show_inspect import show_dataset, show_export, show_samples
+    from flows.terminal.show_checks import show_dataset, show_export, show_samples
     from tasks.core.check.decode import decode_samples
     from tasks.core.check.inspect import describe
 

@@ -123,7 +123,7 @@ def copy(
     if not verify_only:
         return _derive(config, plan_copy, "copy_dataset", printing)
     from flows.commands.check import checked
-    from flows.terminal.show_verify import show_compared
+    from flows.terminal.show_checks import show_compared
     from tasks.core.check.export import compare_copy
 
     original, copied = open_storage(config.dataset), open_storage(config.output)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from cyclopts import Parameter
 from pydantic import ConfigDict, Field, model_validator
 
-from flows.terminal.printing import option_name, out, say
+from flows.terminal.printing import option_name, out, say, show_table
 from streaming_ext.base.errors import MissingFolderError, UsageError, one_line
 from streaming_ext.format.layout import Split
 from streaming_ext.store import open_storage
@@ -274,14 +274,16 @@ def _documents(streams: "Sequence[TokenStream]", config: TraceConfig) -> list[tu
 
 def _show_plan(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
     """The phases of training: a table on the terminal, or a picture in a file."""
-    from flows.terminal.training_plan import draw_training_plan, show_training_plan
     from streaming_ext.training.training_plan import training_plan
 
     if config.epoch < 0:
         raise UsageError(f"`--epoch` must be at least 0, got {config.epoch}.")
     plan = training_plan(dataset.plan, dataset.plan.start(config.epoch), epochs=config.epochs)
     if config.output is None:
-        show_training_plan(plan, out)
+        columns, *rows = plan.rows()
+        show_table([dict(zip(columns, row, strict=True)) for row in rows], out)
         return
+    from flows.terminal.pictures import draw_training_plan
+
     Path(config.output).write_text(draw_training_plan(plan))
     say(out, f"{plan.steps:,} steps of {plan.tokens:,} tokens in {config.output}")

@@ -19,9 +19,9 @@ from flows.terminal.printing import (
     duration_text,
     plain,
     shortened,
+    spec_facts,
     visible,
 )
-from flows.terminal.tables import spec_facts
 from streaming_ext.format.layout import DUPLICATES_FOLDER, MANIFEST
 from streaming_ext.format.spec import DatasetSpec
 from tasks.core.reporting.figures import Figures, Group, Throughput

@@ -3,11 +3,16 @@
 import io
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.backends import backend_svg  # noqa: F401  (loaded with the rest, not at the end)
 from matplotlib.figure import Figure
+
+from flows.terminal.printing import count_text
+
+if TYPE_CHECKING:
+    from streaming_ext.training.training_plan import TrainingPlan
 
 # Tones of Okabe and Ito's palette, which colour-blind people can tell apart, moved towards a
 # medium lightness: the contrast to white and to black is about the same.
@@ -17,6 +22,7 @@ SERIES = (TOKENIZE, FETCH, WRITE, RATIO, "#d9642b", "#4aa5d8", "#9c9230")
 FONT = "ui-sans-serif, system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _POINTS = 11.5  # of letters, in a picture 5.2 inches wide: 11 pixels on a page of 400
 _WIDTH = 5.2  # inches
+_PANEL = 1.7  # inches
 _STYLE: dict[Any, object] = {
     "axes.edgecolor": MUTED,
     "axes.grid": True,
@@ -66,3 +72,40 @@ def svg(height: float, draw: Callable[[Figure], None]) -> str:
     size = f'width="{_WIDTH * 72:g}pt" height="{height * 72:g}pt"'
     assert size in picture  # noqa: S101  (without it, the picture fits its page)
     return picture.replace(size, "", 1)
+
+
+def draw_training_plan(plan: "TrainingPlan") -> str:
+    """An SVG of batch, length and fractions of the streams, over the tokens of training."""
+    phases, last = plan.phases, plan.phases[-1]
+    panels = {
+        "global batch, in sequences": [phase.global_batch for phase in phases],
+        "tokens a sequence": [phase.sequence_length for phase in phases],
+        "tokens a step": [phase.global_batch * phase.sequence_length for phase in phases],
+    }
+    streams = len(last.fractions)
+    count = len(panels) + (streams > 1)
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
+        edges = [*(phase.first_token for phase in phases), last.stop_token]
+        for panel, (title, values) in zip(axes, panels.items(), strict=False):
+            panel.stairs(values, edges, fill=True, color=MUTED)
+            panel.set_ylim(0, max(values) * 1.15)
+            panel.yaxis.set_major_formatter(lambda value, _: count_text(value))
+            panel.set_title(title)
+        if streams > 1:
+            mixture = [*plan.mixture, plan.mixture[-1]]
+            tokens = [*(each.first_token for each in plan.mixture), last.stop_token]
+            fractions = zip(*(each.fractions for each in mixture), strict=True)
+            labels = [f" stream {number}" for number in range(streams)]
+            axes[-1].stackplot(tokens, *fractions, labels=labels, colors=SERIES, step="post")
+            axes[-1].set_ylim(0, 1)
+            axes[-1].yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+            axes[-1].set_title("fraction of each stream")
+            if streams <= len(SERIES):
+                figure.legend(loc="outside lower left", ncols=4)
+        axes[-1].xaxis.set_major_formatter(lambda value, _: count_text(value))
+        axes[-1].set_xlim(edges[0], edges[-1])
+        axes[-1].set_xlabel(f"tokens of training; {plan.steps:,} steps")
+
+    return svg(0.5 + _PANEL * count, draw)

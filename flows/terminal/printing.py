@@ -7,10 +7,19 @@ would control a terminal, or is markup to one of Prefect's user interfaces, is e
 import logging
 import re
 import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
 from rich.text import Text
+
+from streaming_ext.base.units import size_text
+
+if TYPE_CHECKING:
+    from streaming_ext.format.spec import DatasetSpec
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -20,6 +29,7 @@ handlers: list[logging.Handler] = [logging.NullHandler()]  # of the command
 # Once Prefect is loaded, its loggers pass nothing on to the root.
 _NAMES = ("prefect", "prefect.flow_runs", "prefect.task_runs")
 _LOGGERS = [logging.getLogger(), log, *map(logging.getLogger, _NAMES)]
+_UNBOUNDED = 100_000  # columns, if the output is no terminal
 _JOINERS = "\u200c\u200d"  # within words and emoji
 _CONTROL = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 # Markup of Markdown and HTML, and what readers of Markdown turn into a link; but a text that is a
@@ -85,10 +95,7 @@ def count_text(number: float) -> str:
 
 def bytes_text(number: float) -> str:
     """Bytes in units of 1000, as disks and networks are sold: 64.0 kB, 31.9 MB."""
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if number >= size:
-            return f"{number / size:,.1f} {unit}"
-    return f"{number:.0f} B"
+    return decimal(round(number))
 
 
 def duration_text(seconds: float) -> str:
@@ -99,6 +106,52 @@ def duration_text(seconds: float) -> str:
 def print_problem(text: str) -> None:
     """Print a problem; the text may hold names from files of unknown origin."""
     err.print(visible(f"shardmill: {text}", keep="\n"), markup=False, soft_wrap=True)
+
+
+def show_facts(rows: Iterable[Sequence[str]], console: Console) -> None:
+    """Rows of a name, figures and perhaps a remark; the names are dim."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    _print(table, rows, console)
+
+
+def show_table(
+    rows: Sequence[Mapping[str, str]], console: Console, *, left: Sequence[str] = ()
+) -> None:
+    """Rows by the names of their columns: words in the first and in `left`, figures in others."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for number, name in enumerate(rows[0]):
+        words = number == 0 or name in left
+        table.add_column(name, justify="left" if words else "right", overflow="fold")
+    _print(table, (list(row.values()) for row in rows), console)
+
+
+def _print(table: Table, rows: Iterable[Sequence[str]], console: Console) -> None:
+    for row in rows:
+        while len(table.columns) < len(row):
+            table.add_column(overflow="fold")
+        table.add_row(*(Text(visible(cell)) for cell in row))
+    options = console.options
+    if not console.is_terminal:
+        options = options.update_width(_UNBOUNDED)
+    for line in console.render_lines(table, options, pad=False):
+        text = Text.assemble(*((segment.text, segment.style or "") for segment in line))
+        text.rstrip()
+        console.print(text, soft_wrap=True)
+
+
+def spec_facts(spec: "DatasetSpec") -> list[tuple[str, str]]:
+    """The tokenizer, samples, shards and holdout of a dataset."""
+    tokenizer = spec.tokenizer
+    by = "" if spec.imported is None else ", by the hash of their ids"
+    holdout = f"{spec.holdout_fraction:.4%} of the documents{by}, seed {spec.holdout_seed}"
+    return [
+        ("tokenizer", f"{tokenizer.name} ({tokenizer.kind}), {tokenizer.vocab_size:,} ids"),
+        ("fingerprint", tokenizer.fingerprint),
+        ("samples", f"{spec.sequence_length:,} tokens of {spec.dtype}"),
+        ("shards", f"up to {size_text(spec.shard_size)}, compression {spec.compression}"),
+        ("holdout", holdout if spec.holdout_fraction else "none"),
+    ]
 
 
 def attach_handlers() -> None:

@@ -4,15 +4,14 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from flows.terminal.printing import bytes_text, count_text, counted, duration_text, say
-from flows.terminal.tables import show_facts
+from flows.terminal.printing import bytes_text, count_text, counted, duration_text, say, show_facts
 from streaming_ext.format.layout import DUPLICATES_FOLDER
 from streaming_ext.format.manifest import Manifest
 from tasks.core.reporting.progress import Snapshot
@@ -52,41 +51,33 @@ def shown(snapshot: Callable[[], Snapshot], console: Console) -> Iterator[None]:
         transient=True,
     )
     try:
-        with bar if console.is_terminal else nullcontext():
+        with bar:
             yield
     finally:
         ended.set()
         thread.join()
 
 
-def describe(now: Snapshot, *, width: int | None = None) -> str:
-    """One line: phase, parts, tokens, rate, time left.
-
-    Args:
-        now: the counters.
-        width: of the terminal, in columns; a line that is too long loses the rate first, then the
-            tokens, then the time.
-    """
+def describe(now: Snapshot) -> str:
+    """One line: phase, parts, time left, tokens, rate; a narrow terminal cuts off its end."""
     if not now.parts_total:
         return now.phase
     failed = f", {now.parts_failed} failed" if now.parts_failed else ""
-    parts = f"{now.phase}: {now.parts_done}/{now.parts_total} parts{failed}"
-    tokens = f"{count_text(now.tokens)} tokens"
-    rate = f"{now.bytes_per_second / 1e6:.1f} MB/s"
     seconds = now.seconds_left
-    left = ["time left unknown" if seconds is None else f"{duration_text(seconds)} left"]
+    left = ", time left unknown" if seconds is None else f", {duration_text(seconds)} left"
     if now.stopped or now.parts_done + now.parts_failed == now.parts_total:
-        left = []
-    choices = ([parts, tokens, rate, *left], [parts, tokens, *left], [parts, *left])
-    lines = (", ".join(choice) for choice in choices)
-    return next((line for line in lines if width is None or len(line) <= width), parts)
+        left = ""
+    return (
+        f"{now.phase}: {now.parts_done}/{now.parts_total} parts{failed}{left}, "
+        f"{count_text(now.tokens)} tokens, {now.bytes_per_second / 1e6:.1f} MB/s"
+    )
 
 
 def _bar(now: Snapshot, width: int) -> RenderableType:
     total = max(now.source_bytes_total, 1)
     pulse = now.source_bytes_total == 0
     bar = ProgressBar(total=total, completed=now.source_bytes, pulse=pulse, width=min(width, 60))
-    line = Text(describe(now, width=width), no_wrap=True, overflow="ellipsis")
+    line = Text(describe(now), no_wrap=True, overflow="ellipsis")
     return Group(line, bar)
 
 

@@ -4,10 +4,9 @@ from typing import Any
 
 from rich.console import Console
 
-from flows.terminal.printing import bytes_text, counted, duration_text, say
-from flows.terminal.tables import show_facts, spec_facts
+from flows.terminal.printing import bytes_text, counted, duration_text, say, show_facts, spec_facts
 from streaming_ext.store import Storage
-from tasks.core.estimate.cost import Quantity, Resource
+from tasks.core.estimate.cost import Quantity
 from tasks.core.estimate.estimate import Estimate
 from tasks.core.shard.run_plan import RunPlan
 
@@ -34,8 +33,8 @@ def show_estimate(found: Estimate, console: Console) -> None:
         ("on", f"{counted(found.hosts, 'host')} of {counted(found.workers, 'worker')}", ""),
         ("a worker does", f"{found.worker_rate / 1e6:.0f} MB/s", "of text, measured here"),
         ("time", _duration(cost.seconds), f"{cost.text_rate / 1e6:,.0f} MB/s of text"),
-        ("decided by", _resource(cost.bottleneck), ""),
-        *(("", _duration(seconds), _limit(name, found)) for name, seconds in busy if seconds),
+        ("decided by", cost.bottleneck, ""),
+        *(("", _duration(seconds), name) for name, seconds in busy if seconds),
     ]
     if cost.fetched or cost.uploaded:
         moved = f"fetched, {bytes_text(cost.uploaded)} uploaded"
@@ -50,18 +49,6 @@ def show_estimate(found: Estimate, console: Console) -> None:
     say(console, f"From {sample}. ± is the 95% interval of the sampling alone.")
     if found.unreadable:
         say(console, f"{counted(found.unreadable, 'file')} could not be read.", style="red")
-
-
-def _resource(name: Resource) -> str:
-    return "workers (CPU)" if name == "workers" else name
-
-
-def _limit(name: Resource, found: Estimate) -> str:
-    if name == "network" and found.link:
-        return f"network, {found.link * 8 / 1e9:g} Gbit/s a host"
-    if name == "disk" and found.disk:
-        return f"disk, {found.disk / 1e6:g} MB/s a host"
-    return _resource(name)
 
 
 def _error(quantity: Quantity) -> str:

@@ -107,7 +107,7 @@ class TestWhileItRuns:
     def test_progress_with_the_time_left(self, watched: Watched) -> None:
         progress = watched.live["shard-progress"]
         assert 0 < progress["data"] < 100
-        printed = rf"/{GOOD_FILES + 1} parts, .* tokens, .* MB/s, \S+ left, at \d\d:\d\d UTC$"
+        printed = rf"/{GOOD_FILES + 1} parts, \S+ left, .* tokens, .* MB/s, at \d\d:\d\d UTC$"
         assert re.search(printed, progress["description"])  # true where it is killed now
 
     def test_files_and_hosts(self, watched: Watched) -> None:

@@ -77,7 +77,7 @@ def test_submit_follows_the_run_and_ends_as_shard_does(
     worker.state(run, kind, message)
     stdout, stderr = output_of(submitted, seconds=PATIENCE_SECONDS)
     assert submitted.returncode == code, stderr
-    assert "sharding: 1/4 parts, 7.5M tokens, 15.0 MB/s, 0:00:06 left" in lines[-1]
+    assert "sharding: 1/4 parts, 0:00:06 left, 7.5M tokens, 15.0 MB/s" in lines[-1]
     assert "Running: -" not in "".join(lines)
     found = json.loads(stdout)
     assert (found["flow_run"], found["message"] or "") == (run, message)

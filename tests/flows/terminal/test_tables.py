@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from flows.terminal.run_progress import describe, shown
-from flows.terminal.tables import show_facts, show_table
+from flows.terminal.printing import show_facts, show_table
+from flows.terminal.run_progress import shown
 from tests.command_line import wait_for
 from tests.flows.terminal.test_run_progress import snapshot
 
@@ -64,9 +64,3 @@ class TestProgress:
         frames = out.getvalue().removeprefix("\x1b[?25l").split("\r")
         assert max(len(line) for line in frames[0].splitlines()) <= width
         assert frames[0].count("\n") <= 2  # the line and the bar
-
-    def test_the_time_left_is_kept_longest(self) -> None:
-        line = describe(snapshot(), width=40)
-        assert line == "sharding: 1/4 parts, 0:00:06 left"
-        assert describe(snapshot(), width=10) == "sharding: 1/4 parts"
-        assert describe(snapshot(), width=50) == "sharding: 1/4 parts, 7.5M tokens, 0:00:06 left"

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from flows.terminal.show_inspect import show_dataset
-from flows.terminal.show_verify import show_verified
+from flows.terminal.show_checks import show_dataset, show_verified
 from streaming_ext.base.errors import ConfigMismatchError, SourceError
 from streaming_ext.format.layout import record_path
 from streaming_ext.format.reading import record_of

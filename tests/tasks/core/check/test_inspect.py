@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from flows.terminal.show_inspect import show_dataset, show_samples
-from flows.terminal.show_verify import show_verified
+from flows.terminal.show_checks import show_dataset, show_samples, show_verified
 from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, UsageError
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.tokenizer.load import load_tokenizer

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from flows.terminal.show_inspect import show_dataset
+from flows.terminal.show_checks import show_dataset
 from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError
 from streaming_ext.format.layout import BUILD
 from streaming_ext.format.manifest import Manifest
