@@ -21,7 +21,7 @@ from prefect.states import Cancelled, Cancelling
 
 from flows.commands.options import explain_values
 from flows.dashboard.tables import METADATA, PROGRESS, SNAPSHOT
-from flows.prefect_api.connection import may_pass, refusal, require_server, shown_url
+from flows.prefect_api.connection import refusal, refuses, require_server, shown_url
 from streaming_ext.base.errors import ShardmillError, UsageError
 from streaming_ext.store.locations import require_no_secret
 from tasks.core.config import ShardConfig
@@ -109,7 +109,7 @@ def changed(config: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
             value = yaml.safe_load(text)
         except yaml.YAMLError as error:  # its words repeat the value, which may be a secret
             raise UsageError(f"{name}: the value after '=' is not YAML.") from error
-        given[name] = [value] if name == "sources" and isinstance(value, str) else value
+        given[name] = value
     try:
         return ShardConfig.model_validate(given).model_dump(mode="json", exclude_unset=True)
     except pydantic.ValidationError as error:
@@ -179,8 +179,7 @@ class Follower:
             silent = time.monotonic() - self._heard
             phase = f"the Prefect server has not answered for {silent:.0f} s"
             self._now = replace(self._now, phase=phase, stopped=True)
-            refused = isinstance(error, httpx.HTTPStatusError) and not may_pass(error.response)
-            if refused or silent > SILENT_SECONDS:
+            if refuses(error) or silent > SILENT_SECONDS:
                 words = refusal(error, str(self._client.api_url))
                 raise LostSightError(f"{words} The run {self._run} may continue.") from error
             return None

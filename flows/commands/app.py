@@ -1,9 +1,9 @@
 """The command line `shardmill`: its commands, and how each of them ends."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.argument import ArgumentCollection
@@ -176,11 +176,16 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit; with arguments, as a part of another program."""
     given = sys.argv[1:] if arguments is None else arguments
 
-    def command() -> Any:
+    stop_by_signals()
+    try:
         _require_no_secrets(given)
-        return app(arguments, exit_on_error=False, print_error=False)
-
-    code = _guarded(command)
+        code = int(app(arguments, exit_on_error=False, print_error=False) or 0)
+    except BaseException as error:
+        if (ended := _exit_code(error)) is None:
+            raise
+        code = ended
+    finally:
+        handled()
     if arguments is not None:
         sys.exit(code)
     leave(code)
@@ -202,19 +207,6 @@ def _require_no_secrets(arguments: Sequence[str]) -> None:
         name, _, value = argument.partition("=")
         require_no_secret(value, name)
         option = argument if argument.startswith("--") else "an argument"
-
-
-def _guarded(command: Callable[[], Any]) -> int:
-    stop_by_signals()
-    try:
-        return int(command() or 0)
-    except BaseException as error:
-        code = _exit_code(error)
-        if code is None:
-            raise
-        return code
-    finally:
-        handled()
 
 
 def _exit_code(error: BaseException) -> int | None:

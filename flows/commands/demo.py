@@ -30,19 +30,15 @@ def demo(output: Path = Path("demo-output")) -> int:
     if code := shard(config):
         return code
     data = config.output
-    say(out, f"\nTraining reads {_read_batch(data)}.", keep="\n")
-    for title, *commands in (
-        ("Look at it:", f"inspect {data}", f"inspect {data} --sample 0"),
-        (
-            "Then try:",
-            f"verify {data}",
-            f"export megatron {data} --output {output}/megatron",
-            "shard 'text/*.parquet' --output data --tokenizer gpt2",
-        ),
+    say(out, f"\nTraining reads {_read_batch(data)}.\n\nThen try:", keep="\n")
+    for command in (
+        f"inspect {data}",
+        f"inspect {data} --sample 0",
+        f"verify {data}",
+        f"export megatron {data} --output {output}/megatron",
+        "shard 'text/*.parquet' --output data --tokenizer gpt2",
     ):
-        say(out, f"\n{title}", keep="\n")
-        for command in commands:
-            say(out, f"  shardmill {command}")
+        say(out, f"  shardmill {command}")
     return 0
 
 

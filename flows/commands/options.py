@@ -75,7 +75,10 @@ class OutputOptions:
         """
         root = logging.getLogger()
         before = out.quiet, err.quiet, root.level
-        handlers.extend([*self._opened()])
+        for handler in self._opened():
+            handler.setLevel(logging.INFO)
+            handler.setFormatter(logging.Formatter(_FORMAT))
+            handlers.append(handler)
         out.quiet, err.quiet = self.quiet or self.json, self.quiet
         log.setLevel(logging.INFO)
         if self.verbose:
@@ -97,24 +100,19 @@ class OutputOptions:
             print(to_json.dumps(found, indent=1, default=str))
 
     def _opened(self) -> Iterator[logging.Handler]:
-        if not self.quiet and not self.verbose:
-            yield _Warnings()
-        logs: list[logging.Handler] = []
         if self.log_file is not None:
             try:
                 file = local_path(self.log_file)
                 file.parent.mkdir(parents=True, exist_ok=True)
-                logs.append(logging.FileHandler(file, encoding="utf-8"))
+                yield logging.FileHandler(file, encoding="utf-8")
             except OSError as error:
                 raise UsageError(
                     f"--log-file {self.log_file}: cannot be written: {reason_of(error)}."
                 ) from error
         if self.verbose:
-            logs.append(logging.StreamHandler())
-        for handler in logs:
-            handler.setLevel(logging.INFO)
-            handler.setFormatter(logging.Formatter(_FORMAT))
-        yield from logs
+            yield logging.StreamHandler()
+        elif not self.quiet:
+            yield _Warnings()
 
 
 @Parameter(name="*")

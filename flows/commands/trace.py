@@ -250,20 +250,20 @@ def _documents(streams: "Sequence[TokenStream]", config: TraceConfig) -> list[tu
         source, _, row = config.document.rpartition(":")
         return [(source, int(row))]
     option = f"--text {config.text}" if config.grep is None else f"--grep {config.grep!r}"
-    texts: list[str] = []
+    wanted = [(config.grep, False)]  # texts, and whether each is a whole document
     if config.text is not None:
         try:
             text = local_path(config.text).read_bytes().decode()
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"`{option}` cannot be read: {one_line(error)}.") from error
-        texts = list(dict.fromkeys([text, text.removesuffix("\n")]))  # editors add a line break
+        wanted = [(text, True), (text.removesuffix("\n"), True)]  # editors add a line break
     found: list[SourceRow] = []
     for stream in streams:
-        storage, of = open_storage(stream.url), {"generation": stream.generation}
-        for text in texts:
-            found += find_documents(storage, config.split, text, is_all=True, **of)
-        if config.grep is not None:
-            holding = find_documents(storage, config.split, config.grep, is_all=False, **of)
+        storage, generation = open_storage(stream.url), stream.generation
+        for words, is_all in dict.fromkeys(wanted):
+            holding = find_documents(
+                storage, config.split, words or "", is_all=is_all, generation=generation
+            )
             found += islice(holding, _MOST_DOCUMENTS + 1)
     if not found:
         raise UsageError(f"`{option}`: no document of split {config.split!r}.")

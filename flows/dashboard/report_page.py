@@ -5,6 +5,8 @@ A colour means the same in all pictures.
 
 import base64
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from markdown_it import MarkdownIt
@@ -103,21 +105,17 @@ class ReportPage:
 
 def draw_charts(figures: Figures) -> dict[str, str]:
     """Title -> SVG, in the order of the report; without those that have no figures."""
-    charts: dict[str, str] = {}
-    if figures.lengths.documents:
-        charts["Document lengths"] = svg(2.6, lambda figure: _lengths(figure, figures.lengths))
-    if figures.groups:
-        height = 0.75 + _ROW * len(figures.groups)
-        charts["Tokens by source"] = svg(height, lambda figure: _sources(figure, figures.groups))
-    if (rates := figures.throughput) is not None:
-        charts["Throughput over time"] = svg(2.6, lambda figure: _throughput(figure, rates))
-    if figures.slowest:
-        height = 0.95 + _ROW * len(figures.slowest)
-        charts["Slowest parts"] = svg(height, lambda figure: _slowest(figure, figures.slowest))
-    return charts
+    groups, slowest = figures.groups, figures.slowest
+    charts: tuple[tuple[str, float, Any, Any], ...] = (
+        ("Document lengths", 2.6, _lengths, figures.lengths.documents and figures.lengths),
+        ("Tokens by source", 0.75 + _ROW * len(groups), _sources, groups),
+        ("Throughput over time", 2.6, _throughput, figures.throughput),
+        ("Slowest parts", 0.95 + _ROW * len(slowest), _slowest, slowest),
+    )
+    return {title: svg(height, partial(draw, data)) for title, height, draw, data in charts if data}
 
 
-def _lengths(figure: Figure, lengths: Lengths) -> None:
+def _lengths(lengths: Lengths, figure: Figure) -> None:
     axes = figure.add_subplot()
     starts, ends, counts = np.array(lengths.histogram(_LENGTH_STEPS), float).T
     axes.bar(starts, counts, (ends - starts) * 0.94, align="edge", color=TOKENIZE)
@@ -142,7 +140,7 @@ def _lengths(figure: Figure, lengths: Lengths) -> None:
         )
 
 
-def _sources(figure: Figure, groups: Sequence[Group]) -> None:
+def _sources(groups: Sequence[Group], figure: Figure) -> None:
     """The tokens of each source as a bar, and its bytes a token as a point to the right."""
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
     _name_rows(left, [group.name for group in groups])
@@ -162,19 +160,17 @@ def _sources(figure: Figure, groups: Sequence[Group]) -> None:
         _label(right, f"{ratio:.2f}", ratio, row)
 
 
-def _throughput(figure: Figure, rates: Throughput) -> None:
+def _throughput(rates: Throughput, figure: Figure) -> None:
     axes = figure.add_subplot()
-    sizes = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
-    unit = next((unit for unit, size in sizes.items() if rates.edges[-1] >= 2 * size), "seconds")
-    edges, values = rates.edges / sizes[unit], rates.rates / 1e6
+    edges, values = rates.edges / 60, rates.rates / 1e6
     axes.stairs(values, edges, fill=True, color=TOKENIZE)
     axes.set_xlim(edges[0], edges[-1])
     axes.set_ylim(0, values.max() * 1.12)
-    axes.set_xlabel(unit)
+    axes.set_xlabel("minutes")
     axes.set_ylabel("MB of text a second")
 
 
-def _slowest(figure: Figure, parts: Sequence[PartTimes]) -> None:
+def _slowest(parts: Sequence[PartTimes], figure: Figure) -> None:
     axes = figure.add_subplot()
     _name_rows(axes, ["/".join(part.source.split("/")[-2:]) for part in parts])
     left = np.zeros(len(parts))

@@ -18,16 +18,14 @@ Result = PartTimes | FailedFile
 
 # Together some hundred rows: more of them slow a browser down, and nobody reads them.
 _MOST_ROWS = 60  # of parts in hand, of failed ones, and of the latest
-_MOST_SLOWEST = 20
 _MOST_LETTERS = 100
 _MOST_REASON = 300
 
 
 def parts_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Rows:
-    """The parts in hand, the failed, the latest and the slowest, in that order; each once."""
+    """The parts in hand, the failed and the latest that are done, in that order; each once."""
     failed = [result for result in results if isinstance(result, FailedFile)]
     done = [result for result in results if isinstance(result, PartTimes)]
-    slowest = sorted(done[:-_MOST_ROWS], key=lambda part: -part.seconds)[:_MOST_SLOWEST]
     now = time.monotonic()
     return [
         *(_working(file, now) for file in working[:_MOST_ROWS]),
@@ -35,8 +33,7 @@ def parts_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Ro
             _row(part, f"failed: {part.step}", reason=plain(part.reason_alone)[:_MOST_REASON])
             for part in failed[: -_MOST_ROWS - 1 : -1]
         ),
-        *(_done(part, "done") for part in done[: -_MOST_ROWS - 1 : -1]),
-        *(_done(part, "done, slow") for part in slowest),
+        *(_done(part) for part in done[: -_MOST_ROWS - 1 : -1]),
     ]
 
 
@@ -44,10 +41,8 @@ def describe_parts(working: Sequence[WorkingFile], results: Sequence[Result]) ->
     """One line about the table of parts."""
     failed = sum(isinstance(result, FailedFile) for result in results)
     done = len(results) - failed
-    line = f"{len(working):,} in hand, {failed:,} failed, {done:,} done"
-    if done <= _MOST_ROWS:
-        return line
-    return f"{line}; of the {done:,} that are done, the latest {_MOST_ROWS} and the slowest"
+    latest = f"; the latest {_MOST_ROWS} of each" if done > _MOST_ROWS else ""
+    return f"{len(working):,} in hand, {failed:,} failed, {done:,} done{latest}"
 
 
 def hosts_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Rows:
@@ -89,9 +84,9 @@ def _working(file: WorkingFile, now: float) -> dict[str, str]:
     return _row(file, state, tokens=file.tokens, rate=rate, seconds=f"{seconds:,.0f}")
 
 
-def _done(part: PartTimes, state: str) -> dict[str, str]:
+def _done(part: PartTimes) -> dict[str, str]:
     rate = _rate(part.text_bytes, part.seconds)
-    return _row(part, state, tokens=part.tokens, rate=rate, seconds=f"{part.seconds:,.1f}")
+    return _row(part, "done", tokens=part.tokens, rate=rate, seconds=f"{part.seconds:,.1f}")
 
 
 def _row(

@@ -17,7 +17,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Crashed
 
 from flows.executors.on_hosts import OnHosts
-from flows.prefect_api.connection import may_pass
+from flows.prefect_api.connection import refuses
 from streaming_ext.base.errors import UsageError, one_line
 from tasks.prefect_tasks import one_attempt
 
@@ -67,15 +67,13 @@ class WorkPool(OnHosts):
                 f"{self._option}: the deployment was deleted. Make it with `prefect deploy` "
                 "(docs/operate/clusters.md) and run the same command again to resume."
             ) from error
-        except httpx.HTTPStatusError as error:
-            if may_pass(error.response):
+        except httpx.HTTPError as error:
+            if not refuses(error):
                 return None
             raise UsageError(
                 f"{self._option}: the Prefect server starts no run of it for a partition. Is it of "
                 f"the flow shard-partition? {one_line(error)} {error.response.text[:300]}"
             ) from error
-        except httpx.HTTPError:
-            return None
         assert isinstance(created, FlowRun)  # noqa: S101  (it is no coroutine here)
         return str(created.id)
 

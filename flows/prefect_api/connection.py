@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import httpx
 from prefect.client.orchestration import get_client
@@ -29,8 +29,7 @@ from tasks.core.reporting.progress import RunProgress
 from tasks.prefect_tasks import changed_settings
 
 REFUSED_SECONDS = 2.0  # a server that was just started listens within this
-ANSWER_SECONDS = 10.0  # one that listens gets ready within this
-BUSY_SECONDS = 60.0  # one that accepts a request and does not answer it is under load
+ANSWER_SECONDS = 60.0  # one that listens gets ready within this, also under load
 DRAIN_SECONDS = 10.0  # for Prefect's threads to send what they hold, when the run is over
 GONE_SECONDS = 60.0  # without an answer; then a deployed run ends without the server
 LOOK_SECONDS = 2.0
@@ -60,9 +59,11 @@ def refusal(error: Exception, url: str) -> str:
     return f"The Prefect server at {shown_url(url)} {words}"
 
 
-def may_pass(answer: httpx.Response) -> bool:
-    """Whether a server that refused may answer a moment later."""
-    return answer.is_server_error or answer.status_code in _PASSING
+def refuses(error: Exception) -> TypeGuard[httpx.HTTPStatusError]:
+    """Whether an error is the answer of a server that will not answer otherwise a moment later."""
+    if not isinstance(error, httpx.HTTPStatusError):
+        return False
+    return not (error.response.is_server_error or error.response.status_code in _PASSING)
 
 
 @contextmanager
@@ -161,18 +162,10 @@ def require_server() -> None:
                 f"{shown_url(one_line(error))}. The URL must be like http://127.0.0.1:4200/api."
             ) from error
         except httpx.HTTPError as error:
-            if time.monotonic() - began >= _patience(error):
+            patience = REFUSED_SECONDS if isinstance(error, httpx.ConnectError) else ANSWER_SECONDS
+            if refuses(error) or time.monotonic() - began >= patience:
                 raise UnreachableError(url, error) from error
         time.sleep(0.2)
-
-
-def _patience(error: httpx.HTTPError) -> float:
-    """How long to ask a server again after an error, in seconds."""
-    if isinstance(error, httpx.HTTPStatusError):
-        return ANSWER_SECONDS if may_pass(error.response) else 0.0
-    if isinstance(error, httpx.ReadTimeout):
-        return BUSY_SECONDS
-    return REFUSED_SECONDS if isinstance(error, httpx.ConnectError) else ANSWER_SECONDS
 
 
 def answers(url: str) -> bool:

@@ -38,7 +38,7 @@ def test_as_json(embedded: CommandLine, tmp_path: Path) -> None:
     ("options", "said"),
     [
         (["--link", "fast"], ["--link", "1Gbit"]),
-        (["--hosts", "0"], ["--hosts", "more than 0"]),
+        (["--hosts", "0"], ["--hosts", "greater than 0"]),
         (["--text-column", "body"], ["no column 'body'"]),
     ],
 )

@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
-from flows.commands.reference import reference
+from tests.flows.commands.options_page import reference
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_the_options_page_is_current() -> None:
     page = (ROOT / "docs/reference/options.md").read_text()
-    assert page == reference(), "python -m flows.commands.reference > docs/reference/options.md"
+    assert page == reference(), (
+        "python -m tests.flows.commands.options_page > docs/reference/options.md"
+    )
 
 
 def test_every_option_has_words() -> None:

@@ -48,17 +48,15 @@ class TestFiles:
         assert {row["host"] for row in rows} == {"a"}
 
     def test_thousands_of_files_give_some_hundred_rows_each_once(self) -> None:
-        results = [done(n, seconds=50.0 if n == 7 else 2.0) for n in range(2400)]
+        results = [done(n, seconds=2.0) for n in range(2400)]
         many = [working(n) for n in range(3000, 3900)]
         rows = parts_table(many, [*results, *(failed(n) for n in range(2400, 2900))])
-        assert 150 < len(rows) <= 200
+        assert 150 < len(rows) <= 180
         assert len({row["part"] for row in rows}) == len(rows)
-        slow = [row["part"] for row in rows if row["state"] == "done, slow"]
-        assert slow[0] == "x/7.parquet"  # the slowest is there, however long ago
-        assert "x/2399.parquet" in {row["part"] for row in rows}  # and the latest
+        assert "x/2399.parquet" in {row["part"] for row in rows}  # the latest
         assert "x/2899.parquet" in {row["part"] for row in rows}
         text = describe_parts(many, results)
-        assert text.startswith("900 in hand, 0 failed, 2,400 done; of the 2,400")
+        assert text.startswith("900 in hand, 0 failed, 2,400 done; the latest")
 
     def test_a_long_name_keeps_its_end(self) -> None:
         (row,) = parts_table([], [done(1, source=f"/data/{'x' * 500}/7.parquet")])

@@ -1,4 +1,4 @@
-"""docs/reference/options.md, made by `python -m flows.commands.reference`."""
+"""docs/reference/options.md, made by `python -m tests.flows.commands.options_page`."""
 
 import inspect
 import sys
@@ -26,7 +26,7 @@ def reference() -> str:
             continue
         command = app[name]
         function = command.default_command
-        assert function is not None  # noqa: S101  (a command is a function)
+        assert function is not None
         words = command.help
         examples = (command.help_epilogue or "").partition("\n\n")[2]
         pages.append(f"## {name}\n{words}\n\n```text\n{inspect.cleandoc(examples)}\n```\n")
