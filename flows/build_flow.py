@@ -14,7 +14,8 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Completed, Failed
 from prefect.utilities.annotations import opaque
 
-from flows.dashboard.updates import dashboard, leave_report
+from flows.dashboard.report_page import leave_report
+from flows.dashboard.updates import dashboard
 from flows.executors.here import here
 from flows.prefect_api.cancellation import ending_without_a_worker, stopped_by_signals
 from flows.prefect_api.connection import leaving_without_a_server
@@ -127,7 +128,7 @@ def open_executor(build: Build, *, inherited: Sequence[int]) -> AbstractContextM
         return here(build, inherited=inherited)
     scheme, _, name = build.executor.partition("://")
     if scheme == "prefect":
-        from flows.executors.work_pool import on_work_pool
+        from flows.executors.on_hosts import on_work_pool
 
         assert isinstance(build.config, ExecutionOnHosts)  # noqa: S101  (only it names executors)
         return on_work_pool(name, partitions=build.config.partitions)

@@ -20,7 +20,7 @@ from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Cancelling
 
 from flows.commands.options import explain_values
-from flows.dashboard.tables import METADATA, PROGRESS, SNAPSHOT
+from flows.dashboard.updates import METADATA, PROGRESS, SNAPSHOT
 from flows.prefect_api.connection import refusal, refuses, require_server, shown_url
 from streaming_ext.base.errors import ShardmillError, UsageError
 from streaming_ext.store.locations import require_no_secret
@@ -199,8 +199,7 @@ class Follower:
         except httpx.HTTPError:
             return self._now
         except (IndexError, KeyError, TypeError, pydantic.ValidationError):  # none yet
-            waiting = Snapshot(phase="a worker has the run; looking at the sources")
-            return self._now if self._now.parts_total else waiting
+            return replace(self._now, phase="a worker has the run; looking at the sources")
 
 
 def ended_for_wrong_usage(state: State) -> bool:

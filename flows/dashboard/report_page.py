@@ -12,6 +12,8 @@ import numpy as np
 from markdown_it import MarkdownIt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from prefect import get_run_logger
+from prefect.artifacts import create_markdown_artifact
 
 from flows.terminal.pictures import FETCH, MUTED, RATIO, TOKENIZE, WRITE, svg
 from flows.terminal.printing import (
@@ -26,14 +28,18 @@ from flows.terminal.printing import (
 )
 from streaming_ext.format.layout import DUPLICATES_FOLDER, MANIFEST
 from streaming_ext.format.spec import DatasetSpec
-from tasks.core.reporting.figures import Figures, Group, Throughput
-from tasks.core.reporting.lengths import Lengths
-from tasks.core.reporting.report import PartTimes, report_path
+from streaming_ext.store import Storage
+from tasks.core.reporting.figures import Figures, Group, Throughput, make_figures
+from tasks.core.reporting.lengths import Lengths, sample_lengths
+from tasks.core.reporting.progress import RunProgress
+from tasks.core.reporting.report import PartTimes, RunReport, report_path
+from tasks.core.shard.run_plan import RunPlan
 
 _MOST_LETTERS = 24
 _LENGTH_STEPS = 2  # classes to each doubling
 _ROW = 0.32  # inches of a bar
 _STEPS = {"fetch": FETCH, "tokenize": TOKENIZE, "write": WRITE}
+REPORT = "shard-report"  # key of its artifact
 
 
 class _Markdown(MarkdownIt):
@@ -101,6 +107,20 @@ class ReportPage:
         return self._templates.get_template("page.html.jinja").render(
             name=self._name, report=parser.render(self.markdown)
         )
+
+
+def leave_report(report: RunReport, plan: RunPlan, storage: Storage, progress: RunProgress) -> None:
+    """Put the report for people on the output and into the dashboard."""
+    path = report_path(report, ".html")
+    parts = sorted([*plan.earlier, *report.parts], key=lambda part: part.part)
+    try:
+        lengths = sample_lengths(storage, report.merged if plan.spec.two_phases else parts)
+        page = ReportPage(make_figures(report, plan.earlier, plan.spec, lengths), plan.spec)
+        storage.put(path, page.html().encode())
+        progress.page = f"{report.output}/{path}"
+        create_markdown_artifact(page.markdown, key=REPORT, description=page.headline)
+    except Exception as error:  # noqa: BLE001  the dataset is complete without it
+        get_run_logger().warning("There is no report: %s: %s", type(error).__name__, error)
 
 
 def draw_charts(figures: Figures) -> dict[str, str]:

@@ -9,7 +9,8 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from datetime import UTC, datetime
@@ -17,41 +18,131 @@ from typing import Any
 from uuid import UUID
 
 from prefect import get_run_logger
-from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import Pause
 from prefect.flows import Flow
 from prefect.runtime import flow_run
+from pydantic import TypeAdapter
 
-from flows.dashboard.report_page import ReportPage
-from flows.dashboard.tables import (
-    METADATA,
-    PROGRESS,
-    SNAPSHOT,
-    describe_hosts,
-    describe_parts,
-    hosts_table,
-    parts_table,
-)
 from flows.prefect_api.cancellation import is_suspended
-from flows.terminal.printing import visible
+from flows.terminal.printing import count_text, counted, plain, shortened, visible
 from flows.terminal.run_progress import describe
 from streaming_ext.base.errors import ShardmillError, StoppedError
-from streaming_ext.store import Storage
-from tasks.core.reporting.figures import make_figures
-from tasks.core.reporting.lengths import sample_lengths
-from tasks.core.reporting.progress import RunProgress
-from tasks.core.reporting.report import RunReport, report_path
-from tasks.core.shard.run_plan import RunPlan
+from tasks.core.reporting.progress import RunProgress, Snapshot, WorkingFile
+from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.workers.pool import InternalError
 
-PARTS, HOSTS, REPORT = "shard-parts", "shard-hosts", "shard-report"
+PARTS, HOSTS = "shard-parts", "shard-hosts"
+PROGRESS = "shard-progress"  # key of the artifact that shows the counters
+METADATA = "snapshot"  # of it: the counters, for `shardmill submit`
+SNAPSHOT = TypeAdapter(Snapshot)
+
+Rows = list[dict[str, str]]
+Result = PartTimes | FailedFile
+
+# Together some hundred rows: more of them slow a browser down, and nobody reads them.
+_MOST_ROWS = 60  # of parts in hand, of failed ones, and of the latest
+_MOST_LETTERS = 100
+_MOST_REASON = 300
 FIRST_SECONDS = 5.0  # a run that ends within this has only the report
 UPDATE_SECONDS = 5.0
 _END_SECONDS = 3.0  # for the last update: a slow server must not hold up the run
 _MOST_NAME = 300  # characters
 _FOLDERS = re.compile(r"(?<![^\s/])(?:/|[\w+.-]+://)(?:[^/\s]+/)+(?=[^/\s]+/[^/\s]+)")
+
+
+def parts_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Rows:
+    """The parts in hand, the failed and the latest that are done, in that order; each once."""
+    failed = [result for result in results if isinstance(result, FailedFile)]
+    done = [result for result in results if isinstance(result, PartTimes)]
+    now = time.monotonic()
+    return [
+        *(_working(file, now) for file in working[:_MOST_ROWS]),
+        *(
+            _row(part, f"failed: {part.step}", reason=plain(part.reason_alone)[:_MOST_REASON])
+            for part in failed[: -_MOST_ROWS - 1 : -1]
+        ),
+        *(_done(part) for part in done[: -_MOST_ROWS - 1 : -1]),
+    ]
+
+
+def describe_parts(working: Sequence[WorkingFile], results: Sequence[Result]) -> str:
+    """One line about the table of parts."""
+    failed = sum(isinstance(result, FailedFile) for result in results)
+    done = len(results) - failed
+    latest = f"; the latest {_MOST_ROWS} of each" if done > _MOST_ROWS else ""
+    return f"{len(working):,} in hand, {failed:,} failed, {done:,} done{latest}"
+
+
+def hosts_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Rows:
+    """The work of each host; its rate is that since its first part."""
+    hosts = {file.host for file in working} | {result.host for result in results}
+    return [_host(host, working, results) for host in sorted(hosts - {""})]
+
+
+def describe_hosts(rows: Rows) -> str:
+    """One line about the table of hosts."""
+    rate = sum(float(row["MB/s"].replace(",", "") or 0) for row in rows)
+    return f"{counted(len(rows), 'host')}, {rate:,.1f} MB/s"
+
+
+def _host(host: str, working: Sequence[WorkingFile], results: Sequence[Result]) -> dict[str, str]:
+    ended = [result for result in results if result.host == host]
+    done = [part for part in ended if isinstance(part, PartTimes)]
+    in_hand = [file for file in working if file.host == host]
+    all_parts: list[PartTimes | WorkingFile] = [*done, *in_hand]
+    now, clock = time.time(), time.monotonic()
+    ages = [now - part.began_at for part in done if part.tokenized_at]
+    seconds = max([*ages, *(clock - file.since for file in in_hand)], default=0.0)
+    text = sum(part.text_bytes for part in all_parts)
+    return {
+        "host": plain(host),
+        "parts done": f"{len(done):,}",
+        "failed": f"{len(ended) - len(done):,}",
+        "in hand": f"{len(in_hand):,}",
+        "tokens": count_text(sum(part.tokens for part in all_parts)),
+        "MB/s": _rate(text, seconds),
+    }
+
+
+def _working(file: WorkingFile, now: float) -> dict[str, str]:
+    state, rate, seconds = file.step, "", now - file.since
+    if file.step == "tokenize":
+        rate = _rate(file.text_bytes - file.first_bytes, seconds)
+        state = state if file.text_bytes else "waiting"
+    return _row(file, state, tokens=file.tokens, rate=rate, seconds=f"{seconds:,.0f}")
+
+
+def _done(part: PartTimes) -> dict[str, str]:
+    rate = _rate(part.text_bytes, part.seconds)
+    return _row(part, "done", tokens=part.tokens, rate=rate, seconds=f"{part.seconds:,.1f}")
+
+
+def _row(
+    part: WorkingFile | Result,
+    state: str,
+    *,
+    tokens: int = 0,
+    rate: str = "",
+    seconds: str = "",
+    reason: str = "",
+) -> dict[str, str]:
+    # The file and its folder: the end of a path tells parts apart.
+    name = plain("/".join(part.source.split("/")[-2:]))
+    return {
+        "part": shortened(name, _MOST_LETTERS),
+        "state": state,
+        "tokens": count_text(tokens) if tokens else "",
+        "MB/s": rate,
+        "host": plain(part.host),
+        "seconds": seconds,
+        "reason": reason,
+    }
+
+
+def _rate(num_bytes: int, seconds: float) -> str:
+    return f"{num_bytes / 1e6 / seconds:,.1f}" if num_bytes and seconds > 0 else ""
 
 
 @contextmanager
@@ -86,21 +177,25 @@ class Updates:
         self.ended = threading.Event()
         self._progress, self._run, self._logger = progress, run, logger
         self._shown: dict[str, tuple[str, dict[str, Any]]] = {}  # key -> id and content
-        self._warned = False
 
     def keep(self) -> None:
         """Update every few seconds until the end, and once more in the end."""
         if self.ended.wait(FIRST_SECONDS):
             return
-        try:
-            with get_client(sync_client=True) as client:
-                ended = False
-                while not ended:
+        is_last = warned = False
+        while True:
+            try:
+                with get_client(sync_client=True) as client:
                     self._update(client)
-                    ended = self.ended.wait(UPDATE_SECONDS)
-                self._update(client)
-        except Exception as error:  # noqa: BLE001  no work depends on it
-            self._warn(error)
+            except Exception as error:  # noqa: BLE001  the next update tries again
+                self._shown.clear()  # somebody may have deleted them
+                if not warned:
+                    kind = type(error).__name__
+                    self._logger.warning("The dashboard is behind: %s: %s", kind, error)
+                warned = True
+            if is_last:
+                return
+            is_last = self.ended.wait(UPDATE_SECONDS)
 
     def _update(self, client: SyncPrefectClient) -> None:
         now = self._progress.snapshot()
@@ -110,16 +205,12 @@ class Updates:
         # If the run is killed, this line stays.
         at = "" if now.stopped else f", at {datetime.now(UTC):%H:%M} UTC"
         counters = {METADATA: SNAPSHOT.dump_json(now).decode()}
-        try:
-            self._put(client, PROGRESS, "progress", done, describe(now) + at, metadata_=counters)
-            if working or results:
-                parts, hosts = parts_table(working, results), hosts_table(working, results)
-                words = describe_parts(working, results)
-                self._put(client, PARTS, "table", json.dumps(parts), words)
-                self._put(client, HOSTS, "table", json.dumps(hosts), describe_hosts(hosts))
-        except Exception as error:  # noqa: BLE001  the next update tries again
-            self._shown.clear()  # somebody may have deleted them
-            self._warn(error)
+        self._put(client, PROGRESS, "progress", done, describe(now) + at, metadata_=counters)
+        if working or results:
+            parts, hosts = parts_table(working, results), hosts_table(working, results)
+            words = describe_parts(working, results)
+            self._put(client, PARTS, "table", json.dumps(parts), words)
+            self._put(client, HOSTS, "table", json.dumps(hosts), describe_hosts(hosts))
 
     def _put(
         self,
@@ -139,25 +230,6 @@ class Updates:
         elif new != old:
             client.request("PATCH", "/artifacts/{id}", json=new, path_params={"id": artifact})
         self._shown[key] = artifact, new
-
-    def _warn(self, error: Exception) -> None:
-        if not self._warned:
-            self._warned = True
-            self._logger.warning("The dashboard is behind: %s: %s", type(error).__name__, error)
-
-
-def leave_report(report: RunReport, plan: RunPlan, storage: Storage, progress: RunProgress) -> None:
-    """Put the report for people on the output and into the dashboard."""
-    path = report_path(report, ".html")
-    parts = sorted([*plan.earlier, *report.parts], key=lambda part: part.part)
-    try:
-        lengths = sample_lengths(storage, report.merged if plan.spec.two_phases else parts)
-        page = ReportPage(make_figures(report, plan.earlier, plan.spec, lengths), plan.spec)
-        storage.put(path, page.html().encode())
-        progress.page = f"{report.output}/{path}"
-        create_markdown_artifact(page.markdown, key=REPORT, description=page.headline)
-    except Exception as error:  # noqa: BLE001  the dataset is complete without it
-        get_run_logger().warning("There is no report: %s: %s", type(error).__name__, error)
 
 
 def name_the_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:

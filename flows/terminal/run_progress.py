@@ -96,10 +96,8 @@ def show_report(report: RunReport, console: Console, *, page: str | None = None)
     if report.tokens and is_text:
         facts.append(("bytes a token", f"{report.bytes_per_token:.3f}"))
     if report.merged:
-        tokens = counted(sum(times.tokens for times in report.merged), "token")
-        parts = counted(len(report.merged), "part")
-        took = duration_text(report.merge_seconds)
-        facts.append(("second phase", f"{parts} merged, {tokens}, {took}"))
+        merged, took = counted(len(report.merged), "part"), duration_text(report.merge_seconds)
+        facts.append(("second phase", f"{merged} merged, {took}"))
     facts.append(("written", bytes_text(report.shard_bytes)))
     done = report.text_bytes if is_text else report.shard_bytes
     rate = done / 1e6 / report.work_seconds if report.work_seconds else 0.0

@@ -4,7 +4,15 @@ from typing import Any
 
 from rich.console import Console
 
-from flows.terminal.printing import bytes_text, counted, duration_text, say, show_facts, spec_facts
+from flows.terminal.printing import (
+    bytes_text,
+    count_text,
+    counted,
+    duration_text,
+    say,
+    show_facts,
+    spec_facts,
+)
 from streaming_ext.store import Storage
 from tasks.core.estimate.cost import Quantity
 from tasks.core.estimate.estimate import Estimate
@@ -20,11 +28,11 @@ def show_estimate(found: Estimate, console: Console) -> None:
     tokens_a_byte = f"{1 / per_token.value:.4f} tokens a byte"
     made = [
         ("source files", f"{found.files:,}", f"{bytes_text(found.source_bytes)}, {origin}"),
-        ("documents", _count(found.documents.value), _error(found.documents)),
+        ("documents", count_text(found.documents.value), _error(found.documents)),
         ("text", bytes_text(found.text_bytes.value), _error(found.text_bytes)),
-        ("tokens", _count(found.tokens.value), _error(found.tokens)),
+        ("tokens", count_text(found.tokens.value), _error(found.tokens)),
         ("bytes a token", f"{per_token.value:.3f}", f"{_error(per_token)}; {tokens_a_byte}"),
-        ("samples", _count(found.samples.value), ""),
+        ("samples", count_text(found.samples.value), ""),
         ("shards", bytes_text(found.shard_bytes.value), f"{found.shards:,} files"),
     ]
     a_host = f", {bytes_text(cost.output / found.hosts)} a host" if found.hosts > 1 else ""
@@ -32,9 +40,9 @@ def show_estimate(found: Estimate, console: Console) -> None:
     taken = [
         ("on", f"{counted(found.hosts, 'host')} of {counted(found.workers, 'worker')}", ""),
         ("a worker does", f"{found.worker_rate / 1e6:.0f} MB/s", "of text, measured here"),
-        ("time", _duration(cost.seconds), f"{cost.text_rate / 1e6:,.0f} MB/s of text"),
+        ("time", duration_text(cost.seconds), f"{cost.text_rate / 1e6:,.0f} MB/s of text"),
         ("decided by", cost.bottleneck, ""),
-        *(("", _duration(seconds), name) for name, seconds in busy if seconds),
+        *(("", duration_text(seconds), name) for name, seconds in busy if seconds),
     ]
     if cost.fetched or cost.uploaded:
         moved = f"fetched, {bytes_text(cost.uploaded)} uploaded"
@@ -57,14 +65,6 @@ def _error(quantity: Quantity) -> str:
     return f"±{quantity.error:.2%}" if quantity.error else "counted"
 
 
-def _count(number: float) -> str:
-    return f"{number:,.0f}" if number < 1e7 else f"{number / 1e9:,.4g} G"
-
-
-def _duration(seconds: float) -> str:
-    return duration_text(seconds) if seconds >= 60 else f"{seconds:.1f} s"
-
-
 def dry_run_facts(plan: RunPlan, output: Storage) -> dict[str, Any]:
     """What would be done, for JSON."""
     return {
@@ -84,15 +84,9 @@ def dry_run_facts(plan: RunPlan, output: Storage) -> dict[str, Any]:
 def show_dry_run(plan: RunPlan, output: Storage, console: Console, *, all_parts: bool) -> None:
     """What would be done, on the terminal."""
     done, size = len(plan.parts) - len(plan.todo), sum(plan.parts[part].size for part in plan.todo)
+    state = f"would be made; {done:,} of {counted(len(plan.parts), 'part')} done before"
     if plan.published:
         state = "is complete; nothing would be done"
-    elif plan.base is not None:
-        old = len(plan.base.manifest.parts)
-        state = f"has {counted(old, 'part')}, and would have {len(plan.parts) - old:,} more"
-    elif done:
-        state = f"would be finished: {counted(done, 'part')} of {len(plan.parts)} done before"
-    else:
-        state = "would be made"
     facts = [
         ("output", f"{output} {state}"),
         ("to do", f"{counted(len(plan.todo), 'part')}, {bytes_text(size)}"),

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from flows.dashboard.tables import describe_hosts, describe_parts, hosts_table, parts_table
+from flows.dashboard.updates import describe_hosts, describe_parts, hosts_table, parts_table
 from flows.terminal.printing import plain
 from tasks.core.reporting.progress import WorkingFile
 from tasks.core.reporting.report import FailedFile, PartTimes

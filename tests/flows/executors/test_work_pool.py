@@ -9,7 +9,7 @@ import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.executors.work_pool import WorkPool
+from flows.executors.on_hosts import WorkPool
 from streaming_ext.base.errors import UsageError
 from tests.command_line import CommandLine
 from tests.servers.prefect.server import ask, free_port

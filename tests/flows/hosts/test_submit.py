@@ -10,7 +10,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, tempor
 from prefect.states import Cancelled, Completed, Failed
 
 from flows import submit
-from flows.dashboard.tables import METADATA, PROGRESS, SNAPSHOT
+from flows.dashboard.updates import METADATA, PROGRESS, SNAPSHOT
 from flows.submit import Follower, LostSightError, Submitted, ended_for_wrong_usage, start
 from flows.terminal.run_progress import describe
 from streaming_ext.base.errors import ShardmillError
