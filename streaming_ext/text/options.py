@@ -58,7 +58,7 @@ class Options(BaseModel):
         arguments: fields that the command line takes by their position.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
     heading: ClassVar[str] = "Options"
     arguments: ClassVar[tuple[str, ...]] = ()
 

@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 from streaming_ext.base.errors import (
     ConfigMismatchError,
-    DatasetError,
     NotADatasetError,
     StoppedError,
     StorageError,
@@ -33,9 +32,9 @@ from streaming_ext.store.patience import seconds_of
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, open_saved
 from streaming_ext.writing.publish import put_tokenizer
-from tasks.core.build.engine import with_files
+from tasks.core.build.engine import all_recorded, lost_files
 from tasks.core.config import ShardConfig
-from tasks.core.reading.dataset_files import read_records
+from tasks.core.reading.dataset_files import read_records, recorded_sizes
 from tasks.core.reporting.progress import WorkingFile
 from tasks.core.reporting.report import FailedFile, PartCounts, PartTimes, installed_versions
 from tasks.core.shard.run_plan import PhaseName, RunPlan
@@ -282,7 +281,12 @@ def partition_plan(
     Raises:
         TokenizerError: what lies in the output is not the run's tokenizer.
     """
-    done = with_files(_records(storage, shared.phase, parts), storage.list())
+    sizes = storage.list()
+    done = {
+        part
+        for part, record in _records(storage, shared.phase, parts).items()
+        if not lost_files(sizes, recorded_sizes(record.files()))
+    }
     plan = ShardBuild(
         config=config,
         spec=shared.spec,
@@ -317,11 +321,7 @@ def part_times(storage: Storage, plan: RunPlan, parts: Sequence[int]) -> Iterato
         DatasetError: a part has no record.
     """
     records = _records(storage, plan.phase, parts) if parts else {}
-    for part in parts:
-        if (record := records.get(part)) is None:
-            raise DatasetError(
-                f"{storage}: part {part:05} is reported as done, but has no record. Run again."
-            )
+    for record in all_recorded(records, parts, storage):
         yield PartTimes(
             **PartCounts.of(record).model_dump(),
             shard_bytes=shard_bytes(record),

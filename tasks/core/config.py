@@ -15,22 +15,10 @@ class Selection(Options):
 
     heading: ClassVar[str] = "Input"
 
-    nodes: Annotated[
-        int | None,
-        Field(
-            gt=0,
-            le=100_000,
-            description="Number of nodes that each make their own dataset of some of the sources.",
-        ),
-    ] = None
-    node_rank: Annotated[
-        int | None,
-        Field(
-            ge=0,
-            validate_default=True,
-            description="Which of them to make, from 0; see docs/how-to/node-partitions.md.",
-        ),
-    ] = None
+    nodes: Annotated[int | None, Field(gt=0, le=100_000)] = None
+    """Number of nodes that each make their own dataset of some of the sources."""
+    node_rank: Annotated[int | None, Field(ge=0, validate_default=True)] = None
+    """Which of them to make, from 0; see docs/how-to/node-partitions.md."""
 
     @field_validator("node_rank")
     @classmethod

@@ -34,36 +34,21 @@ class Execution(Options):
 
     heading: ClassVar[str] = "Execution"
 
-    workers: Annotated[
-        int, Field(gt=0, le=1024, description="Worker processes a host; default: one a core.")
-    ] = Field(default_factory=cores)
-    scratch: Annotated[
-        str | None,
-        Field(description="Folder for work in progress; default: beside the output, or temporary."),
-    ] = None
+    workers: Annotated[int, Field(gt=0, le=1024)] = Field(default_factory=cores)
+    """Worker processes a host; default: one a core."""
+    scratch: str | None = None
+    """Folder for work in progress; default: beside the output, or temporary."""
 
 
 class ExecutionOnHosts(Execution):
     """How sources are tokenized, and on which hosts."""
 
-    engine: Annotated[
-        Literal["auto", "reference"],
-        Field(description="Fast engine, or the reference."),
-    ] = "auto"
-    executor: Annotated[
-        str,
-        Field(
-            description="here, prefect://FLOW/DEPLOYMENT or dask://HOST:PORT.",
-        ),
-    ] = "here"
-    partitions: Annotated[
-        int,
-        Field(
-            gt=0,
-            le=1000,
-            description="Runs on a work pool; some four a host.",
-        ),
-    ] = 16
+    engine: Literal["auto", "reference"] = "auto"
+    """Fast engine, or the reference."""
+    executor: str = "here"
+    """here, prefect://FLOW/DEPLOYMENT or dask://HOST:PORT."""
+    partitions: Annotated[int, Field(gt=0, le=1000)] = 16
+    """Runs on a work pool; some four a host."""
 
     @field_validator("executor")
     @classmethod
@@ -80,10 +65,8 @@ class Fetching(Options):
 
     heading: ClassVar[str] = "Input"
 
-    check_sources: Annotated[
-        bool,
-        Field(description="Compare each remote file with the hash of its store."),
-    ] = False
+    check_sources: bool = False
+    """Compare each remote file with the hash of its store."""
 
 
 class Output(Options):
@@ -91,29 +74,22 @@ class Output(Options):
 
     heading: ClassVar[str] = "Output"
 
-    output: Annotated[
-        str,
-        Field(min_length=1, description="Where the dataset goes: a folder, s3://, gs:// or az://."),
-    ]
-    sequence_length: Annotated[int, Field(gt=0, le=2**24, description="Tokens a sample.")] = 2048
-    holdout_fraction: Annotated[
-        float, Field(ge=0, lt=1, description="Fraction of the documents kept out of training.")
-    ] = 0.001
-    holdout_seed: Annotated[
-        int, Field(ge=0, lt=2**64, description="Seed that decides which documents those are.")
-    ] = 0
-    shard_size: Annotated[
-        ByteSize,
-        Field(ge=1024, le=MAX_SHARD_BYTES, description="Upper bound of an uncompressed shard."),
-    ] = ByteSize(64 * 2**20)
+    output: Annotated[str, Field(min_length=1)]
+    """Where the dataset goes: a folder, s3://, gs:// or az://."""
+    sequence_length: Annotated[int, Field(gt=0, le=2**24)] = 2048
+    """Tokens a sample."""
+    holdout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.001
+    """Fraction of the documents kept out of training."""
+    holdout_seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
+    """Seed that decides which documents those are."""
+    shard_size: Annotated[ByteSize, Field(ge=1024, le=MAX_SHARD_BYTES)] = ByteSize(64 * 2**20)
+    """Upper bound of an uncompressed shard."""
     output_format: Annotated[
         str,
         Field(description=f"Format of shards: {', '.join(FORMATS)}."),
     ] = DEFAULT_FORMAT
-    compression: Annotated[
-        str | None,
-        Field(description="zstd:1, gz:6, bz2 or none; default: zstd:1, for webdataset none."),
-    ] = None
+    compression: str | None = None
+    """zstd:1, gz:6, bz2 or none; default: zstd:1, for webdataset none."""
 
     @field_validator("compression")
     @classmethod
@@ -139,18 +115,12 @@ class Order(Options):
 
     heading: ClassVar[str] = "Output"
 
-    shuffle: Annotated[
-        ShuffleMode | None,
-        Field(description="Put documents in a random order, over all parts."),
-    ] = None
-    shuffle_seed: Annotated[
-        int | None,
-        Field(ge=0, lt=2**63, description="Seed that decides which order that is; default: 0."),
-    ] = None
-    deduplicate: Annotated[
-        Comparison | None,
-        Field(description="Leave out copies of earlier texts."),
-    ] = None
+    shuffle: ShuffleMode | None = None
+    """Put documents in a random order, over all parts."""
+    shuffle_seed: Annotated[int | None, Field(ge=0, lt=2**63)] = None
+    """Seed that decides which order that is; default: 0."""
+    deduplicate: Comparison | None = None
+    """Leave out copies of earlier texts."""
 
     @field_validator("shuffle_seed")
     @classmethod

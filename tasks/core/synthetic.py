@@ -9,60 +9,9 @@ from pathlib import Path
 from streaming_ext.text.tokenizer.fast_tokenizer import BYTE_NAMES
 from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
 
-_ONSETS: tuple[str, ...] = (
-    "b",
-    "br",
-    "c",
-    "ch",
-    "d",
-    "f",
-    "g",
-    "gr",
-    "h",
-    "l",
-    "m",
-    "n",
-    "p",
-    "pr",
-    "r",
-    "s",
-    "st",
-)
-_ONSETS += ("t", "th", "tr", "v", "w", "")
-_RIMES = (
-    "a",
-    "ai",
-    "an",
-    "ar",
-    "e",
-    "ea",
-    "en",
-    "er",
-    "i",
-    "ing",
-    "ion",
-    "o",
-    "on",
-    "ou",
-    "u",
-    "y",
-)
-_COMMON = (
-    "the",
-    "of",
-    "and",
-    "to",
-    "in",
-    "a",
-    "is",
-    "that",
-    "it",
-    "for",
-    "was",
-    "on",
-    "as",
-    "with",
-)
+_ONSETS = "b br c ch d f g gr h l m n p pr r s st t th tr v w"  # or none
+_RIMES = "a ai an ar e ea en er i ing ion o on ou u y"
+_COMMON = "the of and to in a is that it for was on as with"
 _TRAINING_CHARACTERS = 2_000_000
 _NUM_WORDS = 4_000
 _NUM_SENTENCES = 3_000
@@ -154,10 +103,10 @@ def _first(documents: Sequence[str], num_characters: int) -> Iterator[str]:
 
 
 def _words(rng: random.Random) -> list[str]:
-    words = list(_COMMON)
+    onsets, rimes, words = [*_ONSETS.split(), ""], _RIMES.split(), _COMMON.split()
     while len(words) < _NUM_WORDS:
         syllables = rng.choices((1, 2, 3, 4), (2, 5, 4, 1))[0]
-        words.append("".join(rng.choice(_ONSETS) + rng.choice(_RIMES) for _ in range(syllables)))
+        words.append("".join(rng.choice(onsets) + rng.choice(rimes) for _ in range(syllables)))
     return list(dict.fromkeys(words))
 
 

@@ -17,10 +17,13 @@ from pydantic import BaseModel, Field
 
 from streaming_ext.base.errors import ConfigMismatchError
 from streaming_ext.format.layout import MANIFEST
+from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.schema import Count, FileRecord, Hash
 from streaming_ext.store import Storage
 from streaming_ext.text.parts.part import Part
 from tasks.core.options import Execution
+from tasks.core.reading.dataset_files import recorded_sizes
+from tasks.core.reading.dataset_layout import beside_parts
 from tasks.core.reporting.report import PartTimes
 from tasks.core.workers.messages import Job, MadePart
 
@@ -80,15 +83,17 @@ class Recorded(NamedTuple):
 
     Attributes:
         storage: holds their bytes.
-        parts: the bytes of each part, by its number; none if they are checked later.
+        parts: the bytes of each part, by its number.
         records: of the parts, if the build looks at them again.
         shared: whether files may hold more after the bytes of a part.
+        hashed: whether the bytes are compared with their hashes before the run; else later.
     """
 
     storage: Storage
     parts: Mapping[int, Sequence[Stretch]]
     records: Mapping[int, Any] = {}
     shared: bool = False
+    hashed: bool = True
 
 
 class Published(NamedTuple):
@@ -208,8 +213,8 @@ class Build(ABC):
         )
 
     def beside(self, output: Storage) -> Mapping[str, int]:
-        """The sizes of the files that a published output holds beside its parts."""
-        return {}
+        """The sizes of the files that a published output holds beside its parts: of a dataset."""
+        return recorded_sizes(beside_parts(read_manifest(output)))
 
     def require_same(self, identity: Mapping[str, Any], *, where: str) -> None:
         """Refuse to resume an output that was started as something else.

@@ -2,10 +2,9 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import xxhash
 
@@ -23,29 +22,18 @@ from streaming_ext.format.layout import (
     RUNS_FOLDER,
     SHUFFLE_FOLDER,
 )
-from streaming_ext.format.schema import HASH, FileRecord, content_hash
+from streaming_ext.format.schema import HASH, content_hash
 from streaming_ext.store import Storage
 from streaming_ext.store.scratch import drop_scratch, take_scratch
 from tasks.core.build.build import Build, OnStatus, Recorded, Stretch, file_sizes
 from tasks.core.build.outside import require_outside
+from tasks.core.reading.dataset_files import side_by_side
 
 _BLOCK = 8 * 2**20  # bytes that are read at once
-_IO_THREADS = 8
 _SHOWN = 3  # files in a message
 _log = logging.getLogger(__name__)
 B = TypeVar("B", bound=Build)
 T = TypeVar("T")
-
-
-class HasFiles(Protocol):
-    """The record of a part."""
-
-    def files(self) -> list[FileRecord]:
-        """Every file of the part but the record itself."""
-        ...
-
-
-R = TypeVar("R", bound=HasFiles)
 
 
 def compare(build: B, output: Storage) -> B:
@@ -65,8 +53,7 @@ def compare(build: B, output: Storage) -> B:
     if not published:
         require_ours(build, output, sizes, is_recorded=len(build.todo) < len(build.parts))
     complete = published and not build.todo
-    beside = build.beside(output) if complete else {}
-    if lost := [path for path, size in beside.items() if sizes.get(path) != size]:
+    if complete and (lost := lost_files(sizes, build.beside(output))):
         _log.warning("%s lost %s; it is published again.", output, ", ".join(lost))
         complete = False
     recorded = build.done.records if build.done else {}
@@ -80,8 +67,14 @@ def compare(build: B, output: Storage) -> B:
 def _with_done(build: B, output: Storage, sizes: Mapping[str, int], *, published: bool) -> B:
     """A build with what is left to do: the parts that are not recorded, or lost a file."""
     recorded = build.recorded(output, published=published)
-    done = parts_with_files(recorded, sizes, output)
-    todo = tuple(part for part in range(len(build.parts)) if part not in done)
+    if recorded.storage is not output:
+        sizes = all_sizes(recorded.storage)
+    held = {
+        part
+        for part, stretches in recorded.parts.items()
+        if not lost_files(sizes, file_sizes(stretches), may_be_longer=recorded.shared)
+    }
+    todo = tuple(part for part in range(len(build.parts)) if part not in held)
     return replace(build, todo=todo, done=recorded)
 
 
@@ -129,8 +122,7 @@ def finish(build: Build, output: Storage, on_status: OnStatus) -> Build | None:
         following.remove_leftovers(output)
         return following
     on_status("checking that nothing is missing")
-    sizes = all_sizes(output)
-    if lost := [path for path, size in result.files.items() if sizes.get(path) != size]:
+    if lost := lost_files(all_sizes(output), result.files):
         raise _lost(output, lost)
     on_status("putting the manifest")
     output.require_held()  # what came before may have taken hours
@@ -177,58 +169,40 @@ def all_sizes(output: Storage) -> dict[str, int]:
     return {**output.list(), **output.list(".nv-meta")}
 
 
-def lost_files(sizes: Mapping[str, int], wanted: Iterable[FileRecord]) -> list[str]:
+def lost_files(
+    sizes: Mapping[str, int], wanted: Mapping[str, int], *, may_be_longer: bool = False
+) -> list[str]:
     """The files that are missing, or not as long as recorded.
 
     Args:
         sizes: path -> size in bytes, as `Storage.list` gives them.
-        wanted: the recorded files.
+        wanted: the same of the recorded files.
+        may_be_longer: whether files may hold more than is recorded.
     """
-    return [file.path for file in wanted if sizes.get(file.path) != file.size]
+    return [
+        path
+        for path, size in wanted.items()
+        if (held := sizes.get(path, -1)) != size and not (may_be_longer and held > size)
+    ]
 
 
-def with_files(records: Mapping[int, R], sizes: Mapping[str, int]) -> dict[int, R]:
-    """The records that have all their files; the other parts are made again."""
-    return {
-        part: record for part, record in records.items() if not lost_files(sizes, record.files())
-    }
-
-
-def all_recorded(records: Mapping[int, T], count: int, output: Storage) -> list[T]:
-    """The records of the first `count` parts, in order.
+def all_recorded(records: Mapping[int, T], parts: Sequence[int], output: Storage) -> list[T]:
+    """The records of some parts, in order.
 
     Args:
         records: that were read back from the output.
-        count: of all parts.
+        parts: that must have one.
         output: that they are of.
 
     Raises:
         DatasetError: one is gone.
     """
-    if missing := [part for part in range(count) if part not in records]:
+    if missing := [part for part in parts if part not in records]:
         raise DatasetError(
             f"{output}: the records of parts {missing[:5]} are gone; something removed them "
             "during the run. Run the same command again."
         )
-    return [records[part] for part in range(count)]
-
-
-def parts_with_files(recorded: Recorded, sizes: Mapping[str, int], output: Storage) -> set[int]:
-    """The recorded parts that have all their files.
-
-    Args:
-        recorded: what the records say.
-        sizes: of all files on the output.
-        output: that they are of.
-    """
-    if recorded.storage is not output:
-        sizes = all_sizes(recorded.storage)
-    done = set()
-    for part, stretches in recorded.parts.items():
-        found = ((sizes.get(path, -1), end) for path, end in file_sizes(stretches).items())
-        if all(size >= end if recorded.shared else size == end for size, end in found):
-            done.add(part)
-    return done
+    return [records[part] for part in parts]
 
 
 def without_damaged(build: B, on_status: OnStatus) -> B:
@@ -239,7 +213,7 @@ def without_damaged(build: B, on_status: OnStatus) -> B:
     Raises:
         StorageError: a file cannot be read.
     """
-    if build.done is None:
+    if build.done is None or not build.done.hashed:
         return build
     left = {*build.todo}
     taken = {part: held for part, held in build.done.parts.items() if held and part not in left}
@@ -263,9 +237,8 @@ def damaged_parts(recorded: Recorded) -> frozenset[int]:
                 return f"{stretch.path}: {words}"
         return ""
 
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        found = zip(parts, threads.map(problem, parts), strict=True)
-        damaged = {part: words for part, words in found if words}
+    found = zip(parts, side_by_side(problem, parts), strict=True)
+    damaged = {part: words for part, words in found if words}
     for words in damaged.values():
         _log.warning("%s/%s. It is made again.", storage, words)
     return frozenset(damaged)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,7 @@ from tasks.core.check.findings import Outcome
 from tasks.core.check.manifest import Opened
 from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.reading.documents import duplicates_of
-
-_ROW_BITS: Final = 40
+from tasks.core.shuffle.copies import ROW_BITS, codes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,14 +61,9 @@ class KeptHashes:
         return self.hashes[np.searchsorted(self.codes, wanted)]
 
 
-def codes(groups: Ints, rows: Ints) -> Ints:
-    """A number for each document: of its part or source, and its row there."""
-    return (groups << _ROW_BITS) | rows
-
-
 def shown(code: int) -> str:
     """The document of such a number, for people."""
-    return f"row {code & (2**_ROW_BITS - 1)} of part or source {code >> _ROW_BITS}"
+    return f"row {code & (2**ROW_BITS - 1)} of part or source {code >> ROW_BITS}"
 
 
 def summed(documents: Ints) -> int:

@@ -94,9 +94,7 @@ def check_spans(
         progress: gets the bytes that are read.
         workers: threads.
     """
-    wanted: dict[str, int] = {}
-    for path, start, size, _ in spans:
-        wanted[path] = max(wanted.get(path, 0), start + size)
+    wanted = file_sizes(spans)
     for path, size in all_sizes(storage).items():
         if path not in {*wanted, *known} and not path.startswith(f"{RUNS_FOLDER}/"):
             out.found(path, f"{size} bytes that nothing lists")

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +12,17 @@ from streaming_ext.format.manifest import Manifest, ShuffleSummary, SplitSummary
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import content_hash, to_json
 from streaming_ext.store import Storage
-from tasks.core.reading.dataset_files import DatasetFiles, naming, open_dataset, read_record
+from tasks.core.reading.dataset_files import (
+    DatasetFiles,
+    naming,
+    open_dataset,
+    read_record,
+    side_by_side,
+)
 from tasks.core.reading.documents import documents_of
 from tasks.core.reporting.lengths import Lengths
 from tasks.core.reporting.report import RunReport
 
-_IO_THREADS = 8
 _MAX_RUNS = 5
 _COUNTS = ("tokens", "duplicate_documents", "duplicate_tokens", "text_bytes")
 _REPORT = re.compile(rf"{RUNS_FOLDER}/[^/]+\.json")
@@ -155,10 +159,9 @@ def describe(storage: Storage, *, generation: str | None = None) -> DatasetDescr
         return record, of_part
 
     records: list[PartRecord] = []
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        for record, of_part in threads.map(look_at, range(len(manifest.parts))):
-            records.append(record)
-            lengths.include(of_part)
+    for record, of_part in side_by_side(look_at, range(len(manifest.parts))):
+        records.append(record)
+        lengths.include(of_part)
     return DatasetDescription(
         dataset=str(storage),
         manifest=manifest,

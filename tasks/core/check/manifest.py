@@ -1,7 +1,6 @@
 """Checks the manifest, the records, and the files that belong to no part."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
@@ -33,11 +32,10 @@ from tasks.core.reading.dataset_files import (
     DatasetFiles,
     open_tokenizer,
     require_recorded,
+    side_by_side,
 )
-from tasks.core.shard.dataset_layout import beside_parts, is_of_extension, part_of, tables_of
+from tasks.core.reading.dataset_layout import beside_parts, is_of_extension, part_of, tables_of
 from tasks.core.shuffle.records import identity_of_table
-
-_IO_THREADS = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,11 +126,10 @@ def _records(files: DatasetFiles, manifest: Manifest | None, out: Outcome) -> di
         return None, found
 
     records: dict[int, PartRecord] = {}
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        for record, found in threads.map(read, listed or paths):
-            out.take(found)
-            if record is not None:
-                records[record.part] = record
+    for record, found in side_by_side(read, listed or paths):
+        out.take(found)
+        if record is not None:
+            records[record.part] = record
     return dict(sorted(records.items()))
 
 

@@ -18,11 +18,12 @@ from streaming_ext.format.layout import SPLITS, Split, documents_path, record_pa
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.shuffled import document_keys, key_range
-from tasks.core.check.copies import Copies, check_copies, codes
+from tasks.core.check.copies import Copies, check_copies
 from tasks.core.check.deep import ListedDocuments
 from tasks.core.check.findings import Outcome
 from tasks.core.check.manifest import Opened
 from tasks.core.reading.documents import document_ends, documents_of, read_shard
+from tasks.core.shuffle.copies import codes
 
 
 @dataclass(kw_only=True, slots=True)

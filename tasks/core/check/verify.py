@@ -17,12 +17,13 @@ from streaming_ext.format.layout import DIGESTS_FOLDER, DOCUMENTS_FOLDER, DUPLIC
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
 from streaming_ext.store import Storage
-from tasks.core.check.copies import KeptHashes, check_digests, codes
+from tasks.core.check.copies import KeptHashes, check_digests
 from tasks.core.check.deep import DEFAULT_DOCUMENTS, compare_with_sources, draw
 from tasks.core.check.findings import DatasetReport, Outcome, Progress
 from tasks.core.check.manifest import Opened, open_checked
 from tasks.core.check.part import PartFound, check_part
 from tasks.core.reading.dataset_files import DatasetFiles
+from tasks.core.shuffle.copies import codes
 
 
 def verify(

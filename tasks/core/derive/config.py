@@ -44,23 +44,14 @@ class _Chosen(Options):
 
     dataset: Dataset
     output: Output
-    documents: Annotated[
-        int | None, Field(gt=0, description="How many documents, of all splits together.")
-    ] = None
-    tokens: Annotated[
-        str | None,
-        Field(
-            coerce_numbers_to_str=True,
-            description="Number of tokens, such as 10M; whole documents only.",
-        ),
-    ] = None
-    seed: Annotated[
-        int | None,
-        Field(ge=0, lt=2**63, description="Seed of the random choice of documents; default: 0."),
-    ] = None
-    first: Annotated[
-        bool, Field(description="Take the first documents in order, not random ones.")
-    ] = False
+    documents: Annotated[int | None, Field(gt=0)] = None
+    """How many documents, of all splits together."""
+    tokens: Annotated[str | None, Field(coerce_numbers_to_str=True)] = None
+    """Number of tokens, such as 10M; whole documents only."""
+    seed: Annotated[int | None, Field(ge=0, lt=2**63)] = None
+    """Seed of the random choice of documents; default: 0."""
+    first: bool = False
+    """Take the first documents in order, not random ones."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -90,9 +81,8 @@ class SubsetConfig(Execution, _Chosen):
 class _Copied(Options):
     """What to copy, and where to."""
 
-    dataset: Annotated[
-        str, Field(min_length=1, description="Folder or URL of a published dataset or export.")
-    ]
+    dataset: Annotated[str, Field(min_length=1)]
+    """Folder or URL of a published dataset or export."""
     output: Output
 
 
@@ -105,14 +95,11 @@ class CopyConfig(Execution, _Copied):
 class _Merged(Options):
     """Which datasets become one, and where that goes."""
 
-    datasets: Annotated[
-        tuple[str, ...],
-        Field(min_length=2, description="Folders or URLs of published datasets, in this order."),
-    ]
+    datasets: Annotated[tuple[str, ...], Field(min_length=2)]
+    """Folders or URLs of published datasets, in this order."""
     output: Output
-    repeats: Annotated[
-        bool, Field(description="Accept datasets of the same source files: texts repeat.")
-    ] = False
+    repeats: bool = False
+    """Accept datasets of the same source files: texts repeat."""
 
 
 class MergeConfig(Execution, _Merged):

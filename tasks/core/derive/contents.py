@@ -1,6 +1,5 @@
 """What a published dataset or export consists of: every file, with size and hash, by part."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,11 +11,15 @@ from streaming_ext.store import Storage, open_storage
 from tasks.core.build.build import Stretch
 from tasks.core.build.engine import hash_of
 from tasks.core.derive.export_records import ExportRecord, is_export, read_export
-from tasks.core.reading.dataset_files import DatasetFiles, read_dataset, read_listed
-from tasks.core.shard.dataset_layout import beside_parts
+from tasks.core.reading.dataset_files import (
+    DatasetFiles,
+    read_dataset,
+    read_listed,
+    recorded_sizes,
+    side_by_side,
+)
+from tasks.core.reading.dataset_layout import beside_parts
 from tasks.core.workers.messages import Message
-
-_IO_THREADS = 8
 
 
 class Move(Message):
@@ -140,13 +143,12 @@ def _of_export(storage: Storage) -> Contents:
     """The contents of an export; a file of several parts goes with the first of them."""
     manifest, root = read_export(storage), str(storage)
     data = to_json(manifest)
-    files = DatasetFiles(storage, {file.path: file.size for file in manifest.records})
+    files = DatasetFiles(storage, recorded_sizes(manifest.records))
 
     def read(file: FileRecord) -> ExportRecord:
         return from_json(ExportRecord, read_listed(files, file), where=f"{storage}/{file.path}")
 
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        records = list(threads.map(read, manifest.records))
+    records = list(side_by_side(read, manifest.records))
     spans: dict[str, list[Stretch]] = {}
     owners: dict[str, int] = {}  # the part of each file; the number after the last part: none
     for part, written in enumerate([*(record.spans for record in records), manifest.spans]):

@@ -35,7 +35,7 @@ from tasks.core.derive.export_records import (
     record_path,
 )
 from tasks.core.derive.formats import FORMATS
-from tasks.core.reading.dataset_files import read_dataset, read_dataset_manifest
+from tasks.core.reading.dataset_files import read_dataset, read_dataset_manifest, recorded_sizes
 from tasks.core.reading.documents import Documents, PartOfDataset
 from tasks.core.shard.plan import scratch_folder
 from tasks.core.shuffle.records import shard_bytes
@@ -195,13 +195,12 @@ class ExportBuild(Build):
     def beside(self, output: Storage) -> Mapping[str, int]:
         """The records, and the files that belong to no part or to several."""
         held = read_export(output)
-        records = {record.path: record.size for record in held.records}
-        return {**file_sizes(held.spans), **records, **self.form.shared()}
+        return file_sizes(held.spans) | recorded_sizes(held.records) | {**self.form.shared()}
 
     def finish(self, output: Storage, on_status: OnStatus) -> Published:
         """Put indexes and shared files in place."""
         on_status("reading the records")
-        records = all_recorded(self._records(output), len(self.parts), output)
+        records = all_recorded(self._records(output), range(len(self.parts)), output)
         scratch = self.scratch / "publish"
         shutil.rmtree(scratch, ignore_errors=True)
         with uploads(output) as put:
@@ -222,8 +221,7 @@ class ExportBuild(Build):
             spans=tuple(out.spans),
             made_with=dict(self.form.made_with),
         )
-        sizes = file_sizes(all_spans(manifest, records))
-        sizes |= {record.path: record.size for record in manifest.records}
+        sizes = file_sizes(all_spans(manifest, records)) | recorded_sizes(manifest.records)
         return Published(EXPORT, to_json(manifest), sizes)
 
 

@@ -25,31 +25,14 @@ def record_path(part: int) -> str:
 class ExportOptions(Options):
     """What decides the bytes of an export besides the dataset and the format."""
 
-    max_file_size: Annotated[
-        ByteSize | None,
-        Field(
-            ge=1024,
-            description="Upper bound of a file; default: the format's usual size.",
-        ),
-    ] = None
-    rows: Annotated[
-        Literal["samples", "documents"],
-        Field(description="What a WebDataset sample is."),
-    ] = "samples"
-    sequence_length: Annotated[
-        int | None,
-        Field(
-            gt=0,
-            le=2**24,
-            description="Tokens per sample of WebDataset; default: that of the dataset.",
-        ),
-    ] = None
-    provenance: Annotated[
-        bool,
-        Field(
-            description="With documents as rows: source and row of each, as JSON beside its ids."
-        ),
-    ] = False
+    max_file_size: Annotated[ByteSize | None, Field(ge=1024)] = None
+    """Upper bound of a file; default: the format's usual size."""
+    rows: Literal["samples", "documents"] = "samples"
+    """What a WebDataset sample is."""
+    sequence_length: Annotated[int | None, Field(gt=0, le=2**24)] = None
+    """Tokens per sample of WebDataset; default: that of the dataset."""
+    provenance: bool = False
+    """With documents as rows: source and row of each, as JSON beside its ids."""
 
 
 class Made(Value):

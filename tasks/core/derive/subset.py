@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from streaming_ext.base.arrays import Flags, Ints
-from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, UsageError
+from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.format.filters import FilterName
 from streaming_ext.format.layout import MANIFEST, SPLITS, Split, documents_path, record_path
 from streaming_ext.format.manifest import Manifest, MergedDataset
 from streaming_ext.format.provenance import DocumentRows, documents_limit, read_provenance
-from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.record import MOST_BAD_LISTED, PartRecord, SplitPart
 from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.spec import DatasetSpec, SubsetRule
@@ -39,9 +38,10 @@ from tasks.core.reading.dataset_files import (
     read_dataset_manifest,
     read_listed,
     read_records,
+    recorded_sizes,
 )
+from tasks.core.reading.dataset_layout import existing_manifest
 from tasks.core.reading.documents import PartOfDataset
-from tasks.core.shard.dataset_layout import beside_parts
 from tasks.core.shard.plan import scratch_folder
 from tasks.core.shard.publish import published_dataset
 from tasks.core.shuffle.records import shard_bytes
@@ -225,9 +225,7 @@ class SubsetBuild(Build):
 
     def is_published(self, output: Storage) -> bool:
         """Whether the output has the manifest of this subset."""
-        try:
-            held = read_manifest(output)
-        except NotADatasetError:
+        if (held := existing_manifest(output)) is None:
             return False
         held.spec.require_same(self.spec, where=str(output))
         return True
@@ -241,19 +239,15 @@ class SubsetBuild(Build):
         }
         return Recorded(output, parts)
 
-    def beside(self, output: Storage) -> Mapping[str, int]:
-        """What the published subset holds besides its parts."""
-        return {file.path: file.size for file in beside_parts(read_manifest(output))}
-
     def finish(self, output: Storage, on_status: OnStatus) -> Published:
         """Put the indexes and the tokenizer."""
         on_status("reading the records")
-        records = all_recorded(read_records(output), len(self.parts), output)
+        records = all_recorded(read_records(output), range(len(self.parts)), output)
         on_status("putting the indexes")
         splits = publish_splits(self.spec, records, output)
         on_status("putting the tokenizer")
         files = self.original.tokenizer_files
-        held = DatasetFiles(self.dataset, {file.path: file.size for file in files})
+        held = DatasetFiles(self.dataset, recorded_sizes(files))
         for file in files:
             output.put(file.path, read_listed(held, file))
         manifest = Manifest(
@@ -362,7 +356,7 @@ def _lengths(dataset: Storage, records: Sequence[PartRecord]) -> Iterator[Ints]:
     """Tokens of all documents, with their end-of-text ids."""
 
     def of(record: PartRecord) -> list[Ints]:
-        files = DatasetFiles(dataset, {record.documents.path: record.documents.size})
+        files = DatasetFiles(dataset, recorded_sizes([record.documents]))
         return [documents.tokens + 1 for documents in documents_of(files, record)]
 
     with ThreadPoolExecutor(_IO_THREADS) as threads:

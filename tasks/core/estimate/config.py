@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar
 from pydantic import (
     BeforeValidator,
     ByteSize,
-    ConfigDict,
     Field,
     ValidationInfo,
     field_validator,
@@ -41,7 +40,6 @@ Rate = Annotated[float, BeforeValidator(parse_rate), Field(gt=0)]
 class Machines(Options):
     """Machines of a planned run; `workers` counts those of each."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
     heading: ClassVar[str] = "Machines"
 
     hosts: Annotated[int, Field(gt=0, le=10_000)] = 1
@@ -57,7 +55,6 @@ class Machines(Options):
 class Sampling(Options):
     """How much of the sources is read for an estimate."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
     heading: ClassVar[str] = "Sample"
 
     sample_size: Annotated[ByteSize, Field(ge=2**16)] = ByteSize(128 * 2**20)
@@ -81,8 +78,6 @@ class Sampling(Options):
 
 class EstimateConfig(Sampling, Machines, ShardConfig):
     """A planned run, on this number of machines like this one."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     output: Annotated[str, Field(min_length=1)] = "."
     """Planned location of the dataset; uploads use the link."""

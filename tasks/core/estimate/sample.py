@@ -25,6 +25,7 @@ from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.estimate.config import EstimateConfig
+from tasks.core.reading.dataset_files import side_by_side
 from tasks.core.workers.move_part import PackedPart, WriteJob, WrittenPart
 from tasks.core.workers.pool import WorkerPool
 from tasks.core.workers.tokenize_part import PrepareJob, TokenizeJob
@@ -32,7 +33,6 @@ from tasks.core.workers.tokenize_part import PrepareJob, TokenizeJob
 COUNTS: Final = np.dtype(
     [(name, float) for name in ("source_bytes", "documents", "text_bytes", "tokens", "shard_bytes")]
 )
-_THREADS = 8
 _BLOCKS = 16  # to read in all; at least two of each file
 _BATCH_BYTES = 2**18  # of text: little is read beyond the sample
 
@@ -105,8 +105,7 @@ def sample_files(
 
     rng = random.Random(config.sample_seed)  # noqa: S311 - no secret
     drawn = rng.sample(list(sources), min(len(sources), config.sample_files))
-    with ThreadPoolExecutor(_THREADS) as threads:
-        found = list(threads.map(look, drawn))
+    found = list(side_by_side(look, drawn))
     errors = [each for each in found if isinstance(each, SourceError)]
     if len(errors) == len(found):
         raise errors[0]
@@ -126,8 +125,7 @@ def read_texts(files: Sequence[SampledFile], config: EstimateConfig) -> list[Tex
             drawn = sorted(rng.sample(drawn, min(blocks, len(drawn))))
         return list(_read(file, drawn, config.read_options, most))
 
-    with ThreadPoolExecutor(_THREADS) as threads:
-        return [texts for found in threads.map(read, files) for texts in found]
+    return [texts for found in side_by_side(read, files) for texts in found]
 
 
 def _read(

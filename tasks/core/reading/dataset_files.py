@@ -34,6 +34,7 @@ from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 # Far more than any real one: a manifest takes about 500 bytes a part, an index 600 a shard.
 MAX_JSON_BYTES = 2**30
 _IO_THREADS = 8
+Item = TypeVar("Item")
 Read = TypeVar("Read")
 MAX_FAILURES = 4  # files in a row that storage fails, each after all attempts
 
@@ -164,6 +165,17 @@ class DatasetFiles:
         raise (NotADatasetError if self.sizes else MissingFolderError)(f"{self.storage} {what}")
 
 
+def side_by_side(read: Callable[[Item], Read], items: Iterable[Item]) -> Iterator[Read]:
+    """What a function returns for each item, in order; some at a time wait for storage."""
+    with ThreadPoolExecutor(_IO_THREADS) as threads:
+        yield from threads.map(read, items)
+
+
+def recorded_sizes(files: Iterable[FileRecord]) -> dict[str, int]:
+    """The size of each file, by its path."""
+    return {file.path: file.size for file in files}
+
+
 def require_recorded(file: FileRecord, size: int, xxh128: str) -> None:
     """Compare the size and hash of a file with its record.
 
@@ -285,13 +297,9 @@ def read_dataset(
         CorruptDatasetError: the manifest or a record is damaged.
     """
     files, manifest = open_dataset(storage, generation=generation)
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        parts = range(len(manifest.parts))
-        return (
-            files,
-            manifest,
-            list(threads.map(lambda part: read_record(files, manifest, part), parts)),
-        )
+    parts = range(len(manifest.parts))
+    records = side_by_side(lambda part: read_record(files, manifest, part), parts)
+    return files, manifest, list(records)
 
 
 def read_dataset_manifest(storage: Storage, file: FileRecord) -> Manifest:
@@ -300,7 +308,7 @@ def read_dataset_manifest(storage: Storage, file: FileRecord) -> Manifest:
     Raises:
         CorruptDatasetError: the storage holds another dataset now.
     """
-    data = read_listed(DatasetFiles(storage, {file.path: file.size}), file)
+    data = read_listed(DatasetFiles(storage, recorded_sizes([file])), file)
     return manifest_of(data, where=f"{storage}/{file.path}")
 
 
@@ -351,5 +359,4 @@ def records_in(
                 f"{error}. If nothing is published yet, remove it to have its part made again."
             ) from error
 
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        return {record.part: record for record in threads.map(read, paths)}
+    return {record.part: record for record in side_by_side(read, paths)}

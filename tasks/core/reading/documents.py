@@ -29,7 +29,13 @@ from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
 from streaming_ext.text.documents.kept_values import nothing_less
 from streaming_ext.writing.split_writer import Memory
-from tasks.core.reading.dataset_files import DatasetFiles, naming, origin_rows_of, read_record
+from tasks.core.reading.dataset_files import (
+    DatasetFiles,
+    naming,
+    origin_rows_of,
+    read_record,
+    recorded_sizes,
+)
 
 
 def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = False) -> pa.Table:
@@ -222,7 +228,7 @@ class PartOfDataset:
         held = self.record.files()
         if manifest.shuffled is not None:
             held.append(manifest.shuffled.sources)
-        self.files = DatasetFiles(storage, {file.path: file.size for file in held})
+        self.files = DatasetFiles(storage, recorded_sizes(held))
 
     def documents(
         self, split: Split, *, origins: bool = False, memory: Memory | None = None

@@ -1,7 +1,6 @@
 """The lengths of documents, counted into a table of bounded size."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow.parquet as pq
 
 from streaming_ext.format.layout import documents_path
 from streaming_ext.store import Storage
+from tasks.core.reading.dataset_files import side_by_side
 from tasks.core.reporting.report import PartCounts
 
 Ints = npt.NDArray[np.int64]
@@ -19,7 +19,6 @@ _EXACT_BITS: Final = 16  # lengths below 65,536 are counted one by one
 _BITS: Final = 10  # of longer ones the first bits count: within 0.2 %
 _MOST_DOCUMENTS: Final = 4_000_000  # of a sample, about a second's reading
 _MOST_FILES: Final = 48
-_IO_THREADS: Final = 8
 
 
 class Lengths:
@@ -93,9 +92,8 @@ def sample_lengths(storage: Storage, parts: Sequence[PartCounts]) -> Lengths:
         data = storage.read(documents_path(parts[index].part))
         return pq.read_table(pa.BufferReader(data), columns=["tokens"], use_threads=False)["tokens"]
 
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        for tokens in threads.map(read, evenly([part.documents for part in parts])):
-            lengths.add(tokens.to_numpy().astype("int64"))
+    for tokens in side_by_side(read, evenly([part.documents for part in parts])):
+        lengths.add(tokens.to_numpy().astype("int64"))
     return lengths
 
 

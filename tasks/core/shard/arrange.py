@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from streaming_ext.base.errors import DatasetError
 from streaming_ext.format.manifest import ShuffleSummary
 from streaming_ext.format.record import (
     MOST_BAD_LISTED,
@@ -26,6 +25,7 @@ from streaming_ext.store import Storage
 from streaming_ext.text.identity import identify
 from streaming_ext.text.parts.part import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile, is_remote
+from tasks.core.build.engine import all_recorded
 from tasks.core.shard.run_plan import RunPlan
 from tasks.core.shuffle.copies import OlderTexts, put_comparison
 from tasks.core.shuffle.records import (
@@ -51,14 +51,9 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
         DatasetError: a part has no spills.
         StorageError: the output cannot be read or written.
     """
-    found = read_spill_records(storage)
     own = plan.parts[plan.first_part :]  # before these are the parts of what is extended
-    if missing := [part.number for part in own if part.number not in found]:
-        raise DatasetError(
-            f"{storage}: the spills of parts {missing[:5]} are missing: something removed them "
-            "during the run. Run the same command again."
-        )
-    records = [found[part.number] for part in own]
+    numbers = range(plan.first_part, len(plan.parts))
+    records = all_recorded(read_spill_records(storage), numbers, storage)
     for record in records:  # another run may have written meanwhile
         record.spec.require_same(plan.spec, where=f"{storage}/{spill_record_path(record.part)}")
     laid_out = _lay_out(own, records)

@@ -25,8 +25,9 @@ from tasks.core.reading.dataset_files import (
     open_tokenizer,
     read_dataset,
     read_listed,
+    recorded_sizes,
 )
-from tasks.core.shard.dataset_layout import beside_parts, digests_of, tables_of
+from tasks.core.reading.dataset_layout import beside_parts, digests_of, tables_of
 from tasks.core.shard.same_sources import spans_of
 
 
@@ -82,7 +83,8 @@ class BaseDataset:
         files, manifest, records = read_dataset(storage)
         require_extendable(storage, manifest)
         needed = [file for record in records for file in record.files()]
-        if lost := lost_files(files.sizes, [*needed, *tables_of(manifest), *digests_of(manifest)]):
+        needed += [*tables_of(manifest), *digests_of(manifest)]
+        if lost := lost_files(files.sizes, recorded_sizes(needed)):
             raise _irreplaceable(storage, named(lost))
         sources: Sequence[Source] = ()
         if manifest.shuffled is not None:
@@ -125,7 +127,7 @@ class BaseDataset:
         sizes, manifest = self.files.sizes, self.manifest
         if BUILD in sizes or any(path.startswith(f"{SHUFFLE_FOLDER}/") for path in sizes):
             return False
-        if lost_files(sizes, beside_parts(manifest)):
+        if lost_files(sizes, recorded_sizes(beside_parts(manifest))):
             return False
         try:
             for split, summary in manifest.splits.items():

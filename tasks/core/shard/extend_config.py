@@ -27,23 +27,12 @@ class Extension(Options):
 
     heading: ClassVar[str] = "Input"
 
-    dataset: Annotated[
-        str, Field(min_length=1, description="The dataset: a folder, s3://, gs:// or az://.")
-    ]
-    sources: Annotated[
-        tuple[str, ...],
-        Field(
-            min_length=1,
-            description="What to add, as for shard; files it already holds are left out.",
-        ),
-    ]
-    tokenizer: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            description="The tokenizer that it was made with, if it lost its own copy.",
-        ),
-    ] = None
+    dataset: Annotated[str, Field(min_length=1)]
+    """The dataset: a folder, s3://, gs:// or az://."""
+    sources: Annotated[tuple[str, ...], Field(min_length=1)]
+    """What to add, as for shard; files it already holds are left out."""
+    tokenizer: Annotated[str | None, Field(min_length=1)] = None
+    """The tokenizer that it was made with, if it lost its own copy."""
 
 
 class ExtendConfig(ExecutionOnHosts, Fetching, Parts, Hub, Extension):

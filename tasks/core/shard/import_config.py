@@ -114,25 +114,14 @@ class Ids(Options):
 
     heading: ClassVar[str] = "Input"
 
-    format: Annotated[
-        TokenSetName,
-        Field(description="What the files are; see docs/how-to/import.md."),
-    ]
-    sources: Annotated[
-        tuple[str, ...],
-        Field(
-            min_length=1,
-            description="Files, folders, glob or brace patterns, or URLs, but no https://.",
-        ),
-    ]
-    dtype: Annotated[
-        IdType | None,
-        Field(description="Type of an id, if the files do not say it."),
-    ] = None
-    rows: Annotated[
-        RowsOf,
-        Field(description="What a WebDataset sample is."),
-    ] = "samples"
+    format: TokenSetName
+    """What the files are; see docs/how-to/import.md."""
+    sources: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Files, folders, glob or brace patterns, or URLs, but no https://."""
+    dtype: IdType | None = None
+    """Type of an id, if the files do not say it."""
+    rows: RowsOf = "samples"
+    """What a WebDataset sample is."""
 
     @field_validator("rows")
     @classmethod
@@ -147,13 +136,8 @@ class ImportConfig(Execution, Output, Fetching, Parts, Tokenizer, Ids):
 
     arguments: ClassVar[tuple[str, ...]] = ("format", "sources")
 
-    tokenizer: Annotated[
-        str,
-        Field(
-            min_length=1,
-            description="Tokenizer that made the ids, named as for shard.",
-        ),
-    ]
+    tokenizer: Annotated[str, Field(min_length=1)]
+    """Tokenizer that made the ids, named as for shard."""
 
     @property
     def run(self) -> ImportRunConfig:

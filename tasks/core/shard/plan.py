@@ -18,12 +18,12 @@ from streaming_ext.text.parts.part import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.build.build import OnStatus
-from tasks.core.build.engine import compare, lost_files, with_files
+from tasks.core.build.engine import compare, lost_files
 from tasks.core.config import ShardConfig
-from tasks.core.reading.dataset_files import read_records
+from tasks.core.reading.dataset_files import read_records, recorded_sizes
+from tasks.core.reading.dataset_layout import digests_of, existing_manifest
 from tasks.core.shard.arrange import stand_ins
 from tasks.core.shard.base_dataset import BaseDataset
-from tasks.core.shard.dataset_layout import digests_of, existing_manifest
 from tasks.core.shard.extend_config import ExtendRunConfig
 from tasks.core.shard.run_plan import to_grow
 from tasks.core.shard.same_sources import new_sources, require_same_parts, require_same_table
@@ -112,7 +112,6 @@ def compare_with_output(
 
 def _second_phase(build: ShardBuild, manifest: Manifest, storage: Storage) -> ShardBuild:
     """The second phase of a published dataset that has all parts, else its first phase."""
-    sizes = storage.list()
     records = read_records(storage, range(len(manifest.parts)))
     if manifest.shuffled is None:
         require_same_parts(storage, records, build.parts, build.spec.read_options)
@@ -126,8 +125,9 @@ def _second_phase(build: ShardBuild, manifest: Manifest, storage: Storage) -> Sh
                 f"says what its sources are. Remove {MANIFEST} to have all of it made again."
             ) from error
         require_same_table(storage, table, build.parts, advice=to_grow(storage))
-    complete = len(with_files(records, sizes)) == len(manifest.parts)
-    if not complete or lost_files(sizes, digests_of(manifest)):
+    needed = [file for record in records.values() for file in record.files()]
+    needed += digests_of(manifest)
+    if len(records) < len(manifest.parts) or lost_files(storage.list(), recorded_sizes(needed)):
         return build
     return replace(
         build,

@@ -17,9 +17,9 @@ from streaming_ext.writing.publish import (
 )
 from tasks.core.build.build import Published
 from tasks.core.build.engine import all_recorded
-from tasks.core.reading.dataset_files import read_records
+from tasks.core.reading.dataset_files import read_records, recorded_sizes
+from tasks.core.reading.dataset_layout import beside_parts
 from tasks.core.shard.base_dataset import BaseDataset, put_again
-from tasks.core.shard.dataset_layout import beside_parts
 from tasks.core.shard.run_plan import RunPlan
 from tasks.core.shuffle.records import MergeInput
 
@@ -143,8 +143,7 @@ def published_dataset(
     files = [file for record in records for file in record.files()]
     files += [part.record for part in manifest.parts]
     files += [file for file in beside_parts(manifest) if file.path not in after]
-    sizes = {file.path: file.size for file in files}
-    return Published(MANIFEST, to_json(manifest), sizes, after)
+    return Published(MANIFEST, to_json(manifest), recorded_sizes(files), after)
 
 
 def recorded_parts(plan: RunPlan, storage: Storage) -> list[PartRecord]:
@@ -154,7 +153,7 @@ def recorded_parts(plan: RunPlan, storage: Storage) -> list[PartRecord]:
         DatasetError: one is missing.
         ConfigMismatchError: one is of another configuration.
     """
-    parts = all_recorded(read_records(storage), len(plan.parts), storage)
+    parts = all_recorded(read_records(storage), range(len(plan.parts)), storage)
     for part in parts:  # another run may have written meanwhile
         part.spec.require_same(plan.spec, where=f"{storage}/{record_path(part.part)}")
     return parts

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +13,10 @@ from streaming_ext.store import Storage
 from streaming_ext.text.identity import identify
 from streaming_ext.text.parts.part import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile
+from tasks.core.reading.dataset_files import side_by_side
 from tasks.core.shard.sources import shortened
 from tasks.core.shuffle.records import SpillRecord, source_numbers
 
-_IO_THREADS = 8
 Pair = tuple[SourceSpan, SpanRecord]  # a span that is given, and what a record says of it
 
 
@@ -136,9 +135,8 @@ def _refuse(storage: Storage, lines: Sequence[str], advice: str) -> None:
 
 
 def _differences(pairs: Iterable[Pair], options: ReadOptions | None) -> list[str]:
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        found = threads.map(lambda pair: difference(pair[0], pair[1], options), pairs)
-        return [words for words in found if words]
+    found = side_by_side(lambda pair: difference(*pair, options), pairs)
+    return [words for words in found if words]
 
 
 def difference(given: SourceSpan, made: SpanRecord, options: ReadOptions | None) -> str:

@@ -27,17 +27,15 @@ from streaming_ext.text.fetch import local_name, remove_fetched
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.build.build import Build, OnStatus, Published, Recorded, Step, Stretch, Words
-from tasks.core.build.engine import with_files
 from tasks.core.reading.dataset_files import read_records
-from tasks.core.reporting.report import PartCounts, PartTimes
-from tasks.core.shard.arrange import arrange
-from tasks.core.shard.dataset_layout import (
-    beside_parts,
+from tasks.core.reading.dataset_layout import (
     existing_manifest,
     remove_spills,
     remove_unrecorded,
     tables_of,
 )
+from tasks.core.reporting.report import PartCounts, PartTimes
+from tasks.core.shard.arrange import arrange
 from tasks.core.shard.publish import publish
 from tasks.core.shard.run_plan import RunPlan, to_grow
 from tasks.core.shard.same_sources import require_same_parts
@@ -137,13 +135,11 @@ class ShardBuild(RunPlan):
             own = {part: made for part, made in own.items() if first <= part < last}
             for record in own.values():
                 record.spec.require_same(self.spec, where=str(output))
-            if self.phase == "sort":
-                own = with_files(own, output.list())
             instead = _INSTEAD if self.base is None else _INSTEAD_OF_EXTENSION
             require_same_parts(output, own, self.parts, self.spec.read_options, instead=instead)
         for part, record in own.items():
-            parts[part] = [] if self.phase == "sort" else [*map(Stretch.of, record.files())]
-        return Recorded(output, parts, {**known, **own})
+            parts[part] = [*map(Stretch.of, record.files())]
+        return Recorded(output, parts, {**known, **own}, hashed=self.phase != "sort")
 
     def _merged(self, output: Storage) -> dict[int, PartRecord]:
         """The parts that an earlier run merged from the same spills."""
@@ -162,10 +158,6 @@ class ShardBuild(RunPlan):
         """The same, with the name that the tokenizer had when the first part was made."""
         spec = next((record.spec for record in records.values()), self.spec)
         return replace(self, spec=spec, earlier=tuple(map(PartCounts.of, records.values())))
-
-    def beside(self, output: Storage) -> Mapping[str, int]:
-        """What a published dataset holds beside its parts."""
-        return {file.path: file.size for file in beside_parts(read_manifest(output))}
 
     def steps(self, output: Storage) -> tuple[Step, ...]:
         """The tasks of each part, in order."""

@@ -3,7 +3,6 @@
 import heapq
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from streaming_ext.base.errors import ConfigMismatchError, SourceError, UsageError
 from streaming_ext.format.manifest import NodePartition
@@ -15,6 +14,7 @@ from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.build.outside import made_by_output
 from tasks.core.config import ShardConfig
+from tasks.core.reading.dataset_files import side_by_side
 from tasks.core.shard.import_config import list_token_files
 
 
@@ -107,7 +107,6 @@ def parts_of(sources: Sequence[SourceFile], config: ShardConfig) -> tuple[Part, 
     )
 
 
-_IO_THREADS = 8
 _LISTING_SECONDS = 60.0
 _MOST_LINES = 20
 _MOST_LOOKED_INTO = 1000  # of local files
@@ -167,8 +166,7 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
     remote = [source for source in sources if source.remote]
     local = [source for source in sources if not source.remote]
     looked_into = local[:_MOST_LOOKED_INTO] + remote[:1]
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        wrong = tuple(words for words in threads.map(check, looked_into) if words is not None)
+    wrong = tuple(words for words in side_by_side(check, looked_into) if words is not None)
     if wrong and len(wrong) == len(looked_into):
         raise UsageError("\n".join(shortened([*dict.fromkeys(wrong)])))  # of a set, each once
     if remote and not local:

@@ -32,7 +32,7 @@ from tasks.core.shuffle.sort import DIGESTS
 from tasks.core.shuffle.spills import Spill, SpillIndex, SpillWriter, as_one, read_all
 
 RANGE_DOCUMENTS = 2**21  # whose hashes are compared at a time and kept in one file: decides bytes
-_ROW_BITS: Final = 40  # of a row of a source or part
+ROW_BITS: Final = 40  # of a row of a source or part
 _COPIES: Final = pa.schema(
     [(name, pa.int64()) for name in ("group", "row", "first_group", "first_row")]
 )
@@ -186,7 +186,7 @@ class CopiesLeftOut:
         wanted = [copies.blocks(number, part, part + 1) for number in range(len(copies.paths))]
         found = [batch for batches in read_all(storage, wanted) for batch in batches]
         columns = [column.to_numpy() for column in as_one(found, _COPIES).columns]
-        self._codes = _codes(columns[0], columns[1])
+        self._codes = codes(columns[0], columns[1])
         order = np.argsort(self._codes)
         self._codes, self._firsts = self._codes[order], [column[order] for column in columns[2:]]
         self._spec = spec
@@ -202,7 +202,7 @@ class CopiesLeftOut:
         """
         if not len(self._codes):
             return np.ones(len(rows), np.bool_)
-        wanted = _codes(groups, rows)
+        wanted = codes(groups, rows)
         at = np.minimum(np.searchsorted(self._codes, wanted), len(self._codes) - 1)
         is_copy = self._codes[at] == wanted
         first_groups, first_rows = (column[at[is_copy]] for column in self._firsts)
@@ -240,5 +240,6 @@ class CopiesLeftOut:
         file.write_bytes(Duplicates.joined(self._found).to_bytes(shuffled=shuffled))
 
 
-def _codes(groups: Ints, rows: Ints) -> Ints:
-    return (groups.astype(np.int64) << _ROW_BITS) | rows
+def codes(groups: Ints, rows: Ints) -> Ints:
+    """A number for each document: of its part or source, and its row there."""
+    return (groups.astype(np.int64) << ROW_BITS) | rows
