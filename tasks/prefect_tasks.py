@@ -1,11 +1,11 @@
 """How Prefect runs each task of this project: nothing is cached, what may pass is tried again."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypedDict, TypeVar
+from typing import Any, Final, TypeVar
 
 import httpx
-from prefect.cache_policies import NO_CACHE, CachePolicy
+from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import SettingsContext, get_settings_context
 from pydantic import BaseModel
@@ -77,13 +77,9 @@ def is_transient(task: Any, task_run: TaskRun, state: State) -> bool:
     return False
 
 
-class _Settings(TypedDict):
-    retry_condition_fn: Callable[[Any, TaskRun, State], bool]
-    cache_policy: CachePolicy
-    persist_result: bool
-
-
-OURS: Final[_Settings] = {
+OURS: Final[dict[str, Any]] = {
+    "retries": 3,
+    "retry_delay_seconds": retry_pauses,
     "retry_condition_fn": is_transient,
     "cache_policy": NO_CACHE,
     "persist_result": False,

@@ -13,10 +13,10 @@ from tasks.core.build.build import Build, Step
 from tasks.core.build.run import Run
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import PartTimes
-from tasks.prefect_tasks import OURS, retry_pauses
+from tasks.prefect_tasks import OURS
 
 
-@task(retries=3, retry_delay_seconds=retry_pauses, **OURS)
+@task(**OURS)
 def do_step(run: Run, part: Part, step: Step) -> PartTimes | None:
     """Do one step of a part; returns what the part took once all its steps are done.
 
@@ -32,7 +32,7 @@ def task_of(step: str) -> Task[..., PartTimes | None]:
     return do_step.with_options(name=step, task_run_name=f"{step} {{part}}")
 
 
-@task(retries=3, retry_delay_seconds=retry_pauses, **OURS)
+@task(**OURS)
 def finish(build: Build, output: Storage, progress: RunProgress) -> Build | None:
     """Make the parts one output, or prepare the next phase; returns that phase."""
 

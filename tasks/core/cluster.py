@@ -322,12 +322,7 @@ def part_times(storage: Storage, plan: RunPlan, parts: Sequence[int]) -> Iterato
     """
     records = _records(storage, plan.phase, parts) if parts else {}
     for record in all_recorded(records, parts, storage):
-        yield PartTimes(
-            **PartCounts.of(record).model_dump(),
-            shard_bytes=shard_bytes(record),
-            tokenize_seconds=0.0,
-            write_seconds=0.0,
-        )
+        yield PartTimes(**PartCounts.of(record).model_dump(), shard_bytes=shard_bytes(record))
 
 
 def _records(

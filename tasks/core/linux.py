@@ -7,7 +7,7 @@ from streaming_ext.base.errors import UsageError
 SYSTEM = sys.platform
 
 
-def require_linux(system: str | None = None) -> None:
+def require_linux() -> None:
     """Refuse to make a dataset on another system, before any work.
 
     Workers bound their memory, hand down open files and watch each other through what only Linux
@@ -16,10 +16,9 @@ def require_linux(system: str | None = None) -> None:
     Raises:
         UsageError: this is not Linux.
     """
-    system = system or SYSTEM
-    if not system.startswith("linux"):
+    if not SYSTEM.startswith("linux"):
         raise UsageError(
-            f"Datasets are made on Linux only, and this is {system}. (1) Run the image of "
+            f"Datasets are made on Linux only, and this is {SYSTEM}. (1) Run the image of "
             "deployments/Dockerfile; (2) `shardmill submit` a deployment to hosts that run Linux. "
             "Commands that read a dataset (verify, inspect, trace) and training run here too."
         )

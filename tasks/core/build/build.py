@@ -208,7 +208,6 @@ class Build(ABC):
             tokens=made.tokens,
             documents=made.documents,
             shard_bytes=made.size,
-            tokenize_seconds=0.0,
             write_seconds=made.seconds,
         )
 

@@ -325,9 +325,8 @@ def named(paths: list[str]) -> str:
 
 def _lost(output: Storage, paths: list[str]) -> TransientStorageError:
     return TransientStorageError(
-        f"{output} confirmed {named(paths)}, but does not hold "
-        f"{'it' if len(paths) == 1 else 'them'} as written, so nothing is published. Run the same "
-        "command again."
+        f"{output} confirmed {named(paths)}, but does not hold what was written, so nothing is "
+        "published. Run the same command again."
     )
 
 

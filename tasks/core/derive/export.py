@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 from streaming_ext.format.layout import EXPORT, MANIFEST, SPLITS, Split
 from streaming_ext.format.manifest import Manifest
@@ -153,10 +154,7 @@ class ExportBuild(Build):
     exported: ExportIdentity
     form: ExportFormat
 
-    @property
-    def words(self) -> Words:
-        """How people see what the run does."""
-        return Words("exporting", "exported")
+    words: ClassVar[Words] = Words("exporting", "exported")
 
     @property
     def identity(self) -> ExportIdentity:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -213,10 +214,7 @@ class SubsetBuild(Build):
     jobs: tuple[SubsetJob, ...] = ()
     phase: str = "subset"
 
-    @property
-    def words(self) -> Words:
-        """How people see what the run does."""
-        return Words("taking documents", "taken")
+    words: ClassVar[Words] = Words("taking documents", "taken")
 
     @property
     def identity(self) -> DatasetSpec:

@@ -9,12 +9,12 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict
 
-from streaming_ext.base.errors import ScratchError, SourceError, UsageError
+from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.store import LocalStorage, open_storage
 from streaming_ext.store.buckets import OBJECT_STORES
 from streaming_ext.store.locations import local_path, require_writable_name
-from streaming_ext.store.scratch import temporary_folder
+from streaming_ext.store.scratch import temporary_folder, writing_scratch
 from streaming_ext.text.formats import can_be_cut
 from streaming_ext.text.parts.part import sizes_of
 from streaming_ext.text.sources import SourceFile
@@ -93,10 +93,8 @@ def estimate(
     tokenizer = load_tokenizer(config.tokenizer, eot_token=config.eot_token, pattern=config.pattern)
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
     report("tokenizing the sample")
-    try:
+    with writing_scratch(scratch):
         folder = tempfile.TemporaryDirectory(prefix="shardmill-plan-", dir=scratch)
-    except OSError as error:
-        raise ScratchError(f"Cannot write to scratch {scratch}: {error.strerror}.") from error
     with folder as name:
         sample = work_on(texts, config=config, tokenizer=tokenizer, spec=spec, folder=Path(name))
 

@@ -95,8 +95,8 @@ class PartTimes(PartCounts):
     shard_bytes: int
     fetched_bytes: int = 0
     fetch_seconds: float = 0.0
-    tokenize_seconds: float
-    write_seconds: float
+    tokenize_seconds: float = 0.0
+    write_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:

@@ -4,7 +4,6 @@ Parts of an extension have the numbers behind those of the manifest, so nothing 
 read as part of the dataset before the next generation is published.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -113,14 +112,6 @@ class BaseDataset:
             splits=self.manifest.splits,
             shuffled=self.manifest.shuffled,
         )
-
-    def is_started(self, storage: Storage) -> bool:
-        """Whether an extension of this very generation was started."""
-        try:
-            mark: object = json.loads(storage.read(BUILD))
-        except FileNotFoundError:
-            return False
-        return mark == {"kind": "extend", "identity": self.file.model_dump(mode="json")}
 
     def is_complete(self) -> bool:
         """Whether no file is missing and stock readers see this generation."""

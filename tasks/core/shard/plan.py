@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError, command
+from streaming_ext.base.errors import ConfigMismatchError, command
 from streaming_ext.format.layout import MANIFEST
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartSummary
@@ -20,7 +20,7 @@ from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.build.build import OnStatus
 from tasks.core.build.engine import compare, lost_files
 from tasks.core.config import ShardConfig
-from tasks.core.reading.dataset_files import read_records, recorded_sizes
+from tasks.core.reading.dataset_files import DatasetFiles, read_listed, read_records, recorded_sizes
 from tasks.core.reading.dataset_layout import digests_of, existing_manifest
 from tasks.core.shard.arrange import stand_ins
 from tasks.core.shard.base_dataset import BaseDataset
@@ -116,14 +116,8 @@ def _second_phase(build: ShardBuild, manifest: Manifest, storage: Storage) -> Sh
     if manifest.shuffled is None:
         require_same_parts(storage, records, build.parts, build.spec.read_options)
     else:
-        path = manifest.shuffled.sources.path
-        try:
-            table = sources_of(storage.read(path))
-        except (FileNotFoundError, CorruptDatasetError) as error:
-            raise CorruptDatasetError(
-                f"{storage} is published, but {path} is missing or damaged ({error}), so nothing "
-                f"says what its sources are. Remove {MANIFEST} to have all of it made again."
-            ) from error
+        file = manifest.shuffled.sources
+        table = sources_of(read_listed(DatasetFiles(storage, storage.list()), file))
         require_same_table(storage, table, build.parts, advice=to_grow(storage))
     needed = [file for record in records.values() for file in record.files()]
     needed += digests_of(manifest)

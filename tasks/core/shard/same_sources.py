@@ -25,8 +25,6 @@ def require_same_parts(
     records: Mapping[int, PartRecord | SpillRecord],
     parts: Sequence[Part],
     options: ReadOptions,
-    *,
-    instead: str = "another --output",
 ) -> None:
     """Refuse to resume a dataset that was made from other sources, or cut another way.
 
@@ -37,7 +35,6 @@ def require_same_parts(
         records: of the finished parts.
         parts: of this run, by number.
         options: what is read of the sources.
-        instead: what to do if they differ.
 
     Raises:
         ConfigMismatchError: naming what differs.
@@ -54,7 +51,8 @@ def require_same_parts(
     _refuse(
         storage,
         [*lines, *_differences(pairs, options)],
-        f"Use the old sources, --part-size and --min-part-size, or {instead}.",
+        "Use the old sources, --part-size and --min-part-size, or another --output; to start "
+        "another extension, remove runs/.build.json.",
     )
 
 

@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from streaming_ext.base.errors import (
     ConfigMismatchError,
     DatasetError,
-    ScratchError,
     SourceError,
     StorageError,
     UsageError,
@@ -23,10 +22,12 @@ from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
+from streaming_ext.store.scratch import writing_scratch
 from streaming_ext.text.fetch import local_name, remove_fetched
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.build.build import Build, OnStatus, Published, Recorded, Step, Stretch, Words
+from tasks.core.build.engine import is_started
 from tasks.core.reading.dataset_files import read_records
 from tasks.core.reading.dataset_layout import (
     existing_manifest,
@@ -49,8 +50,6 @@ from tasks.core.workers.tokenize_part import PrepareJob, TokenizeJob
 
 _SOURCES = 4  # that are sampled
 _MOST_BYTES_A_TOKEN = 6.0  # of text: few tokenizers reach it, so what is refused is sure not to fit
-_INSTEAD = "another --output"
-_INSTEAD_OF_EXTENSION = "remove runs/.build.json to start another extension"
 _PACKED = 0.5  # of the spills, what the shards take at least
 
 
@@ -124,7 +123,7 @@ class ShardBuild(RunPlan):
         first = len(self.parts) if self.is_made else self.first_part
         parts: dict[int, list[Stretch]] = {part: [] for part in range(first)}
         known = {} if self.base is None else self.base.records
-        if self.is_made or (self.base is not None and not self.base.is_started(output)):
+        if self.is_made or (self.base is not None and not is_started(self, output)):
             return Recorded(output, parts, known)
         own: Mapping[int, PartRecord | SpillRecord]
         if self.phase == "merge":
@@ -135,8 +134,7 @@ class ShardBuild(RunPlan):
             own = {part: made for part, made in own.items() if first <= part < last}
             for record in own.values():
                 record.spec.require_same(self.spec, where=str(output))
-            instead = _INSTEAD if self.base is None else _INSTEAD_OF_EXTENSION
-            require_same_parts(output, own, self.parts, self.spec.read_options, instead=instead)
+            require_same_parts(output, own, self.parts, self.spec.read_options)
         for part, record in own.items():
             parts[part] = [*map(Stretch.of, record.files())]
         return Recorded(output, parts, {**known, **own}, hashed=self.phase != "sort")
@@ -249,16 +247,12 @@ class ShardBuild(RunPlan):
             for source_span in self.parts[part].spans
             if source_span.source.remote
         }
-        try:
+        with writing_scratch(self.scratch):
             for file in self.downloads.glob("*"):
                 if file.name.partition(".")[0].partition("-")[0] not in wanted:
                     file.unlink()
             if self.tokenizer is not None:
                 self.tokenizer.save(self.tokenizer_folder)
-        except OSError as error:
-            raise ScratchError(
-                f"Cannot write to scratch {self.scratch}: {error.strerror}."
-            ) from error
 
     def require_room(self, output: Storage) -> None:
         """Refuse spills and shards that are sure not to fit, before any work.
