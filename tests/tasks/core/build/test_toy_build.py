@@ -1,5 +1,6 @@
 """A new kind of output takes one small class: the engine does everything else."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -58,6 +59,9 @@ class Shout(Build):
     def recorded(self, output: Storage, *, published: bool) -> Recorded:
         files = {part.number: [Stretch.of(self.shouted.file(part.number))] for part in self.parts}
         return Recorded(output, files)
+
+    def beside(self, output: Storage) -> Mapping[str, int]:
+        return {}  # the manifest is not that of a dataset
 
     def finish(self, output: Storage, on_status: OnStatus) -> Published:
         files = (self.shouted.file(part.number) for part in self.parts)
