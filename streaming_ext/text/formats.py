@@ -10,8 +10,7 @@ from streaming_ext.text.readers.arrow import ArrowFormat
 from streaming_ext.text.readers.avro import AvroFormat
 from streaming_ext.text.readers.cbor import CborFormat
 from streaming_ext.text.readers.delimited import CsvFormat, TsvFormat
-from streaming_ext.text.readers.json_array import JsonFormat
-from streaming_ext.text.readers.json_lines import JsonLinesFormat
+from streaming_ext.text.readers.json_files import JsonFormat, JsonLinesFormat
 from streaming_ext.text.readers.parquet import ParquetFormat
 from streaming_ext.text.readers.plain_text import PlainTextFormat
 from streaming_ext.text.readers.webdataset import WebDatasetFormat

@@ -14,8 +14,8 @@ from streaming_ext.base.errors import SourceError
 from streaming_ext.format.filters import FilterName
 from streaming_ext.format.record import BadDocument, SpanRecord
 from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents.columns import joined
 from streaming_ext.text.documents.document_rows import BATCH_BYTES, MAX_BATCH_ROWS, DocumentBatch
-from streaming_ext.text.documents.kept_values import joined
 from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.identity import identify

@@ -19,8 +19,8 @@ from streaming_ext.format.provenance import DOCUMENTS_SCHEMA, KEPT_PREFIX, SHUFF
 from streaming_ext.format.record import SplitPart
 from streaming_ext.format.shuffled import Keys
 from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.text.documents.columns import as_kind, common_type, joined
 from streaming_ext.text.documents.document_rows import DocumentBatch
-from streaming_ext.text.documents.kept_values import as_kind, common_type, joined
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.writing.split_writer import Memories, Memory, SplitWriter
 

@@ -17,8 +17,8 @@ from streaming_ext.format.condition import is_text
 from streaming_ext.format.filters import FilterName
 from streaming_ext.format.provenance import MAX_VALUE_BYTES
 from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents.columns import stored, too_long
 from streaming_ext.text.documents.files import SourceBytes, Span
-from streaming_ext.text.documents.kept_values import stored, too_long
 from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
 
 BATCH_BYTES = 16 * 2**20  # of text: large enough that the overhead of a batch does not matter

@@ -1,16 +1,24 @@
-"""A source file's bytes, wherever it lies: read in ranges, or as libraries want them."""
+"""Source files as bytes, wherever they lie: read in ranges, or as a stream of their content.
 
+A stream is unpacked, read in order, and never held as a whole.
+"""
+
+import bz2
 import io
+import lzma
 import os
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
-from streaming_ext.base.errors import SourceError, reason_of
+from streaming_ext.base.errors import SourceError, one_line, reason_of
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -68,15 +76,26 @@ class LocalBytes:
             raise SourceError(f"{self.name}: cannot be read: {reason_of(error)}.") from error
 
 
-class SeekableBytes(io.RawIOBase):
-    """A source file as libraries want it: one that can be sought in."""
-
-    def __init__(self, file: SourceBytes) -> None:
-        self._file, self._at = file, 0
+class _RawFile(io.RawIOBase):
+    """A file of which `read` gives the next bytes."""
 
     def readable(self) -> bool:
         """It is."""
         return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Fill a buffer with the next bytes."""
+        view = memoryview(buffer)
+        data = self.read(len(view)) or b""
+        view[: len(data)] = data
+        return len(data)
+
+
+class SeekableBytes(_RawFile):
+    """A source file as libraries want it: one that can be sought in."""
+
+    def __init__(self, file: SourceBytes) -> None:
+        self._file, self._at = file, 0
 
     def seekable(self) -> bool:
         """It is."""
@@ -88,14 +107,11 @@ class SeekableBytes(io.RawIOBase):
         self._at = offset + base[whence]
         return self._at
 
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        """Fill a buffer with the next bytes."""
-        view = memoryview(buffer)
-        end = max(self._at, min(self._at + len(view), self._file.size))
-        data = self._file.read(self._at, end) if end > self._at else b""
-        view[: len(data)] = data
-        self._at = end
-        return len(data)
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        start, left = self._at, max(self._file.size - self._at, 0)
+        self._at += min(size, left) if size >= 0 else left
+        return self._file.read(start, self._at) if self._at > start else b""
 
 
 def open_buffered(file: SourceBytes, request_bytes: int = _REQUEST_BYTES) -> io.BufferedReader:
@@ -110,3 +126,218 @@ def open_for_arrow(file: SourceBytes, request_bytes: int = _REQUEST_BYTES) -> pa
     if isinstance(file, LocalBytes):
         return pa.OSFile(str(file.path))
     return pa.PythonFile(open_buffered(file, request_bytes), mode="r")
+
+
+CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
+_WRITTEN_AS_ONE = {".tgz": "gzip"}  # `.tar.gz`
+_PACKED_BYTES = 2**20  # read of a file of members at once
+_LARGEST_GROWTH = 200  # bytes for a byte of file: text gives 2 to 10, logs 50
+_ALWAYS_ALLOWED_BYTES = 2**28  # a text of the largest size, however well it packs
+_CHUNK_BYTES = 2**23  # unpacked at once
+_MEMBERS: dict[str, Callable[[], Any]] = {"xz": lzma.LZMADecompressor, "bz2": bz2.BZ2Decompressor}
+_WORTH_A_THREAD = 2**20  # bytes of a chunk
+
+
+def codec_of(name: str) -> str:
+    """The codec of a packed file, by the end of its name; `none` if it is not packed."""
+    known = CODECS | _WRITTEN_AS_ONE
+    return next((codec for suffix, codec in known.items() if name.endswith(suffix)), "none")
+
+
+def packed_suffixes(*plain: str) -> tuple[str, ...]:
+    """These suffixes, alone and followed by that of each codec."""
+    return tuple(f"{suffix}{packed}" for suffix in plain for packed in ("", *CODECS))
+
+
+class EndOfHeadError(Exception):
+    """The end of what a look reads of a longer stream."""
+
+
+class Stream(_RawFile):
+    """The bytes that documents are read from, in order; Python's libraries take it as a file.
+
+    Attributes:
+        file: that the bytes are of.
+        start: first byte of the span of the file; 0 for the whole file.
+        origin: position of the stream's first byte in the unpacked file.
+        position: bytes that were read.
+        fraction: of the file that is read, in [0, 1].
+        most: bytes that may come in all.
+    """
+
+    origin: int = 0
+    position: int = 0
+    fraction: float = 0.0
+    most: int = 2**63
+    _item: float = float("inf")
+
+    def __init__(self, file: SourceBytes, start: int = 0) -> None:
+        self.file, self.start = file, start
+
+    @abstractmethod
+    def more(self, size: int) -> bytes:
+        """The next bytes, at most `size`; none at the end.
+
+        Raises:
+            SourceError: the file is damaged, cut short, or made to fill a disk.
+        """
+
+    def read(self, size: int = -1) -> bytes:
+        """See `more`.
+
+        Raises:
+            SourceError: also if more comes than is allowed.
+        """
+        data = self.more(size)
+        self.position += len(data)
+        self._item -= len(data)
+        if self._item < 0:
+            raise SourceError(
+                f"{self.file.name}: a document of too many bytes. Leave the file out."
+            )
+        return data
+
+    def allow(self, most: int) -> None:
+        """Give at most this many bytes from here on, until this is called again."""
+        self._item = most
+
+    def tell(self) -> int:
+        """How many bytes were read."""
+        return self.position
+
+
+class SpanStream(Stream):
+    """Ranges of a file that is not packed, one after another: what a span holds."""
+
+    def __init__(self, file: SourceBytes, span: Span, *ranges: Span) -> None:
+        """Join the ranges; `origin` is that of the last."""
+        super().__init__(file, span[0])
+        self._ranges = ranges
+        self._size = sum(end - start for start, end in ranges)
+        self.origin = ranges[-1][1] - self._size
+
+    @property
+    def fraction(self) -> float:  # type: ignore[override]
+        """The fraction of the span that is read, in [0, 1]."""
+        return self.position / max(self._size, 1)
+
+    def more(self, size: int) -> bytes:
+        """See `Stream.more`."""
+        skip = self.position
+        for start, end in self._ranges:
+            if start + skip < end:
+                return self.file.read(start + skip, min(start + skip + size, end))
+            skip -= end - start
+        return b""
+
+
+class FileStream(Stream):
+    """The content of a file from its beginning, unpacked as its name says.
+
+    The next chunk is unpacked in a thread while one is used, which takes about as long.
+    """
+
+    def __init__(self, file: SourceBytes, *, head: int | None = None) -> None:
+        """Open a file.
+
+        Args:
+            file: to read.
+            head: bytes to look at; `EndOfHeadError` ends them in a longer stream.
+
+        Raises:
+            SourceError: it is empty and should be packed; or it is gone.
+        """
+        super().__init__(file)
+        self._thread = ThreadPoolExecutor(1, "read ahead")
+        self._next: Future[bytes] | None = None
+        self._head, self._raw = head, open_buffered(file)
+        self.most = _LARGEST_GROWTH * file.size + _ALWAYS_ALLOWED_BYTES
+        codec = codec_of(file.name)
+        if codec != "none" and not file.size:
+            raise SourceError(f"{file.name}: an empty file, which no packed file is.")
+        self._unpack: Callable[[], bytes] | None = None
+        if codec in _MEMBERS:
+            members = _unpacked_members(self._raw, _MEMBERS[codec])
+            self._unpack = partial(next, members, b"")
+        elif codec != "none":
+            unpacked = pa.CompressedInputStream(pa.PythonFile(self._raw, mode="r"), codec)
+            self._unpack = partial(unpacked.read, _CHUNK_BYTES)
+        self._chunk, self._used = b"", 0
+
+    @property
+    def fraction(self) -> float:  # type: ignore[override]
+        """The fraction of the file that is read, in [0, 1]."""
+        if self._raw.closed:  # by a buffered reader of the stream, at its end
+            return 1.0
+        return min(1.0, self._raw.tell() / max(self.file.size, 1))
+
+    def more(self, size: int) -> bytes:
+        """See `Stream.more`.
+
+        Raises:
+            EndOfHeadError: the head is read.
+        """
+        if self._head is not None:
+            size = min(size, self._head - self.position) if size >= 0 else self._head
+            if not size:
+                raise EndOfHeadError
+        try:
+            data = self._read(size)
+        except (OSError, EOFError, lzma.LZMAError, pa.ArrowException) as error:
+            raise SourceError(
+                f"{self.file.name}: damaged or cut short ({one_line(error)}). Fetch it again, or "
+                "leave it out."
+            ) from error
+        if self.position + len(data) > self.most:
+            raise SourceError(
+                f"{self.file.name}: it unpacks to more than {_LARGEST_GROWTH} times its bytes: it "
+                "is made to fill a disk. Leave it out."
+            )
+        return data
+
+    def _read(self, size: int) -> bytes:
+        """The next bytes; of a packed file the rest of a chunk, or the beginning of the next."""
+        if self._unpack is None:
+            return self._raw.read(size)
+        if self._used == len(self._chunk):
+            self._chunk, self._used = self._next.result() if self._next else self._unpack(), 0
+            ahead = self._head is None and len(self._chunk) >= _WORTH_A_THREAD
+            self._next = self._thread.submit(self._unpack) if ahead else None
+        data = self._chunk[self._used :][:size] if size >= 0 else self._chunk[self._used :]
+        self._used += len(data)
+        return data
+
+    def close(self) -> None:
+        """End the thread, then close the file."""
+        if not self.closed:
+            self._thread.shutdown(cancel_futures=True)
+            self._raw.close()
+        super().close()
+
+
+def head_of(file: SourceBytes, size: int) -> bytes:
+    """The first `size` bytes of a file, unpacked; all if there are fewer."""
+    with FileStream(file, head=size) as stream:
+        return io.BufferedReader(stream, size).read(size)
+
+
+def _unpacked_members(
+    raw: BinaryIO, begin: Callable[[], lzma.LZMADecompressor | bz2.BZ2Decompressor]
+) -> Iterator[bytes]:
+    """The content of the members of a file, one after another.
+
+    Python's own readers take any bytes that are no member as the end of the file, and Arrow's
+    refuses an empty member of bz2.
+    """
+    data = raw.read(_PACKED_BYTES)
+    while data:
+        member = begin()
+        while not member.eof:
+            if member.needs_input and not (data := data or raw.read(_PACKED_BYTES)):
+                raise EOFError("it ends within a member")
+            if unpacked := member.decompress(data, max_length=_CHUNK_BYTES):
+                yield unpacked
+            data = b""
+        data = member.unused_data or raw.read(_PACKED_BYTES)
+        while data and not (data := data.lstrip(b"\0")):  # members may be padded with zeros
+            data = raw.read(_PACKED_BYTES)

@@ -12,7 +12,13 @@ import pyarrow as pa
 
 from streaming_ext.format.condition import Kind
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents.columns import missing, wanted_columns, wrong_type
+from streaming_ext.text.documents.columns import (
+    missing,
+    one_kind,
+    required_of,
+    wanted_columns,
+    wrong_type,
+)
 from streaming_ext.text.documents.document_rows import (
     MAX_BATCH_ROWS,
     MAX_TEXT_BYTES,
@@ -20,8 +26,7 @@ from streaming_ext.text.documents.document_rows import (
     DocumentBatch,
     DocumentRows,
 )
-from streaming_ext.text.documents.kept_values import one_kind, required_of
-from streaming_ext.text.documents.streams import Stream
+from streaming_ext.text.documents.files import Stream
 
 MAX_RECORDS = 1024  # that `SourceFormat.records` gives at once
 

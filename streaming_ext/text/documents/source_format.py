@@ -25,7 +25,14 @@ from streaming_ext.text.documents.document_rows import (
     DocumentBatch,
     DocumentRows,
 )
-from streaming_ext.text.documents.files import LocalBytes, SourceBytes, Span
+from streaming_ext.text.documents.files import (
+    EndOfHeadError,
+    FileStream,
+    LocalBytes,
+    SourceBytes,
+    Span,
+    Stream,
+)
 from streaming_ext.text.documents.objects import (
     MAX_RECORDS,
     Record,
@@ -34,7 +41,6 @@ from streaming_ext.text.documents.objects import (
     check_fields,
     records_of_values,
 )
-from streaming_ext.text.documents.streams import EndOfHeadError, FileStream, Stream
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.text.memory import memory_limit
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from streaming_ext.text.documents.document_rows import MAX_TEXT_BYTES
-from streaming_ext.text.documents.streams import Stream
+from streaming_ext.text.documents.files import Stream
 
 _MOST_HEADER_BYTES = 2**20  # of a long name, or of the fields of the pax format
 _HEADERS = {

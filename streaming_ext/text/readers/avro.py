@@ -8,10 +8,17 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents.files import SourceBytes, Span, open_buffered
+from streaming_ext.text.documents.files import (
+    SourceBytes,
+    Span,
+    SpanStream,
+    Stream,
+    codec_of,
+    open_buffered,
+    packed_suffixes,
+)
 from streaming_ext.text.documents.objects import MAX_ITEM_BYTES, Value
 from streaming_ext.text.documents.source_format import ObjectFormat, faults
-from streaming_ext.text.documents.streams import SpanStream, Stream, codec_of, packed_suffixes
 
 _SYNC_BYTES = 16  # of the mark after the header, and after each block
 _READ_BYTES = 2**18

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents.files import Stream, packed_suffixes
 from streaming_ext.text.documents.objects import MAX_DEPTH, MAX_ITEM_BYTES, Value
 from streaming_ext.text.documents.source_format import ObjectFormat
-from streaming_ext.text.documents.streams import Stream, packed_suffixes
 
 _BUFFER_BYTES = 2**18
 _SELF_DESCRIBED = b"\xd9\xd9\xf7"  # a tag that a file may begin with

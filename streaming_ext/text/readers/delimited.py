@@ -16,9 +16,14 @@ import pyarrow.csv as pa_csv
 
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.document_rows import BadDocument, DocumentRows
-from streaming_ext.text.documents.files import SourceBytes
+from streaming_ext.text.documents.files import (
+    FileStream,
+    SourceBytes,
+    Stream,
+    head_of,
+    packed_suffixes,
+)
 from streaming_ext.text.documents.source_format import LOOK_BYTES, Names, Table, TableFormat
-from streaming_ext.text.documents.streams import FileStream, Stream, head_of, packed_suffixes
 
 _BLOCKS = (2**23, 2**26, 2**29)  # bytes that are parsed at once; more if a row takes more
 _TYPES = {"number": pa.float64(), "boolean": pa.bool_()}  # of columns that `--where` compares

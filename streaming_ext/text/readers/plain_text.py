@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents.columns import option_of
 from streaming_ext.text.documents.document_rows import MAX_TEXT_BYTES
-from streaming_ext.text.documents.files import SourceBytes
-from streaming_ext.text.documents.kept_values import option_of
+from streaming_ext.text.documents.files import SourceBytes, Stream, packed_suffixes
 from streaming_ext.text.documents.objects import TOO_LONG, BadValueError, Value
 from streaming_ext.text.documents.source_format import Block, FileLook, ObjectFormat
-from streaming_ext.text.documents.streams import Stream, packed_suffixes
 
 
 class PlainTextFormat(ObjectFormat):

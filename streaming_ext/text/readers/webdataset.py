@@ -8,9 +8,9 @@ from itertools import groupby
 from operator import itemgetter
 
 from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents.files import Stream, packed_suffixes
 from streaming_ext.text.documents.objects import BadValueError, Value, decoded
 from streaming_ext.text.documents.source_format import ObjectFormat
-from streaming_ext.text.documents.streams import Stream, packed_suffixes
 from streaming_ext.text.documents.tar_members import Member, tar_members
 
 _TXT = ("text", "txt")  # columns that are the `.txt` of a sample, if it has one

@@ -10,8 +10,8 @@ import numpy as np
 
 from streaming_ext.base.errors import SourceError, UsageError, one_line
 from streaming_ext.format.spec import IdOptions
+from streaming_ext.text.documents.files import FileStream, packed_suffixes
 from streaming_ext.text.documents.source_format import faults
-from streaming_ext.text.documents.streams import FileStream, packed_suffixes
 from streaming_ext.text.documents.tar_members import Member, tar_members
 from streaming_ext.text.token_sets.set_file import Ids, IdsOfFile, SetFile, held_ids
 from streaming_ext.text.token_sets.token_set import TokenSetFormat

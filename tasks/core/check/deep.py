@@ -26,7 +26,7 @@ from streaming_ext.format.layout import (
 from streaming_ext.format.provenance import KEPT_PREFIX
 from streaming_ext.format.record import PartRecord, SpanRecord
 from streaming_ext.format.shuffled import SOURCES_PATH, Keys
-from streaming_ext.text.documents.kept_values import differing
+from streaming_ext.text.documents.columns import differing
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.fetch import came_unchecked, fetch
 from streaming_ext.text.listing import listed_again

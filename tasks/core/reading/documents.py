@@ -27,7 +27,7 @@ from streaming_ext.format.schema import FileRecord, content_hash
 from streaming_ext.format.shard import Shard, TokenArray
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
-from streaming_ext.text.documents.kept_values import nothing_less
+from streaming_ext.text.documents.columns import nothing_less
 from streaming_ext.writing.split_writer import Memory
 from tasks.core.reading.dataset_files import (
     DatasetFiles,

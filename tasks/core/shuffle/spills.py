@@ -25,7 +25,7 @@ from streaming_ext.format.provenance import KEPT_PREFIX
 from streaming_ext.format.schema import Count, FileRecord, Value, content_hash
 from streaming_ext.format.shuffled import KEY_BITS, Keys, ascending
 from streaming_ext.store import Storage
-from streaming_ext.text.documents.kept_values import joined
+from streaming_ext.text.documents.columns import joined
 
 BLOCK_BYTES: Final = 2**17  # about, of a sorted spill; a reader takes complete blocks
 MOST_BLOCKS: Final = 2**16  # of a sorted spill: the index of all spills is in memory

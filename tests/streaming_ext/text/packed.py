@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streaming_ext.text.documents.streams import codec_of
+from streaming_ext.text.documents.files import codec_of
 
 
 def pack(data: bytes, path: Path, codec: str) -> None:

@@ -20,7 +20,7 @@ from streaming_ext.format.provenance import DOCUMENTS_SCHEMA, MAX_VALUE_BYTES
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store import LocalStorage
-from streaming_ext.text.documents.kept_values import differing, joined, stored
+from streaming_ext.text.documents.columns import differing, joined, stored
 from streaming_ext.text.formats import format_of
 from streaming_ext.writing import part_files
 from tasks.core.check.verify import verify

@@ -16,7 +16,7 @@ from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.documents.source_format import SourceFormat
 from streaming_ext.text.readers.arrow import ArrowFormat
-from streaming_ext.text.readers.json_lines import JsonLinesFormat
+from streaming_ext.text.readers.json_files import JsonLinesFormat
 from streaming_ext.text.readers.parquet import ParquetFormat
 from tasks.core.check.decode import decode_samples
 from tasks.core.check.inspect import describe

@@ -13,7 +13,7 @@ import pytest
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.store import LocalStorage
-from streaming_ext.text.documents.streams import codec_of
+from streaming_ext.text.documents.files import codec_of
 from streaming_ext.text.listing import list_sources
 from tasks.core.check.decode import decode_samples
 from tasks.core.check.verify import verify

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.base.errors import SourceError
-from streaming_ext.text.documents import streams
-from streaming_ext.text.documents.files import LocalBytes
-from streaming_ext.text.documents.streams import FileStream
+from streaming_ext.text.documents import files
+from streaming_ext.text.documents.files import FileStream, LocalBytes
 from tests.streaming_ext.text.packed import pack
 
 DATA = bytes(range(256)) * 4000
@@ -16,15 +15,15 @@ DATA = bytes(range(256)) * 4000
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_CHUNK_BYTES", 100_000)
-    monkeypatch.setattr(streams, "_WORTH_A_THREAD", 100)
+    monkeypatch.setattr(files, "_CHUNK_BYTES", 100_000)
+    monkeypatch.setattr(files, "_WORTH_A_THREAD", 100)
 
 
 @pytest.mark.parametrize("size", [999, 100_000, 100_001, 10**7])
 @pytest.mark.parametrize("codec", ["gz", "xz"])
 def test_the_same_bytes(tmp_path: Path, size: int, codec: str) -> None:
     path = tmp_path / f"x.{codec}"
-    pack(DATA, path, streams.CODECS[f".{codec}"])
+    pack(DATA, path, files.CODECS[f".{codec}"])
     found = []
     with FileStream(LocalBytes(path, path.name)) as stream:
         while data := stream.read(size):

@@ -10,7 +10,8 @@ import pytest
 
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents import document_rows, lines, objects
+from streaming_ext.text.documents import document_rows, objects
+from streaming_ext.text.readers import json_files
 from tests.streaming_ext.text.packed import pack, write_documents
 from tests.streaming_ext.text.reading import faults, read
 
@@ -43,7 +44,7 @@ def test_lines(tmp_path: Path, batch_bytes: int, codec: str) -> None:
 
 
 def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (lines, objects, document_rows):
+    for module in (json_files, objects, document_rows):
         monkeypatch.setattr(module, "MAX_TEXT_BYTES", 1000)
     long = b'{"text": "' + b"a" * 5000 + b'"}\n'
     path = tmp_path / "x.jsonl"
@@ -64,9 +65,7 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("chunk", [1, 7, 2**20])
 def test_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    from streaming_ext.text.readers import json_array
-
-    monkeypatch.setattr(json_array, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(json_files, "_CHUNK_BYTES", chunk)
     path = tmp_path / "x.json"
     data = b'[{"text": "a"}, 5, {"text": "\xc3\xa9 \xff\xfe"}, {"text": {}}, {"text": "\xc3\xa9"}]'
     path.write_bytes(data)

@@ -9,14 +9,14 @@ from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents import document_rows
 from streaming_ext.text.listing import list_sources
-from streaming_ext.text.readers import json_array
-from streaming_ext.text.readers.json_array import JsonFormat
+from streaming_ext.text.readers import json_files
+from streaming_ext.text.readers.json_files import JsonFormat
 from tests.streaming_ext.text.reading import documents
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 64, 2**20])
 def test_chunks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(json_array, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(json_files, "_CHUNK_BYTES", chunk)
     values = [
         {"text": "\u00e9\U0001f600" * row, "n": [1.5, {"x": -row}, True, None]} for row in range(30)
     ]
@@ -47,7 +47,7 @@ def test_chunks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chu
 def test_what_is_bad_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, problem: str, chunk: int,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(json_array, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(json_files, "_CHUNK_BYTES", chunk)
     with pytest.raises(SourceError) as caught:
         documents(tmp_path / "x.json", data, batch_bytes=50)
     assert problem in str(caught.value)
@@ -81,7 +81,7 @@ def test_a_value_that_is_wrong_costs_no_other_and_a_syntax_error_ends_the_file(
 
 def test_a_value_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document_rows, "MAX_TEXT_BYTES", 1000)
-    monkeypatch.setattr(json_array, "_CHUNK_BYTES", 100)
+    monkeypatch.setattr(json_files, "_CHUNK_BYTES", 100)
     path = tmp_path / "x.json"
 
     def written(count: int) -> None:
@@ -96,6 +96,6 @@ def test_a_value_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ]  # fmt: skip
     with pytest.raises(SourceError, match=r"x\.json: row 1: a text of 1500 bytes"):
         list(JsonFormat().read(path, ReadOptions()))
-    monkeypatch.setattr(json_array, "MAX_ITEM_BYTES", 1000)
+    monkeypatch.setattr(json_files, "MAX_ITEM_BYTES", 1000)
     with pytest.raises(SourceError, match=r"x\.json: .*byte 16: longer than 1000"):
         list(JsonFormat().read(path, ReadOptions(on_bad_document="skip")))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents import streams
-from streaming_ext.text.readers import json_lines
-from streaming_ext.text.readers.json_lines import JsonLinesFormat
+from streaming_ext.text.documents import files
+from streaming_ext.text.readers import json_files
+from streaming_ext.text.readers.json_files import JsonLinesFormat
 from tests.streaming_ext.text.packed import pack
 from tests.streaming_ext.text.reading import documents, looked_at
 
@@ -109,19 +109,19 @@ def test_at_once_is_as_one_by_one(
 
     found = outcome()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_lines, "_at_once", lambda *_: None)
+        patch.setattr(json_files, "_at_once", lambda *_: None)
         assert outcome() == found
 
 
 def test_usual_lines_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_lines, "_SMALL", 0)
-    monkeypatch.setattr(json_lines, "_values", None)  # not called
+    monkeypatch.setattr(json_files, "_SMALL", 0)
+    monkeypatch.setattr(json_files, "_values", None)  # not called
     data = b'{"id": 1, "text": "a\\n\\u00e9", "meta": {"text": [1]}}\n{"text": null}\r\n{"id": 3}\n'
     assert documents(tmp_path / "x.jsonl", data) == [(0, "a\né")]
 
 
 def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_ALWAYS_ALLOWED_BYTES", 10_000)
+    monkeypatch.setattr(files, "_ALWAYS_ALLOWED_BYTES", 10_000)
     pack(GOOD * 10_000, tmp_path / "x.jsonl.zst", "zstd")
     with pytest.raises(SourceError, match=r"x\.jsonl\.zst: it unpacks to more than 200 times"):
         documents(tmp_path / "x.jsonl.zst", (tmp_path / "x.jsonl.zst").read_bytes())
@@ -129,7 +129,7 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "bz2", "xz", "lz4"])
 def test_members_one_after_another(tmp_path: Path, codec: str) -> None:
-    suffix = next(suffix for suffix, name in streams.CODECS.items() if name == codec)
+    suffix = next(suffix for suffix, name in files.CODECS.items() if name == codec)
     path = tmp_path / f"x.jsonl{suffix}"
     pack(GOOD * 100, path, codec)
     packed = path.read_bytes()
@@ -170,7 +170,7 @@ def test_xz_may_be_padded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     pack(GOOD * 100, path, "xz")
     packed = path.read_bytes()
     for taken in (1, 5, 2**17):
-        monkeypatch.setattr(streams, "_PACKED_BYTES", taken)
+        monkeypatch.setattr(files, "_PACKED_BYTES", taken)
         assert len(documents(path, packed + b"\0" * 8 + packed + b"\0" * 4)) == 200
 
 

@@ -15,7 +15,7 @@ from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.files import Span
 from streaming_ext.text.formats import format_of
-from streaming_ext.text.readers.json_lines import JsonLinesFormat
+from streaming_ext.text.readers.json_files import JsonLinesFormat
 from tests.streaming_ext.text.readers.test_contract import KINDS, Kind
 from tests.streaming_ext.text.reading import looked_at
 from tests.tasks.core.doubles import write_source

@@ -155,7 +155,7 @@ def test_in_small_steps(
 ) -> None:
     monkeypatch.setattr("tasks.core.shuffle.copies.RANGE_DOCUMENTS", 10)
     expected = hash_of(build(lines, tmp_path / "one", vocabulary, **settings))
-    monkeypatch.setattr("streaming_ext.text.documents.lines.MAX_BATCH_ROWS", 5)
+    monkeypatch.setattr("streaming_ext.text.readers.json_files.MAX_BATCH_ROWS", 5)
     monkeypatch.setattr("tasks.core.shuffle.sort.MOST_DIGEST_BYTES", 300)
     monkeypatch.setattr("tasks.core.shuffle.spills.BLOCK_BYTES", 100)
     monkeypatch.setattr("tasks.core.workers.merge_part._IN_ORDER_BYTES", 4000)

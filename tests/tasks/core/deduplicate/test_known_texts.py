@@ -56,7 +56,7 @@ def test_each_text_is_tokenized_once(
     filters: dict[str, int], rows: int | None,
 ) -> None:  # fmt: skip
     if rows:
-        monkeypatch.setattr("streaming_ext.text.documents.lines.MAX_BATCH_ROWS", rows)
+        monkeypatch.setattr("streaming_ext.text.readers.json_files.MAX_BATCH_ROWS", rows)
     settings = {"deduplicate": comparison, "keep_columns": (), **filters}
     whole = build(lines, tmp_path / "whole", vocabulary, **settings)
     every = [text for text in tokenized if text]
@@ -90,7 +90,7 @@ def test_only_recorded_parts_before_are_known(
 def test_a_text_is_brought_into_its_normal_form_once(
     tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streaming_ext.text.documents.lines.MAX_BATCH_ROWS", 5)
+    monkeypatch.setattr("streaming_ext.text.readers.json_files.MAX_BATCH_ROWS", 5)
     texts: list[str] = []
 
     def telling(batch: pa.LargeStringArray) -> pa.LargeStringArray:

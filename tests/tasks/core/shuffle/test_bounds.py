@@ -55,7 +55,7 @@ def test_small_spills(
     vocabulary: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("streaming_ext.text.documents.lines.MAX_BATCH_ROWS", 5)
+    monkeypatch.setattr("streaming_ext.text.readers.json_files.MAX_BATCH_ROWS", 5)
     monkeypatch.setattr("tasks.core.shuffle.sort.SPILL_BYTES", 9000)
     monkeypatch.setattr("tasks.core.shuffle.spills.BLOCK_BYTES", 300)
     monkeypatch.setattr("tasks.core.shuffle.spills._TAKEN_BYTES", 1000)
@@ -88,7 +88,7 @@ def test_one_request_to_a_store_for_each_part_of_each_phase(
     vocabulary: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("streaming_ext.text.documents.lines.MAX_BATCH_ROWS", 5)
+    monkeypatch.setattr("streaming_ext.text.readers.json_files.MAX_BATCH_ROWS", 5)
     monkeypatch.setattr("tasks.core.shuffle.sort.SPILL_BYTES", 9000)
     plan, _ = begin(lines, tmp_path / "many", vocabulary)
     storage = Counting(tmp_path / "many")

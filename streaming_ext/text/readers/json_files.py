@@ -1,0 +1,413 @@
+"""JSON Lines: an object a line, plain or packed; and `.json` files, which may be one array instead.
+
+A row is a line, a blank one holds no text. Arrow's parser reads a block of lines at once,
+but only a block in which nothing is unusual. The lines of other blocks are read one by one, and the
+bad ones are named.
+
+A line begins at byte 0 and after each newline. Of 10 bytes, with lines that begin at 0, 3 and 8:
+
+    a b | c d e f | g h      | is a newline
+          [ 3 . 5 )          holds `cdef`, read to its end at 8
+                [ 5 . . 10 ) holds `gh`: `cdef` began before
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from streaming_ext.base.arrays import Ints
+from streaming_ext.format.condition import Kind
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents.document_rows import (
+    MAX_BATCH_ROWS,
+    MAX_TEXT_BYTES,
+    DocumentBatch,
+    DocumentRows,
+)
+from streaming_ext.text.documents.files import (
+    SourceBytes,
+    Span,
+    SpanStream,
+    Stream,
+    codec_of,
+    head_of,
+    packed_suffixes,
+)
+from streaming_ext.text.documents.objects import (
+    DECODER,
+    MAX_DEPTH,
+    MAX_ITEM_BYTES,
+    TOO_LONG,
+    TYPES,
+    BadValueError,
+    Value,
+    batches_of_values,
+    decoded,
+    is_too_deep,
+    value_at,
+)
+from streaming_ext.text.documents.source_format import Block, FileLook, ObjectFormat
+
+_NEWLINE = ord("\n")
+_TAIL_BYTES = 2**16  # read at once to find the end of a line
+
+
+@dataclass(frozen=True, slots=True)
+class LineBlock:
+    """Some consecutive lines.
+
+    Attributes:
+        data: their bytes.
+        starts, ends: of each line in `data`, without its newline: (lines,).
+        first_line: number of the first one, from 0.
+        offset: of `data` in the stream.
+    """
+
+    data: memoryview
+    starts: Ints
+    ends: Ints
+    first_line: int
+    offset: int
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def too_long(self) -> Ints:
+        """Lines that no text is as long as; `data` may lack them."""
+        return np.flatnonzero(self.ends - self.starts > MAX_TEXT_BYTES)
+
+
+def line_blocks(stream: Stream, block_bytes: int) -> Iterator[LineBlock]:
+    """All lines of a stream, in blocks of about `block_bytes`; a longer line is a block alone."""
+    line = offset = 0
+    for data, size in _complete_lines(stream, block_bytes):
+        ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE)
+        if not data.endswith(b"\n"):
+            ends = np.append(ends, size)
+        starts = np.concatenate([[0], ends[:-1] + 1])
+        if not offset and not stream.start and data.startswith(codecs.BOM_UTF8):
+            starts[0] = len(codecs.BOM_UTF8)
+        for first in range(0, len(ends), MAX_BATCH_ROWS):
+            chosen = slice(first, first + MAX_BATCH_ROWS)
+            begin, end = int(starts[first]), int(ends[chosen][-1])
+            yield LineBlock(
+                memoryview(data)[begin:end],
+                starts[chosen] - begin,
+                ends[chosen] - begin,
+                line + first,
+                offset + begin,
+            )
+        line, offset = line + len(ends), offset + size
+
+
+def _complete_lines(stream: Stream, block_bytes: int) -> Iterator[tuple[bytes, int]]:
+    """Blocks of lines and their size; of a line that is too long its size alone, in bytes."""
+    held: list[bytes] = []  # of a line without an end yet, unless it is too long
+    size = 0
+    while data := stream.read(block_bytes):
+        if size > MAX_TEXT_BYTES and (end := data.find(b"\n") + 1):
+            yield b"", size + end
+            data, size = data[end:], 0
+        if end := data.rfind(b"\n") + 1:
+            lines = b"".join([*held, memoryview(data)[:end]])
+            held, size, data = [], 0, data[end:]
+            yield lines, len(lines)
+            del lines
+        size += len(data)
+        held = [] if size > MAX_TEXT_BYTES else [*held, data]
+    if size:
+        yield b"".join(held), size
+
+
+def line_from(file: SourceBytes, at: int) -> int:
+    """Where the first line begins that does so at a byte or later."""
+    begin = at - 1
+    while 0 <= begin < file.size:
+        data = file.read(begin, min(begin + _TAIL_BYTES, file.size))
+        if (newline := data.find(b"\n")) >= 0:
+            return begin + newline + 1
+        begin += len(data)
+    return at and file.size
+
+
+_BLOCK_BYTES = 4 * 2**20  # of a file that is not packed: a block for a sample
+_READ_BYTES = 2**20  # of lines that are read one by one
+_SMALL = 2**15  # bytes of a block: Arrow's parser takes half a millisecond to start
+_OPEN, _CLOSE, _RETURN = b"{}\r"
+_KINDS: dict[type, Kind] = {bool: "boolean", int: "number", float: "number"}
+_BLANK: dict[str, Any] = {}
+
+Columns = tuple[list[pa.LargeStringArray], list[pa.Array]]  # of texts, and those compared
+
+
+class JsonLinesFormat(ObjectFormat):
+    """Files of an object a line."""
+
+    name = "jsonl"
+    suffixes = packed_suffixes(".jsonl", ".ndjson")
+
+    def stream(self, file: SourceBytes, span: Span | None, head: int | None = None) -> Stream:
+        """See `ObjectFormat.stream`."""
+        if span is None:
+            return super().stream(file, span, head)
+        return SpanStream(file, span, (line_from(file, span[0]), line_from(file, span[1])))
+
+    def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
+        """See `ObjectFormat.values`; blank lines are left out."""
+        for block in line_blocks(stream, _READ_BYTES):
+            yield from (one for one in _values(block, stream) if one.value is not _BLANK)
+
+    def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
+        """See `SourceFormat.documents`; messages name line and byte."""
+        with self.stream(rows.file, rows.span) as stream:
+            for block in line_blocks(stream, rows.batch_bytes):
+                columns = _at_once(block, rows.options) if len(block.data) > _SMALL else None
+                if columns is None:
+                    yield from batches_of_values(_values(block, stream), rows, stream)
+                    continue
+                positions = block.starts + (stream.origin + block.offset)
+                del block  # before the texts are used: a line may be large
+                texts, compared = columns
+                yield from rows.batches(texts, stream.fraction, (), compared, positions)
+
+    def can_be_cut(self, file: SourceBytes) -> bool:
+        """See `SourceFormat.can_be_cut`: a packed file cannot."""
+        return codec_of(file.name) == "none"
+
+    def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
+        """See `SourceFormat.needed`: the lines that begin in the span, and the byte before."""
+        start, end = span
+        return ((max(start - 1, 0), line_from(file, end)),) if start < end else ()
+
+    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
+        """See `SourceFormat.look`: a file that is not packed has many blocks."""
+        look = super().look(file, options)
+        if not self.can_be_cut(file):
+            return look
+        spans = [
+            (start, min(start + _BLOCK_BYTES, file.size))
+            for start in range(0, file.size, _BLOCK_BYTES)
+        ]
+        return FileLook(blocks=tuple(Block(None, span[1] - span[0], span) for span in spans))
+
+
+def _values(block: LineBlock, stream: Stream) -> Iterator[Value]:
+    """The value of each line, or its fault; `_BLANK` for a line that holds nothing."""
+    origin = f" from byte {stream.start} on" if stream.start else ""
+    too_long = {*block.too_long.tolist()}
+    ends = zip(block.starts.tolist(), block.ends.tolist(), strict=True)
+    for number, (start, end) in enumerate(ends):
+        line, byte = bytes(block.data[start:end]), 0
+        value: object
+        try:
+            value = decoded(line) if line.strip() else _BLANK
+        except BadValueError as error:
+            value, byte = error, error.byte
+        if number in too_long:
+            value, byte = BadValueError(TOO_LONG), 0
+        at = stream.origin + block.offset + start
+        yield Value(f"line {block.first_line + number + 1}{origin}, byte {at + byte}", value, 0, at)
+
+
+def _at_once(block: LineBlock, options: ReadOptions) -> Columns | None:
+    """The texts of each line, null for none; None if Arrow may read the lines differently."""
+    schema = _schema(block, options)
+    if schema is None or len(block.too_long) or (block.ends == block.starts).any():
+        return None
+    data = np.frombuffer(block.data, np.uint8)
+    lasts = block.ends - 1
+    lasts = lasts - (data[lasts] == _RETURN)
+    if not ((data[block.starts] == _OPEN) & (data[lasts] == _CLOSE)).all():
+        return None  # else no line could hold two objects, and none could continue in the next
+    long = np.flatnonzero(block.ends - block.starts > 2 * MAX_DEPTH)
+    spans = zip(block.starts[long].tolist(), block.ends[long].tolist(), strict=True)
+    if any(is_too_deep(bytes(block.data[start:end])) for start, end in spans):
+        return None
+    buffer = pa.py_buffer(block.data)
+    bounds = pa.py_buffer(np.array([0, len(data)], np.int64))
+    try:
+        pa.LargeStringArray.from_buffers(1, bounds, buffer).validate(full=True)
+        table = pa.json.read_json(
+            pa.BufferReader(buffer),
+            read_options=pa.json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+            parse_options=pa.json.ParseOptions(
+                explicit_schema=schema, unexpected_field_behavior="ignore"
+            ),
+        )
+    except pa.ArrowInvalid:
+        return None
+    if len(table) != len(block):
+        return None
+    return (
+        [_column(table, column).cast(pa.large_string()) for column in options.columns],
+        [_column(table, column) for column in options.compared],
+    )
+
+
+def _column(table: pa.Table, column: str) -> pa.Array:
+    """The field of this name, else the field at the end of the path."""
+    texts = table.column(column)
+    head, *path = column.split(".")
+    if path:
+        texts = pc.coalesce(texts, pc.struct_field(table.column(head), path))
+    return texts.combine_chunks()
+
+
+def _schema(block: LineBlock, options: ReadOptions) -> pa.Schema | None:
+    """A field for each name and, if it is a path, the one at its end; None for contradictions.
+
+    The first line decides the type of a column that is kept.
+    """
+    kinds: dict[str, Kind] = dict(options.compared)
+    if "value" in kinds.values() and len(block):
+        try:
+            first = decoded(bytes(block.data[block.starts[0] : block.ends[0]]))
+        except BadValueError:
+            return None
+        for column in [column for column, kind in kinds.items() if kind == "value"]:
+            found = value_at(first, column) if isinstance(first, dict) else None
+            kinds[column] = _KINDS.get(type(found), "text")
+    if "any" in kinds.values() or kinds.keys() & options.columns:
+        return None
+    types = {column: TYPES[kind] for column, kind in kinds.items()}
+    types |= dict.fromkeys(options.columns, pa.string())
+    fields = [
+        pa.schema([_field(path, kind)])
+        for column, kind in types.items()
+        for path in ([column], column.split("."))
+    ]
+    try:
+        return pa.unify_schemas(fields, promote_options="permissive")
+    except pa.ArrowTypeError:  # a value, and a path that leads through it
+        return None
+
+
+def _field(path: Sequence[str], kind: pa.DataType) -> pa.Field:
+    name, *inside = path
+    return pa.field(name, pa.struct([_field(inside, kind)]) if inside else kind)
+
+
+_HEAD_BYTES = 2**12  # in which the first character is
+_CHUNK_BYTES = 2**20  # of an array, read at once
+_SPACE = re.compile(r"[ \t\r\n]*")
+_MARK = codecs.BOM_UTF8.decode("latin-1")
+_LONGEST_WORD = 16  # characters that an error may lie before the end of a text that is cut
+
+
+class JsonFormat(JsonLinesFormat):
+    """`.json` files: the first character decides what each is."""
+
+    name = "json"
+    suffixes = packed_suffixes(".json")
+    must_be_named = True
+
+    def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
+        """See `ObjectFormat.values`."""
+        if _is_array(stream.file):
+            return _Array(stream).values()
+        return super().values(stream, options)
+
+    def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
+        """See `SourceFormat.documents`; a span is of lines."""
+        is_array = rows.span is None and _is_array(rows.file)
+        return (ObjectFormat if is_array else JsonLinesFormat).documents(self, rows)
+
+    def can_be_cut(self, file: SourceBytes) -> bool:
+        """See `SourceFormat.can_be_cut`: an array cannot."""
+        return super().can_be_cut(file) and not _is_array(file)
+
+
+def _is_array(file: SourceBytes) -> bool:
+    return head_of(file, _HEAD_BYTES).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
+
+
+class _Array:
+    """The values of the array that a stream consists of.
+
+    The end of each is found in the file as Latin-1, in which a byte is a character. Then each is
+    decoded alone: bytes that are no UTF-8 and too deep a nesting cost no other value.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._text, self._at = "", 0
+        self._before = 0  # bytes before `_text`, without a byte order mark
+
+    def values(self) -> Iterator[Value]:
+        """Each value.
+
+        Raises:
+            ValueError: the file is no array, damaged or cut short; names the byte.
+        """
+        while len(self._text) < len(_MARK) and self._more():
+            pass
+        self._text = self._text.removeprefix(_MARK)
+        found, number = self._take("["), 1
+        if self._peek() == "]":
+            found = self._take("]")
+        while found != "]":
+            self._peek()
+            end, start = self._end_of_value(), self._before + self._at
+            data = self._text[self._at : end].encode("latin-1")
+            self._at, byte = end, 0
+            value: object
+            try:
+                value = decoded(data)
+            except BadValueError as error:
+                value, byte = error, error.byte
+            yield Value(f"document {number}, byte {start + byte}", value, len(data))
+            number += 1
+            found = self._take(",", "]")
+        if self._peek():
+            raise self._fault("more text follows the end of the array", self._at)
+
+    def _end_of_value(self) -> int:
+        """The end in `_text` of the value that begins at `_at`."""
+        while True:
+            try:
+                end = DECODER.raw_decode(self._text, self._at)[1]
+            except json.JSONDecodeError as error:
+                is_cut = error.pos > len(self._text) - _LONGEST_WORD or "Unterminated" in error.msg
+                if not (is_cut and self._more()):
+                    raise self._fault(error.msg, error.pos) from error
+            else:
+                if end < len(self._text) or not self._more():  # a number may continue
+                    return end
+
+    def _peek(self) -> str:
+        """The next character that is no white space; none at the end."""
+        while True:
+            self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
+            if self._at < len(self._text) or not self._more():
+                return self._text[self._at : self._at + 1]
+
+    def _take(self, *expected: str) -> str:
+        found = self._peek()
+        if found not in expected:
+            words = " or ".join(map(repr, expected))
+            raise self._fault(f"expected {words}, got {found or 'the end of the file'!r}", self._at)
+        self._at += 1
+        return found
+
+    def _more(self) -> bool:
+        """Read at least as much again as is left, and drop what is used; False at the end."""
+        left = len(self._text) - self._at
+        if left > MAX_ITEM_BYTES:
+            raise self._fault(f"longer than {MAX_ITEM_BYTES} bytes", self._at)
+        data = self._stream.read(max(_CHUNK_BYTES, left))
+        if data:
+            self._text = self._text[self._at :] + data.decode("latin-1")
+            self._before, self._at = self._before + self._at, 0
+        return bool(data)
+
+    def _fault(self, problem: str, at: int) -> ValueError:
+        return ValueError(f"byte {self._before + at}: {problem}")
