@@ -140,16 +140,13 @@ def config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollecti
     Raises:
         UsageError: the file cannot be read, or does not hold options.
     """
-    named = [
-        argument.tokens[-1].value
-        for argument in arguments
-        if argument.name == "--config" and argument.tokens
-    ]
+    named = [token for each in arguments if each.name == "--config" for token in each.tokens]
     if not named:
         return
-    source = f"--config {named[0]}"
+    file = named[-1].value
+    source = f"--config {file}"
     try:
-        options = yaml.safe_load(local_path(named[0]).read_text("utf-8")) or {}
+        options = yaml.safe_load(local_path(file).read_text("utf-8")) or {}
         of_command = options.get(commands[-1]) if isinstance(options, dict) else None
         for given in (of_command or {}, options):
             if not isinstance(given, dict):

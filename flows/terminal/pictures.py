@@ -77,18 +77,18 @@ def svg(height: float, draw: Callable[[Figure], None]) -> str:
 def draw_training_plan(plan: "TrainingPlan") -> str:
     """An SVG of batch, length and fractions of the streams, over the tokens of training."""
     phases, last = plan.phases, plan.phases[-1]
-    panels = {
-        "global batch, in sequences": [phase.global_batch for phase in phases],
-        "tokens a sequence": [phase.sequence_length for phase in phases],
-        "tokens a step": [phase.global_batch * phase.sequence_length for phase in phases],
-    }
+    panels = (
+        ("global batch, in sequences", [phase.global_batch for phase in phases]),
+        ("tokens a sequence", [phase.sequence_length for phase in phases]),
+        ("tokens a step", [phase.global_batch * phase.sequence_length for phase in phases]),
+    )
     streams = len(last.fractions)
     count = len(panels) + (streams > 1)
 
     def draw(figure: Figure) -> None:
-        axes = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
+        axes = figure.subplots(count, 1, sharex=True)
         edges = [*(phase.first_token for phase in phases), last.stop_token]
-        for panel, (title, values) in zip(axes, panels.items(), strict=False):
+        for panel, (title, values) in zip(axes, panels, strict=False):
             panel.stairs(values, edges, fill=True, color=MUTED)
             panel.set_ylim(0, max(values) * 1.15)
             panel.yaxis.set_major_formatter(lambda value, _: count_text(value))
@@ -100,10 +100,8 @@ def draw_training_plan(plan: "TrainingPlan") -> str:
             labels = [f" stream {number}" for number in range(streams)]
             axes[-1].stackplot(tokens, *fractions, labels=labels, colors=SERIES, step="post")
             axes[-1].set_ylim(0, 1)
-            axes[-1].yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
             axes[-1].set_title("fraction of each stream")
-            if streams <= len(SERIES):
-                figure.legend(loc="outside lower left", ncols=4)
+            figure.legend(loc="outside lower left", ncols=4)
         axes[-1].xaxis.set_major_formatter(lambda value, _: count_text(value))
         axes[-1].set_xlim(edges[0], edges[-1])
         axes[-1].set_xlabel(f"tokens of training; {plan.steps:,} steps")

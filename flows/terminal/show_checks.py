@@ -34,10 +34,10 @@ def show_dataset(dataset: DatasetDescription, console: Console) -> None:
     splits = [
         {
             "split": name,
-            "documents": f"{split.summary.documents:,}",
-            "tokens": f"{split.summary.tokens:,}",
-            "samples": f"{split.summary.samples:,}",
-            "shards": f"{split.summary.shards:,}",
+            **{
+                noun: f"{getattr(split.summary, noun):,}"
+                for noun in ("documents", "tokens", "samples", "shards")
+            },
             "raw": bytes_text(split.raw_bytes),
             "stored": bytes_text(split.stored_bytes),
         }

@@ -25,13 +25,12 @@ def show_estimate(found: Estimate, console: Console) -> None:
     """What would be made, then what it would take."""
     cost, per_token = found.cost, found.bytes_per_token
     origin = "as given, like the sample's" if found.scaled else "listed"
-    tokens_a_byte = f"{1 / per_token.value:.4f} tokens a byte"
     made = [
         ("source files", f"{found.files:,}", f"{bytes_text(found.source_bytes)}, {origin}"),
         ("documents", count_text(found.documents.value), _error(found.documents)),
         ("text", bytes_text(found.text_bytes.value), _error(found.text_bytes)),
         ("tokens", count_text(found.tokens.value), _error(found.tokens)),
-        ("bytes a token", f"{per_token.value:.3f}", f"{_error(per_token)}; {tokens_a_byte}"),
+        ("bytes a token", f"{per_token.value:.3f}", _error(per_token)),
         ("samples", count_text(found.samples.value), ""),
         ("shards", bytes_text(found.shard_bytes.value), f"{found.shards:,} files"),
     ]
@@ -67,13 +66,14 @@ def _error(quantity: Quantity) -> str:
 
 def dry_run_facts(plan: RunPlan, output: Storage) -> dict[str, Any]:
     """What would be done, for JSON."""
+    todo = [plan.parts[part] for part in plan.todo]
     return {
         "output": str(output),
         "published": plan.published,
         "parts": len(plan.parts),
-        "done": len(plan.parts) - len(plan.todo),
-        "todo": [plan.parts[part].source for part in plan.todo],
-        "todo_bytes": sum(plan.parts[part].size for part in plan.todo),
+        "done": len(plan.parts) - len(todo),
+        "todo": [part.source for part in todo],
+        "todo_bytes": sum(part.size for part in todo),
         "scratch": str(plan.scratch),
         "executor": plan.config.executor,
         "workers": plan.config.workers,
@@ -83,20 +83,21 @@ def dry_run_facts(plan: RunPlan, output: Storage) -> dict[str, Any]:
 
 def show_dry_run(plan: RunPlan, output: Storage, console: Console, *, all_parts: bool) -> None:
     """What would be done, on the terminal."""
-    done, size = len(plan.parts) - len(plan.todo), sum(plan.parts[part].size for part in plan.todo)
-    state = f"would be made; {done:,} of {counted(len(plan.parts), 'part')} done before"
-    if plan.published:
-        state = "is complete; nothing would be done"
+    found = dry_run_facts(plan, output)
+    todo, state = found["todo"], "is complete; nothing would be done"
+    if not plan.published:
+        parts = counted(len(plan.parts), "part")
+        state = f"would be made; {found['done']:,} of {parts} done before"
     facts = [
         ("output", f"{output} {state}"),
-        ("to do", f"{counted(len(plan.todo), 'part')}, {bytes_text(size)}"),
+        ("to do", f"{counted(len(todo), 'part')}, {bytes_text(found['todo_bytes'])}"),
         *spec_facts(plan.spec),
         ("workers", f"{plan.config.workers}, executor {plan.config.executor}"),
         ("scratch", str(plan.scratch)),
     ]
     show_facts(facts, console)
-    shown = plan.todo if all_parts else plan.todo[:_SHOWN]
-    for part in shown:
-        say(console, f"  {plan.parts[part].source}")
-    if len(shown) < len(plan.todo):
-        say(console, f"  ... and {len(plan.todo) - len(shown):,} more; --verbose shows all")
+    shown = todo if all_parts else todo[:_SHOWN]
+    for source in shown:
+        say(console, f"  {source}")
+    if len(shown) < len(todo):
+        say(console, f"  ... and {len(todo) - len(shown):,} more; --verbose shows all")
