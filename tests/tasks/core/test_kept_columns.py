@@ -214,7 +214,7 @@ def test_verify_finds_another_value(tmp_path: Path, sources: Path, vocabulary: P
     forger.set_documents(0, table.drop_columns("column.score"))
     forger.seal()
     (finding,) = verify(LocalStorage(root)).findings
-    assert "keeps the columns none, the record says score" in str(finding)
+    assert "its columns are not those of the record's specification" in str(finding)
 
 
 def test_without_kept_columns_nothing_is_said_of_them(
