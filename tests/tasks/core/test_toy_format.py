@@ -113,6 +113,7 @@ def words_in(module: str) -> set[str]:
 PROVENANCE = {
     "streaming_ext.format.duplicates",
     "streaming_ext.format.layout",
+    "streaming_ext.format.parquet",
     "streaming_ext.format.provenance",
     "streaming_ext.format.shuffled",
     "streaming_ext.training.exclusions",
