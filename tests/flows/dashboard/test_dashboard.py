@@ -1,10 +1,11 @@
-"""What a run shows in Prefect, with a real server."""
+"""What a run shows in Prefect, with a real server and a real browser."""
 
 import json
 import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from tasks.core.synthetic import write_parquet_files
 from tests.command_line import PATIENCE_SECONDS, CommandLine, succeeded, wait_for, workers_of
 from tests.flows.conftest import Command
+from tests.servers.browser import Page, browser_page, find_browser, why_none
 
 HOSTILE = "<img src=x onerror=alert(1)> [link](http:evil) $x$ `c` | d.parquet"
 GOOD_FILES = 6
@@ -120,6 +122,16 @@ class TestWhileItRuns:
         assert float(host["MB/s"]) > 0
 
 
+@pytest.fixture
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A tab of a real browser."""
+    program = find_browser()
+    if program is None:
+        pytest.skip(str(why_none()))
+    with browser_page(program, tmp_path_factory.mktemp("browser")) as page:
+        yield page
+
+
 class TestAfterwards:
     def test_the_name_of_the_run_says_which_file_and_why(self, watched: Watched) -> None:
         assert watched.ended.returncode == 1
@@ -144,6 +156,24 @@ class TestAfterwards:
         rows = json.loads(now["shard-parts"]["data"])
         assert [row["state"] for row in rows] == ["failed: tokenize"] + ["done"] * GOOD_FILES
         assert "not a whole Parquet file" in rows[0]["reason"]
+
+    def test_names_of_files_are_only_text_in_the_browser(
+        self, watched: Watched, page: Page
+    ) -> None:
+        artifacts = artifacts_of(watched.api, watched.run)
+        site = watched.api.removesuffix("/api")
+        (file,) = watched.output.glob("runs/*.html")
+        for address, shown in (
+            (f"{site}/v2/runs/flow-run/{watched.run}?tab=Artifacts", ["shard-hosts"]),
+            (f"{site}/v2/artifacts/artifact/{artifacts['shard-report']['id']}", ["Skipped"]),
+            (f"{site}/artifacts/artifact/{artifacts['shard-report']['id']}", ["Skipped"]),
+            (f"{site}/v2/artifacts/artifact/{artifacts['shard-parts']['id']}", [platform.node()]),
+            (file.as_uri(), ["Document lengths", "1 of 7 parts failed"]),
+        ):
+            page.open(address, "shard-report" if "tab=" in address else "onerror", *shown)
+            assert page.evaluate("document.querySelectorAll('img[src=\"x\"]').length") == 0
+        pictures = "[...document.images].filter(i => i.src.startsWith('data:') && i.naturalWidth)"
+        assert page.evaluate(f"{pictures}.length") == page.evaluate("document.images.length") == 4
 
     def test_the_next_run_reports_on_all_of_the_dataset(
         self, watched: Watched, served: CommandLine, shardmill: Command
