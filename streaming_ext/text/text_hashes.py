@@ -118,15 +118,36 @@ def _forms(texts: pa.LargeStringArray) -> pa.LargeStringArray:
     data, offsets = data[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0]
     data = np.frombuffer(bytearray(data.data).translate(_ascii_table()), np.uint8)
     alone = _fold_beyond_ascii(data, offsets)
-    folded = pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(data))
-    words = pc.ascii_split_whitespace(pc.ascii_trim_whitespace(folded))
-    forms = pc.binary_join(words, pa.scalar(" ", pa.large_string()))
+    # of each run of spaces all but the first go, at the beginning of a text all of them
+    spaces = data == _SPACE
+    removed = spaces.copy()
+    removed[1:] &= spaces[:-1]
+    starts = offsets[:-1][offsets[:-1] < offsets[1:]]
+    removed[starts] = spaces[starts]
+    data, offsets = _without(data, offsets, np.flatnonzero(removed))
+    # one may be left at the end of a text
+    lasts = offsets[1:][offsets[:-1] < offsets[1:]] - 1
+    data, offsets = _without(data, offsets, lasts[data[lasts] == _SPACE])
+    forms = pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(data))
     if len(alone):
         mask = np.zeros(len(texts), np.bool_)
         mask[alone] = True
         others = [normal_form(text) for text in texts.take(pa.array(alone)).to_pylist()]
         forms = pc.replace_with_mask(forms, pa.array(mask), pa.array(others, pa.large_string()))
     return forms
+
+
+def _without(
+    data: npt.NDArray[np.uint8], offsets: Ints, removed: Ints
+) -> tuple[npt.NDArray[np.uint8], Ints]:
+    """Texts without the bytes at some positions."""
+    if not len(removed):
+        return data, offsets
+    kept = np.ones(len(data), np.bool_)
+    kept[removed] = False
+    bits = pa.py_buffer(np.packbits(kept, bitorder="little"))  # faster than `pa.array(kept)`
+    mask = pa.BooleanArray.from_buffers(pa.bool_(), len(data), [None, bits])
+    return pa.array(data).filter(mask).to_numpy(), offsets - np.searchsorted(removed, offsets)
 
 
 @cache

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
@@ -143,6 +144,7 @@ _BLOCK_BYTES = 4 * 2**20  # of a file that is not packed: a block for a sample
 _READ_BYTES = 2**20  # of lines that are read one by one
 _SMALL = 2**15  # bytes of a block: Arrow's parser takes half a millisecond to start
 _OPEN, _CLOSE, _RETURN = b"{}\r"
+_WINDOW_BYTES = 2**15  # in which brackets are counted: few lines must be looked at alone
 _KINDS: dict[type, Kind] = {bool: "boolean", int: "number", float: "number"}
 _BLANK: dict[str, Any] = {}
 
@@ -228,9 +230,7 @@ def _at_once(block: LineBlock, options: ReadOptions) -> Columns | None:
     lasts = lasts - (data[lasts] == _RETURN)
     if not ((data[block.starts] == _OPEN) & (data[lasts] == _CLOSE)).all():
         return None  # else no line could hold two objects, and none could continue in the next
-    long = np.flatnonzero(block.ends - block.starts > 2 * MAX_DEPTH)
-    spans = zip(block.starts[long].tolist(), block.ends[long].tolist(), strict=True)
-    if any(is_too_deep(bytes(block.data[start:end])) for start, end in spans):
+    if _any_too_deep(block, data):
         return None
     buffer = pa.py_buffer(block.data)
     bounds = pa.py_buffer(np.array([0, len(data)], np.int64))
@@ -250,6 +250,20 @@ def _at_once(block: LineBlock, options: ReadOptions) -> Columns | None:
     return (
         [_column(table, column).cast(pa.large_string()) for column in options.columns],
         [_column(table, column) for column in options.compared],
+    )
+
+
+def _any_too_deep(block: LineBlock, data: npt.NDArray[np.uint8]) -> bool:
+    is_long = block.ends - block.starts > 2 * MAX_DEPTH
+    if not is_long.any():
+        return False
+    windows = [data[at : at + _WINDOW_BYTES] for at in range(0, len(data), _WINDOW_BYTES)]
+    # `[` and `{` are one bit apart
+    opens = np.cumsum([0, *(np.count_nonzero((one | 0x20) == _OPEN) for one in windows)])
+    near = opens[(block.ends - 1) // _WINDOW_BYTES + 1] - opens[block.starts // _WINDOW_BYTES]
+    return any(
+        is_too_deep(bytes(block.data[block.starts[line] : block.ends[line]]))
+        for line in np.flatnonzero(is_long & (near > MAX_DEPTH))
     )
 
 
