@@ -187,13 +187,17 @@ def _do_phases(
         **({} if failed else last.report_fields(output)),
     )
     progress.end(last.words.done)
+    _save_record(report, output)
+    if isinstance(build, RunPlan):
+        leave_report(report, build, output, progress)
+    return report
+
+
+def _save_record(report: RunReport, output: Storage) -> None:
     try:
         output.put(report_path(report, ".json"), to_json(report))
     except StorageError as error:  # the dataset is complete without it, as on a full disk
         get_run_logger().warning("The record of this run is missing: %s", error)
-    if isinstance(build, RunPlan):
-        leave_report(report, build, output, progress)
-    return report
 
 
 def _final_state(report: RunReport) -> State:

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from pydantic import BaseModel, model_serializer
 from pydantic_core import PydanticSerializationError
 
-from flows.commands.app import _guarded
+from flows.commands import app
 from flows.stops import STOPS, Interrupted, Stopped, stops_held
 
 # The signal arrives in a destructor: Python prints what is raised there, and goes on.
@@ -60,7 +61,10 @@ def test_one_that_was_swallowed_comes_again(number: signal.Signals, name: str) -
     [(Stopped(signal.SIGHUP), 129), (Stopped(signal.SIGTERM), 143), (Interrupted(), 130)],
 )
 def test_one_that_a_library_wrapped_ends_the_command_as_any(
-    stop: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+    stop: BaseException,
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Settings(BaseModel):
         @model_serializer
@@ -74,14 +78,22 @@ def test_one_that_a_library_wrapped_ends_the_command_as_any(
         command()
     before = {number: signal.getsignal(number) for number in (*STOPS, signal.SIGALRM)}
     try:
-        assert _guarded(command) == code
-        assert _guarded(partial(_grouped, stop)) == code
+        assert exit_code(command, monkeypatch) == code
+        assert exit_code(partial(_grouped, stop), monkeypatch) == code
         with pytest.raises(BaseExceptionGroup):
-            _guarded(partial(_grouped, ZeroDivisionError()))
+            exit_code(partial(_grouped, ZeroDivisionError()), monkeypatch)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     assert capsys.readouterr().err.count("shardmill: stopped.") == 2
+
+
+def exit_code(command: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> object:
+    """How the command line exits if it runs this."""
+    monkeypatch.setattr(app, "app", lambda *_, **__: command())
+    with pytest.raises(SystemExit) as exited:
+        app.run([])
+    return exited.value.code
 
 
 def _grouped(error: BaseException) -> None:
@@ -105,7 +117,7 @@ def test_what_it_takes_to_clean_up_behind_one_is_not_stopped_again(
 
     before = {number: signal.getsignal(number) for number in (*STOPS, signal.SIGALRM)}
     try:
-        assert _guarded(command) == 143
+        assert exit_code(command, monkeypatch) == 143
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -182,7 +182,7 @@ def test_a_put_of_the_manifest_that_is_answered_and_lost(
     with monkeypatch.context() as patch:
         patch.setattr(LocalStorage, "put", lambda self, path, data: None
                       if path in {MANIFEST, EXPORT} else put(self, path, data))  # fmt: skip
-        with pytest.raises(TransientStorageError, match="does not hold it as written"):
+        with pytest.raises(TransientStorageError, match="does not hold what was written"):
             run(output)
     left = content(output)
     assert (left.get(MANIFEST), left.get(EXPORT)) == (before.get(MANIFEST), None)
