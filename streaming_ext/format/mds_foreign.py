@@ -187,7 +187,7 @@ def _cut_out(raw: Bytes, starts: Ints, width: int) -> Bytes:
 
 
 _LOOKED_AT = 2**12  # ids
-_FEWEST = 64  # ids; no text has so many of which every other one is 0
+_FEWEST = 64  # ids: in no text of this length is every other id 0
 _MOST_BITS = 64
 
 

@@ -62,7 +62,7 @@ class KeptHashes:
 
 
 def shown(code: int) -> str:
-    """The document of such a number, for people."""
+    """The document that has this number, in words."""
     return f"row {code & (2**ROW_BITS - 1)} of part or source {code >> ROW_BITS}"
 
 
