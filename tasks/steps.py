@@ -7,7 +7,7 @@ from prefect import Task, task
 
 from streaming_ext.base.errors import TransientStorageError, one_line
 from streaming_ext.store import Storage
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from tasks.core.build import engine
 from tasks.core.build.build import Build, Step
 from tasks.core.build.run import Run

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.text.documents.files import CODECS, FileStream, LocalBytes
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.load import load_tokenizer

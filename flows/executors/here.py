@@ -20,7 +20,7 @@ from prefect.utilities.annotations import opaque
 from flows.prefect_api.cancellation import end_if_suspended
 from streaming_ext.base.errors import ShardmillError, TransientStorageError
 from streaming_ext.store import Storage
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from tasks.core.build.build import Build, Step
 from tasks.core.build.run import LOOK_AHEAD_FILES, Run, worker_pools
 from tasks.core.reporting.progress import RunProgress

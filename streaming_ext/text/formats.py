@@ -1,8 +1,5 @@
 """The source formats, the format of a file, and which files can be cut."""
 
-from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
-
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions, TokenSetName
 from streaming_ext.text.documents.source_format import SourceFormat
@@ -22,8 +19,6 @@ from streaming_ext.text.token_sets.mds import MdsSet
 from streaming_ext.text.token_sets.megatron import MegatronSet
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 from streaming_ext.text.token_sets.webdataset import WebdatasetSet
-
-_IO_THREADS = 8
 
 FORMATS: list[SourceFormat] = [
     ParquetFormat(),
@@ -59,22 +54,12 @@ def format_of(name: str, options: ReadOptions | None = None) -> SourceFormat:
     return [*by_option, *by_name, FORMATS[0]][0]
 
 
-def those_that_can_be_cut(
-    sources: Sequence[SourceFile], options: ReadOptions, *, above: int
-) -> Collection[SourceFile]:
-    """Those of more than `above` bytes that can be entered in the middle; reads a little of each.
+def can_be_cut(source: SourceFile, options: ReadOptions) -> bool:
+    """Whether a file can be entered in the middle; not if it cannot be read at all.
 
     Raises:
         StorageError: a server refuses or does not answer.
     """
-    large = [source for source in sources if source.size > above]
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        can = threads.map(lambda source: can_be_cut(source, options), large)
-        return {source for source, answer in zip(large, can, strict=True) if answer}
-
-
-def can_be_cut(source: SourceFile, options: ReadOptions) -> bool:
-    """Whether a file can be entered in the middle; not if it cannot be read at all."""
     try:
         return format_of(source.url, options).can_be_cut(SourceFileBytes(source))
     except SourceError:  # damaged or gone: reported when its turn comes

@@ -19,7 +19,7 @@ from streaming_ext.format.schema import content_hash
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import LocalStorage, open_storage
 from streaming_ext.text.options import TextOptions
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from streaming_ext.training.streams import TokenStream
 from streaming_ext.training.token_dataset import StreamingTokenDataset
 
@@ -97,9 +97,9 @@ class TextStream(TokenStream):
             StorageError: a server refuses, or the local disk does or is too small.
         """
         from streaming_ext.format.spec import TokenizerIdentity
-        from streaming_ext.text.formats import those_that_can_be_cut
+        from streaming_ext.text.formats import can_be_cut
         from streaming_ext.text.listing import list_sources
-        from streaming_ext.text.parts.part import arrange
+        from streaming_ext.text.parts import arrange
         from streaming_ext.text.tokenizer.load import load_tokenizer
         from streaming_ext.writing.dataset import DatasetMaker
 
@@ -126,12 +126,11 @@ class TextStream(TokenStream):
             hub_config=text.hub_config,
             any_name=text.format is not None,
         )
-        part_size = int(text.part_size)
         parts = arrange(
             sources,
-            part_size=part_size,
+            part_size=int(text.part_size),
             min_part_size=int(text.min_part_size),
-            may_be_cut=those_that_can_be_cut(sources, spec.read_options, above=part_size),
+            may_be_cut=lambda source: can_be_cut(source, spec.read_options),
         )
         folder = self._cache() / f"text-{_identity(spec, parts)}"
         # The ranks of torchrun divide the cores and the work among them.

@@ -27,7 +27,7 @@ from streaming_ext.text.documents.files import LocalBytes, Span
 from streaming_ext.text.fetch import fetch
 from streaming_ext.text.formats import can_be_cut, format_of
 from streaming_ext.text.listing import list_sources
-from streaming_ext.text.parts.part import cut_evenly
+from streaming_ext.text.parts import cut_evenly
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.local import kept_as_listed
 from streaming_ext.transforms.block import Block, State, concat

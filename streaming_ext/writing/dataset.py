@@ -26,7 +26,7 @@ from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import LocalStorage, Storage, uploads
 from streaming_ext.text.documents.text_array import num_text_bytes
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.part_documents import PartDocuments, fetch_part

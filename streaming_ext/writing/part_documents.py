@@ -19,7 +19,7 @@ from streaming_ext.text.documents.document_rows import BATCH_BYTES, MAX_BATCH_RO
 from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.identity import identify
-from streaming_ext.text.parts.part import Part, SourceSpan
+from streaming_ext.text.parts import Part, SourceSpan
 
 _AT_ONCE = 16  # small files: each takes a request or two, most of whose time is waiting
 

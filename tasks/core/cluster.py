@@ -29,7 +29,7 @@ from streaming_ext.format.schema import from_json, to_json
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
 from streaming_ext.store.patience import seconds_of
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, open_saved
 from streaming_ext.writing.publish import put_tokenizer
 from tasks.core.build.engine import all_recorded, lost_files

@@ -111,68 +111,60 @@ class DocumentRows:
 
     def batches(
         self,
-        columns: Sequence[pa.LargeStringArray],
+        columns: Sequence[pa.Array],
         fraction: float,
         bad: Sequence[BadDocument] = (),
-        compared: Sequence[pa.Array] = (),
         positions: Ints | None = None,
     ) -> Iterator[DocumentBatch]:
         """The documents of the next rows.
 
         Args:
-            columns: texts of each column, null for a missing one: (rows,) each.
+            columns: see `wanted_columns`, null for a missing value: (rows,) each.
             fraction: of the file that is read with these rows, in [0, 1].
             bad: those of the rows that could not be read, in order; they are null in all columns.
-            compared: `ReadOptions.compared` of each row, in that order: (rows,) each.
             positions: see `DocumentBatch`; rows of the file by default.
 
         Raises:
             SourceError: a document is bad and must not be skipped; or the file is made to fill
                 memory or disk.
         """
-        first, before = self.row, self._fraction
+        first, before, options = self.row, self._fraction, self.options
         self._bad = {one.row - first: one for one in bad}
         for one in bad:
             self.refuse(one)
-        by_name = dict(zip(self.options.compared, compared, strict=True))
-        condition = self.options.filters.condition
-        holds: Flags | None = None
-        if condition is not None:
-            holds = np.asarray(condition.apply(by_name.__getitem__).fill_null(False))
-        kept = [stored(by_name[name]) for name in self.options.kept]
-        values = self._valid(kept, self.options.kept)
-        for name, column in zip(self.options.kept, values, strict=True):
+        count = len(options.columns)
+        compared = dict(zip(options.compared, columns[count:], strict=True))
+        values = self._valid([stored(compared[name]) for name in options.kept], options.kept)
+        for name, column in zip(options.kept, values, strict=True):
             for row in too_long(column):
                 self._note(row, f"{name!r} is longer than {MAX_VALUE_BYTES} bytes")
-        texts = join(self._valid(columns, self.options.columns), self.options.separator)
+        texts = join(self._valid(columns[:count], options.columns), options.separator)
         sizes = np.diff(text_buffers(texts)[1])
         for row in np.flatnonzero(sizes > MAX_TEXT_BYTES).tolist():
             self._note(row, f"a text of {sizes[row]} bytes, at most {MAX_TEXT_BYTES} are read")
-        if len(self._bad) > len(bad):
+        if self._bad:
             texts = _without(texts, [*self._bad])
         self._count(texts)
+        is_bad = np.zeros(len(texts), bool)
+        is_bad[[*self._bad]] = True
+        stay, drops = self._filtered(texts, compared, is_bad)
         rows = np.arange(first, first + len(texts), dtype=np.int64)
         if positions is None:
             positions = rows + (self.rows_before or 0)
-        is_bad = np.zeros(len(texts), bool)
-        is_bad[[*self._bad]] = True
         for start, end in cut_by_bytes(texts, self.batch_bytes):
-            found = [column[start:end] for column in (rows, positions, texts, *values)]
-            stay, dropped = self._filtered(
-                found[2], None if holds is None else holds[start:end], is_bad[start:end]
-            )
-            if stay is not None:
-                chosen = pa.array(stay)
-                found = [found[0][stay], found[1][stay], *(c.filter(chosen) for c in found[2:])]
+            own, chosen = slice(start, end), stay[start:end]
+            found = [column[own] for column in (texts, *values)]
+            if not chosen.all():
+                found = [column.filter(pa.array(chosen)) for column in found]
             yield DocumentBatch(
-                rows=found[0],
-                texts=found[2],
+                rows=rows[own][chosen],
+                texts=found[0],
                 num_rows=end - start,
                 fraction=min(1.0, before + (fraction - before) * end / len(texts)),
-                positions=found[1],
-                bad=tuple(self._bad[row + start] for row in np.flatnonzero(is_bad[start:end])),
-                dropped=dropped,
-                values=tuple(found[3:]),
+                positions=positions[own][chosen],
+                bad=tuple(self._bad[row] for row in start + np.flatnonzero(is_bad[own])),
+                dropped={name: int(dropped[own].sum()) for name, dropped in drops.items()},
+                values=tuple(found[1:]),
             )
         self.row, self._fraction = first + len(texts), fraction
 
@@ -216,28 +208,26 @@ class DocumentRows:
         return found
 
     def _filtered(
-        self, texts: pa.LargeStringArray, holds: Flags | None, bad: Flags
-    ) -> tuple[Flags | None, dict[FilterName, int]]:
-        """Which rows stay, None for all, and how many each filter dropped.
+        self, texts: pa.LargeStringArray, compared: Mapping[str, pa.Array], is_bad: Flags
+    ) -> tuple[Flags, dict[FilterName, Flags]]:
+        """Which rows stay, and which each filter drops: (rows,) each.
 
         Args:
-            texts: of the rows: (rows,).
-            holds: whether the condition holds: (rows,).
-            bad: rows that are left out already: (rows,).
+            texts: of the rows, null for a bad one: (rows,).
+            compared: the columns of the condition, by their names.
+            is_bad: rows that are left out already: (rows,).
         """
-        dropped: dict[FilterName, int] = {}
-        drops = self.options.filters.by_text(texts)
-        if holds is None and not drops and not texts.null_count:
-            return None, dropped
-        stay = ~bad
-        if holds is not None:
-            dropped["where"] = int((stay & ~holds).sum())
+        stay, drops = ~is_bad, dict[FilterName, Flags]()
+        filters = self.options.filters
+        if filters.condition is not None:
+            holds = np.asarray(filters.condition.apply(compared.__getitem__).fill_null(False))
+            drops["where"] = stay & ~holds
             stay &= holds
         stay &= np.asarray(texts.is_valid())
-        for name, own in drops.items():
-            dropped[name] = int((stay & own).sum())
+        for name, own in filters.by_text(texts).items():
+            drops[name] = stay & own
             stay &= ~own
-        return stay, dropped
+        return stay, drops
 
     def _location(self, row: int) -> str:
         """A row of those in hand, for people."""

@@ -158,7 +158,6 @@ class Stream(_RawFile):
 
     Attributes:
         file: that the bytes are of.
-        start: first byte of the span of the file; 0 for the whole file.
         origin: position of the stream's first byte in the unpacked file.
         position: bytes that were read.
         fraction: of the file that is read, in [0, 1].
@@ -171,8 +170,8 @@ class Stream(_RawFile):
     most: int = 2**63
     _item: float = float("inf")
 
-    def __init__(self, file: SourceBytes, start: int = 0) -> None:
-        self.file, self.start = file, start
+    def __init__(self, file: SourceBytes) -> None:
+        self.file = file
 
     @abstractmethod
     def more(self, size: int) -> bytes:
@@ -207,28 +206,22 @@ class Stream(_RawFile):
 
 
 class SpanStream(Stream):
-    """Ranges of a file that is not packed, one after another: what a span holds."""
+    """Some bytes of a file that is not packed."""
 
-    def __init__(self, file: SourceBytes, span: Span, *ranges: Span) -> None:
-        """Join the ranges; `origin` is that of the last."""
-        super().__init__(file, span[0])
-        self._ranges = ranges
-        self._size = sum(end - start for start, end in ranges)
-        self.origin = ranges[-1][1] - self._size
+    def __init__(self, file: SourceBytes, start: int, end: int) -> None:
+        """Begin at the first byte of [start, end)."""
+        super().__init__(file)
+        self.origin, self._size = start, end - start
 
     @property
     def fraction(self) -> float:  # type: ignore[override]
-        """The fraction of the span that is read, in [0, 1]."""
+        """The fraction of the bytes that is read, in [0, 1]."""
         return self.position / max(self._size, 1)
 
     def more(self, size: int) -> bytes:
         """See `Stream.more`."""
-        skip = self.position
-        for start, end in self._ranges:
-            if start + skip < end:
-                return self.file.read(start + skip, min(start + skip + size, end))
-            skip -= end - start
-        return b""
+        start = self.origin + self.position
+        return self.file.read(start, min(start + size, self.origin + self._size))
 
 
 class FileStream(Stream):

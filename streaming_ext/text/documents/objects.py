@@ -161,8 +161,7 @@ def batches_of_values(
     values: Iterable[Value], rows: DocumentRows, stream: Stream
 ) -> Iterator[DocumentBatch]:
     """The documents of values that come one by one, in order, from a stream."""
-    options = rows.options
-    wanted = wanted_columns(options)
+    wanted = wanted_columns(rows.options)
     found: list[Texts] = []
     bad: list[BadDocument] = []
     positions: list[int] = []
@@ -178,15 +177,14 @@ def batches_of_values(
         faults, known = tuple(bad), np.array(positions) if positions else None
         for one in (found, bad, positions):  # before the batch is used: a text may be large
             one.clear()
-        count = len(options.columns)
-        yield from rows.batches(arrays[:count], stream.fraction, faults, arrays[count:], known)
+        yield from rows.batches(arrays, stream.fraction, faults, known)
 
     for location, value, length, position in values:
         if found and (size + length > rows.batch_bytes or len(found) == MAX_BATCH_ROWS):
             yield from batch()
             size = 0
         try:
-            found.append(_texts_of(value, options))
+            found.append(_texts_of(value, rows.options))
         except BadValueError as error:
             one = BadDocument(rows.row + len(found), location, str(error))
             rows.refuse(one)

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import ShardmillError, SourceError, UsageError, one_line
 from streaming_ext.format.condition import comparable
 from streaming_ext.format.spec import ReadOptions
@@ -247,7 +246,6 @@ class Table(NamedTuple):
 
     batch: Any  # pa.RecordBatch | int
     fraction: float
-    positions: Ints | None = None
     bad: Sequence[BadDocument] = ()
 
 
@@ -269,19 +267,18 @@ class TableFormat(SourceFormat):
             schema = self.schema(rows.file, options)
             paths = paths_of(schema, options, where=rows.file.name)
         with faults(rows.file, self.name, lambda: f", damaged from row {rows.file_row} on"):
-            for batch, fraction, positions, bad in self.tables(
-                rows, [".".join(path) for path in paths.values()]
-            ):
+            names = [".".join(path) for path in paths.values()]
+            for batch, fraction, bad in self.tables(rows, names):
                 if isinstance(batch, int):
                     yield rows.passed_over(batch, fraction)
                     continue
-                texts = [
+                columns = [
                     column_at(batch, paths[name]).cast(pa.large_string())
                     for name in options.columns
                 ]
-                compared = [comparable(column_at(batch, paths[name])) for name in options.compared]
-                yield from rows.batches(texts, fraction, bad, compared, positions)
-                del batch, texts, compared  # before the next is read: one may be large
+                columns += [comparable(column_at(batch, paths[name])) for name in options.compared]
+                yield from rows.batches(columns, fraction, bad)
+                del batch, columns  # before the next is read: one may be large
 
     def records(self, rows: DocumentRows) -> Iterator[list[Record]]:
         """See `SourceFormat.records`."""

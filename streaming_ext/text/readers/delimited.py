@@ -98,7 +98,7 @@ class CsvFormat(TableFormat):
                 first += len(table)
                 if done < len(table):
                     own = [one for one in own if one.row >= rows.row]
-                    yield Table(table.slice(done), stream.fraction, None, own)
+                    yield Table(table.slice(done), stream.fraction, own)
         if not marked.ended:
             raise ValueError("it ends within a quoted cell: it is cut short")
 

@@ -95,7 +95,7 @@ def line_blocks(stream: Stream, block_bytes: int) -> Iterator[LineBlock]:
         if not data.endswith(b"\n"):
             ends = np.append(ends, size)
         starts = np.concatenate([[0], ends[:-1] + 1])
-        if not offset and not stream.start and data.startswith(codecs.BOM_UTF8):
+        if not offset and not stream.origin and data.startswith(codecs.BOM_UTF8):
             starts[0] = len(codecs.BOM_UTF8)
         for first in range(0, len(ends), MAX_BATCH_ROWS):
             chosen = slice(first, first + MAX_BATCH_ROWS)
@@ -148,8 +148,6 @@ _WINDOW_BYTES = 2**15  # in which brackets are counted: few lines must be looked
 _KINDS: dict[type, Kind] = {bool: "boolean", int: "number", float: "number"}
 _BLANK: dict[str, Any] = {}
 
-Columns = tuple[list[pa.LargeStringArray], list[pa.Array]]  # of texts, and those compared
-
 
 class JsonLinesFormat(ObjectFormat):
     """Files of an object a line."""
@@ -161,7 +159,7 @@ class JsonLinesFormat(ObjectFormat):
         """See `ObjectFormat.stream`."""
         if span is None:
             return super().stream(file, span, head)
-        return SpanStream(file, span, (line_from(file, span[0]), line_from(file, span[1])))
+        return SpanStream(file, line_from(file, span[0]), line_from(file, span[1]))
 
     def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
         """See `ObjectFormat.values`; blank lines are left out."""
@@ -178,8 +176,7 @@ class JsonLinesFormat(ObjectFormat):
                     continue
                 positions = block.starts + (stream.origin + block.offset)
                 del block  # before the texts are used: a line may be large
-                texts, compared = columns
-                yield from rows.batches(texts, stream.fraction, (), compared, positions)
+                yield from rows.batches(columns, stream.fraction, (), positions)
 
     def can_be_cut(self, file: SourceBytes) -> bool:
         """See `SourceFormat.can_be_cut`: a packed file cannot."""
@@ -204,7 +201,7 @@ class JsonLinesFormat(ObjectFormat):
 
 def _values(block: LineBlock, stream: Stream) -> Iterator[Value]:
     """The value of each line, or its fault; `_BLANK` for a line that holds nothing."""
-    origin = f" from byte {stream.start} on" if stream.start else ""
+    origin = f" from byte {stream.origin} on" if stream.origin else ""
     too_long = {*block.too_long.tolist()}
     ends = zip(block.starts.tolist(), block.ends.tolist(), strict=True)
     for number, (start, end) in enumerate(ends):
@@ -220,8 +217,8 @@ def _values(block: LineBlock, stream: Stream) -> Iterator[Value]:
         yield Value(f"line {block.first_line + number + 1}{origin}, byte {at + byte}", value, 0, at)
 
 
-def _at_once(block: LineBlock, options: ReadOptions) -> Columns | None:
-    """The texts of each line, null for none; None if Arrow may read the lines differently."""
+def _at_once(block: LineBlock, options: ReadOptions) -> list[pa.Array] | None:
+    """The columns of each line, null for none; None if Arrow may read the lines differently."""
     schema = _schema(block, options)
     if schema is None or len(block.too_long) or (block.ends == block.starts).any():
         return None
@@ -247,10 +244,8 @@ def _at_once(block: LineBlock, options: ReadOptions) -> Columns | None:
         return None
     if len(table) != len(block):
         return None
-    return (
-        [_column(table, column).cast(pa.large_string()) for column in options.columns],
-        [_column(table, column) for column in options.compared],
-    )
+    texts = [_column(table, column).cast(pa.large_string()) for column in options.columns]
+    return texts + [_column(table, column) for column in options.compared]
 
 
 def _any_too_deep(block: LineBlock, data: npt.NDArray[np.uint8]) -> bool:

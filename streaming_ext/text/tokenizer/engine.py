@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_ext.base.arrays import Ints
-from streaming_ext.base.errors import EngineMismatchError, SourceError, TokenizerError
+from streaming_ext.base.errors import EngineMismatchError, TokenizerError
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.tokenizer.fast_tokenizer import Loader, fast_loader
 from streaming_ext.text.tokenizer.rank_file import RankTokenizer
@@ -66,7 +66,6 @@ class ReferenceEngine:
         self._tokenizer = tokenizer
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
-        check_texts(texts)
         return _encode_rows(self._tokenizer, texts, range(len(texts)))
 
 
@@ -82,7 +81,6 @@ class FastEngine:
         self._renew()
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
-        check_texts(texts)
         if len(texts) == 0:
             return Encoded(np.empty(0, np.uint32), np.zeros(1, np.int64))
         data, offsets = text_buffers(texts)
@@ -141,16 +139,6 @@ def _check_vocabulary(tokenizer: Tokenizer, fast: FastEngine) -> None:
     words = [tokenizer.decode_bytes([id_]).decode(errors="ignore") for id_ in ids]
     texts = pa.array([*words, "".join(words)], pa.large_string())
     audit_sample(tokenizer, texts, fast.encode(texts), range(len(texts)))
-
-
-def check_texts(texts: pa.LargeStringArray) -> None:
-    """Refuse text that is not UTF-8; Arrow does not check it when it reads a file."""
-    if texts.null_count:
-        raise ValueError(f"{texts.null_count} of {len(texts)} texts are null")
-    try:
-        texts.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise SourceError(f"The text column does not hold UTF-8 text: {error}.") from None
 
 
 def own_bytes() -> int:

@@ -20,7 +20,7 @@ from streaming_ext.format.layout import MANIFEST
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.schema import Count, FileRecord, Hash
 from streaming_ext.store import Storage
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from tasks.core.options import Execution
 from tasks.core.reading.dataset_files import recorded_sizes
 from tasks.core.reading.dataset_layout import beside_parts

@@ -30,7 +30,7 @@ from streaming_ext.text.documents.columns import differing
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.fetch import came_unchecked, fetch
 from streaming_ext.text.listing import listed_again
-from streaming_ext.text.parts.part import Part, SourceSpan
+from streaming_ext.text.parts import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile, is_remote
 from streaming_ext.text.token_sets.token_set import IdsAsTheyAre
 from streaming_ext.text.tokenizer.engine import ReferenceEngine

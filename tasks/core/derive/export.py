@@ -13,7 +13,7 @@ from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.store import LocalStorage, Storage, uploads
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.writing.split_writer import Memories, Memory
 from tasks.core.build.build import Build, OnStatus, Published, Recorded, Words, file_sizes

@@ -17,7 +17,7 @@ from streaming_ext.base.errors import CorruptDatasetError, command
 from streaming_ext.format.layout import MANIFEST
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.store import Storage, open_storage
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from tasks.core.build.build import Build, OnStatus, Published, Recorded, Words, file_sizes
 from tasks.core.build.engine import compare, hash_of, is_started, wrong_bytes

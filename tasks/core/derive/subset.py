@@ -21,7 +21,7 @@ from streaming_ext.format.record import MOST_BAD_LISTED, PartRecord, SplitPart
 from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.spec import DatasetSpec, SubsetRule
 from streaming_ext.store import Storage, open_storage, uploads
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.writing.part_files import PartFiles
 from streaming_ext.writing.publish import publish_splits

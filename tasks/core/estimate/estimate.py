@@ -16,7 +16,7 @@ from streaming_ext.store.buckets import OBJECT_STORES
 from streaming_ext.store.locations import local_path, require_writable_name
 from streaming_ext.store.scratch import temporary_folder, writing_scratch
 from streaming_ext.text.formats import can_be_cut
-from streaming_ext.text.parts.part import sizes_of
+from streaming_ext.text.parts import sizes_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.estimate.config import MOST_PARTS, EstimateConfig

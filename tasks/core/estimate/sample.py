@@ -20,7 +20,7 @@ from streaming_ext.store import LocalStorage
 from streaming_ext.text.documents.source_format import LENGTH_BYTES, FileLook
 from streaming_ext.text.fetch import worth_fetching
 from streaming_ext.text.formats import format_of
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer

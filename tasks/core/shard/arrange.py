@@ -23,7 +23,7 @@ from streaming_ext.format.shuffled import (
 )
 from streaming_ext.store import Storage
 from streaming_ext.text.identity import identify
-from streaming_ext.text.parts.part import Part, SourceSpan
+from streaming_ext.text.parts import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile, is_remote
 from tasks.core.build.engine import all_recorded
 from tasks.core.shard.run_plan import RunPlan

@@ -14,7 +14,7 @@ from streaming_ext.format.spec import TokenizerIdentity
 from streaming_ext.store import Storage
 from streaming_ext.store.locations import local_path
 from streaming_ext.store.scratch import user_scratch
-from streaming_ext.text.parts.part import Part, SourceSpan
+from streaming_ext.text.parts import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.build.build import OnStatus

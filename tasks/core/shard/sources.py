@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from streaming_ext.base.errors import ConfigMismatchError, SourceError, UsageError
 from streaming_ext.format.manifest import NodePartition
 from streaming_ext.format.schema import content_hash
-from streaming_ext.text.formats import format_of, those_that_can_be_cut
+from streaming_ext.text.formats import can_be_cut, format_of
 from streaming_ext.text.listing import list_sources
-from streaming_ext.text.parts.part import Part, SourceSpan, arrange, sizes_of
+from streaming_ext.text.parts import Part, SourceSpan, arrange, sizes_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.build.outside import made_by_output
@@ -98,12 +98,11 @@ def parts_of(sources: Sequence[SourceFile], config: ShardConfig) -> tuple[Part, 
     Raises:
         StorageError: a server refuses or does not answer.
     """
-    part_size = int(config.part_size)
     return arrange(
         sources,
-        part_size=part_size,
+        part_size=int(config.part_size),
         min_part_size=int(config.min_part_size),
-        may_be_cut=those_that_can_be_cut(sources, config.read_options, above=part_size),
+        may_be_cut=lambda source: can_be_cut(source, config.read_options),
     )
 
 

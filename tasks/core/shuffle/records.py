@@ -23,7 +23,7 @@ from streaming_ext.format.manifest import KeptDigests, ShuffleSummary
 from streaming_ext.format.record import PartCounts, PartRecord, SourceIdentity
 from streaming_ext.format.schema import Count, FileRecord, Sealed, from_json
 from streaming_ext.store import Storage
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from tasks.core.reading.dataset_files import DatasetFiles, read_listed, recorded_sizes, records_in
 from tasks.core.shuffle.spills import Spill, SpillIndex
 

@@ -19,7 +19,7 @@ from streaming_ext.format.shuffled import ascending, key_range
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
 from streaming_ext.text.memory import within_memory
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from streaming_ext.writing.part_files import Origins, PartFiles
 from streaming_ext.writing.tokenize import emptied
 from tasks.core.shuffle.copies import CopiesLeftOut

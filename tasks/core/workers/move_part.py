@@ -10,7 +10,7 @@ from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import from_json, to_json
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store import uploads
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from streaming_ext.writing.part_documents import fetch_part
 from tasks.core.reporting.report import PartCounts
 from tasks.core.shuffle.records import SpillRecord, shard_bytes

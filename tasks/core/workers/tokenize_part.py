@@ -10,7 +10,7 @@ from streaming_ext.format.layout import documents_path
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.spec import DatasetSpec
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from streaming_ext.text.token_sets.token_set import IdsAsTheyAre
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.load import open_saved

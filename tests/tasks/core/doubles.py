@@ -13,7 +13,7 @@ from streaming_ext.format.record import PartRecord, SplitPart
 from streaming_ext.format.schema import from_json
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.store import Storage
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.load import open_saved

@@ -47,6 +47,19 @@ def test_a_stream_cut_anywhere_is_refused(tmp_path: Path) -> None:
             read(path)
 
 
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.arrow"
+    table = pa.table({"text": pa.array([f"{row % 3}" * 99 for row in range(30)])})
+    with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
+        writer.write_table(table, max_chunksize=4)
+    data = path.read_bytes()
+    assert [row for row, _ in read(path)] == list(range(30))
+    for damaged in (data[:900], data[:-400] + b"\xff" * 300 + data[-100:]):
+        path.write_bytes(damaged)
+        with pytest.raises(SourceError, match=r"not a whole arrow file"):
+            read(path)
+
+
 def test_a_saved_dataset(tmp_path: Path) -> None:
     for name in ("data-00000-of-00002.arrow", "data-00001-of-00002.arrow", "cache-1f.arrow"):
         write(tmp_path / name, pa.array(["a"]))

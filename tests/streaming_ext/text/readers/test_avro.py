@@ -1,9 +1,7 @@
-"""Avro as it may come: cut at its blocks, and nothing in it ends elsewhere than in an error."""
+"""Avro as it may come: nothing in it ends elsewhere than in an error."""
 
 import contextlib
 import io
-import random
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +9,7 @@ import fastavro
 import pytest
 
 from streaming_ext.base.errors import SourceError
-from streaming_ext.format.filters import Filters
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.formats import format_of
 from tests.streaming_ext.text.reading import SKIP, faults, read
 
 SCHEMA: dict[str, Any] = {
@@ -61,8 +57,6 @@ def test_no_avro(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(SourceError, match=r"x\.avro: not a whole avro file \("):
         read(path)
-    with pytest.raises(SourceError, match=r"x\.avro: not a whole avro file"):
-        list(format_of(path.name).read(path, ReadOptions(), span=(0, 9)))
 
 
 def test_nesting_without_end_is_refused(tmp_path: Path) -> None:
@@ -82,27 +76,6 @@ def test_nesting_without_end_is_refused(tmp_path: Path) -> None:
         with contextlib.suppress(SourceError):
             read(path)
     assert head.startswith(b"Obj")
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_spans_name_rows_as_the_whole_file_does(tmp_path: Path, seed: int) -> None:
-    rng, path = random.Random(seed), tmp_path / "x.avro"
-    path.write_bytes(avro([{"text": f"{row} " * rng.randrange(40), "score": row / 9}
-                           for row in range(90)], codec="deflate"))  # fmt: skip
-    options = ReadOptions(filters=Filters(where="score > 2"), kept=("score",))
-    cuts = sorted({0, path.stat().st_size, *(rng.randrange(path.stat().st_size) for _ in "abcd")})
-
-    def found(span: tuple[int, int] | None) -> list[tuple[int, str, float]]:
-        return [
-            row
-            for batch in format_of(path.name).read(path, options, span=span, batch_bytes=100)
-            for row in zip(batch.positions.tolist(), batch.texts.to_pylist(),
-                           batch.values[0].to_pylist(), strict=True)
-        ]  # fmt: skip
-
-    whole = found(None)
-    assert len(whole) == 71
-    assert [row for span in pairwise(cuts) for row in found(span)] == whole
 
 
 def test_a_block_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

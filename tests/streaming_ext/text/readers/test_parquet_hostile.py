@@ -16,7 +16,7 @@ from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.text.documents.document_rows import MAX_TEXT_BYTES
 from streaming_ext.text.memory import memory_limit
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.config import ShardConfig

@@ -25,7 +25,7 @@ from streaming_ext.text.fetch import fetch
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.identity import identify
 from streaming_ext.text.listing import list_sources
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.writing.part_documents import fetch_part
 from tests.servers.hub import Dataset, Hub, hub_server

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming_ext.base.errors import EngineMismatchError, SourceError
+from streaming_ext.base.errors import EngineMismatchError
 from streaming_ext.text.tokenizer import engine
 from streaming_ext.text.tokenizer.engine import (
     Encoded,
@@ -179,21 +179,6 @@ def test_a_realistic_batch_on_both_engines(
     reference = choose_engine(tokenizer, engine="reference").encode(texts)
     assert np.array_equal(encoded.ids, reference.ids)
     assert np.array_equal(encoded.offsets, reference.offsets)
-
-
-@pytest.mark.parametrize("data", [b"ab\xffd", b"ab\xed\xa0\x80", b"a\xc3\xa9d"])
-def test_text_that_is_not_utf8_is_an_error(data: bytes, tokenizer: Tokenizer, fast: Engine) -> None:
-    # In the last case the documents end in the middle of a character.
-    offsets = pa.py_buffer(np.array([0, 2, len(data)], np.int64))
-    texts = pa.LargeStringArray.from_buffers(2, offsets, pa.py_buffer(data))
-    for each in (fast, ReferenceEngine(tokenizer)):
-        with pytest.raises(SourceError, match=r"UTF-?8.* at string index \d"):
-            each.encode(texts)
-
-
-def test_nulls_are_refused(fast: Engine) -> None:
-    with pytest.raises(ValueError, match="1 of 2 texts are null"):
-        fast.encode(pa.array(["a", None], pa.large_string()))
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

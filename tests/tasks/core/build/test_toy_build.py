@@ -11,7 +11,7 @@ from streaming_ext.base.errors import ConfigMismatchError, TransientStorageError
 from streaming_ext.format.layout import BUILD, MANIFEST
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.store import LocalStorage, Storage
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from tasks.core.build.build import Build, OnStatus, Published, Recorded, Stretch, Words
 from tasks.core.build.engine import compare

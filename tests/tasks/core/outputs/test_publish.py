@@ -18,7 +18,7 @@ from streaming_ext.format.manifest import SplitSummary
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.schema import content_hash
 from streaming_ext.store import LocalStorage
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from tasks.core.config import ShardConfig
 from tasks.core.reporting.progress import RunProgress

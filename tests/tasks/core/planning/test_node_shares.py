@@ -6,7 +6,7 @@ import pytest
 
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.format.manifest import NodePartition
-from streaming_ext.text.parts.part import Part
+from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from tasks.core.shard.sources import deal, own_partition, require_same_partition
 

@@ -6,7 +6,7 @@ Large files are cut evenly, small ones taken together in their order:
     [0-2] [2-5] of the first, the next two, the one after, [0-4] [4-8] [8-12] of the last
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from streaming_ext.format.record import made_of_text
@@ -86,7 +86,7 @@ def arrange(
     *,
     part_size: int,
     min_part_size: int = 0,
-    may_be_cut: Collection[SourceFile] = (),
+    may_be_cut: Callable[[SourceFile], bool] = lambda source: False,
 ) -> tuple[Part, ...]:
     """The parts of a build, numbered, in the order of the sources.
 
@@ -94,13 +94,13 @@ def arrange(
         sources: sorted.
         part_size: in bytes; larger files are cut if they may be.
         min_part_size: in bytes; files are taken together until a part has this size.
-        may_be_cut: those larger files that can be entered in the middle.
+        may_be_cut: whether a larger file can be entered in the middle.
     """
     found: list[list[SourceSpan]] = []
     together: list[SourceSpan] = []  # the last of them, if files may still be added
     for source in sources:
         held = sum(one.size for one in together)
-        if source.size > part_size and source in may_be_cut:
+        if source.size > part_size and may_be_cut(source):
             found += [[SourceSpan(source, span)] for span in cut_evenly(source.size, part_size)]
             together = []
             continue

@@ -1,1 +1,0 @@
-"""Parts: which spans of which source files are worked on together."""
