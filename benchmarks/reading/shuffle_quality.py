@@ -32,7 +32,7 @@ def orders() -> dict[str, np.ndarray]:
     )
     positions = positions.transpose(3, 0, 1, 2, 4).reshape(-1)
     return {
-        "shardmill": PassOrder(spec, bounds=bounds).sequences(np.arange(COUNT)),
+        "shardmill": PassOrder.of(spec, bounds=bounds).sequences(np.arange(COUNT)),
         "stock py1e": stock[positions[positions >= 0]],
         "true permutation": np.random.default_rng(17).permutation(COUNT),
         "not shuffled": np.arange(COUNT),

@@ -39,7 +39,7 @@ class GrownOrders:
         self._spec, self._orders, self._bounds = spec, orders, bounds
         self._size = int(bounds[-1])
         self.earlier = earlier
-        self._passes: Recent[Growth, list[_Added]] = Recent(1)
+        self._passes: Recent[Growth, list[_Generation]] = Recent(1)
 
     def sequences(self, growth: Growth, draws: Ints) -> Ints:
         """The sequences of some draws, counted in passes of the newest generation."""
@@ -69,46 +69,50 @@ class GrownOrders:
             return None
         return growth
 
-    def _laid_out(self, growth: Growth) -> "list[_Added]":
+    def _laid_out(self, growth: Growth) -> "list[_Generation]":
         """The generations that a pass was in, the oldest first."""
         spec, number, found = self._spec, growth.number, []
         before, seen = 0, 0
         older = [(self.earlier[fingerprint], received) for fingerprint, received in growth.steps]
         for bounds, received in [*older, (self._bounds, 0)]:
-            own = bounds
-            if before:
-                own = np.unique(np.append(before, bounds[bounds > before])) - before
-            found.append(_Added(PassOrder(spec, bounds=own, number=number), before, seen))
+            added = (
+                np.unique(np.append(before, bounds[bounds > before])) - before if before else bounds
+            )
+            order = PassOrder.of(spec, bounds=added, number=number)
+            found.append(_Generation(order, number * int(added[-1]), before, seen))
             before, seen = int(bounds[-1]), received
         return found
 
 
-class _Added(NamedTuple):
+class _Generation(NamedTuple):
     """What one generation added to a pass.
 
     Attributes:
         order: of the pass over the new sequences alone.
+        first_draw: of that pass.
         before: sequences of the generations before it.
         seen: sequences of the pass that training had received before it.
     """
 
     order: PassOrder
+    first_draw: int
     before: int
     seen: int
 
 
-def _in_pass(generations: Sequence[_Added], positions: Ints) -> Ints:
+def _in_pass(generations: Sequence[_Generation], positions: Ints) -> Ints:
     """The sequences at some positions of a pass that was in some generations."""
-    *older, (order, before, seen) = generations
-    first_draw = order.number * order.size
+    *older, (order, first_draw, before, seen) = generations
     if not older:
         return order.sequences(first_draw + positions)
     result = np.empty_like(positions)
     early = positions < seen
     result[early] = _in_pass(older, positions[early])
-    row = order.spec.canonical_nodes
     is_old, numbers = laid_in(
-        positions[~early] - seen, left=before - seen, added=order.size, row=row
+        positions[~early] - seen,
+        left=before - seen,
+        added=int(order.sizes[0]),
+        row=order.spec.canonical_nodes,
     )
     later = np.empty_like(numbers)
     later[is_old] = _in_pass(older, seen + numbers[is_old])

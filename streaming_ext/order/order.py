@@ -11,7 +11,7 @@ one version to the next, and an order must outlive them.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -153,15 +153,35 @@ class OrderSpec:
     window: int
 
 
-class PassOrder:
-    """Pass number `number` over the sequences of one stream.
+class PassOrder(NamedTuple):
+    """A pass over the sequences of a stream, or several of any streams, their arrays end to end.
 
-    Draw d of a stream, counted from the start of training, is in pass d // N and canonical node
-    d % C.
-    Draws walk each canonical node in step, so consecutive draws come from C positions of the list.
+    Draw d of a stream of N sequences, counted from the start of training, is in pass d // N and
+    canonical node d % C. Draws walk each canonical node in step, so consecutive draws come from C
+    positions of the list.
+
+    Attributes:
+        keys: of the windows of each pass: (passes,).
+        sizes: sequences of each pass: (passes,).
+        node_first: first draw in each canonical node: (passes, canonical nodes).
+        node_length: draws in each: (passes, canonical nodes).
+        node_start: where each starts in the list: (passes, canonical nodes).
+        firsts: first sequence of each group, in the order of the list: (groups,).
+        starts: where each group starts in the list: (groups,).
+        spec: what decides the order.
     """
 
-    def __init__(self, spec: OrderSpec, *, bounds: Ints, stream: int = 0, number: int = 0) -> None:
+    keys: Keys
+    sizes: Ints
+    node_first: Ints
+    node_length: Ints
+    node_start: Ints
+    firsts: Ints
+    starts: Ints
+    spec: OrderSpec
+
+    @classmethod
+    def of(cls, spec: OrderSpec, *, bounds: Ints, stream: int = 0, number: int = 0) -> "PassOrder":
         """Lay out one pass.
 
         Args:
@@ -171,58 +191,76 @@ class PassOrder:
             stream: number of the stream, part of the key.
             number: the pass, part of the key.
         """
-        self.spec = spec
-        self.size, self.number = int(bounds[-1]), number
-        self.key = key_of(spec.seed, stream, number, 1)  # of windows
-        self._bounds = bounds
-        counts = np.diff(bounds)
-        groups = len(counts)
-        # groups in the order of the list: (groups,)
-        self.groups = np.arange(groups)
+        size, counts, nodes = int(bounds[-1]), np.diff(bounds), spec.canonical_nodes
+        groups = np.arange(len(counts))
         if spec.shuffle:
-            self.groups = permutation(groups, key_of(spec.seed, stream, number, 0))
-        self.firsts = bounds[self.groups]
-        # where each group starts in the list: (groups + 1,)
-        self.starts = np.concatenate([[0], np.cumsum(counts[self.groups])])
+            groups = permutation(len(counts), key_of(spec.seed, stream, number, 0))
+        groups = groups[counts[groups] > 0]
         # The first draw of this pass may fall into any canonical node; they keep their numbers.
-        first_draw = number * self.size
-        canonical_nodes = np.arange(spec.canonical_nodes)
-        self.node_first = first_draw + (canonical_nodes - first_draw) % spec.canonical_nodes
-        lengths = np.maximum(
-            0, -(-(first_draw + self.size - self.node_first) // spec.canonical_nodes)
+        first_draw = number * size
+        node_first = first_draw + (np.arange(nodes) - first_draw) % nodes
+        lengths = np.maximum(0, -(-(first_draw + size - node_first) // nodes))
+        return cls(
+            keys=key_of(spec.seed, stream, number, 1),
+            sizes=bounds[-1:],
+            node_first=node_first[None],
+            node_length=lengths[None],
+            node_start=(np.cumsum(lengths) - lengths)[None],
+            firsts=bounds[groups],
+            starts=np.cumsum(counts[groups]) - counts[groups],
+            spec=spec,
         )
-        self.node_length = lengths
-        self.node_start = np.cumsum(lengths) - lengths
 
-    def sequences(self, draws: Ints) -> Ints:
-        """The sequences of some draws of this pass, as their numbers in the order on disk."""
-        joined = JoinedPasses(self.spec, np.zeros(1, np.int64), [self])
-        return joined.sequences(np.zeros_like(draws), draws)
-
-    def draws_of(self, sequences: Ints) -> Ints:
-        """The draws of this pass that are some sequences: `sequences` backwards."""
-        own = np.searchsorted(self._bounds, sequences, side="right") - 1
-        at = np.argsort(self.groups)[own]  # position of the group in the list
-        position = self.starts[at] + sequences - self._bounds[own]
-        node = np.searchsorted(self.node_start, position, side="right") - 1
-        depth = position - self.node_start[node]
-        depth = _in_windows(
-            self.spec, depth, length=self.node_length[node], keys=self.key, node=node, inverse=True
+    @classmethod
+    def joined(cls, passes: "Sequence[PassOrder]") -> "PassOrder":
+        """Several passes, of one spec: a hundred cost as much as two."""
+        *columns, specs = zip(*passes, strict=True)
+        joined = cls._make([*map(np.concatenate, columns), specs[0]])
+        offsets = np.cumsum(joined.sizes) - joined.sizes
+        counts = [len(each.starts) for each in passes]
+        return joined._replace(
+            node_start=joined.node_start + offsets[:, None],
+            starts=joined.starts + np.repeat(offsets, counts),
         )
-        result: Ints = self.node_first[node] + depth * self.spec.canonical_nodes
+
+    def sequences(self, draws: Ints, at: Ints | int = 0) -> Ints:
+        """The sequences of some draws, as their numbers in the order on disk: (n,).
+
+        Args:
+            draws: shape (n,).
+            at: which of the passes each draw is of, (n,) or one number.
+        """
+        node = draws % self.spec.canonical_nodes
+        depth = (draws - self.node_first[at, node]) // self.spec.canonical_nodes
+        depth = self._in_windows(depth, node, at)
+        position = self.node_start[at, node] + depth
+        group = np.searchsorted(self.starts, position, side="right") - 1
+        result: Ints = self.firsts[group] + position - self.starts[group]
         return result
 
+    def draws_of(self, sequences: Ints) -> Ints:
+        """The draws of the one pass that are some sequences: `sequences` backwards."""
+        on_disk = np.argsort(self.firsts)
+        at = np.searchsorted(self.firsts, sequences, side="right", sorter=on_disk) - 1
+        group = on_disk[at]
+        position = self.starts[group] + sequences - self.firsts[group]
+        node = np.searchsorted(self.node_start[0], position, side="right") - 1
+        depth = position - self.node_start[0, node]
+        depth = self._in_windows(depth, node, 0, inverse=True)
+        result: Ints = self.node_first[0, node] + depth * self.spec.canonical_nodes
+        return result
 
-def _in_windows(
-    spec: OrderSpec, depth: Ints, *, length: Ints, keys: Keys, node: Ints, inverse: bool = False
-) -> Ints:
-    """Depths in canonical nodes of some lengths, permuted within their windows: (n,) each."""
-    if not spec.shuffle:
-        return depth
-    window = depth // spec.window
-    begin = window * spec.window
-    sizes = np.minimum(spec.window, length - begin)
-    return begin + permute(depth - begin, sizes, with_words(keys, node, window), inverse=inverse)
+    def _in_windows(
+        self, depth: Ints, node: Ints, at: Ints | int, *, inverse: bool = False
+    ) -> Ints:
+        """Depths in canonical nodes, permuted within their windows, or back: (n,)."""
+        if not self.spec.shuffle:
+            return depth
+        window = depth // self.spec.window
+        begin = window * self.spec.window
+        sizes = np.minimum(self.spec.window, self.node_length[at, node] - begin)
+        keys = with_words(self.keys[at], node, window)
+        return begin + permute(depth - begin, sizes, keys, inverse=inverse)
 
 
 class StreamOrders:
@@ -247,7 +285,8 @@ class StreamOrders:
         self.sizes: Ints = np.array([own[-1] for own in self._bounds], np.int64)
         # An epoch's end needs two passes of each stream.
         self._passes: Recent[tuple[int, int], PassOrder] = Recent(3 * len(bounds))
-        self._joined: JoinedPasses | None = None
+        # The passes looked up last, by a number of each: pass * streams + stream.
+        self._joined = np.zeros(1, np.int64), self.at_pass(0, 0)
         # Of all streams end to end; in between, room for what is looked up in each.
         self._room: Ints = np.concatenate([[0], np.cumsum(self.sizes + 1)])[:-1]
         # How many are kept before each that is left out: sequences 2 and 3 of five are out,
@@ -263,18 +302,15 @@ class StreamOrders:
 
     def sequences(self, streams: Ints, draws: Ints) -> Ints:
         """The sequences of some draws of some streams, in any order: (n,) each."""
-        # One number for a pass of a stream.
         codes = draws // self.sizes[streams] * len(self.sizes) + streams
-        passes = self._joined  # another thread may look ahead meanwhile
-        at = None if passes is None else passes.find(codes)
-        if passes is None or at is None:
-            wanted = np.unique(codes)
-            orders = [
-                self.at_pass(int(c % len(self.sizes)), int(c // len(self.sizes))) for c in wanted
-            ]
-            passes = self._joined = JoinedPasses(self._spec, wanted, orders)
-            at = np.searchsorted(wanted, codes)
-        found = passes.sequences(at, draws)
+        known, passes = self._joined  # another thread may look ahead meanwhile
+        at = np.minimum(np.searchsorted(known, codes), len(known) - 1)
+        if (known[at] != codes).any():
+            known, at = np.unique(codes, return_inverse=True)
+            wanted = (divmod(code, len(self.sizes)) for code in known.tolist())
+            passes = PassOrder.joined([self.at_pass(stream, number) for number, stream in wanted])
+            self._joined = known, passes
+        found = passes.sequences(draws, at)
         if self._kept_before.size:
             before = np.searchsorted(self._kept_before, found + self._room[streams], side="right")
             found = found + before - self._first_left_out[streams]
@@ -293,43 +329,7 @@ class StreamOrders:
         """One pass over a stream."""
         return self._passes.get_or_make(
             (stream, number),
-            lambda: PassOrder(
+            lambda: PassOrder.of(
                 self._spec, bounds=self._bounds[stream], stream=stream, number=number
             ),
         )
-
-
-class JoinedPasses:
-    """Some passes of some streams, their arrays end to end: a hundred cost as much as two."""
-
-    def __init__(self, spec: OrderSpec, codes: Ints, passes: Sequence[PassOrder]) -> None:
-        self._spec, self._codes = spec, codes
-        self._keys = np.concatenate([each.key for each in passes])
-        # (passes, canonical nodes) each
-        self._node_first = np.stack([each.node_first for each in passes])
-        self._node_length = np.stack([each.node_length for each in passes])
-        sizes: Ints = np.array([each.size for each in passes])
-        offsets = np.cumsum(sizes) - sizes
-        self._node_start = np.stack([each.node_start for each in passes]) + offsets[:, None]
-        # of all groups: (groups,) each
-        self._firsts = np.concatenate([each.firsts for each in passes])
-        self._starts = np.concatenate(
-            [each.starts[:-1] + offset for each, offset in zip(passes, offsets, strict=True)]
-        )
-
-    def find(self, codes: Ints) -> Ints | None:
-        """Which passes they are: (n,); None if one is missing."""
-        at = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
-        return at if (self._codes[at] == codes).all() else None
-
-    def sequences(self, at: Ints, draws: Ints) -> Ints:
-        """The sequences of some draws, each of the pass of a number."""
-        spec = self._spec
-        node = draws % spec.canonical_nodes
-        first, length = self._node_first[at, node], self._node_length[at, node]
-        depth = (draws - first) // spec.canonical_nodes  # in the canonical node
-        depth = _in_windows(spec, depth, length=length, keys=self._keys[at], node=node)
-        position = self._node_start[at, node] + depth
-        group = np.searchsorted(self._starts, position, side="right") - 1
-        result: Ints = self._firsts[group] + position - self._starts[group]
-        return result

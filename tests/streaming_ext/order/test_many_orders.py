@@ -30,7 +30,7 @@ def test_as_each_stream_alone(data) -> None:
         for stream, draw, sequence in zip(streams.tolist(), draws.tolist(), found, strict=True):
             size = int(many.sizes[stream])
             kept_bounds = bounds[stream] - np.searchsorted(left_out[stream], bounds[stream])
-            of_pass = PassOrder(spec, bounds=kept_bounds, stream=stream, number=draw // size)
+            of_pass = PassOrder.of(spec, bounds=kept_bounds, stream=stream, number=draw // size)
             kept = np.setdiff1d(np.arange(size + len(left_out[stream])), left_out[stream])
             assert sequence == kept[of_pass.sequences(np.array([draw]))[0]]
             assert many.draws_of(stream, np.array([sequence]), range(draw, draw + 1)) == [draw]

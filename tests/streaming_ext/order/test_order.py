@@ -69,7 +69,7 @@ class TestMix:
     def test_permutation_is_pinned(self) -> None:
         # The order of published runs: a change here breaks every saved state.
         assert permutation(8, key_of(17, 0, 0, 0)).tolist() == PINNED_PERMUTATION
-        order = PassOrder(spec_of(), bounds=bounds_of([5, 4, 6, 5]))
+        order = PassOrder.of(spec_of(), bounds=bounds_of([5, 4, 6, 5]))
         assert order.sequences(np.arange(20)).tolist() == PINNED_PASS
 
 
@@ -90,21 +90,21 @@ class TestPassOrder:
         self, counts: list[int], canonical_nodes: int, window: int, number: int, shuffle: bool
     ) -> None:
         spec = spec_of(canonical_nodes=canonical_nodes, window=window, shuffle=shuffle)
-        order = PassOrder(spec, bounds=bounds_of(counts), number=number)
+        order = PassOrder.of(spec, bounds=bounds_of(counts), number=number)
         draws = np.arange(number * sum(counts), (number + 1) * sum(counts))
         assert sorted(order.sequences(draws).tolist()) == list(range(sum(counts)))
 
     def test_without_shuffle_and_canonical_nodes_it_is_the_order_on_disk(self) -> None:
-        order = PassOrder(spec_of(shuffle=False, canonical_nodes=1), bounds=bounds_of([3, 0, 4]))
+        order = PassOrder.of(spec_of(shuffle=False, canonical_nodes=1), bounds=bounds_of([3, 0, 4]))
         assert order.sequences(np.arange(7)).tolist() == list(range(7))
 
     def test_without_shuffle_canonical_nodes_are_consecutive_thirds(self) -> None:
-        order = PassOrder(spec_of(shuffle=False, canonical_nodes=3), bounds=bounds_of([7]))
+        order = PassOrder.of(spec_of(shuffle=False, canonical_nodes=3), bounds=bounds_of([7]))
         # canonical nodes of 3, 2 and 2 sequences, dealt out in turn
         assert order.sequences(np.arange(7)).tolist() == [0, 3, 5, 1, 4, 6, 2]
 
     def test_a_canonical_node_walks_its_own_stretch_of_the_list(self) -> None:
-        order = PassOrder(spec_of(canonical_nodes=4, window=10), bounds=bounds_of([10] * 12))
+        order = PassOrder.of(spec_of(canonical_nodes=4, window=10), bounds=bounds_of([10] * 12))
         for node in range(4):
             sequences = order.sequences(np.arange(node, 120, 4))
             assert len(np.unique(sequences // 10)) == 3
@@ -112,15 +112,15 @@ class TestPassOrder:
     @pytest.mark.parametrize("change", [{"seed": 18}, {"window": 8}, {"canonical_nodes": 2}])
     def test_every_setting_matters(self, change: dict[str, int]) -> None:
         draws, bounds = np.arange(60), bounds_of([10] * 6)
-        usual = PassOrder(spec_of(), bounds=bounds).sequences(draws)
-        other = PassOrder(spec_of(**change), bounds=bounds).sequences(draws)
+        usual = PassOrder.of(spec_of(), bounds=bounds).sequences(draws)
+        other = PassOrder.of(spec_of(**change), bounds=bounds).sequences(draws)
         assert usual.tolist() != other.tolist()
 
     def test_streams_and_passes_differ(self) -> None:
         bounds = bounds_of([10] * 6)
-        usual = PassOrder(spec_of(), bounds=bounds).sequences(np.arange(60))
-        stream = PassOrder(spec_of(), bounds=bounds, stream=1).sequences(np.arange(60))
-        later = PassOrder(spec_of(), bounds=bounds, number=1).sequences(np.arange(60, 120))
+        usual = PassOrder.of(spec_of(), bounds=bounds).sequences(np.arange(60))
+        stream = PassOrder.of(spec_of(), bounds=bounds, stream=1).sequences(np.arange(60))
+        later = PassOrder.of(spec_of(), bounds=bounds, number=1).sequences(np.arange(60, 120))
         assert len({tuple(usual), tuple(stream), tuple(later)}) == 3
 
 
