@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,15 +13,6 @@ from streaming_ext.order.order import OrderSpec, Recent, StreamOrders
 from streaming_ext.order.ranks import DataRank
 from streaming_ext.order.state import Cursor
 from streaming_ext.order.steps import Phase, StepSizes
-
-
-class Visit(NamedTuple):
-    """A sequence in an epoch: its number on disk, its length, the step, and the rank."""
-
-    step: int
-    rank: int
-    sequence: int
-    length: int
 
 
 class EpochPlan:
@@ -68,7 +58,7 @@ class EpochPlan:
             UsageError: there is nothing to read, or less than a step or `mixing` asks for.
         """
         self.length, self.steps, self.rank = steps.longest, steps, rank
-        self._phases: tuple[Cursor | None, list[Phase]] = (None, [])  # of the last cursor
+        self._phases: Recent[Cursor, list[Phase]] = Recent(3)
         self.mixing, self.drop_last, self._spec = mixing, drop_last, spec
         # If a rank's rows are of one stream, ranks take the positions of a step as they come.
         self._nodes_of_ranks = 1 if method == "device_per_stream" else spec.canonical_nodes
@@ -173,20 +163,16 @@ class EpochPlan:
 
     def phases(self, cursor: Cursor) -> list[Phase]:
         """The steps after a cursor, to the end of its epoch; the first one is number 0."""
-        kept, phases = self._phases
-        if kept != cursor:
-            past, first = cursor.past, cursor.position
-            phases = []
-            if past is not None and first < past.until:
-                phases = self._phases_of(past.sizes, cursor, first, past.until)
-                first = past.until
-            before = phases[-1].stop if phases else 0
-            phases += [
-                replace(phase, first=before + phase.first)
-                for phase in self._phases_of(self.steps, cursor, first, self.epoch_size)
-            ]
-            self._phases = cursor, phases
-        return phases
+        return self._phases.get_or_make(cursor, lambda: self._phases_after(cursor))
+
+    def _phases_after(self, cursor: Cursor) -> list[Phase]:
+        past, first, phases = cursor.past, cursor.position, []
+        if past is not None and first < past.until:
+            phases = self._phases_of(past.sizes, cursor, first, past.until)
+            first = past.until
+        before = phases[-1].stop if phases else 0
+        planned = self._phases_of(self.steps, cursor, first, self.epoch_size)
+        return [*phases, *(replace(phase, first=before + phase.first) for phase in planned)]
 
     def _phases_of(self, sizes: StepSizes, cursor: Cursor, first: int, end: int) -> list[Phase]:
         return sizes.phases(
@@ -255,10 +241,13 @@ class EpochPlan:
         inside = map(min, count(mixture, cursor.epoch, cursor.position), self.chosen(cursor))
         return tuple(a + b for a, b in zip(before, inside, strict=True))
 
-    def visits(self, cursor: Cursor, stream: int, sequences: Ints) -> list[Visit]:
-        """Where in the cursor's epoch some sequences of a stream come, in the order of the steps.
+    def steps_with(self, cursor: Cursor, stream: int, sequences: Ints) -> list[int]:
+        """The steps of the cursor's epoch that hold some sequences of a stream.
 
-        Those are left out that no step holds.
+        Args:
+            cursor: anywhere in the epoch.
+            stream: number of the stream.
+            sequences: of the longest length: (sequences,).
         """
         base = self._first_draw(cursor, stream)
         draws = range(base, base + min(self.chosen(cursor)[stream], self.filled))
@@ -272,16 +261,7 @@ class EpochPlan:
         if mixture is not None:
             positions = [mixture.position_of(cursor.epoch, stream, own) for own in positions]
         steps = {self.steps_done(replace(cursor, position=position)) for position in positions}
-        visits = []
-        for step in sorted(steps - {self.steps_left(begin)}):  # the last one holds what is left out
-            phase = self.phase_of(begin, step)
-            streams, numbers = self.whole_step(begin, step)
-            own = (streams == stream) & np.isin(numbers // phase.per_position, sequences)
-            visits += [
-                Visit(step, index // phase.batch_size, int(numbers[index]), phase.length)
-                for index in np.flatnonzero(own).tolist()
-            ]
-        return visits
+        return sorted(steps - {self.steps_left(begin)})  # the last one holds what is left out
 
     def _first_draw(self, cursor: Cursor, stream: int) -> int:
         """The first draw of a stream in an epoch."""

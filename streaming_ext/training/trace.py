@@ -1,12 +1,13 @@
 """The documents of a sequence, with their source files and rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.kinds import count
 from streaming_ext.format.provenance import SourceRow
@@ -80,22 +81,34 @@ def trace_step(
         UsageError: the epoch has no such step, or the dataset does not know its documents.
         CorruptDatasetError: a record or table of documents is missing or damaged.
     """
-    plan, begin = dataset.plan, _start(dataset, epoch, cursor)
-    steps = plan.steps_left(begin)
+    begin = _start(dataset, epoch, cursor)
+    steps = dataset.plan.steps_left(begin)
     if not 0 <= step < steps:
         raise UsageError(f"`step` must be in [0, {steps}), got {step}.")
-    phase = plan.phase_of(begin, step)
-    numbers = (each.tolist() for each in plan.whole_step(begin, step))
-    return [
-        SequenceTrace(
+    return [*_traces(dataset, begin, step)]
+
+
+def _traces(
+    dataset: "StreamingTokenDataset",
+    begin: Cursor,
+    step: int,
+    among: tuple[int, Ints] | None = None,
+) -> Iterator[SequenceTrace]:
+    """The sequences of one step; only those of a stream among some of the longest length."""
+    phase = dataset.plan.phase_of(begin, step)
+    streams, sequences = dataset.plan.whole_step(begin, step)
+    wanted = sequences >= 0  # others fill up the last batch of an evaluation
+    if among is not None:
+        stream, numbers = among
+        wanted = (streams == stream) & np.isin(sequences // phase.per_position, numbers)
+    for index in np.flatnonzero(wanted).tolist():
+        stream, sequence = int(streams[index]), int(sequences[index])
+        yield SequenceTrace(
             rank=index // phase.batch_size,
             stream=stream,
             sequence=sequence,
             spans=_spans(dataset, stream, sequence, phase.length),
         )
-        for index, (stream, sequence) in enumerate(zip(*numbers, strict=True))
-        if sequence >= 0  # others fill up the last batch of an evaluation
-    ]
 
 
 def trace_document(
@@ -129,18 +142,15 @@ def trace_document(
         for begin, end, origin in find_document(cache, source, row):
             found += 1
             sequences = reading.sequences_with(stream, begin, end, dataset.sequence_length)
-            for visit in plan.visits(start, stream, sequences):
-                visits += [
-                    DocumentVisit(
-                        step=visit.step,
-                        rank=visit.rank,
-                        stream=stream,
-                        sequence=visit.sequence,
-                        span=span,
-                    )
-                    for span in _spans(dataset, stream, visit.sequence, visit.length)
-                    if span.document == origin
-                ]
+            visits += [
+                DocumentVisit(
+                    step=step, rank=trace.rank, stream=stream, sequence=trace.sequence, span=span
+                )
+                for step in plan.steps_with(start, stream, sequences)
+                for trace in _traces(dataset, start, step, (stream, sequences))
+                for span in trace.spans
+                if span.document == origin
+            ]
     if not found:
         raise UsageError(
             f"No document of split {dataset.split!r} comes from row {row} of {source}. Is it in "
