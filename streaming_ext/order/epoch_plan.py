@@ -74,11 +74,11 @@ class EpochPlan:
         rows = {"per_stream": step, "stratified": 1, "device_per_stream": step // rank.size}
         self.row = rows.get(method, spec.canonical_nodes) if several else 1
         self.choose, self.epoch_size = tuple(choose), sum(choose) // self.row * self.row
-        self._same: Mixture | None = None  # of every epoch, unless `mixing` changes it
         self._mixtures: Recent[Cursor, Mixture] = Recent(3)
+        self._constant: Mixture  # of every epoch, unless `mixing` changes it
         if mixing is not None:
             self.choose = self.chosen(self.start(0))
-        elif several:
+        else:
             counts = tuple(
                 count // self.row if drop_last else -(-count // self.row) for count in choose
             )
@@ -88,17 +88,12 @@ class EpochPlan:
                     f"that batching_method={method!r} takes at once. Raise its proportion or "
                     "epoch_size, or lower batch_size or num_canonical_nodes."
                 )
-            self._same = self._dealt([counts], step if method == "stratified" else WINDOW_ROWS)
+            self._constant = self._dealt([counts], step if method == "stratified" else WINDOW_ROWS)
             self.epoch_size = sum(counts) * self.row
             if drop_last:
-                self.choose = self._chosen_of(self._same)
+                self.choose = self._chosen_of(self._constant)
         self.filled = self.epoch_size  # positions before the last fillers
-        if self.steps_left(self.start(0)) < 1:
-            raise UsageError(
-                f"An epoch of {self.epoch_size} sequences is less than one global batch of "
-                f"{step}. Lower batch_size, or raise epoch_size."
-            )
-        if steps.change:
+        if drop_last:
             steps.require_epoch(self.epoch_size)
 
     def _dealt(self, spans: Sequence[tuple[int, ...]], window: int) -> Mixture:
@@ -107,11 +102,11 @@ class EpochPlan:
             *spans, canonical_nodes=self.row, seed=spec.seed, shuffle=spec.shuffle, window=window
         )
 
-    def _mixture(self, cursor: Cursor) -> Mixture | None:
-        """How the cursor's epoch is dealt out to several streams; None for one stream."""
+    def _mixture(self, cursor: Cursor) -> Mixture:
+        """How the cursor's epoch is dealt out to the streams."""
         mixing = self.mixing
         if mixing is None:
-            return self._same
+            return self._constant
 
         def make() -> Mixture:
             spans = mixing.spans(
@@ -155,8 +150,7 @@ class EpochPlan:
 
     def chosen(self, cursor: Cursor) -> tuple[int, ...]:
         """Sequences of each stream in the cursor's epoch."""
-        mixture = None if self.mixing is None else self._mixture(cursor)
-        return self.choose if mixture is None else self._chosen_of(mixture)
+        return self.choose if self.mixing is None else self._chosen_of(self._mixture(cursor))
 
     def _chosen_of(self, mixture: Mixture) -> tuple[int, ...]:
         return tuple(rows * self.row for rows in mixture.rows)
@@ -235,10 +229,8 @@ class EpochPlan:
         """Draws before an epoch and in it, without those that only fill up."""
         if not cursor.position:  # there need not be a further epoch: streams may be used up
             return before
-        mixture = self._mixture(cursor)
-        if mixture is None:
-            return (before[0] + cursor.position,)
-        inside = map(min, count(mixture, cursor.epoch, cursor.position), self.chosen(cursor))
+        counts = count(self._mixture(cursor), cursor.epoch, cursor.position)
+        inside = map(min, counts, self.chosen(cursor))
         return tuple(a + b for a, b in zip(before, inside, strict=True))
 
     def steps_with(self, cursor: Cursor, stream: int, sequences: Ints) -> list[int]:
@@ -257,9 +249,7 @@ class EpochPlan:
             drawn = self.grown.draws_of(cursor.grown, sequences, draws)
         else:
             drawn = self._orders.draws_of(stream, sequences, draws)
-        positions = [draw - base for draw in drawn]
-        if mixture is not None:
-            positions = [mixture.position_of(cursor.epoch, stream, own) for own in positions]
+        positions = (mixture.position_of(cursor.epoch, stream, draw - base) for draw in drawn)
         steps = {self.steps_done(replace(cursor, position=position)) for position in positions}
         return sorted(steps - {self.steps_left(begin)})  # the last one holds what is left out
 
@@ -309,13 +299,9 @@ class EpochPlan:
         return streams, sequences
 
     def _look_up(self, cursor: Cursor, positions: Ints) -> tuple[Ints, Ints]:
-        mixture = self._mixture(cursor)
-        if mixture is None:
-            streams, draws = np.zeros_like(positions), cursor.before[0] + positions
-            if cursor.grown is not None:
-                return streams, self.grown.sequences(cursor.grown, draws)
-            return streams, self._orders.sequences(streams, draws)
-        streams, draws = mixture.draws(cursor.epoch, positions, cursor.before)
+        streams, draws = self._mixture(cursor).draws(cursor.epoch, positions, cursor.before)
+        if cursor.grown is not None:
+            return streams, self.grown.sequences(cursor.grown, draws)
         sequences = self._orders.sequences(streams, draws)
         if not self.drop_last and self.mixing is None:  # the last row of a stream may be short
             ends = np.add(cursor.before, self.choose)[streams]

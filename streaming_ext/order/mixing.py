@@ -76,6 +76,8 @@ class Mixture:
         Returns:
             streams and draws, each of shape (n,).
         """
+        if len(self.rows) == 1:
+            return np.zeros_like(positions), bases[0] + positions
         row, node = np.divmod(positions, self.canonical_nodes)
         windows = self._windows_of(row)
         streams, rows = np.empty_like(positions), np.empty_like(positions)

@@ -382,9 +382,9 @@ class StepSizes:
             rows = batch * length // self.longest
             if rows > positions:
                 raise UsageError(
-                    f"`global_batch` is {batch} from token {start:,} on, at `sequence_length` "
-                    f"{length}: a step takes {rows} sequences of {self.longest} tokens, and an "
-                    f"epoch has {positions}. Lower global_batch, or raise epoch_size."
+                    f"An epoch of {positions} sequences is less than one global batch of {rows}, "
+                    f"which a step takes from token {start:,} on. Lower batch_size, or raise "
+                    "epoch_size."
                 )
 
     def then(self, tokens: int, other: "StepSizes") -> "StepSizes":

@@ -69,7 +69,7 @@ def test_steps_that_no_epoch_holds_are_refused(open_raw) -> None:
         ({"global_batch": "0:588", "sequence_length": "0:4 1K:8"}, 588),
         ({"global_batch": "0:4 2K:16", "epoch_size": 15}, 16),
     ):
-        why = f"a step takes {rows} sequences of 8 tokens, and an epoch has"
+        why = f"is less than one global batch of {rows}, which a step takes from token"
         with pytest.raises(UsageError, match=why):
             open_raw(batch_size=None, **settings)
     open_raw(batch_size=None, global_batch="0:4 2K:585")
