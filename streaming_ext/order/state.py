@@ -174,11 +174,17 @@ class LoaderState(BaseModel):
             )
         return result
 
-    def tokens(self, length: int) -> int:
-        """Tokens of training before this epoch, for sequences of a length."""
+    @property
+    def tokens(self) -> int:
+        """Tokens of training before this epoch."""
         if self.tokens_before is not None:
             return self.tokens_before
-        return sum(stream.before for stream in self.streams) * length
+        return sum(stream.before for stream in self.streams) * self.longest
+
+    @property
+    def inside(self) -> bool:
+        """Whether it stands within an epoch, not between two."""
+        return self.sequences not in (0, self.order["epoch_size"])
 
     @property
     def sizes(self) -> StepSizes:
@@ -197,6 +203,11 @@ class LoaderState(BaseModel):
         return (*(self.order.get(name) for name in names), self.longest)
 
     @property
+    def amounts(self) -> list[tuple[str, int]]:
+        """Fingerprint and sequences an epoch of each stream."""
+        return [(stream.fingerprint, stream.choose) for stream in self.streams]
+
+    @property
     def dealing(self) -> list[Any]:
         """What decides which draw of which stream each position of an epoch is."""
         names = [*MIXING]
@@ -204,9 +215,15 @@ class LoaderState(BaseModel):
             names.append("batching_method")
             if self.order.get("batching_method") in _WHOLE_STEPS:
                 names.append("global_batch")
-        settings = [self.order.get(name) for name in names]
-        amounts = [(stream.fingerprint, stream.choose) for stream in self.streams]
-        return [self.numbering, settings, amounts]
+        return [self.numbering, self.amounts, *map(self.order.get, names)]
+
+    def _differences(self, now: "LoaderState") -> dict[str, str]:
+        """By name of each setting that differs, both values in words."""
+        return {
+            name: f"{name}: the state has {old!r}, this loader {new!r}"
+            for name in sorted({*self.order, *now.order})
+            if (old := self.order.get(name)) != (new := now.order.get(name))
+        }
 
     def require_same_order(self, now: "LoaderState") -> None:
         """Refuse another order of the sequences in the middle of an epoch.
@@ -214,14 +231,11 @@ class LoaderState(BaseModel):
         Raises:
             ConfigMismatchError: naming both values of what differs.
         """
-        if self.sequences in (0, self.order["epoch_size"]):
-            return
-        for name in sorted({*self.order, *now.order} - _NO_ORDER):
-            old, new = self.order.get(name), now.order.get(name)
-            if old != new:
+        for name, difference in self._differences(now).items():
+            if self.inside and name not in _NO_ORDER:
                 raise ConfigMismatchError(
-                    f"{name}: the state has {old!r}, this loader {new!r}: it cannot change in the "
-                    "middle of an epoch. Finish the epoch first."
+                    f"{difference}: it cannot change in the middle of an epoch. Finish the epoch "
+                    "first."
                 )
 
     def require_same(self, now: "LoaderState", *, allow_changes: Collection[str]) -> None:
@@ -240,21 +254,15 @@ class LoaderState(BaseModel):
                 f"`allow_changes` names {', '.join(unknown)}; "
                 f"it may name {', '.join(sorted(known))}."
             )
-        lines = [
-            f"{name}: the state has {self.order.get(name)!r}, this loader {now.order.get(name)!r}"
-            for name in sorted({*self.order, *now.order})
-            if self.order.get(name) != now.order.get(name) and name not in allow_changes
-        ]
-        if "streams" not in allow_changes:
-            ours = [(stream.fingerprint, stream.choose) for stream in self.streams]
-            theirs = [(stream.fingerprint, stream.choose) for stream in now.streams]
-            # Another size of an epoch is no other data: each stream may give another amount of it.
-            parts = slice(1) if "epoch_size" in allow_changes else slice(2)
-            if [each[parts] for each in ours] != [each[parts] for each in theirs]:
-                lines.append(
-                    f"streams: the state has (fingerprint, sequences an epoch) {ours}, "
-                    f"this loader {theirs}"
-                )
+        differences = self._differences(now)
+        # Another size of an epoch is no other data: each stream may give another amount of it.
+        parts = slice(1 if "epoch_size" in allow_changes else 2)
+        if [each[parts] for each in self.amounts] != [each[parts] for each in now.amounts]:
+            differences["streams"] = (
+                f"streams: the state has (fingerprint, sequences an epoch) {self.amounts}, "
+                f"this loader {now.amounts}"
+            )
+        lines = [line for name, line in differences.items() if name not in allow_changes]
         if lines:
             raise ConfigMismatchError(
                 "The state was saved with other settings:\n  "

@@ -1,11 +1,10 @@
 """From a cursor to a state that can be saved, and back, with all checks."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
-from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.state import Cursor, Growth, LoaderState, PastSizes, StreamState
@@ -29,14 +28,13 @@ class Resume:
     def state_of(self, cursor: Cursor) -> LoaderState:
         """The state at a cursor."""
         plan = self.plan
-        amounts = zip(
-            self.fingerprints,
-            plan.choose,
-            cursor.before,
-            plan.drawn(cursor),
-            cursor.missed,
-            strict=True,
-        )
+        streams = {
+            "fingerprint": self.fingerprints,
+            "choose": plan.choose,
+            "before": cursor.before,
+            "drawn": plan.drawn(cursor),
+            "missed": cursor.missed,
+        }
         by_streams = sum(cursor.before) * plan.length
         return LoaderState(
             epoch=cursor.epoch,
@@ -48,14 +46,8 @@ class Resume:
                 "global_batch": plan.steps.global_batch.named,
             },
             streams=tuple(
-                StreamState(
-                    fingerprint=fingerprint,
-                    choose=choose,
-                    before=before,
-                    drawn=drawn,
-                    missed=missed,
-                )
-                for fingerprint, choose, before, drawn, missed in amounts
+                StreamState(**dict(zip(streams, values, strict=True)))
+                for values in zip(*streams.values(), strict=True)
             ),
             tokens_before=None if cursor.tokens == by_streams else cursor.tokens,
             grown=cursor.grown,
@@ -97,7 +89,7 @@ class Resume:
                     "generation that it was saved in. Save one of StreamingTokenLoader to resume "
                     "in the newest."
                 )
-            return self._extended(old, now, last, allow_changes=allow_changes)
+            return self._extended(old, now, int(last[-1]), allow_changes=allow_changes)
         if last is not None and "streams" not in allow_changes:
             raise ConfigMismatchError(
                 "The state is of an older generation of this dataset, which was extended since. "
@@ -109,15 +101,19 @@ class Resume:
         old.require_same(now, allow_changes=allow_changes)
         if old.dealing != now.dealing:
             return self._new_epoch(old, now)
+        return self._same_epoch(old, now)
+
+    def _same_epoch(self, old: LoaderState, now: LoaderState) -> Cursor:
+        """The cursor at the position of a state whose epoch has the same draws."""
         old.require_same_order(now)
         return Cursor(
             epoch=old.epoch,
             position=old.sequences,
             before=tuple(stream.before for stream in old.streams),
-            tokens=old.tokens(self.plan.length),
+            missed=tuple(stream.missed for stream in old.streams),
+            tokens=old.tokens,
             grown=self._growth_of(old),
             past=self._past_of(old),
-            missed=tuple(stream.missed for stream in old.streams),
         )
 
     def _growth_of(self, state: LoaderState) -> Growth | None:
@@ -136,28 +132,29 @@ class Resume:
 
     def _past_of(self, old: LoaderState) -> PastSizes | None:
         """The sizes of the steps of a state's epoch so far, if they are not those planned now."""
-        position, tokens = old.sequences, old.tokens(old.longest)
-        if position in (0, old.order["epoch_size"]):  # the next epoch follows
+        if not old.inside:
             return None
         sizes, past = old.sizes, old.past
         begin = past.until if past else 0
         done, planned = (
-            each.phases(position=begin, end=position, tokens=tokens)
+            each.phases(position=begin, end=old.sequences, tokens=old.tokens)
             for each in (sizes, self.plan.steps)
         )
         if done == planned:
             return past
         if past is not None:
-            sizes = past.sizes.then(tokens + begin * old.longest, sizes)
+            sizes = past.sizes.then(old.tokens + begin * old.longest, sizes)
         return PastSizes(
-            global_batch=str(sizes.global_batch), sequence_length=str(sizes.length), until=position
+            global_batch=str(sizes.global_batch),
+            sequence_length=str(sizes.length),
+            until=old.sequences,
         )
 
     def _extended(
         self,
         old: LoaderState,
         now: LoaderState,
-        earlier: Ints,
+        earlier: int,
         *,
         allow_changes: Collection[str],
     ) -> Cursor:
@@ -169,17 +166,17 @@ class Resume:
         Args:
             old: the state.
             now: of the newest generation, at its beginning.
-            earlier: bounds of the older generation.
+            earlier: sequences of the older generation.
             allow_changes: settings that may differ.
 
         Raises:
             ConfigMismatchError: a setting that decides the order differs, or which sequence has
                 which number: then it is unknown which of the new ones the pass had seen.
         """
-        before, size = int(earlier[-1]), self.plan.sizes[0]
+        size = self.plan.sizes[0]
         # An epoch is all of the data unless the user says otherwise: then it grew as they did.
         sizes = (old.order.get("epoch_size"), now.order.get("epoch_size"))
-        grows = {"epoch_size"} if sizes == (before, size) else set()
+        grows = {"epoch_size"} if sizes == (earlier, size) else set()
         old.require_same(now, allow_changes={"streams", *grows, *allow_changes})
         if old.numbering != now.numbering:
             raise ConfigMismatchError(
@@ -189,24 +186,22 @@ class Resume:
                 "generation with the settings of the state first; a state that is saved then may "
                 "resume with others."
             )
-        old.require_same_order(now)
-        drawn = old.streams[0].drawn
-        number, seen = divmod(drawn, before)
+        cursor = self._same_epoch(old, now)
+        (stream,) = old.streams
+        number, seen = divmod(stream.drawn, earlier)
         if seen == 0 and old.sequences:
-            number, seen = number - 1, before
+            number, seen = number - 1, earlier
         growth = None
         if seen:
-            last = self._growth_of(old)
+            last = cursor.grown
             steps = last.steps if last is not None and last.number == number else ()
-            growth = Growth(number=number, steps=(*steps, (old.streams[0].fingerprint, seen)))
-        return Cursor(
-            epoch=old.epoch,
-            position=old.sequences,
-            before=(number * size + seen - old.sequences,),
-            tokens=old.tokens(self.plan.length),
+            growth = Growth(number=number, steps=(*steps, (stream.fingerprint, seen)))
+        drawn = number * size + seen
+        return replace(
+            cursor,
+            before=(drawn - old.sequences,),
+            missed=(drawn - stream.drawn + stream.missed,),
             grown=growth,
-            past=self._past_of(old),
-            missed=(number * size + seen - drawn + old.streams[0].missed,),
         )
 
     def _new_epoch(self, old: LoaderState, now: LoaderState) -> Cursor:
@@ -234,7 +229,7 @@ class Resume:
             epoch=old.epoch + (old.sequences > 0),
             position=0,
             before=tuple(before),
-            tokens=old.tokens(old.longest) + old.sequences * old.longest,
+            tokens=old.tokens + old.sequences * old.longest,
             grown=growth,
             missed=tuple(missed),
         )
