@@ -33,13 +33,11 @@ class NodeGroup:
 
     Attributes:
         rank: among the ranks of its node.
-        node: number of the partition.
         sequences: of each partition: (nodes,).
         fingerprint: of all partitions in their order.
     """
 
     rank: DataRank
-    node: int
     sequences: tuple[int, ...]
     fingerprint: str
 
@@ -48,21 +46,13 @@ class NodeGroup:
         """How many partitions there are."""
         return len(self.sequences)
 
-    def steps(self, batch: int, *, drop_last: bool) -> int:
-        """Steps of an epoch, the same on every node, for `batch` sequences a node and step.
-
-        The longest partition decides; ranks of the others fill up. With `drop_last` its last short
-        step is left out, and so less than one global batch of all sequences is.
-        """
-        rounded = [count // batch if drop_last else -(-count // batch) for count in self.sequences]
-        return max(rounded)
-
 
 class NodePlan(EpochPlan):
     """The sequences of every step of one rank, out of its node's partition.
 
     Positions count the node's own; each epoch is one pass over the partition. An epoch is as long
-    on every node, so after its last sequence a shorter partition has positions that hold none.
+    on every node, so after its last sequence a shorter partition has positions that hold none. With
+    `drop_last`, the last short step of the longest partition is left out.
     """
 
     def __init__(
@@ -86,7 +76,9 @@ class NodePlan(EpochPlan):
                 "sequence_length as numbers, or pass node_local=False."
             )
         batch = steps.global_batch.largest // group.nodes
-        count = group.steps(batch, drop_last=drop_last)
+        # The longest partition decides how many steps an epoch has on every node.
+        longest = max(group.sequences)
+        count = longest // batch if drop_last else -(-longest // batch)
         self._partitions = group.sequences
         super().__init__(
             spec,
@@ -126,7 +118,7 @@ class PartitionReport(NamedTuple):
         spec: what decided its bytes.
         index_hash: content hash of its index: the identity of the data.
         sequences: in the partition.
-        settings: arguments that decide the order; empty in a manifest's report.
+        settings: arguments that decide the order.
     """
 
     origin: str
@@ -143,8 +135,9 @@ class PartitionReport(NamedTuple):
 
     @property
     def alike(self) -> Mapping[str, Any]:
-        """What all partitions have in common, besides `spec`."""
-        return {} if self.partition is None else self.partition.model_dump(exclude={"rank"})
+        """What all reports have in common, besides `spec`."""
+        own = {} if self.partition is None else self.partition.model_dump(exclude={"rank"})
+        return {**own, **self.settings}
 
 
 def find_node_group(
@@ -192,7 +185,7 @@ def find_node_group(
         None if manifest is None else manifest.spec,
         index.index_hash,
         sequences,
-        dict(settings),
+        settings,
     )
     if isinstance(node_local, str | Path):
         if {"packing", "exclude"} & settings.keys():
@@ -200,7 +193,7 @@ def find_node_group(
                 "No manifest says how many rows another partition has with packing or exclude: "
                 "pass node_local=True and call torch.distributed.init_process_group first."
             )
-        known = _from_manifests(Path(node_local), index.split, settings["sequence_length"])
+        known = _from_manifests(Path(node_local), index.split, settings)
         partitions = require_one_group([own, *known])
         nodes = len(partitions)
         # Launchers number the ranks node by node.
@@ -227,7 +220,6 @@ def find_node_group(
         )
     return NodeGroup(
         rank=DataRank(rank=owners[: rank.rank].count(own.number), size=counts[own.number]),
-        node=own.number,
         sequences=tuple(report.sequences for report in partitions),
         fingerprint=content_hash("\n".join(report.index_hash for report in partitions).encode()),
     )
@@ -254,17 +246,17 @@ def _from_ranks(own: PartitionReport, rank: DataRank, group: Any) -> list[Partit
     return [same[0] for same in reports]
 
 
-def _from_manifests(folder: Path, split: str, length: int) -> list[PartitionReport]:
-    """The reports of all manifests in a folder, for sequences of a length."""
+def _from_manifests(folder: Path, split: str, settings: Mapping[str, Any]) -> list[PartitionReport]:
+    """The reports of all manifests in a folder, which are taken to be read with these settings."""
     reports = []
     for file in sorted(file for file in folder.rglob("*.json") if file.is_file()):
         manifest = manifest_of(file.read_bytes(), where=str(file))
         if split not in manifest.splits:
             raise ConfigMismatchError(f"{file}: this partition has no split {split!r}.")
         summary, spec = manifest.splits[split], manifest.spec
-        sequences = summary.samples * spec.sequence_length // length
+        sequences = summary.samples * spec.sequence_length // settings["sequence_length"]
         partition, digest = manifest.node_partition, summary.index.xxh128
-        reports.append(PartitionReport(str(file), partition, spec, digest, sequences, {}))
+        reports.append(PartitionReport(str(file), partition, spec, digest, sequences, settings))
     if not reports:
         raise UsageError(f"{folder} holds no manifest: copy each node's manifest.json into it.")
     return reports
@@ -306,15 +298,12 @@ def require_one_group(reports: Sequence[PartitionReport]) -> list[PartitionRepor
 
 def _differences(one: PartitionReport, other: PartitionReport) -> str:
     """In what two reports of a group may not differ, and do."""
-    pairs, lines = [(one.alike, other.alike)], []
-    if one.settings and other.settings:
-        pairs.append((one.settings, other.settings))
+    lines = []
     if one.spec and other.spec:
         lines = one.spec.differences(other.spec, ours=one.origin, theirs=other.origin)
     lines += [
-        f"{name}: {one.origin} {ours.get(name)!r}, {other.origin} {theirs.get(name)!r}"
-        for ours, theirs in pairs
-        for name in sorted({*ours, *theirs})
-        if ours.get(name) != theirs.get(name)
+        f"{name}: {one.origin} {ours!r}, {other.origin} {theirs!r}"
+        for name in sorted({*one.alike, *other.alike})
+        if (ours := one.alike.get(name)) != (theirs := other.alike.get(name))
     ]
     return "; ".join(lines)

@@ -297,8 +297,7 @@ class StreamOrders:
                 for own, room in zip(self._left_out, self._room, strict=True)
             ]
         )
-        counts = [len(own) for own in self._left_out]
-        self._first_left_out: Ints = np.cumsum(counts) - counts
+        self._first_left_out = np.searchsorted(self._kept_before, self._room)
 
     def sequences(self, streams: Ints, draws: Ints) -> Ints:
         """The sequences of some draws of some streams, in any order: (n,) each."""

@@ -271,7 +271,11 @@ class Phase:
         if (first_nodes == first_nodes[0]).all():
             first_nodes = first_nodes[:1]
         # offsets: (steps, batch_size), or (1, batch_size) if all are alike
-        offsets = np.stack([self._layout(first_node)[own] for first_node in first_nodes.tolist()])
+        layouts = (
+            step_layout(rows=self.rows, canonical_nodes=self.canonical_nodes, first_node=node)
+            for node in first_nodes.tolist()
+        )
+        offsets = np.stack([layout[own] for layout in layouts])
         result: Ints = starts[:, None] + offsets
         return result
 
@@ -285,11 +289,6 @@ class Phase:
         """Numbers of this rank's sequences in a step: (batch_size,)."""
         first = self.rank.rank * self.batch_size
         return np.arange(first, first + self.batch_size)
-
-    def _layout(self, first_node: int) -> Ints:
-        return step_layout(
-            rows=self.rows, canonical_nodes=self.canonical_nodes, first_node=first_node
-        )
 
 
 @dataclass(frozen=True, slots=True)

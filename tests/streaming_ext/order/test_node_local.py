@@ -137,7 +137,7 @@ def read_all(rank: int, root: Path, **changes: Any) -> Any:
     return {
         "epochs": [first, epoch(loader)],
         "counted": counted(loader),
-        "node": group.node,
+        "node": dataset.reader.caches[0].index.manifest.node_partition.rank,
         "sequences": group.sequences,
         "left_out": sum(max(0, count - left) for count in group.sequences),
     }
