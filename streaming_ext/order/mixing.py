@@ -18,7 +18,7 @@ import numpy as np
 from streaming_ext.base.arrays import Ints, ranges
 from streaming_ext.base.errors import UsageError
 from streaming_ext.order.order import Recent, key_of, permutation
-from streaming_ext.order.steps import Schedule
+from streaming_ext.order.steps import Schedule, starts_of
 
 WINDOW_ROWS: Final = 100  # proportions given in per cent are exact in every window
 
@@ -200,12 +200,11 @@ class Mixing:
     at_limit: str = "error"
 
     def __post_init__(self) -> None:
-        for proportion in self.proportions:
-            for point in proportion.points:
-                if not any(each.at(point.start) for each in self.proportions):
-                    raise UsageError(
-                        f"All streams have the proportion 0 at token {point.start:,}: raise one."
-                    )
+        for start in starts_of(self.proportions):
+            if not any(each.at(start) for each in self.proportions):
+                raise UsageError(
+                    f"All streams have the proportion 0 at token {start:,}: raise one."
+                )
 
     def identity(self) -> dict[str, Any]:
         """What a state names of it."""
@@ -219,8 +218,7 @@ class Mixing:
 
     def changes(self, tokens: int, stop: int) -> list[int]:
         """Where entries of the schedules begin after `tokens`, before `stop`."""
-        points = {point.start for proportion in self.proportions for point in proportion.points}
-        return sorted(point for point in points if tokens < point < stop)
+        return [start for start in starts_of(self.proportions) if tokens < start < stop]
 
     def room(self, sizes: Sequence[int], before: Sequence[int], *, row: int) -> list[float]:
         """Rows that each stream may still get, infinity for any number.

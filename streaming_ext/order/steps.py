@@ -15,7 +15,7 @@ nodes, and that the rows of a step, a node reads its own canonical nodes and no 
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -29,8 +29,8 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.base.units import COUNTS
 from streaming_ext.order.ranks import DataRank
 
-_NUMBER: Final = r"\d+(?:\.\d+)?"
-_ENTRY: Final = re.compile(rf"({_NUMBER})([kmbt]?):({_NUMBER})(?:->({_NUMBER}))?", re.IGNORECASE)
+_NUMBER: Final = r"(\d+(?:\.\d+)?)"
+_ENTRY: Final = re.compile(rf"{_NUMBER}([kmbt]?):{_NUMBER}(?:->{_NUMBER})?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,15 +92,18 @@ class Schedule:
 
     @classmethod
     def _parse(cls, value: float | str, *, name: str) -> "Schedule":
-        try:
-            return cls(tuple(_points(value)))
-        except ValueError:
+        points = _points(value)
+        starts = [point.start for point in points]
+        rising = starts[:1] == [0] and starts == sorted(set(starts))
+        # A ramp needs a next entry to end at.
+        if not rising or points[-1].value != points[-1].end:
             raise UsageError(
                 f"`{name}` must be a number, or a schedule of TOKENS:VALUE such as '0:VALUE "
                 "250B:VALUE': the value from a number of tokens of training on (K, M, B, T for "
                 "thousands to trillions), rising from 0; VALUE->VALUE is a ramp to the next entry. "
                 f"Got {value!r}."
-            ) from None
+            )
+        return cls(tuple(points))
 
     @property
     def constant(self) -> bool:
@@ -138,11 +141,6 @@ class Schedule:
         point = self.points[self._number(tokens)]
         return point.value != point.end
 
-    def next_change(self, tokens: int) -> int | None:
-        """Where the next point after a number of tokens is."""
-        number = self._number(tokens) + 1
-        return self.points[number].start if number < len(self.points) else None
-
     def __str__(self) -> str:
         """The one text of all that mean the same, as a state names it."""
         return " ".join(
@@ -156,25 +154,27 @@ class Schedule:
 
 
 def _points(value: float | str) -> list[Point]:
-    """The points of a number, or of a schedule as a text.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    text = str(value).strip()
-    if not isinstance(value, str) or re.fullmatch(_NUMBER, text):
-        return [Point(start=0, value=Fraction(text), end=Fraction(text))]
-    entries = [match for word in text.split() if (match := _ENTRY.fullmatch(word))]
-    starts = [Fraction(entry[1]) * COUNTS[entry[2].lower()] for entry in entries]
-    points = [
-        Point(start=int(start), value=Fraction(entry[3]), end=Fraction(entry[4] or entry[3]))
-        for start, entry in zip(starts, entries, strict=True)
-    ]
-    rising = starts[:1] == [0] and starts == sorted({point.start for point in points})
-    # A ramp needs a next entry to end at.
-    if len(points) < len(text.split()) or not rising or points[-1].value != points[-1].end:
-        raise ValueError(text)
+    """The points of a number, or of a schedule as a text; none if it is neither."""
+    try:
+        text = value.strip() if isinstance(value, str) else f"{Decimal(str(value)):f}"
+    except ArithmeticError:
+        return []
+    points = []
+    for word in text.split() if ":" in text else [f"0:{text}"]:
+        entry = _ENTRY.fullmatch(word)
+        if entry is None:
+            return []
+        start = Fraction(entry[1]) * COUNTS[entry[2].lower()]
+        if start.denominator > 1:
+            return []
+        end = entry[4] or entry[3]
+        points.append(Point(start=int(start), value=Fraction(entry[3]), end=Fraction(end)))
     return points
+
+
+def starts_of(schedules: Iterable[Schedule]) -> list[int]:
+    """Where the entries of some schedules begin, in tokens."""
+    return sorted({point.start for schedule in schedules for point in schedule.points})
 
 
 def _decimal(value: Fraction) -> str:
@@ -330,10 +330,8 @@ class StepSizes:
 
     def entries(self) -> Iterator[tuple[int, int, int]]:
         """Where steps of each size begin, in tokens; sequences of a step, and their length."""
-        start: int | None = 0
-        while start is not None:
+        for start in starts_of((self.global_batch, self.length)):
             yield start, *self.at(start)
-            start = self.next_change(start)
 
     @property
     def longest(self) -> int:
@@ -348,11 +346,6 @@ class StepSizes:
     def at(self, tokens: int) -> tuple[int, int]:
         """Sequences and their length in a step that begins at a number of tokens."""
         return int(self.global_batch.at(tokens)), int(self.length.at(tokens))
-
-    def next_change(self, tokens: int) -> int | None:
-        """Where the next entry of either schedule is."""
-        changes = (self.global_batch.next_change(tokens), self.length.next_change(tokens))
-        return min((change for change in changes if change is not None), default=None)
 
     def require_ranks(self, num_ranks: int) -> None:
         """Refuse a number of ranks that does not divide every step.
@@ -421,8 +414,8 @@ class StepSizes:
             per_position = self.longest // length
             rows = batch // per_position
             steps = (end - position) // rows if drop_last else -(-(end - position) // rows)
-            change = self.next_change(seen)
-            if change is not None:  # the last step of a phase may go beyond its end
+            changes = (start for start, _, _ in self.entries() if start > seen)
+            if change := next(changes, None):  # the last step of a phase may go beyond its end
                 steps = min(steps, -(-(change - seen) // (rows * self.longest)))
             if not steps:
                 break
