@@ -91,7 +91,7 @@ class EpochPlan:
             self._constant = self._dealt([counts], step if method == "stratified" else WINDOW_ROWS)
             self.epoch_size = sum(counts) * self.row
             if drop_last:
-                self.choose = self._chosen_of(self._constant)
+                self.choose = self._constant.amounts
         self.filled = self.epoch_size  # positions before the last fillers
         if drop_last:
             steps.require_epoch(self.epoch_size)
@@ -150,33 +150,30 @@ class EpochPlan:
 
     def chosen(self, cursor: Cursor) -> tuple[int, ...]:
         """Sequences of each stream in the cursor's epoch."""
-        return self.choose if self.mixing is None else self._chosen_of(self._mixture(cursor))
-
-    def _chosen_of(self, mixture: Mixture) -> tuple[int, ...]:
-        return tuple(rows * self.row for rows in mixture.rows)
+        return self.choose if self.mixing is None else self._mixture(cursor).amounts
 
     def phases(self, cursor: Cursor) -> list[Phase]:
         """The steps after a cursor, to the end of its epoch; the first one is number 0."""
         return self._phases.get_or_make(cursor, lambda: self._phases_after(cursor))
 
     def _phases_after(self, cursor: Cursor) -> list[Phase]:
-        past, first, phases = cursor.past, cursor.position, []
-        if past is not None and first < past.until:
-            phases = self._phases_of(past.sizes, cursor, first, past.until)
-            first = past.until
-        before = phases[-1].stop if phases else 0
-        planned = self._phases_of(self.steps, cursor, first, self.epoch_size)
-        return [*phases, *(replace(phase, first=before + phase.first) for phase in planned)]
-
-    def _phases_of(self, sizes: StepSizes, cursor: Cursor, first: int, end: int) -> list[Phase]:
-        return sizes.phases(
-            position=first,
-            end=end,
-            tokens=cursor.tokens,
-            canonical_nodes=self._nodes_of_ranks,
-            rank=self.rank,
-            drop_last=self.drop_last,
-        )
+        sizes = [(self.steps, self.epoch_size)]
+        if (past := cursor.past) is not None:
+            sizes.insert(0, (past.sizes, past.until))
+        phases: list[Phase] = []
+        position = cursor.position
+        for each, end in sizes:
+            phases += each.phases(
+                first=phases[-1].stop if phases else 0,
+                position=position,
+                end=end,
+                tokens=cursor.tokens,
+                canonical_nodes=self._nodes_of_ranks,
+                rank=self.rank,
+                drop_last=self.drop_last,
+            )
+            position = max(position, end)
+        return phases
 
     def phase_of(self, cursor: Cursor, step: int) -> Phase:
         """The phase of a step after a cursor; the last phase if there is no such step."""
@@ -241,7 +238,7 @@ class EpochPlan:
             stream: number of the stream.
             sequences: of the longest length: (sequences,).
         """
-        base = self._first_draw(cursor, stream)
+        base = self._first_draws(cursor)[stream]
         draws = range(base, base + min(self.chosen(cursor)[stream], self.filled))
         begin = replace(cursor, position=0)
         mixture = self._mixture(begin)
@@ -253,9 +250,9 @@ class EpochPlan:
         steps = {self.steps_done(replace(cursor, position=position)) for position in positions}
         return sorted(steps - {self.steps_left(begin)})  # the last one holds what is left out
 
-    def _first_draw(self, cursor: Cursor, stream: int) -> int:
-        """The first draw of a stream in an epoch."""
-        return cursor.before[stream]
+    def _first_draws(self, cursor: Cursor) -> tuple[int, ...]:
+        """The first draw of each stream in the cursor's epoch."""
+        return cursor.before
 
     def sequences(self, cursor: Cursor, steps: Ints) -> tuple[Ints, Ints]:
         """What this rank reads in some steps.
@@ -299,11 +296,12 @@ class EpochPlan:
         return streams, sequences
 
     def _look_up(self, cursor: Cursor, positions: Ints) -> tuple[Ints, Ints]:
-        streams, draws = self._mixture(cursor).draws(cursor.epoch, positions, cursor.before)
+        firsts = self._first_draws(cursor)
+        streams, draws = self._mixture(cursor).draws(cursor.epoch, positions, firsts)
         if cursor.grown is not None:
             return streams, self.grown.sequences(cursor.grown, draws)
         sequences = self._orders.sequences(streams, draws)
         if not self.drop_last and self.mixing is None:  # the last row of a stream may be short
-            ends = np.add(cursor.before, self.choose)[streams]
+            ends = np.add(firsts, self.choose)[streams]
             sequences = np.where(draws < ends, sequences, -1)
         return streams, sequences

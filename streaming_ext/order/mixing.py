@@ -24,7 +24,12 @@ WINDOW_ROWS: Final = 100  # proportions given in per cent are exact in every win
 
 
 class Mixture:
-    """The positions of an epoch dealt out to streams."""
+    """The positions of an epoch dealt out to streams.
+
+    Attributes:
+        rows: of each stream.
+        amounts: positions of each stream.
+    """
 
     def __init__(
         self,
@@ -53,6 +58,7 @@ class Mixture:
         self._first_windows = np.append(0, np.cumsum([-(-size // window) for size in sizes]))
         self._before = list(accumulate(spans, _added, initial=zero))
         self.rows = self._before[-1]
+        self.amounts = tuple(rows * canonical_nodes for rows in self.rows)
         self._windows: Recent[tuple[int, int], tuple[Ints, Ints]] = Recent(1024)
 
     def counts(self, row: int) -> tuple[int, ...]:

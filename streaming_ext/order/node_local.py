@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.format.index import TokenIndex
@@ -101,12 +99,8 @@ class NodePlan(EpochPlan):
         """Sequences of all partitions up to a position."""
         return (self.tokens_seen(cursor) // self.length,)
 
-    def _first_draw(self, cursor: Cursor, stream: int) -> int:
-        return cursor.epoch * self._own
-
-    def _look_up(self, cursor: Cursor, positions: Ints) -> tuple[Ints, Ints]:
-        streams = np.zeros_like(positions)
-        return streams, self._orders.sequences(streams, cursor.epoch * self._own + positions)
+    def _first_draws(self, cursor: Cursor) -> tuple[int, ...]:
+        return (cursor.epoch * self._own,)
 
 
 class PartitionReport(NamedTuple):

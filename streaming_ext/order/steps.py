@@ -389,6 +389,7 @@ class StepSizes:
     def phases(
         self,
         *,
+        first: int = 0,
         position: int,
         end: int,
         tokens: int,
@@ -399,7 +400,8 @@ class StepSizes:
         """The phases of an epoch from a position on.
 
         Args:
-            position: where the first step begins.
+            first: number of the first step.
+            position: where it begins.
             end: positions of the epoch.
             tokens: of training at position 0.
             canonical_nodes: by which ranks take the positions of a step.
@@ -407,7 +409,6 @@ class StepSizes:
             drop_last: leave out a short last step, or keep it.
         """
         phases: list[Phase] = []
-        step = 0
         while position < end:
             seen = tokens + position * self.longest
             batch, length = self.at(seen)
@@ -420,7 +421,7 @@ class StepSizes:
             if not steps:
                 break
             phase = Phase(
-                first=step,
+                first=first,
                 steps=steps,
                 position=position,
                 length=length,
@@ -431,5 +432,5 @@ class StepSizes:
             )
             # Only past steps may not fit these ranks: they count as of one rank.
             phases.append(phase.of_all_ranks if batch % rank.size else phase)
-            step, position = phase.stop, phase.end
+            first, position = phase.stop, phase.end
         return phases
