@@ -1,6 +1,6 @@
 """The batches of some steps as arrays: planned, located and copied many steps at a time."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -11,6 +11,7 @@ from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import UsageError
 from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.state import Cursor
+from streaming_ext.order.steps import Phase
 from streaming_ext.reading.buffers import Buffers
 from streaming_ext.reading.context import ContextSlice
 from streaming_ext.reading.domains import TokenDomains
@@ -104,16 +105,23 @@ class BatchReader:
         return self.source.dtype.itemsize + (4 if of_domains else 0)
 
     def batches(
-        self, cursor: Cursor, blocks: Iterable[range], *, ids_at_once: int | None
+        self,
+        cursor: Cursor,
+        steps: Sequence[tuple[range, int]],
+        *,
+        ids_at_once: int | None,
+        worker: int = 0,
+        num_workers: int = 1,
     ) -> Iterator[Batch]:
         """The batches of some steps, one after another.
 
         Args:
             cursor: where step 0 is.
-            blocks: numbers of steps, each of one phase; each block is planned at once. Iterated
-                twice, the second time ahead of the first.
+            steps: ranges of steps of one phase each, and how many are planned at once.
             ids_at_once: whose steps are copied together if they are ready; one step at least. None
-                for whole blocks, even if they must be waited for.
+                for all that are planned at once, even if they must be waited for.
+            worker: number of this worker, which takes each `num_workers`-th block of steps.
+            num_workers: that divide the blocks among them.
 
         Yields:
             raw batches, each of one step or more: what `split` makes batches of.
@@ -121,30 +129,38 @@ class BatchReader:
         now = 0
         size = max((phase.batch_size for phase in self.plan.phases(cursor)), default=1)
         self.source.reader.start_process()
-        steps_ahead, upcoming = max(1, self.predownload // size), self._upcoming(cursor, blocks)
+
+        def planned() -> Iterator[tuple[range, Phase, Ints, Ints]]:
+            """Blocks with their streams and sequences: (steps, batch_size) each."""
+            for block in blocks_of(steps, worker=worker, num_workers=num_workers):
+                phase = self.plan.phase_of(cursor, block[0])
+                yield block, phase, *self.plan.sequences(cursor, np.array(block, np.int64))
+
+        upcoming = (
+            (block, streams, sequences // phase.per_position)  # of the longest length
+            for block, phase, streams, sequences in planned()
+        )
         with self.source.read_ahead(
-            upcoming, self.plan.length, ahead=steps_ahead, now=lambda: now
+            upcoming, self.plan.length, ahead=max(1, self.predownload // size), now=lambda: now
         ) as require_well:
-            for steps, streams, sequences in self._planned(cursor, blocks):
-                phase = self.plan.phase_of(cursor, steps[0])
+            for numbers, phase, streams, sequences in planned():
                 block = self._located(streams, sequences, phase.length)
-                together = len(steps) if ids_at_once is None else phase.together(ids_at_once)
+                together = len(numbers) if ids_at_once is None else phase.together(ids_at_once)
                 marked = range(0)  # steps whose boundaries are known
                 first = 0
-                while first < len(steps):
+                while left := len(numbers) - first:
                     require_well()
-                    now = steps[first]
-                    count = min(together, len(steps) - first)
+                    now = numbers[first]
+                    count = min(together, left)
                     if not (ids_at_once is None or block.ready(first, count)):
                         count = 1
                     raw = self._copied(block, first, count)
                     if self._masks:
                         if first not in marked:
                             # All that is left at once, if nothing must be waited for.
-                            left = len(steps) - first
-                            left = left if block.ready(first, left) else count
-                            marked = range(first, first + left)
-                            boundaries = self._boundaries(block, first, left)
+                            known = left if block.ready(first, left) else count
+                            marked = range(first, first + known)
+                            boundaries = self._boundaries(block, first, known)
                         raw |= {"boundaries": boundaries, "step": first - marked.start}
                     yield raw
                     first += count
@@ -209,20 +225,6 @@ class BatchReader:
                 del batch[name]
         return batch
 
-    def _planned(
-        self, cursor: Cursor, blocks: Iterable[range]
-    ) -> Iterator[tuple[range, Ints, Ints]]:
-        """Blocks of steps with their streams and sequences: (steps, batch_size) each."""
-        for block in blocks:
-            yield block, *self.plan.sequences(cursor, np.array(block, np.int64))
-
-    def _upcoming(
-        self, cursor: Cursor, blocks: Iterable[range]
-    ) -> Iterator[tuple[range, Ints, Ints]]:
-        """Blocks of steps as `_planned`, in sequences of the longest length."""
-        for steps, streams, sequences in self._planned(cursor, blocks):
-            yield steps, streams, sequences // self.plan.phase_of(cursor, steps[0]).per_position
-
     def _located(self, streams: Ints, sequences: Ints, length: int) -> _Block:
         """Steps whose streams and sequences are known: (steps, rows of a step) each."""
         size = streams.shape[1]
@@ -277,25 +279,17 @@ class BatchReader:
         return batch
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Blocks:
+def blocks_of(
+    steps: Sequence[tuple[range, int]], *, worker: int = 0, num_workers: int = 1
+) -> Iterator[range]:
     """The blocks of one worker, which takes each `num_workers`-th.
 
-    Attributes:
+    Args:
         steps: of all workers: ranges of steps of one size, and how many of them a block holds.
         worker: number of this worker.
         num_workers: that divide the blocks among them.
     """
-
-    steps: Sequence[tuple[range, int]]
-    worker: int = 0
-    num_workers: int = 1
-
-    def __iter__(self) -> Iterator[range]:
-        """Each block as a range of steps."""
-        blocks = (
-            steps[first : first + size]
-            for steps, size in self.steps
-            for first in range(0, len(steps), size)
-        )
-        return islice(blocks, self.worker, None, self.num_workers)
+    blocks = (
+        own[first : first + size] for own, size in steps for first in range(0, len(own), size)
+    )
+    return islice(blocks, worker, None, num_workers)

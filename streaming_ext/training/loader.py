@@ -8,7 +8,7 @@ from streaming_ext.base.errors import DatasetError, UsageError
 from streaming_ext.order.ranks import DataRank
 from streaming_ext.order.state import Cursor
 from streaming_ext.reading.domains import DomainCounts
-from streaming_ext.training.batch_reader import MASKED, PLANNED_ROWS, Batch, Blocks
+from streaming_ext.training.batch_reader import MASKED, PLANNED_ROWS, Batch
 from streaming_ext.training.masked_rows import Masked, MaskedCount
 from streaming_ext.training.messages import Messages, to_tensors
 from streaming_ext.training.position import Newest
@@ -295,7 +295,7 @@ class StreamingTokenLoader:
                 for phase in self.dataset.plan.phases(cursor)
             ]
             ids = CACHED_BYTES // reader.source.dtype.itemsize
-            yield from reader.batches(cursor, Blocks(steps=steps), ids_at_once=ids)
+            yield from reader.batches(cursor, steps, ids_at_once=ids)
             return
         messages = Messages(
             reader,

@@ -10,7 +10,8 @@ from streaming_ext.base.arrays import Ints
 from streaming_ext.order.ranks import DataRank, gather
 
 STATE_KEY: Final = "masked"  # of a state
-_BEFORE, _EPOCH = 0, 1
+_OWN, _ALL = 0, 1  # of this rank since `all_ranks`, and of all ranks at the last call of it
+_BEFORE, _EPOCH = 0, 1  # of the epochs before this one, and of this one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,23 +41,21 @@ class MaskedCount:
             again: whether an epoch may restart; a state then holds its counts by themselves.
         """
         self._rank, self._again = rank, again
-        # Rows and tokens of the epochs before this one, and of this one: (2, 2) each.
-        self._own: Ints = np.zeros((2, 2), np.int64)  # of this rank, since `all_ranks`
-        self._all: Ints = np.zeros((2, 2), np.int64)  # of all ranks, at the last `all_ranks`
+        # rows and tokens: (_OWN and _ALL, _BEFORE and _EPOCH, 2)
+        self._counts: Ints = np.zeros((2, 2, 2), np.int64)
 
     def add(self, rows: int, length: int) -> None:
         """Count some rows of `length` tokens."""
-        self._own[_EPOCH] += (rows, rows * length)
+        self._counts[_OWN, _EPOCH] += (rows, rows * length)
 
     def next_epoch(self) -> None:
         """An epoch begins; the one before it cannot restart any more."""
-        for counts in (self._own, self._all):
-            counts[_BEFORE] += counts[_EPOCH]
+        self._counts[:, _BEFORE] += self._counts[:, _EPOCH]
         self.epoch_again()
 
     def epoch_again(self) -> None:
         """The epoch restarts."""
-        self._own[_EPOCH] = self._all[_EPOCH] = 0
+        self._counts[:, _EPOCH] = 0
 
     def all_ranks(self, group: Any) -> Masked:
         """Of all ranks, which call this together.
@@ -67,25 +66,24 @@ class MaskedCount:
         Raises:
             UsageError: there is no group, or not every rank is in it.
         """
+        own, known = self._counts
+        ranks = [[own]]
         if self._rank.size > 1:
-            others = self._rank.size - 1
-            counts = gather(
+            ranks = gather(
                 self._rank,
-                self._own,
+                own,
                 group,
-                why=f"What the other {others} ranks masked is known to them alone: call "
-                "torch.distributed.init_process_group first.",
+                why=f"What the other {self._rank.size - 1} ranks masked is known to them alone: "
+                "call torch.distributed.init_process_group first.",
             )
-            self._all += sum(each[0] for each in counts)  # ranks that read the same count the same
-        else:
-            self._all += self._own
-        self._own = np.zeros_like(self._own)
-        rows, tokens = self._all.sum(axis=0).tolist()
+        known += sum(each[0] for each in ranks)  # ranks that read the same count the same
+        own[:] = 0
+        rows, tokens = known.sum(axis=0).tolist()
         return Masked(rows=rows, tokens=tokens)
 
     def state(self) -> dict[str, Any]:
         """What a state holds of it."""
-        counts = self._all + self._own if self._rank.size == 1 else self._all
+        counts = self._counts.sum(axis=0) if self._rank.size == 1 else self._counts[_ALL]
         of_epoch = {"epoch": _named(counts[_EPOCH])} if self._again else {}
         return {STATE_KEY: _named(counts.sum(axis=0)) | of_epoch}
 
@@ -99,9 +97,9 @@ class MaskedCount:
         none = {"rows": 0, "tokens": 0}
         saved = state.get(STATE_KEY, none)
         epoch = saved.get("epoch", none)
-        self._own[:] = 0
+        self._counts[:] = 0
         for column, name in enumerate(none):
-            self._all[:, column] = saved[name] - epoch[name], epoch[name]
+            self._counts[_ALL, :, column] = saved[name] - epoch[name], epoch[name]
         if begins:
             self.next_epoch()
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from streaming_ext.order.state import Cursor
-from streaming_ext.training.batch_reader import Batch, BatchReader, Blocks
+from streaming_ext.training.batch_reader import Batch, BatchReader
 from streaming_ext.training.workers import pinned
 
 MESSAGE_BYTES = 2 << 20  # ids a worker sends at once: enough to make the sending cheap
@@ -58,8 +58,9 @@ class Messages:
 
     def of_worker(self, worker: int, num_workers: int) -> Iterator[Message]:
         """The messages of one worker."""
-        blocks = Blocks(steps=self._steps, worker=worker, num_workers=num_workers)
-        batches = self._reader.batches(self._cursor, blocks, ids_at_once=None)
+        batches = self._reader.batches(
+            self._cursor, self._steps, ids_at_once=None, worker=worker, num_workers=num_workers
+        )
         for number, batch in enumerate(batches):
             yield self._write(batch, worker=worker, slot=number % self._slots)
 

@@ -19,7 +19,7 @@ from streaming_ext.reading.domains import open_domains
 from streaming_ext.reading.prefetch import sequences_ahead
 from streaming_ext.reading.rows import source_of
 from streaming_ext.training.arguments import settings_of, takes_settings
-from streaming_ext.training.batch_reader import PLANNED_ROWS, BatchReader, Blocks
+from streaming_ext.training.batch_reader import PLANNED_ROWS, BatchReader
 from streaming_ext.training.exclusions import Exclusions, sequences_with
 from streaming_ext.training.messages import samples_of
 from streaming_ext.training.opening import end_of_text, open_streams
@@ -201,7 +201,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         # A plain DataLoader takes the steps of its workers in turn.
         own = range(worker, self.plan.steps_left(cursor), num_workers)
         steps = own[progress.yielded // size :], max(1, PLANNED_ROWS // size)
-        for batch in self.batch_reader.batches(cursor, Blocks(steps=[steps]), ids_at_once=0):
+        for batch in self.batch_reader.batches(cursor, [steps], ids_at_once=0):
             for sample in samples_of(self.batch_reader.finish(batch)):
                 progress.yielded += 1
                 yield sample

@@ -56,7 +56,9 @@ def test_an_epoch_backwards(data) -> None:
     cursor = plan.start(data.draw(st.integers(0, 2)))
     expected: dict[tuple[int, int], list[int]] = {}
     for step in range(plan.steps_left(plan.start(0))):
-        for stream, sequence in set(zip(*map(np.ndarray.tolist, plan.whole_step(cursor, step)))):
+        for stream, sequence in set(
+            zip(*map(np.ndarray.tolist, plan.whole_step(cursor, step)), strict=True)
+        ):
             expected.setdefault((stream, sequence), []).append(step)
     for stream, size in enumerate(sizes):
         for sequence in range(size):

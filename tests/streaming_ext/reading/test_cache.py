@@ -154,9 +154,7 @@ class TestLimit:
 
         def made(dataset: StreamingTokenDataset) -> list[dict[str, Any]]:
             reader = dataset.batch_reader
-            raw = reader.batches(
-                dataset.start_cursor(), [range(64), range(64, 80)], ids_at_once=None
-            )
+            raw = reader.batches(dataset.start_cursor(), [(range(80), 64)], ids_at_once=None)
             return [batch for each in raw for batch in reader.split(each, rows=2)]
 
         with watched(tmp_path, aside=True) as held:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming_ext.training.batch_reader import Blocks
+from streaming_ext.training.batch_reader import blocks_of
 
 NUM_WORKERS = st.integers(1, 9)
 SIZE = st.integers(1, 7)
@@ -26,10 +26,10 @@ def test_blocks_of_any_phases(lengths: list[tuple[int, int]], num_workers: int) 
         ranges.append((range(begin, begin + steps), size))
         begin += steps
     dealt = [
-        list(Blocks(steps=ranges, worker=number, num_workers=num_workers))
+        list(blocks_of(ranges, worker=number, num_workers=num_workers))
         for number in range(num_workers)
     ]
     blocks = in_turn(dealt)
     assert [*chain.from_iterable(blocks)] == [*range(begin)]
-    assert blocks == list(Blocks(steps=ranges))
+    assert blocks == list(blocks_of(ranges))
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
