@@ -11,7 +11,7 @@ import sentencepiece
 
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from tasks.core.synthetic import make_documents, train_vocabulary
+from tasks.core.synthetic import make_documents
 
 SHARED = Path(os.environ.get("SHARDMILL_SHARED", "/nonexistent"))
 
@@ -30,10 +30,8 @@ def documents() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def rank_path(documents: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("vocabulary") / "small.tiktoken"
-    train_vocabulary(documents, 1024, path)
-    return path
+def rank_path(vocabulary: Path) -> Path:
+    return vocabulary
 
 
 @pytest.fixture(scope="session")

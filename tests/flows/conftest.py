@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from flows.cli import main
+from tasks.core.config import ShardConfig
 from tasks.core.synthetic import write_parquet_files
-from tests.command_line import CommandLine, succeeded
+from tests.command_line import CommandLine
 from tests.servers import shared
+from tests.tasks.core.build_dataset import build_as
 from tests.tasks.core.exports.exporting import content
 
 
@@ -31,6 +33,11 @@ Command = Callable[..., Ended]
 def files_of(root: Path) -> dict[str, bytes]:
     """Every file that two runs must have alike: path -> content."""
     return {path: data for path, data in content(root).items() if not path.startswith("runs/")}
+
+
+def undisturbed_by(command: CommandLine, output: Path | str, **options: object) -> Path:
+    """What a command's `shard` makes if nothing happens, made in this process without Prefect."""
+    return build_as(ShardConfig.model_validate(command.shard_config(output, **options)))
 
 
 @pytest.fixture
@@ -65,11 +72,7 @@ def slow(served: CommandLine) -> CommandLine:
 @pytest.fixture(scope="session")
 def undisturbed(slow: CommandLine) -> Path:
     """What the slow sources become when nothing happens."""
-
-    def make(folder: Path) -> None:
-        succeeded(slow.shard(folder / "out"))
-
-    return shared.folder("undisturbed", make) / "out"
+    return shared.folder("undisturbed", lambda made: undisturbed_by(slow, made / "out")) / "out"
 
 
 @pytest.fixture(scope="session")
@@ -88,11 +91,10 @@ def with_copies(served: CommandLine) -> CommandLine:
 
 @pytest.fixture(scope="session")
 def deduplicated(with_copies: CommandLine) -> Path:
-    """What these become, but for copies, in an undisturbed run with one worker."""
+    """What these become, but for copies, when nothing happens."""
 
     def make(folder: Path) -> None:
-        ended = succeeded(with_copies.shard(folder / "out", workers=1, deduplicate="exact"))
-        assert "left out as copies" in ended.stdout
+        undisturbed_by(with_copies, folder / "out", deduplicate="exact")
 
     return shared.folder("deduplicated", make) / "out"
 
@@ -102,10 +104,9 @@ SHUFFLE = {"shuffle": "documents", "shuffle_seed": 3}
 
 @pytest.fixture(scope="session")
 def shuffled(served: CommandLine) -> Path:
-    """The session's small files, shuffled by an undisturbed run with one worker."""
+    """The session's small files, shuffled, when nothing happens."""
 
     def make(folder: Path) -> None:
-        succeeded(served.shard(folder / "out", workers=1, **SHUFFLE))
-        assert not (folder / "out" / "shuffle").exists()
+        undisturbed_by(served, folder / "out", **SHUFFLE)
 
     return shared.folder("shuffled", make) / "out"

@@ -5,7 +5,6 @@ import signal
 import subprocess
 from pathlib import Path
 
-import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +20,7 @@ from tests.command_line import (
 )
 from tests.conftest import NUM_FILES
 from tests.flows.conftest import Command, Ended
+from tests.servers.prefect.server import runs_named
 
 
 def refused(ended: "subprocess.CompletedProcess[str] | Ended", *said: str) -> None:
@@ -94,15 +94,7 @@ class TestUsage:
         ended = succeeded(served.shard(output, sources=own_sources))
         assert escaped in ended.stdout
         assert not set(ended.stdout + ended.stderr) & set("\x1b\x07")
-        name = {"flow_runs": {"name": {"any_": [f"shard {output.parent}/out{escaped}"]}}}
-        assert (
-            len(
-                httpx.post(
-                    f"{api_url}/flow_runs/filter", json=name, timeout=PATIENCE_SECONDS
-                ).json()
-            )
-            == 1
-        )
+        assert len(runs_named(api_url, f"shard {output.parent}/out{escaped}")) == 1
 
     def test_folder_of_something_else(self, served: CommandLine, tmp_path: Path) -> None:
         (tmp_path / "thesis.tex").touch()

@@ -10,7 +10,7 @@ from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.format.manifest import Manifest
 from tasks.core.synthetic import make_documents
 from tests.command_line import CommandLine, assert_same_text, kill_group, succeeded, wait_for
-from tests.flows.conftest import Command
+from tests.flows.conftest import Command, undisturbed_by
 from tests.streaming_ext.text.packed import write_documents, write_rows
 
 NAMES = ["0.jsonl", "1.jsonl.gz", "2.ndjson.zst", "3.json", "4.cbor", "5.arrow", "6.tar",
@@ -34,7 +34,7 @@ def test_every_format(
 ) -> None:
     mixed, parquet = folders
     undisturbed, output = tmp_path / "undisturbed", tmp_path / "out"
-    succeeded(served.shard(undisturbed, shard_size="64KiB", sources=parquet))
+    undisturbed_by(served, undisturbed, shard_size="64KiB", sources=[str(parquet)])
     chosen = {**OPTIONS, "sources": mixed / "*.*"}
     run = served.start(*served.shard_arguments(output, **chosen))
     wait_for(lambda: run.poll() is not None or len(list(output.glob("parts/*"))) >= 4)
@@ -57,14 +57,14 @@ def test_columns_of_avro_csv_and_tsv(served: CommandLine, tmp_path: Path) -> Non
         {"id": number, "title": "even" if number % 2 == 0 else None, "text": text}
         for number, text in enumerate(make_documents(200, seed=9))
     ]
-    options = {"where": "id >= 30 and title == 'even'", "keep_columns": "title",
+    options = {"where": "id >= 30 and title == 'even'", "keep_columns": ("title",),
                "part_size": "16KiB", "engine": "reference"}  # fmt: skip
     found = {}
     for name in ("x.jsonl", "x.avro", "x.csv.gz", "x.tsv.zst"):
         folder = tmp_path / name.replace(".", "-")
         folder.mkdir()
         write_rows(folder / name, rows)
-        succeeded(served.shard(output := folder / "out", sources=folder / name, **options))
+        output = undisturbed_by(served, folder / "out", sources=[str(folder / name)], **options)
         manifest = Manifest.model_validate_json((output / "manifest.json").read_bytes())
         assert (len(manifest.parts) > 1) == (name == "x.jsonl")
         tables = [pq.read_table(file) for file in sorted(output.glob("documents/*.parquet"))]

@@ -17,7 +17,7 @@ from tests.command_line import (
     wait_for,
     workers_of,
 )
-from tests.flows.conftest import Command
+from tests.flows.conftest import Command, undisturbed_by
 from tests.servers.storage.swift import SwiftServer, aws_environment, s3_client
 
 OPTIONS = {"part_size": "400KiB", "min_part_size": "200KiB", "engine": "reference", "workers": 2}
@@ -37,8 +37,7 @@ def mixed(served: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Comm
 @pytest.fixture(scope="module")
 def undisturbed(mixed: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("undisturbed") / "out"
-    succeeded(mixed.shard(output, **OPTIONS))
-    return output
+    return undisturbed_by(mixed, output, **OPTIONS)
 
 
 def manifest_of(output: Path) -> Manifest:

@@ -1,6 +1,5 @@
 """A real browser without a screen, told what to do over the Chrome DevTools Protocol."""
 
-import base64
 import json
 import os
 import shutil
@@ -90,37 +89,6 @@ class Page:
             missing = [part for part in expected if part not in text]
             assert time.monotonic() < deadline, f"{missing} not on the page:\n{text}"
             time.sleep(0.05)
-
-    def click(self, kind: str, text: str, *, seconds: float = 240) -> None:
-        """Press the left button on the element of a kind that shows a text, once it is there.
-
-        Args:
-            kind: a CSS selector.
-            text: all that it shows.
-            seconds: until this fails.
-        """
-        elements = f"[...document.querySelectorAll({json.dumps(kind)})]"
-        one = f"{elements}.find(e => e.innerText.trim() === {json.dumps(text)})"
-        middle = "(r => r && [r.x + r.width / 2, r.y + r.height / 2])"
-        where, deadline = None, time.monotonic() + seconds
-        while True:
-            found = self.evaluate(f"{middle}({one}?.getBoundingClientRect())")
-            if found is not None and found == where:  # it stands still
-                break
-            assert time.monotonic() < deadline, f"no {kind} that shows {text!r}"
-            where = found
-            time.sleep(0.2)
-        for event in ("mousePressed", "mouseReleased"):
-            button = {"x": found[0], "y": found[1], "button": "left", "clickCount": 1}
-            self.send("Input.dispatchMouseEvent", type=event, **button)
-
-    def screenshot(self, path: Path, *, width: int, height: int) -> None:
-        """Keep a picture of the page, as a window of so many pixels shows it."""
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self.send("Emulation.setDeviceMetricsOverride", **metrics)
-        time.sleep(1)  # for the page to lay itself out anew
-        shot = self.send("Page.captureScreenshot", format="png")
-        path.write_bytes(base64.b64decode(shot["data"]))
 
 
 @contextmanager

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tasks.core.synthetic import write_parquet_files
-from tests.command_line import PATIENCE_SECONDS, CommandLine, succeeded, wait_for, workers_of
+from tests.command_line import CommandLine, succeeded, wait_for, workers_of
 from tests.flows.conftest import Command
 from tests.servers.browser import Page, browser_page, find_browser, why_none
+from tests.servers.prefect.server import artifacts_of, ask, runs_named
 
 HOSTILE = "<img src=x onerror=alert(1)> [link](http:evil) $x$ `c` | d.parquet"
 GOOD_FILES = 6
@@ -38,10 +38,7 @@ class Watched:
 
     def now(self) -> dict[str, Any]:
         """The flow run as the server has it."""
-        found: dict[str, Any] = httpx.get(
-            f"{self.api}/flow_runs/{self.run}", timeout=PATIENCE_SECONDS
-        ).json()
-        return found
+        return dict(ask("GET", f"{self.api}/flow_runs/{self.run}"))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +63,8 @@ def watched(served: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Wa
 
     def work_is_shown() -> bool:
         nonlocal run, live
-        run = run or run_of(api, output)
+        for found in runs_named(api, f"shard {output}"):
+            run = found["id"]
         live = artifacts_of(api, run) if run else {}
         return "shard-hosts" in live and live["shard-progress"]["data"] > 0
 
@@ -81,28 +79,9 @@ def watched(served: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Wa
     return Watched(api, run, live, output, ended)
 
 
-def run_of(api: str, output: Path) -> str:
-    """The flow run that writes to an output, once it is known."""
-    listed = {"limit": 200, "sort": "EXPECTED_START_TIME_DESC"}
-    runs = httpx.post(f"{api}/flow_runs/filter", json=listed, timeout=PATIENCE_SECONDS).json()
-    ours = [r["id"] for r in runs if r["parameters"].get("config", {}).get("output") == str(output)]
-    return str(ours[0]) if ours else ""
-
-
-def artifacts_of(api: str, run: str) -> dict[str, dict[str, Any]]:
-    """The artifacts of a run by key; of each key there is one."""
-    only = {"flow_runs": {"id": {"any_": [run]}}}
-    found = httpx.post(f"{api}/artifacts/filter", json=only, timeout=PATIENCE_SECONDS).json()
-    assert len({artifact["key"] for artifact in found}) == len(found)
-    return {artifact["key"]: artifact for artifact in found}
-
-
 def logs_of(api: str, run: str) -> list[str]:
-    only = {"logs": {"flow_run_id": {"any_": [run]}}, "limit": 200}
-    return [
-        log["message"]
-        for log in httpx.post(f"{api}/logs/filter", json=only, timeout=PATIENCE_SECONDS).json()
-    ]
+    only = {"flow_run_id": {"any_": [run]}}
+    return [log["message"] for log in ask("POST", f"{api}/logs/filter", logs=only, limit=200)]
 
 
 class TestWhileItRuns:

@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
-import httpx
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
@@ -25,8 +24,9 @@ from streaming_ext.base.errors import SourceError
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import PartTimes
 from tasks.core.workers.pool import InternalError
-from tests.command_line import PATIENCE_SECONDS, wait_for
+from tests.command_line import wait_for
 from tests.servers.fault_proxy import FaultProxy, Faults
+from tests.servers.prefect.server import artifacts_of, ask
 
 KEYS = {"shard-progress", "shard-parts", "shard-hosts"}
 
@@ -45,11 +45,7 @@ class ARun:
 
     def artifacts(self) -> dict[str, dict[str, Any]]:
         """Its artifacts by key."""
-        only = {"flow_runs": {"id": {"any_": [str(self.id)]}}}
-        found = httpx.post(
-            f"{self.api}/artifacts/filter", json=only, timeout=PATIENCE_SECONDS
-        ).json()
-        return {artifact["key"]: artifact for artifact in found}
+        return artifacts_of(self.api, str(self.id))
 
 
 @pytest.fixture
@@ -194,6 +190,6 @@ def test_a_name_shows_the_end_of_long_paths(run: ARun) -> None:
         message = "1 of 2 parts failed: /data/a/b/c/x y.parquet: tokenize: bad\nfooter"
 
     name_the_failure(None, Named(), Ended())  # type: ignore[arg-type]
-    assert httpx.get(f"{run.api}/flow_runs/{run.id}", timeout=PATIENCE_SECONDS).json()["name"] == (
+    assert ask("GET", f"{run.api}/flow_runs/{run.id}")["name"] == (
         r"shard …/b/out: 1 of 2 parts failed: …/c/x y.parquet: tokenize: bad\nfooter"
     )

@@ -18,6 +18,7 @@ from tests.command_line import (
     output_of,
     wait_for,
 )
+from tests.servers.prefect.server import runs_named
 from tests.servers.prefect.worker import FINAL, ON_HOSTS, PARENTS, Cluster, cluster
 
 
@@ -63,9 +64,7 @@ class Runs:
 
     def latest(self) -> str:
         """The id of the latest flow run."""
-        name = {"name": {"any_": [f"shard {self.output}"]}}
-        found = self.hosts.ask("flow_runs/filter", flow_runs=name, sort="EXPECTED_START_TIME_DESC")
-        return str(found[0]["id"])
+        return str(runs_named(self.hosts.api, f"shard {self.output}")[0]["id"])
 
     def end(self, work: list[psutil.Process]) -> None:
         """Wait until the latest one has ended everywhere; nothing is published.

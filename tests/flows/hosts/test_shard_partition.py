@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.command_line import wait_for
-from tests.servers.prefect.server import ask
+from tests.servers.prefect.server import runs_named
 
 STAYS_SECONDS = 3.0
 
@@ -52,8 +52,7 @@ def test_a_host_that_sees_another_disk_refuses_and_takes_no_other(
     working = host.submit(work, output)
 
     def runs() -> list[dict[str, Any]]:
-        name = {"name": {"any_": [f"partition 0 of {output}"]}}
-        return list(ask("POST", f"{api_url}/flow_runs/filter", flow_runs=name))
+        return runs_named(api_url, f"partition 0 of {output}")
 
     wait_for(lambda: [one["state_name"] for one in runs()] == ["Refused"])
     assert not working.done()

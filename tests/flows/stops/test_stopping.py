@@ -11,11 +11,10 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 
@@ -30,6 +29,7 @@ from tests.command_line import (
     wait_for,
     workers_of,
 )
+from tests.servers.prefect.server import ask, runs_named
 
 # Makes the terminal on its standard input the one that controls it, as a shell's is.
 CONTROLLED = """
@@ -62,20 +62,15 @@ def flow_run(api_url: str, output: Path) -> tuple[dict[str, Any], list[dict[str,
 
     Workers begin before Prefect knows of the run.
     """
-    name = {"flow_runs": {"name": {"any_": [f"shard {output}"]}}, "sort": "START_TIME_DESC"}
     found: list[dict[str, Any]] = []
 
     def started() -> bool:
-        url = f"{api_url}/flow_runs/filter"
-        found[:] = httpx.post(url, json=name, timeout=PATIENCE_SECONDS).json()
+        found[:] = runs_named(api_url, f"shard {output}")
         return bool(found) and found[0]["state_type"] not in {"SCHEDULED", "PENDING"}
 
     wait_for(started)
-    run = found[0]
-    of_run = {"flow_runs": {"id": {"any_": [run["id"]]}}}
-    return run, httpx.post(
-        f"{api_url}/task_runs/filter", json=of_run, timeout=PATIENCE_SECONDS
-    ).json()
+    of_run = {"id": {"any_": [found[0]["id"]]}}
+    return found[0], ask("POST", f"{api_url}/task_runs/filter", flow_runs=of_run)
 
 
 def flow_run_at_work(api_url: str, output: Path) -> dict[str, Any]:
@@ -87,41 +82,25 @@ def flow_run_at_work(api_url: str, output: Path) -> dict[str, Any]:
     return flow_run(api_url, output)[0]
 
 
-@dataclass(frozen=True)
-class Stop:
-    """A way to stop a run, and what must follow.
-
-    Attributes:
-        by: sends it, given the process and the URL of its flow run.
-        code: that the process exits with.
-        states: that Prefect may record.
-    """
-
-    by: Callable[["subprocess.Popen[str]", str], object]
-    code: int
-    states: set[str]
-
-
-def cancel_in_the_dashboard(_: "subprocess.Popen[str]", flow_run_url: str) -> None:
+def cancel_in_the_dashboard(run: "subprocess.Popen[str]", flow_run_url: str) -> None:
     """The request of the button, and of `prefect flow-run cancel`."""
-    cancelling = {"state": {"type": "CANCELLING", "name": "Cancelling"}, "force": True}
-    httpx.post(
-        f"{flow_run_url}/set_state", json=cancelling, timeout=PATIENCE_SECONDS
-    ).raise_for_status()
+    state = {"type": "CANCELLING", "name": "Cancelling"}
+    ask("POST", f"{flow_run_url}/set_state", state=state, force=True)
 
 
-STOPS = {
-    "Ctrl+C": Stop(  # a terminal sends it to the whole group
-        lambda run, _: os.killpg(run.pid, signal.SIGINT), 130, {"CANCELLED"}
-    ),
-    "SIGTERM": Stop(lambda run, _: run.terminate(), 143, {"CANCELLED"}),
-    "dashboard": Stop(cancel_in_the_dashboard, 143, {"CANCELLED"}),
-}
+def press_ctrl_c(run: "subprocess.Popen[str]", flow_run_url: str) -> None:
+    """A terminal sends it to the whole group."""
+    os.killpg(run.pid, signal.SIGINT)
 
 
-@pytest.mark.parametrize("stop", STOPS.values(), ids=STOPS.keys())
+@pytest.mark.parametrize(("stop", "code"), [(press_ctrl_c, 130), (cancel_in_the_dashboard, 143)])
 def test_a_stop_ends_the_run_and_all_its_processes(
-    slow: CommandLine, undisturbed: Path, api_url: str, tmp_path: Path, stop: Stop
+    slow: CommandLine,
+    undisturbed: Path,
+    api_url: str,
+    tmp_path: Path,
+    stop: Callable[["subprocess.Popen[str]", str], object],
+    code: int,
 ) -> None:
     output = tmp_path / "out"
     run, processes = start_and_wait_for_work(slow, output)
@@ -129,16 +108,16 @@ def test_a_stop_ends_the_run_and_all_its_processes(
         worker.suspend()  # it will not be done before it is stopped
     found = flow_run_at_work(api_url, output)
     began = time.monotonic()
-    stop.by(run, f"{api_url}/flow_runs/{found['id']}")
+    stop(run, f"{api_url}/flow_runs/{found['id']}")
     _, stderr = output_of(run, seconds=END_SECONDS)
-    assert run.returncode == stop.code, stderr
+    assert run.returncode == code, stderr
     assert "Run the same command again" in stderr
     assert "Traceback" not in stderr
     assert not [process for process in processes if is_alive(process)]
     assert time.monotonic() - began < END_SECONDS
     assert not (output / "manifest.json").exists()
 
-    assert flow_run(api_url, output)[0]["state_type"] in stop.states
+    assert flow_run(api_url, output)[0]["state_type"] == "CANCELLED"
     ended = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
     wait_for(lambda: {task["state_type"] for task in flow_run(api_url, output)[1]} <= ended)
 
@@ -198,7 +177,7 @@ def test_a_cancel_that_comes_too_late_is_recorded(
     assert_same_dataset(dataset, output)
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 def test_a_run_with_a_server_of_its_own_leaves_no_process(
     embedded: CommandLine, slow: CommandLine, tmp_path: Path, end: int
 ) -> None:

@@ -17,6 +17,7 @@ from tests.command_line import (
     succeeded,
     wait_for,
 )
+from tests.flows.conftest import undisturbed_by
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
 from tests.servers.storage.swift import (
     SwiftServer,
@@ -48,8 +49,7 @@ def behind(proxy: FaultProxy, command: CommandLine, seconds: float = 5) -> Comma
 def expected(slow: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the slow sources become in small shards when nothing happens."""
     output = tmp_path_factory.mktemp("expected") / "out"
-    succeeded(slow.shard(output, shard_size="64KiB"))
-    return output
+    return undisturbed_by(slow, output, shard_size="64KiB")
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_a_source_that_changes_between_listing_and_reading(
         shutil.copy(
             remote.sources / (names[0] if name == names[-1] else name), tmp_path / "now" / name
         )
-    succeeded(remote.shard(local, sources=tmp_path / "now", shard_size="64KiB"))
+    undisturbed_by(remote, local, sources=[str(tmp_path / "now")], shard_size="64KiB")
     assert (output / "train/index.json").read_bytes() == (local / "train/index.json").read_bytes()
 
 

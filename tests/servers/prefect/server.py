@@ -41,6 +41,20 @@ def ask(method: str, url: str, *, seconds: float = 240.0, **body: Any) -> Any:
         time.sleep(0.5)
 
 
+def runs_named(api: str, name: str) -> list[dict[str, Any]]:
+    """Flow runs of a name, the latest first."""
+    named = {"name": {"any_": [name]}}
+    sort = "EXPECTED_START_TIME_DESC"
+    return list(ask("POST", f"{api}/flow_runs/filter", flow_runs=named, sort=sort))
+
+
+def artifacts_of(api: str, run: str) -> dict[str, dict[str, Any]]:
+    """The artifacts of a flow run by key; of each key there is one."""
+    found = ask("POST", f"{api}/artifacts/filter", flow_runs={"id": {"any_": [run]}})
+    assert len({artifact["key"] for artifact in found}) == len(found)
+    return {artifact["key"]: artifact for artifact in found}
+
+
 class PrefectServer:
     """A server that a test may kill and start again, on the same port and database.
 

@@ -92,13 +92,3 @@ def make_container(server: AzuriteServer) -> str:
     with container_client(server, name) as client:
         client.create_container()
     return name
-
-
-def download_container(server: AzuriteServer, name: str, prefix: str, folder: Path) -> Path:
-    """Copy all blobs below a prefix into a folder."""
-    with container_client(server, name) as client:
-        for blob in client.list_blobs(name_starts_with=f"{prefix}/"):
-            target = folder / blob.name.removeprefix(f"{prefix}/")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(client.download_blob(blob.name).readall())
-    return folder

@@ -16,7 +16,7 @@ from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord, SplitPart
 from streaming_ext.format.schema import FileRecord, content_hash, from_json, to_json
 from streaming_ext.format.shard import Shard
-from streaming_ext.store import LocalStorage
+from streaming_ext.store import open_storage
 from streaming_ext.text.listing import list_sources
 from streaming_ext.writing.publish import split_indexes
 from tasks.core.config import ShardConfig
@@ -55,12 +55,16 @@ def build_from(
         "workers": 1,
         **config,
     }
-    made = kind(sources=(str(sources),), output=str(root), **settings)
-    storage = LocalStorage(root)
+    return build_as(kind(sources=(str(sources),), output=str(root), **settings))
+
+
+def build_as(config: ShardConfig) -> Path:
+    """Shard as a configuration says; returns the root of the dataset."""
+    storage = open_storage(config.output)
     storage.create()
-    sources = tuple(list_sources(made.sources, any_name=made.format is not None))
-    make(compare_with_output(made, storage, sources), storage)
-    return root
+    sources = tuple(list_sources(config.sources, any_name=config.format is not None))
+    make(compare_with_output(config, storage, sources), storage)
+    return Path(config.output)
 
 
 class Forger:
