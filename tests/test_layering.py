@@ -44,8 +44,9 @@ def modules_of(package: str) -> list[str]:
 
 def imports_of(module: str) -> Iterator[str]:
     """The dotted names that a module imports anywhere, in functions and for types too."""
-    file = ROOT.joinpath(*module.split("."))
-    file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+    path = ROOT.joinpath(*module.split("."))
+    package = path / "__init__.py"  # git leaves a folder that held one, for Python's cache
+    file = package if package.exists() else path.with_suffix(".py")
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
