@@ -60,9 +60,9 @@ class Tokens:
     stream: npt.NDArray[Any]
     lengths: Ints
     in_holdout: Flags
-    digests: Keys | None = None
-    notes: Keys | None = None
-    left_out: Flags | None = None
+    digests: Keys | None
+    notes: Keys | None
+    left_out: Flags
 
     @property
     def rows(self) -> Ints:

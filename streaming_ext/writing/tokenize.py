@@ -74,12 +74,6 @@ class NotedTexts(Protocol):
 class KnownTexts(Protocol):
     """Finds copies of texts that were tokenized before."""
 
-    def hashes(
-        self, texts: pa.LargeStringArray, make: Callable[[pa.LargeStringArray], Keys]
-    ) -> Keys:
-        """What `make` returns for each text, (texts, 3)."""
-        ...
-
     def look(self, texts: pa.LargeStringArray, digests: Keys) -> NotedTexts:
         """What is known of the texts of a batch, whose hashes are (texts, 2)."""
         ...
@@ -196,10 +190,7 @@ def tokenize_batches(
     locate = documents.locate
     counts = Counts()
     for batch in documents.batches():
-        if known is not None:
-            all_hashes = known.hashes(batch.texts, partial(_hashes_of, spec=spec))
-        else:
-            all_hashes = _hashes_of(batch.texts, spec)
+        all_hashes = _hashes_of(batch.texts, spec)
         hashes = all_hashes[:, 0]
         digests = None if spec.deduplicate is None else all_hashes[:, 1:]
         noted = None

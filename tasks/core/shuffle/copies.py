@@ -140,27 +140,35 @@ def _compared(
         start, end: see above.
     """
     high, low, groups, rows, keys = (column.to_numpy() for column in own.columns)
-    known = Digests.joined([])
-    if older is not None:
-        known = older.among(high, start, end)
+    known = Digests.joined([]) if older is None else older.among(high, start, end)
     high, low = np.append(known.high, high), np.append(known.low, low)
     groups, rows = np.append(known.groups, groups), np.append(known.rows, rows)
     keys = np.append(np.zeros(len(known.high), np.uint64), keys)
+    order, firsts = first_ones(high, low)
+    new, is_copy = order >= len(known.high), order != firsts
+    stay, copies, firsts = order[new & ~is_copy], order[new & is_copy], firsts[new & is_copy]
+    columns = groups[copies], rows[copies], groups[firsts], rows[firsts]
+    return (
+        Digests(high=high[stay], low=low[stay], groups=groups[stay], rows=rows[stay]),
+        pa.record_batch([pa.array(column) for column in columns], schema=_COPIES),
+        keys[copies],
+    )
+
+
+def first_ones(high: Keys, low: Keys) -> tuple[Ints, Ints]:
+    """The order of texts by hash, and of each text in this order the first one of its hash.
+
+    Both are indexes of texts, (texts,); texts of one hash stay in their order.
+
+    Args:
+        high, low: halves of the hash of each text, (texts,).
+    """
     order = ascending(high)
     if (np.diff(high[order]) == 0)[np.diff(low[order]) != 0].any():  # half of a hash in common
         order = np.lexsort((low, high))
     same = (np.diff(high[order]) == 0) & (np.diff(low[order]) == 0)
     begins = np.append(True, ~same)[: len(order)]
-    # firsts: (documents,), the first of the same hash
-    firsts = order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
-    new = order >= len(known.high)
-    stay, copies, firsts = order[begins & new], order[~begins & new], firsts[~begins & new]
-    columns = groups[copies], rows[copies], groups[firsts], rows[firsts]
-    return (
-        Digests(high=high[stay], low=low[stay], groups=groups[stay], rows=rows[stay]),
-        pa.record_batch([pa.array(column).cast(pa.int64()) for column in columns], schema=_COPIES),
-        keys[copies],
-    )
+    return order, order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
 
 
 class CopiesLeftOut:

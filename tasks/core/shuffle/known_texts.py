@@ -6,7 +6,6 @@ of a text that is not known yet, or does not fit in memory, is tokenized like an
 """
 
 import time
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -14,16 +13,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streaming_ext.base.arrays import Ints
-from streaming_ext.format.shuffled import KEY_BITS, Keys, ascending
+from streaming_ext.format.shuffled import KEY_BITS, Keys
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
 from streaming_ext.text.text_hashes import text_digests
+from tasks.core.shuffle.copies import first_ones
 from tasks.core.shuffle.records import read_spill_record
 from tasks.core.shuffle.sort import DIGESTS
 from tasks.core.shuffle.spills import SpillIndex
 
 MOST_KNOWN: Final = 2**22  # texts that a worker remembers: 100 MB
-_MOST_FORMS: Final = 2**21  # texts whose normal forms it knows the hashes of: 100 MB
 _TOKEN_BITS: Final = np.uint64(24)  # of a note; the bits above them are of the text itself
 _MOST_TOKENS: Final = 2**24 - 1  # of a text that is remembered
 _MOST_PARTS: Final = 1024  # before a part, the nearest ones
@@ -54,15 +53,10 @@ class Noted:
             tokens: of what is known, else -1, (texts,).
         """
         self.keys, self._own, self._tokens = keys, own, tokens
-        order = ascending(keys[:, 0])
-        if (same := keys[order[1:], 0] == keys[order[:-1], 0]).any():
-            order = np.lexsort((keys[:, 1], keys[:, 0]))
-            same = (keys[order[1:]] == keys[order[:-1]]).all(axis=1)
-        begins = np.append(True, ~same)[: len(order)]
+        order, firsts = first_ones(keys[:, 0], keys[:, 1])
         self._firsts = np.empty(len(order), np.int64)
-        positions = np.arange(len(order))
-        self._firsts[order] = order[np.maximum.accumulate(np.where(begins, positions, 0))]
-        self.new: npt.NDArray[np.bool_] = (tokens < 0) & (self._firsts == positions)
+        self._firsts[order] = firsts
+        self.new: npt.NDArray[np.bool_] = (tokens < 0) & (self._firsts == np.arange(len(order)))
 
     def lengths(self, of_new: Ints) -> Ints:
         """Tokens of all texts, from those of the new ones."""
@@ -88,7 +82,6 @@ class KnownTexts:
             first: number of the first part of the run.
         """
         self._storage, self._spec, self._first = storage, spec, first
-        self._forms = _Forms()
         self._forget()
 
     def _forget(self) -> None:
@@ -100,22 +93,8 @@ class KnownTexts:
         if any(number >= part for number in self._read):
             self._forget()
         self._part = _Table()
-        before = range(max(self._first, part - _MOST_PARTS), part)
-        self._waited_for = [number for number in before if number not in self._read]
+        self._before = range(max(self._first, part - _MOST_PARTS), part)
         self._looked = -_LOOK_SECONDS
-
-    def hashes(
-        self, texts: pa.LargeStringArray, make: Callable[[pa.LargeStringArray], Keys]
-    ) -> Keys:
-        """What `make` returns for each text, (texts, 3); that of an earlier text is remembered.
-
-        Args:
-            texts: as in the source.
-            make: hashes the compared form of texts.
-        """
-        if self._spec.deduplicate == "exact":  # hashing is as fast as looking up
-            return make(texts)
-        return self._forms.of(texts, make)
 
     def look(self, texts: pa.LargeStringArray, digests: Keys) -> Noted:
         """What is known of the texts of a batch.
@@ -145,16 +124,12 @@ class KnownTexts:
         """Read the hashes of earlier parts that were recorded meanwhile."""
         if time.monotonic() - self._looked < _LOOK_SECONDS:
             return
-        for part in tuple(self._waited_for):
-            if self._earlier.full:
-                self._waited_for.clear()
-                return
+        for part in self._before:
+            if part in self._read or self._earlier.full:
+                continue
             try:
                 record = read_spill_record(self._storage, part)
             except FileNotFoundError:
-                continue
-            self._waited_for.remove(part)
-            if record.spec.differences(self._spec):
                 continue
             found = SpillIndex.of(record.digests).read(self._storage, 0, 2**KEY_BITS, DIGESTS)
             high, low, notes = (found[name].to_numpy() for name in ("high", "low", "key"))
@@ -168,41 +143,16 @@ def _without_tokens(notes: Keys) -> Keys:
     return notes >> _TOKEN_BITS << _TOKEN_BITS
 
 
-class _Forms:
-    """Hashes of the normal forms of texts, by those of the texts themselves."""
-
-    def __init__(self) -> None:
-        self._table = _Table(_MOST_FORMS)
-        self._held = np.zeros((2**12, 3), np.uint64)
-        self._next = 1  # number 0 is none
-
-    def of(self, texts: pa.LargeStringArray, make: Callable[[pa.LargeStringArray], Keys]) -> Keys:
-        """See `KnownTexts.hashes`."""
-        keys = text_digests(texts)
-        noted = Noted(keys, np.zeros(len(keys), np.uint64), self._table.tokens_of(keys))
-        made = make(texts if noted.new.all() else texts.filter(pa.array(noted.new)))
-        after = self._next + len(made)
-        while after > len(self._held):
-            self._held = np.concatenate([self._held, np.zeros_like(self._held)])
-        self._held[self._next : after] = made
-        numbers = noted.lengths(np.arange(self._next, after))
-        if not self._table.full:
-            self._table.add(keys[noted.new], numbers[noted.new])
-            self._next = after
-        return self._held[numbers]
-
-
 class _Table:
     """Tokens of texts by key, in sorted chunks, each at most half as long as the one before."""
 
-    def __init__(self, most: int | None = None) -> None:
-        self._most = MOST_KNOWN if most is None else most
+    def __init__(self) -> None:
         self._chunks: list[tuple[Keys, Ints]] = []
 
     @property
     def full(self) -> bool:
         """Whether nothing more is remembered."""
-        return sum(len(tokens) for _, tokens in self._chunks) >= self._most
+        return sum(len(tokens) for _, tokens in self._chunks) >= MOST_KNOWN
 
     def add(self, keys: Keys, tokens: Ints) -> None:
         """Remember texts: (texts, 2), and (texts,)."""

@@ -1,6 +1,6 @@
 """Phase one: the documents of a part into spills on scratch, in bounded memory."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Flags
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.provenance import KEPT_PREFIX
 from streaming_ext.format.record import SplitPart
-from streaming_ext.format.shuffled import KEY_BITS, Keys, document_keys
+from streaming_ext.format.shuffled import KEY_BITS, document_keys
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.documents.text_array import text_buffers
@@ -67,33 +67,24 @@ def documents_schema(kept: Sequence[str]) -> pa.Schema:
 
 def documents_batch(
     stream: npt.NDArray[Any],
-    *,
-    keys: Keys,
-    groups: Ints,
-    rows: Ints,
-    positions: Ints,
-    tokens: Ints,
-    text_bytes: Ints,
-    in_holdout: npt.NDArray[np.bool_],
-    left_out: npt.NDArray[np.bool_],
-    kept: dict[str, pa.Array],
+    columns: Sequence[npt.NDArray[Any]],
+    left_out: Flags,
+    kept: Mapping[str, pa.Array],
 ) -> pa.RecordBatch:
     """Documents as spills hold them; all arrays but the first: (documents,).
 
     Args:
         stream: their ids, an end-of-text id after each; none of those that are left out.
+        columns: those of the schema above before the ids.
         left_out: which are known to be copies.
         kept: the values of each kept column.
-        keys, groups, rows, positions, tokens, text_bytes, in_holdout: see the schema above.
     """
-    sizes = np.where(left_out, 0, (tokens + 1) * stream.itemsize)
+    arrays = [pa.array(each, kind) for each, kind in zip(columns, _DOCUMENTS.types, strict=False)]
+    sizes = np.where(left_out, 0, (columns[4] + 1) * stream.itemsize)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     valid = pa.py_buffer(np.packbits(~left_out, bitorder="little"))
     buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(stream)]
-    ids = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(rows), buffers)
-    columns = (keys, groups, rows, positions, tokens, text_bytes, in_holdout)
-    kinds = zip(columns, _DOCUMENTS.types[:-1], strict=True)
-    arrays = [pa.array(column).cast(kind) for column, kind in kinds]
+    ids = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(left_out), buffers)
     return pa.record_batch([*arrays, ids, *kept.values()], names=documents_schema([*kept]).names)
 
 
@@ -271,27 +262,15 @@ class Spilled:
         if self._spec.shuffle is not None:
             groups, rows = spans + self._first_source, own_rows
             keys = document_keys(self._spec.shuffle_seed, groups, positions)
-        none = np.zeros(len(rows), np.bool_)
-        self._writer.add(
-            documents_batch(
-                tokens.stream,
-                keys=keys,
-                groups=groups,
-                rows=rows,
-                positions=positions,
-                tokens=tokens.lengths,
-                text_bytes=np.diff(text_buffers(batch.texts)[1])[kept],
-                in_holdout=tokens.in_holdout,
-                left_out=none if tokens.left_out is None else tokens.left_out,
-                kept=dict(zip(self._spec.keep_columns, tokens.values, strict=True)),
-            )
-        )
+        text_bytes = np.diff(text_buffers(batch.texts)[1])[kept]
+        columns = keys, groups, rows, positions, tokens.lengths, text_bytes, tokens.in_holdout
+        values = dict(zip(self._spec.keep_columns, tokens.values, strict=True))
+        self._writer.add(documents_batch(tokens.stream, columns, tokens.left_out, values))
         if tokens.digests is not None:
             noted = keys if tokens.notes is None else tokens.notes[kept]
             high, low = tokens.digests[kept].T
-            columns = zip((high, low, groups, rows, noted), DIGESTS.types, strict=True)
-            arrays = [pa.array(column).cast(kind) for column, kind in columns]
-            self._digests.add(pa.record_batch(arrays, schema=DIGESTS))
+            found = zip((high, low, groups, rows, noted), DIGESTS.types, strict=True)
+            self._digests.add(pa.record_batch([pa.array(*each) for each in found], schema=DIGESTS))
 
     def finish(self) -> dict[Split, SplitPart]:
         """Write the last spills, and say what each split holds; nothing is packed."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streaming_ext.base.errors import CorruptDatasetError
-from streaming_ext.text.text_hashes import normal_forms, text_digests
+from streaming_ext.text.text_hashes import text_digests
 from streaming_ext.text.tokenizer import engine
 from streaming_ext.text.tokenizer.engine import Encoded, ReferenceEngine
 from tasks.core.shard import shard_build
@@ -85,26 +85,6 @@ def test_only_recorded_parts_before_are_known(
         known.begin(part)
         noted = known.look(texts, text_digests(texts))
         assert bool((~noted.new).all()) is expected, part
-
-
-def test_a_text_is_brought_into_its_normal_form_once(
-    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("streaming_ext.text.readers.json_files.MAX_BATCH_ROWS", 5)
-    texts: list[str] = []
-
-    def telling(batch: pa.LargeStringArray) -> pa.LargeStringArray:
-        texts.extend(batch.to_pylist())
-        return normal_forms(batch)
-
-    monkeypatch.setattr("streaming_ext.text.text_hashes.normal_forms", telling)
-    root = build(lines, tmp_path / "out", vocabulary, deduplicate="normalized")
-    assert len(texts) == len(set(texts)) > 40
-    monkeypatch.setattr(known_texts, "_MOST_FORMS", 7)
-    texts.clear()
-    few = build(lines, tmp_path / "few", vocabulary, deduplicate="normalized")
-    assert hash_of(few) == hash_of(root)
-    assert len(texts) > len(set(texts))
 
 
 def test_a_source_that_changed_beneath_a_copy(

@@ -34,18 +34,12 @@ def ids(part: int, row: int) -> list[int]:
 
 def batch(part: int, rows: Any) -> pa.RecordBatch:
     """Document d of part p: d % 7 + 1 times the id 100 p + d, an end-of-text id behind."""
-    return documents_batch(
-        np.concatenate([ids(part, row) for row in rows]).astype("<u2"),
-        keys=document_keys(3, np.full(len(rows), part), rows),
-        groups=np.full(len(rows), part),
-        rows=rows,
-        positions=rows,
-        tokens=rows % 7 + 1,
-        text_bytes=rows + 9,
-        in_holdout=rows % 5 == 0,
-        left_out=np.zeros(len(rows), np.bool_),
-        kept={"name": pa.array([f"{part} {row}" for row in rows])},
-    )
+    stream = np.concatenate([ids(part, row) for row in rows]).astype("<u2")
+    parts = np.full(len(rows), part)
+    keys = document_keys(3, parts, rows)
+    columns = keys, parts, rows, rows, rows % 7 + 1, rows + 9, rows % 5 == 0
+    names = pa.array([f"{part} {row}" for row in rows])
+    return documents_batch(stream, columns, np.zeros(len(rows), np.bool_), {"name": names})
 
 
 @pytest.fixture(params=["one spill a part", "several", "merged", "merged in steps"])
