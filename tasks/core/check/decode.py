@@ -16,7 +16,6 @@ from streaming_ext.format.shard import TokenArray
 from streaming_ext.store import Storage
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reading.dataset_files import (
-    MAX_JSON_BYTES,
     DatasetFiles,
     naming,
     open_dataset,
@@ -24,7 +23,13 @@ from tasks.core.reading.dataset_files import (
     origin_rows_of,
     read_record,
 )
-from tasks.core.reading.documents import Documents, Ids, PartOfDataset, documents_of, read_shard
+from tasks.core.reading.documents import (
+    Documents,
+    Ids,
+    PartOfDataset,
+    listed_documents,
+    read_shard,
+)
 
 _THREADS = 4  # of a search: a shard unpacked and its text each
 
@@ -98,8 +103,7 @@ def decode_samples(
     tokenizer = open_tokenizer(files, manifest.spec)
     index = index_file(split, manifest.splits[split].index, files.sizes)
     with naming(files, index.path):
-        data = files.read(index, limit=MAX_JSON_BYTES)
-        table = manifest.spec.shard_format.table(data, where=index.path)
+        table = manifest.spec.shard_format.table(files.read(index), where=index.path)
         # ends: (shards,), samples up to and with each
         ends, parts = np.cumsum(table.samples), [int(n.partition("/")[0]) for n in table.raw_names]
         wanted = np.unique(np.array(samples, np.int64)).tolist()
@@ -124,8 +128,7 @@ class _Part:
         self.part, self._files, self._split, self._tokenizer = part, files, split, tokenizer
         self._record = read_record(files, manifest, part)
         self._source_rows = origin_rows_of(files, manifest, self._record)
-        with naming(files, self._record.documents.path):
-            listed = documents_of(files, self._record)
+        listed = listed_documents(files, self._record)
         own = listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
         self._rows, self._sources = own["row"].to_numpy(), own["source"].to_numpy()
         # ends: (documents,), after the end-of-text id of each in the stream of the split

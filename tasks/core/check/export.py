@@ -38,7 +38,7 @@ from tasks.core.derive.export_records import (
     record_path,
 )
 from tasks.core.derive.formats import FORMATS
-from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles, read_dataset
+from tasks.core.reading.dataset_files import DatasetFiles, read_dataset
 from tasks.core.reading.documents import PartOfDataset
 
 OnProgress = Callable[[int, int], None]
@@ -201,8 +201,7 @@ def _records(storage: Storage, manifest: ExportManifest, out: Outcome) -> dict[i
     files, records = DatasetFiles(storage, all_sizes(storage)), {}
     for part, listed in enumerate(manifest.records):
         with out.about(listed.path):
-            data = files.read(listed, limit=MAX_JSON_BYTES)
-            record = from_json(ExportRecord, data, where=listed.path)
+            record = from_json(ExportRecord, files.read(listed), where=listed.path)
             if (record.part, record.identity) != (part, manifest.identity):
                 raise CorruptDatasetError("the record of another part or export")
             records[part] = record

@@ -14,12 +14,11 @@ from streaming_ext.format.schema import content_hash, to_json
 from streaming_ext.store import Storage
 from tasks.core.reading.dataset_files import (
     DatasetFiles,
-    naming,
     open_dataset,
     read_record,
     side_by_side,
 )
-from tasks.core.reading.documents import documents_of
+from tasks.core.reading.documents import listed_documents
 from tasks.core.reporting.lengths import Lengths
 from tasks.core.reporting.report import RunReport
 
@@ -154,8 +153,7 @@ def describe(storage: Storage, *, generation: str | None = None) -> DatasetDescr
     def look_at(part: int) -> tuple[PartRecord, Lengths]:
         record = read_record(files, manifest, part)
         of_part = Lengths()
-        with naming(files, record.documents.path):
-            of_part.add(documents_of(files, record)["tokens"].to_numpy())
+        of_part.add(listed_documents(files, record)["tokens"].to_numpy())
         return record, of_part
 
     records: list[PartRecord] = []

@@ -28,7 +28,6 @@ from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.publish import split_indexes
 from tasks.core.check.findings import Outcome
 from tasks.core.reading.dataset_files import (
-    MAX_JSON_BYTES,
     DatasetFiles,
     open_tokenizer,
     require_recorded,
@@ -204,7 +203,7 @@ def _check_beside(manifest: Manifest, files: DatasetFiles, out: Outcome) -> None
         with out.about(file.path):
             if number < len(indexes):
                 file = _index(indexes[number], file, manifest, files)  # noqa: PLW2901
-            out.count(files=1, bytes=len(files.read(file, limit=MAX_JSON_BYTES)))
+            out.count(files=1, bytes=len(files.read(file)))
 
 
 def _index(split: Split, index: FileRecord, manifest: Manifest, files: DatasetFiles) -> FileRecord:
@@ -228,7 +227,7 @@ def _sources(manifest: Manifest, files: DatasetFiles, out: Outcome) -> Sequence[
         return ()
     sources: Sequence[Source] = ()
     with out.about(recorded.sources.path):
-        sources = sources_of(files.read(recorded.sources, limit=MAX_JSON_BYTES))
+        sources = sources_of(files.read(recorded.sources))
         rows = sum(source.rows for source in sources)
         if (rows, len(sources)) != (recorded.rows, recorded.files):
             words = f"{recorded.rows} rows of {recorded.files} files, {recorded.sources.path} lists"

@@ -62,9 +62,9 @@ class _Chosen(Options):
         return self
 
     @property
-    def most_tokens(self) -> int | None:
-        """Tokens that the documents may have."""
-        return parse_count(self.tokens, name="tokens")
+    def most(self) -> int:
+        """How many documents, or tokens, the subset may have."""
+        return self.documents or parse_count(self.tokens, name="tokens") or 0
 
     @property
     def chosen_by(self) -> int | None:

@@ -11,13 +11,7 @@ from streaming_ext.store import Storage, open_storage
 from tasks.core.build.build import Stretch
 from tasks.core.build.engine import hash_of
 from tasks.core.derive.export_records import ExportRecord, is_export, read_export
-from tasks.core.reading.dataset_files import (
-    DatasetFiles,
-    read_dataset,
-    read_listed,
-    recorded_sizes,
-    side_by_side,
-)
+from tasks.core.reading.dataset_files import read_dataset, read_recorded, side_by_side
 from tasks.core.reading.dataset_layout import beside_parts
 from tasks.core.workers.messages import Message
 
@@ -143,10 +137,9 @@ def _of_export(storage: Storage) -> Contents:
     """The contents of an export; a file of several parts goes with the first of them."""
     manifest, root = read_export(storage), str(storage)
     data = to_json(manifest)
-    files = DatasetFiles(storage, recorded_sizes(manifest.records))
 
     def read(file: FileRecord) -> ExportRecord:
-        return from_json(ExportRecord, read_listed(files, file), where=f"{storage}/{file.path}")
+        return from_json(ExportRecord, read_recorded(storage, file), where=f"{storage}/{file.path}")
 
     records = list(side_by_side(read, manifest.records))
     spans: dict[str, list[Stretch]] = {}

@@ -31,7 +31,7 @@ _BLOCK = 2**20
 _FLUSHED_AT_ONCE = 2**23  # bytes that the disk starts to write while more are made
 
 
-class Sink(io.RawIOBase):
+class Sink(io.FileIO):
     """A file, or a span of one, hashed as it is written from its beginning to its end.
 
     Attributes:
@@ -55,19 +55,15 @@ class Sink(io.RawIOBase):
         """
         self.size = 0
         self._path, self._start, self._on_close = path, start, closed
-        self._digest = xxhash.xxh3_128()
-        self._file, self._descriptor, self._flushed = file, -1, start
-        if file is not None:
-            with writing_scratch(file):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                self._descriptor = os.open(file, os.O_WRONLY | os.O_CREAT, 0o666)
-
-    def writable(self) -> bool:
-        """Yes: libraries ask."""
-        return True
+        self._digest, self._flushed = xxhash.xxh3_128(), start
+        self._file = file or Path(os.devnull)
+        with writing_scratch(self._file):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            super().__init__(self._file, "wb", opener=_open_as_it_is)
+            self.seek(start)
 
     def write(self, data: Buffer) -> int:  # type: ignore[override]
-        """Append bytes; returns how many."""
+        """Append bytes; returns how many. After a failure they go nowhere."""
         view = memoryview(data)  # type: ignore[arg-type]  # of an array: only from 3.12 on
         if not view.nbytes:
             return 0
@@ -75,56 +71,46 @@ class Sink(io.RawIOBase):
         for start in range(0, len(view), _BLOCK):
             block = view[start : start + _BLOCK]
             self._digest.update(block)
-            if self._file is not None and self._descriptor >= 0:
-                with writing_scratch(self._file):
-                    self._write_block(block, self._start + self.size)
             self.size += len(block)
+            with writing_scratch(self._file):
+                while len(block) and not self.closed:
+                    block = block[super().write(block) :]
+                if self._start + self.size - self._flushed >= _FLUSHED_AT_ONCE:
+                    self._start_flush()
         return len(view)
 
-    def _write_block(self, block: memoryview, position: int) -> None:
-        while len(block):
-            written = os.pwrite(self._descriptor, block, position)
-            block, position = block[written:], position + written
-        if position - self._flushed >= _FLUSHED_AT_ONCE:
-            self._start_flush(position)
-
-    def _start_flush(self, end: int) -> None:
-        """Have the disk start to write all before `end`: `fdatasync` waits for less then.
+    def _start_flush(self) -> None:
+        """Have the disk start to write all so far: `fdatasync` waits for less then.
 
         Linux writes what is "not needed", and keeps in memory what it is writing.
         """
-        size = end - self._flushed
-        if size:  # 0 would stand for the rest of the file
-            os.posix_fadvise(self._descriptor, self._flushed, size, os.POSIX_FADV_DONTNEED)
-        self._flushed = end
+        begin, self._flushed = self._flushed, self._start + self.size
+        if begin < self._flushed and not self.closed:  # no bytes would stand for all of the file
+            size = self._flushed - begin
+            os.posix_fadvise(self.fileno(), begin, size, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         """End the span."""
         if self.closed:
             return
-        super().close()
-        if self._file is not None:
-            if self._descriptor < 0:
-                return
-            with writing_scratch(self._file):
-                try:
-                    self._start_flush(self._start + self.size)
-                finally:
-                    self._close_file()
+        with writing_scratch(self._file):
+            try:
+                self._start_flush()
+            finally:
+                super().close()
         self._on_close(Stretch(self._path, self._start, self.size, self._digest.hexdigest()))
-
-    def _close_file(self) -> None:
-        """Close the file alone; what libraries write from now on goes nowhere."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
 
     def __exit__(self, kind: object, *_: object) -> None:
         """End the span, or only close the file if it failed."""
         if kind is None:
             self.close()
         else:
-            self._close_file()
+            super().close()
+
+
+def _open_as_it_is(file: str, flags: int) -> int:
+    """Open a file that other parts write into too: it keeps what it holds."""
+    return os.open(file, flags & ~os.O_TRUNC, 0o666)
 
 
 class ExportFiles:

@@ -38,12 +38,7 @@ def merged(urls: tuple[str, ...], _hashes: tuple[str | None, ...], *, repeats: b
     opened = [(storage, *read_dataset(storage)[1:]) for storage in map(open_storage, urls)]
     (first_storage, first, _), *others = opened
     for storage, manifest, _ in opened:
-        require_divisible(
-            storage,
-            manifest,
-            "a merge would not be. Shard the sources of all in one run, or mix the datasets in "
-            "training, as streams.",
-        )
+        require_divisible(storage, manifest, "shuffle", "deduplicate")
     for storage, manifest, _ in others:
         _require_same(first_storage, first, storage, manifest)
     if not repeats:
@@ -73,16 +68,24 @@ def merged(urls: tuple[str, ...], _hashes: tuple[str | None, ...], *, repeats: b
     return Contents(parts=tuple(groups), rest=rest, manifest=file, data=data)
 
 
-def require_divisible(storage: Storage, manifest: Manifest, advice: str) -> None:
+def require_divisible(storage: Storage, manifest: Manifest, *refused: str) -> None:
     """Refuse a dataset whose order or choice of documents holds only for all of its parts.
 
+    Args:
+        storage: of the dataset.
+        manifest: of the dataset.
+        refused: what a specification may not have.
+
     Raises:
-        UsageError: naming what it is.
+        UsageError: naming what it has.
     """
-    spec = manifest.spec
-    for kind, value in {"shuffled": spec.shuffle, "deduplicated": spec.deduplicate}.items():
-        if value is not None:
-            raise UsageError(f"{storage} is {kind} as a whole, which {advice}")
+    specs = [manifest.spec, *(each.spec for each in manifest.merged)]
+    if found := [name for name in refused if any(getattr(spec, name) for spec in specs)]:
+        raise UsageError(
+            f"{storage} was made with {' and '.join(found)}, which holds for all of its documents "
+            "together. Use a dataset of the same sources that was made without it, or mix datasets "
+            "in training, as streams."
+        )
 
 
 def _require_same(

@@ -3,20 +3,21 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import pyarrow as pa
 
 from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.format.filters import FilterName
 from streaming_ext.format.layout import MANIFEST, SPLITS, Split, documents_path, record_path
 from streaming_ext.format.manifest import Manifest, MergedDataset
-from streaming_ext.format.provenance import DocumentRows, documents_limit, read_provenance
+from streaming_ext.format.provenance import KEPT_PREFIX
 from streaming_ext.format.record import MOST_BAD_LISTED, PartRecord, SplitPart
 from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.spec import DatasetSpec, SubsetRule
@@ -37,18 +38,19 @@ from tasks.core.reading.dataset_files import (
     naming,
     read_dataset,
     read_dataset_manifest,
-    read_listed,
+    read_recorded,
     read_records,
     recorded_sizes,
+    side_by_side,
 )
 from tasks.core.reading.dataset_layout import existing_manifest
-from tasks.core.reading.documents import PartOfDataset
+from tasks.core.reading.documents import PartOfDataset, listed_documents
 from tasks.core.shard.plan import scratch_folder
 from tasks.core.shard.publish import published_dataset
 from tasks.core.shuffle.records import shard_bytes
 from tasks.core.workers.messages import Job, JobProgress, Kept, MadePart, Message, Report
 
-_IO_THREADS = 8
+_PARTS_HELD = 8  # whose lists are read at a time
 _MOST_SPANS = 1000  # of a part of the subset
 _BLOCK = 2**20  # documents
 
@@ -83,7 +85,7 @@ class SubsetJob(Job[MadePart]):
     seed: int | None
     spec: DatasetSpec
     output: str
-    scratch: str
+    scratch: Path
 
     def do(self, kept: Kept, report: Report) -> MadePart:
         """Write the part.
@@ -92,7 +94,7 @@ class SubsetJob(Job[MadePart]):
             CorruptDatasetError: the dataset is damaged.
             StorageError: the output or scratch is full, gone or not writable.
         """
-        began, scratch = time.monotonic(), Path(self.scratch)
+        began, scratch = time.monotonic(), self.scratch
         dataset, output = kept.storage(self.dataset), kept.storage(self.output)
         manifest = kept.last(read_dataset_manifest, dataset, self.manifest)
         with emptied(scratch):
@@ -118,19 +120,16 @@ class SubsetJob(Job[MadePart]):
 
     def _add(self, part: PartOfDataset, files: PartFiles, *, first: int, rows_before: int) -> None:
         """Add the chosen documents of one part of the dataset."""
-        listed = documents_of(part.files, part.record)
-        splits = np.concatenate([block.splits for block in listed])
-        lengths = np.concatenate([block.tokens for block in listed])
-        taken = chosen(first, len(splits), self.largest, self.seed)
-        ends = np.cumsum([len(block.rows) for block in listed])
-        for block, own in zip(listed, np.split(taken, ends[:-1]), strict=True):
-            if own.any():
-                files.list(
-                    block.rows[own] + rows_before,
-                    block.tokens[own],
-                    block.of("holdout")[own],
-                    values=[column.filter(own) for column in block.values.values()],
-                )
+        listed = listed_documents(part.files, part.record, values=True)
+        taken = chosen(first, len(listed), self.largest, self.seed)
+        for block in listed.filter(pa.array(taken)).to_batches(_BLOCK):
+            files.list(
+                block["row"].to_numpy() + rows_before,
+                block["tokens"].to_numpy(),
+                block["split"].to_numpy() == SPLITS.index("holdout"),
+                values=[block[f"{KEPT_PREFIX}{name}"] for name in self.spec.keep_columns],
+            )
+        splits, lengths = listed["split"].to_numpy(), listed["tokens"].to_numpy()
         for split in part.record.splits:
             own = splits == SPLITS.index(split)
             if taken[own].any():
@@ -185,16 +184,6 @@ class SubsetJob(Job[MadePart]):
         )
 
 
-def documents_of(files: DatasetFiles, record: PartRecord) -> list[DocumentRows]:
-    """The list of a part's documents, a block at a time.
-
-    Raises:
-        CorruptDatasetError: it is missing or damaged.
-    """
-    limit = documents_limit(record.rows, len(record.spec.keep_columns))
-    return list(read_provenance(read_listed(files, record.documents, limit=limit)))
-
-
 @dataclass(frozen=True, kw_only=True)
 class SubsetBuild(Build):
     """Some documents of a published dataset, as one of their own.
@@ -245,9 +234,8 @@ class SubsetBuild(Build):
         splits = publish_splits(self.spec, records, output)
         on_status("putting the tokenizer")
         files = self.original.tokenizer_files
-        held = DatasetFiles(self.dataset, recorded_sizes(files))
         for file in files:
-            output.put(file.path, read_listed(held, file))
+            output.put(file.path, read_recorded(self.dataset, file))
         manifest = Manifest(
             spec=self.spec,
             parts=tuple(record.summary() for record in records),
@@ -278,27 +266,21 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
     """The subset of a dataset with this hash of its manifest."""
     dataset = open_storage(config.dataset)
     _files, manifest, records = read_dataset(dataset)
-    require_divisible(
-        dataset,
-        manifest,
-        "a subset would not be. Take the subset of a dataset of the same sources that is not, or "
-        "export it.",
-    )
-    if any(spec.subset for spec in (manifest.spec, *(each.spec for each in manifest.merged))):
-        raise UsageError(
-            f"{dataset} is a subset itself, or merged of one. Take one of the original dataset."
-        )
+    require_divisible(dataset, manifest, "shuffle", "deduplicate", "subset")
     choice, seed = _choose(config, dataset, records), config.chosen_by
     file = FileRecord.of(MANIFEST, to_json(manifest))
     rule = {"subset": SubsetRule(of=file.xxh128, documents=choice.documents, seed=seed)}
-    groups = [*_groups(manifest, records, choice.largest, seed)]
-    ends = np.cumsum([member.parts for member in manifest.members])
-    in_members = np.searchsorted(ends, [group[0].part for group in groups], side="right").tolist()
+    # A part of the subset is of one of the datasets that were merged, or of one generation.
+    ends = accumulate([each.parts for each in manifest.members] or [len(records)], initial=0)
+    firsts = [*accumulate((record.documents_kept for record in records), initial=0)]
+    grouped = [
+        [*_groups(records[begin:end], firsts, choice.largest, seed)]
+        for begin, end in pairwise(ends)
+    ]
+    groups = [*chain(*grouped)]
     members = [
-        member.model_copy(
-            update={"parts": in_members.count(number), "spec": member.spec.model_copy(update=rule)}
-        )
-        for number, member in enumerate(manifest.members)
+        member.model_copy(update={"parts": len(own), "spec": member.spec.model_copy(update=rule)})
+        for member, own in zip(manifest.members, grouped, strict=False)
     ]
     output = open_storage(config.output)
     build = SubsetBuild(
@@ -320,7 +302,7 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
             seed=seed,
             spec=manifest.spec_of(group[0].part).model_copy(update=rule),
             output=str(output),
-            scratch=str(build.part_scratch(number)),
+            scratch=build.part_scratch(number),
         )
         for number, group in enumerate(groups)
     ]
@@ -330,69 +312,65 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
 def _choose(config: SubsetConfig, dataset: Storage, records: Sequence[PartRecord]) -> Choice:
     """The documents that the configuration asks for."""
     total = sum(record.documents_kept for record in records)
-    noun, most, held = "documents", config.documents, total
-    if most is None:
-        noun, most = "tokens", config.most_tokens or 0
-        held = sum(record.tokens_kept for record in records)
-    if most > held:
-        raise UsageError(f"{dataset} has {held:,} {noun}, --{noun} asks for {most:,}.")
+    noun, held = "documents", total
+    if config.documents is None:
+        noun, held = "tokens", sum(record.tokens_kept for record in records)
+    if config.most > held:
+        raise UsageError(f"{dataset} has {held:,} {noun}, --{noun} asks for {config.most:,}.")
 
     def weights() -> Iterator[Ints]:
         if noun == "tokens":
-            yield from _lengths(dataset, records)
-        else:
-            for first in range(0, total, _BLOCK):
-                yield np.ones(min(_BLOCK, total - first), np.int64)
+            return _lengths(dataset, records)
+        return (np.ones(record.documents_kept, np.int64) for record in records)
 
-    choice = choose(weights, total, most, config.chosen_by)
+    choice = choose(weights, total, config.most, config.chosen_by)
     if not choice.documents:
-        raise UsageError(f"The first document has more than {most:,} tokens. Raise --tokens.")
+        raise UsageError(
+            f"The first document has more than {config.most:,} tokens. Raise --tokens."
+        )
     return choice
 
 
 def _lengths(dataset: Storage, records: Sequence[PartRecord]) -> Iterator[Ints]:
-    """Tokens of all documents, with their end-of-text ids."""
+    """Tokens of all documents, with their end-of-text ids, a part at a time."""
 
-    def of(record: PartRecord) -> list[Ints]:
+    def of(record: PartRecord) -> Ints:
         files = DatasetFiles(dataset, recorded_sizes([record.documents]))
-        return [documents.tokens + 1 for documents in documents_of(files, record)]
+        lengths: Ints = listed_documents(files, record)["tokens"].to_numpy() + 1
+        return lengths
 
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        for first in range(0, len(records), _IO_THREADS):  # few are held at a time
-            for blocks in threads.map(of, records[first : first + _IO_THREADS]):
-                yield from blocks
+    for first in range(0, len(records), _PARTS_HELD):
+        yield from side_by_side(of, records[first : first + _PARTS_HELD])
 
 
 def _groups(
-    manifest: Manifest, records: Sequence[PartRecord], largest: int, seed: int | None
+    records: Sequence[PartRecord], firsts: Sequence[int], largest: int, seed: int | None
 ) -> Iterator[tuple[OriginalPart, ...]]:
     """The parts of the dataset that each part of the subset is made of, in order.
 
     A part without chosen documents is left out. Parts of complete files go together until they fill
-    a shard, but not across datasets that were merged, or generations.
+    a shard.
+
+    Args:
+        records: of the parts.
+        firsts: number of the first document of each part of the dataset, then of all.
+        largest: chosen key.
+        seed: of the keys.
     """
-    ends = np.cumsum([member.parts for member in manifest.members])
     group: list[OriginalPart] = []
-    first = tokens = spans = member = 0
-    room = manifest.spec.shard_size // np.dtype(manifest.spec.dtype).itemsize
+    tokens = spans = 0
     for record in records:
-        count, begin = record.documents_kept, first
-        first += count
-        taken = sum(
-            int(chosen(block, min(_BLOCK, first - block), largest, seed).sum())
-            for block in range(begin, first, _BLOCK)
-        )
-        if not taken:
+        first, count = firsts[record.part], record.documents_kept
+        if not (taken := int(chosen(first, count, largest, seed).sum())):
             continue
-        of_member = int(np.searchsorted(ends, record.part, side="right"))
-        more = record.tokens_kept * taken // count
+        more, room = record.tokens_kept * taken // count, record.spec.shard_size
         is_alone = bool(record.spec.keep_columns) or record.made_of[0].span is not None
-        is_full = tokens + more > room or spans + len(record.made_of) > _MOST_SPANS
-        if group and (is_alone or is_full or of_member != member):
+        is_full = (tokens + more) * np.dtype(record.spec.dtype).itemsize > room
+        if group and (is_alone or is_full or spans + len(record.made_of) > _MOST_SPANS):
             yield tuple(group)
             group, tokens, spans = [], 0, 0
-        group.append(OriginalPart(part=record.part, first=begin))
-        tokens, spans, member = tokens + more, spans + len(record.made_of), of_member
+        group.append(OriginalPart(part=record.part, first=first))
+        tokens, spans = tokens + more, spans + len(record.made_of)
         if is_alone:
             spans = _MOST_SPANS
     if group:

@@ -63,7 +63,7 @@ class DatasetFiles:
         self._failed_in_a_row = 0
         self._down = ""  # the error of all further reads
 
-    def read(self, file: FileRecord, *, limit: int) -> bytes:
+    def read(self, file: FileRecord, *, limit: int = MAX_JSON_BYTES) -> bytes:
         """The content of a file, checked against its record.
 
         Raises:
@@ -71,7 +71,7 @@ class DatasetFiles:
             StorageError: it cannot be read.
         """
         self.check_size(file, limit=limit)
-        data = self.read_small(file.path, limit=limit)
+        data = self._read(file.path, lambda: self.storage.read(file.path))
         require_recorded(file, len(data), content_hash(data))
         return data
 
@@ -104,18 +104,18 @@ class DatasetFiles:
         if found != file.size:
             raise CorruptDatasetError(f"{found} bytes, expected {file.size}")
         if found > limit:
-            raise CorruptDatasetError(f"{found} bytes, where at most {limit} make sense")
+            raise CorruptDatasetError(f"{found} bytes, expected {limit} at most")
 
-    def read_small(self, path: str, *, limit: int = MAX_JSON_BYTES) -> bytes:
+    def read_small(self, path: str) -> bytes:
         """The content of a file whose size is not recorded.
 
         Raises:
-            CorruptDatasetError: it is missing, or beyond `limit`.
+            CorruptDatasetError: it is missing, or too large.
             StorageError: it cannot be read.
             StorageDownError: the last few files could not be read either.
         """
-        if self.sizes.get(path, 0) > limit:
-            raise CorruptDatasetError(f"{self.sizes[path]} bytes, where at most {limit} make sense")
+        if self.sizes.get(path, 0) > MAX_JSON_BYTES:
+            raise CorruptDatasetError(f"{self.sizes[path]} bytes are too many")
         return self._read(path, lambda: self.storage.read(path))
 
     def _read(self, path: str, read: Callable[[], Read]) -> Read:
@@ -150,7 +150,7 @@ class DatasetFiles:
                 return data
             newest = manifest_of(data, where=f"{self.storage}/{MANIFEST}")
             older = chosen_generation(newest, data, self.generation, where=str(self.storage))
-            return data if older is None else self.read(older, limit=MAX_JSON_BYTES)
+            return data if older is None else self.read(older)
         what = "is no dataset. Is the path right?"
         if EXPORT in self.sizes:
             what = (
@@ -237,14 +237,19 @@ def open_dataset(
     return files, manifest_of(files.read_manifest(), where=f"{storage}/{MANIFEST}")
 
 
-def read_listed(files: DatasetFiles, file: FileRecord, *, limit: int = MAX_JSON_BYTES) -> bytes:
+def read_listed(files: DatasetFiles, file: FileRecord) -> bytes:
     """A file as it is recorded.
 
     Raises:
         CorruptDatasetError: it is missing or damaged; names the file.
     """
     with naming(files, file.path):
-        return files.read(file, limit=limit)
+        return files.read(file)
+
+
+def read_recorded(storage: Storage, file: FileRecord) -> bytes:
+    """One file of a dataset, as it is recorded; see `read_listed`."""
+    return read_listed(DatasetFiles(storage, recorded_sizes([file])), file)
 
 
 @contextmanager
@@ -269,7 +274,7 @@ def origin_rows_of(files: DatasetFiles, manifest: Manifest, record: PartRecord) 
         return SourceRows.of_part(record, manifest)
     table = manifest.shuffled.sources
     with naming(files, table.path):
-        return SourceRows.of_sources(sources_of(files.read(table, limit=MAX_JSON_BYTES)))
+        return SourceRows.of_sources(sources_of(files.read(table)))
 
 
 def read_record(files: DatasetFiles, manifest: Manifest, part: int) -> PartRecord:
@@ -308,8 +313,7 @@ def read_dataset_manifest(storage: Storage, file: FileRecord) -> Manifest:
     Raises:
         CorruptDatasetError: the storage holds another dataset now.
     """
-    data = read_listed(DatasetFiles(storage, recorded_sizes([file])), file)
-    return manifest_of(data, where=f"{storage}/{file.path}")
+    return manifest_of(read_recorded(storage, file), where=f"{storage}/{file.path}")
 
 
 class HasPart(Protocol):

@@ -68,6 +68,12 @@ def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = Fals
     return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
 
 
+def listed_documents(files: DatasetFiles, record: PartRecord, *, values: bool = False) -> pa.Table:
+    """The same; an error names the file."""
+    with naming(files, record.documents.path):
+        return documents_of(files, record, values=values)
+
+
 def _table_of(record: PartRecord, batch: DocumentRows, values: Mapping[str, pa.Array]) -> pa.Table:
     own = np.full(len(batch.rows), record.part)
     columns = {
@@ -278,8 +284,7 @@ class PartOfDataset:
 
     def _origins(self, split: Split) -> Origins:
         """The source rows of all documents of a split."""
-        with naming(self.files, self.record.documents.path):
-            listed = documents_of(self.files, self.record)
+        listed = listed_documents(self.files, self.record)
         own = listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
         source_rows = origin_rows_of(self.files, self._manifest, self.record)
         return Origins(source_rows, own["source"].to_numpy(), own["row"].to_numpy())

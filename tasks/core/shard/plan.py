@@ -20,7 +20,7 @@ from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.build.build import OnStatus
 from tasks.core.build.engine import compare, lost_files
 from tasks.core.config import ShardConfig
-from tasks.core.reading.dataset_files import DatasetFiles, read_listed, read_records, recorded_sizes
+from tasks.core.reading.dataset_files import read_recorded, read_records, recorded_sizes
 from tasks.core.reading.dataset_layout import digests_of, existing_manifest
 from tasks.core.shard.arrange import stand_ins
 from tasks.core.shard.base_dataset import BaseDataset
@@ -117,7 +117,7 @@ def _second_phase(build: ShardBuild, manifest: Manifest, storage: Storage) -> Sh
         require_same_parts(storage, records, build.parts, build.spec.read_options)
     else:
         file = manifest.shuffled.sources
-        table = sources_of(read_listed(DatasetFiles(storage, storage.list()), file))
+        table = sources_of(read_recorded(storage, file))
         require_same_table(storage, table, build.parts, advice=to_grow(storage))
     needed = [file for record in records.values() for file in record.files()]
     needed += digests_of(manifest)

@@ -24,7 +24,7 @@ from streaming_ext.format.record import PartCounts, PartRecord, SourceIdentity
 from streaming_ext.format.schema import Count, FileRecord, Sealed, from_json
 from streaming_ext.store import Storage
 from streaming_ext.text.parts import Part
-from tasks.core.reading.dataset_files import DatasetFiles, read_listed, recorded_sizes, records_in
+from tasks.core.reading.dataset_files import read_recorded, records_in
 from tasks.core.shuffle.spills import Spill, SpillIndex
 
 INDEX_PATH = f"{SHUFFLE_FOLDER}/index.npz"
@@ -182,8 +182,7 @@ class MergeIndex:
         Raises:
             CorruptDatasetError: the file is another one.
         """
-        data = read_listed(DatasetFiles(storage, recorded_sizes([file])), file)
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(read_recorded(storage, file)), allow_pickle=False) as arrays:
             indexes = [
                 {each.name: arrays[f"{kind}.{each.name}"] for each in fields(SpillIndex)}
                 for kind in ("documents", "copies")

@@ -169,7 +169,7 @@ def test_imports_go_together_however_their_sets_were_read(
 def test_a_deduplicated_dataset_is_refused(first: Path, tmp_path: Path, rank_path: Path) -> None:
     text = [[f"Text {number}." for number in range(9)]]
     other = build_dataset(tmp_path, text, tokenizer=str(rank_path), deduplicate="exact")
-    with pytest.raises(UsageError, match="is deduplicated as a whole"):
+    with pytest.raises(UsageError, match="was made with deduplicate"):
         merged([first, other], tmp_path / "out")
 
 

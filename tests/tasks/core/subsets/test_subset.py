@@ -207,7 +207,7 @@ def test_subsets_that_are_merged_are_no_subset_of_one_dataset(
         merged(order, output)
         assert Forger(output).spec.subset is None
         assert verify(open_storage(str(output))).findings == ()
-        with pytest.raises(UsageError, match="or merged of one"):
+        with pytest.raises(UsageError, match="was made with subset"):
             subset(output, tmp_path / "out", documents=3)
 
 
@@ -238,8 +238,8 @@ def test_shuffled_datasets_and_subsets_are_refused(
 ) -> None:
     texts = [[f"Text {number}." for number in range(9)]]
     shuffled = build_dataset(tmp_path, texts, tokenizer=str(rank_path), shuffle="documents")
-    with pytest.raises(UsageError, match="is shuffled"):
+    with pytest.raises(UsageError, match="was made with shuffle"):
         subset(shuffled, tmp_path / "out", documents=3)
     subset(original, tmp_path / "once", documents=30)
-    with pytest.raises(UsageError, match="is a subset itself"):
+    with pytest.raises(UsageError, match="was made with subset"):
         subset(tmp_path / "once", tmp_path / "twice", documents=3)
