@@ -4,7 +4,7 @@ import random
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -55,13 +55,10 @@ def draw(dataset: Opened, documents: int, seed: int) -> list[int]:
     counts = {source: held.documents for source, held in enumerate(dataset.sources)}
     if dataset.manifest.shuffled is None:
         counts = {part: record.documents_kept for part, record in dataset.records.items()}
-    numbers, drawn = [*counts], 0
+    numbers = [*counts]
     random.Random(seed).shuffle(numbers)  # noqa: S311
-    for count, number in enumerate(numbers):
-        if drawn >= documents:
-            return numbers[:count]
-        drawn += counts[number]
-    return numbers
+    before = accumulate((counts[number] for number in numbers), initial=0)
+    return [number for number, drawn in zip(numbers, before, strict=False) if drawn < documents]
 
 
 class ListedDocuments:

@@ -1,6 +1,6 @@
 """Checks the manifest, the records, and the files that belong to no part."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
@@ -30,7 +30,6 @@ from tasks.core.check.findings import Outcome
 from tasks.core.reading.dataset_files import (
     DatasetFiles,
     open_tokenizer,
-    require_recorded,
     side_by_side,
 )
 from tasks.core.reading.dataset_layout import beside_parts, is_of_extension, part_of, tables_of
@@ -111,14 +110,10 @@ def _records(files: DatasetFiles, manifest: Manifest | None, out: Outcome) -> di
     def read(path: str) -> tuple[PartRecord | None, Outcome]:
         found = Outcome()
         with found.about(path):
-            data = files.read_small(path)
-            if path in listed:
-                require_recorded(listed[path], len(data), content_hash(data))
+            data = files.read(listed[path]) if listed else files.read_small(path)
             found.count(files=1, bytes=len(data))
             record = record_of(data, where=path)
             record.files()  # sizes and hashes of its shards
-            if to_json(record) != data:
-                found.found(path, "not in the form in which it is written")
             if path == record_path(record.part):
                 return record, found
             found.found(path, f"says that it is of part {record.part}")
@@ -162,38 +157,40 @@ def _check_manifest(
             out.found(MANIFEST, f"part {part.part}: {words}")
     if words := differences(manifest.model_copy(update={"parts": made.parts}), made):
         out.found(MANIFEST, words)
-    names = sorted(TOKENIZER_FILES[manifest.spec.tokenizer.kind])
-    if [file.path for file in manifest.tokenizer_files] != [
-        f"{TOKENIZER_FOLDER}/{name}" for name in names
-    ]:
-        out.found(MANIFEST, f"the tokenizer's files are not {', '.join(names)}")
+    if {file.path for file in manifest.tokenizer_files} != _tokenizer_paths(manifest):
+        out.found(MANIFEST, "it lists other files of the tokenizer")
     if to_json(manifest) != data:
         out.found(MANIFEST, "not in the form in which it is written")
-    for words in _problems_of_sources(manifest):
+    if not _agrees_with_sources(manifest):
+        words = "the parts are not those of the sources in their order, with all of their rows"
         out.found(MANIFEST, words)
 
 
-def _problems_of_sources(manifest: Manifest) -> Iterator[str]:
-    """What is wrong with the order of the parts, or with the sources that they name."""
+def _tokenizer_paths(manifest: Manifest) -> set[str]:
+    names = TOKENIZER_FILES[manifest.spec.tokenizer.kind]
+    return {f"{TOKENIZER_FOLDER}/{name}" for name in names}
+
+
+def _agrees_with_sources(manifest: Manifest) -> bool:
+    """Whether the parts are in the order of their sources or, if shuffled, made of all of them."""
     older = [each.parts for each in manifest.generations]
     if manifest.shuffled is None:
         key = by_numbers if manifest.spec.imported else str
         starts = [(key(part.source.url), part.span or (0, 0)) for part in manifest.parts]
         begins = {*older, *accumulate(each.parts for each in manifest.merged)}
         pairs = enumerate(pairwise(starts), start=1)
-        if any(before >= after for number, (before, after) in pairs if number not in begins):
-            yield "the parts are not in the sorted order of their source files"
-        return
-    found = manifest.shuffled
-    ends = [0, *older, len(manifest.parts)]
-    for table, (begin, end) in zip(tables_of(manifest), pairwise(ends), strict=True):
-        if any(part.source != identity_of_table(table) for part in manifest.parts[begin:end]):
-            yield f"a part is not made of what {table.path} lists"
-    kept = sum(split.documents for split in manifest.splits.values())
-    left_out = manifest.duplicate_documents + found.null_documents + found.empty_documents
-    left_out += found.bad_documents + sum(found.dropped_documents.values())
-    if kept + left_out != found.rows:
-        yield f"{found.rows} rows of all sources, but {kept} documents and {left_out} left out"
+        return all(before < after for number, (before, after) in pairs if number not in begins)
+    found, ends = manifest.shuffled, [0, *older, len(manifest.parts)]
+    tables = zip(tables_of(manifest), pairwise(ends), strict=True)
+    are_named = all(
+        part.source == identity_of_table(table)
+        for table, (begin, end) in tables
+        for part in manifest.parts[begin:end]
+    )
+    documents = sum(split.documents for split in manifest.splits.values())
+    documents += manifest.duplicate_documents + found.null_documents + found.empty_documents
+    documents += found.bad_documents + sum(found.dropped_documents.values())
+    return are_named and documents == found.rows
 
 
 def _check_beside(manifest: Manifest, files: DatasetFiles, out: Outcome) -> None:
@@ -258,7 +255,7 @@ def _find_extras(
     known = {MANIFEST, BUILD, *(file.path for file in beside_parts(manifest))}
     known |= {file.path for record in records.values() for file in record.files()}
     known |= {record_path(part.part) for part in manifest.parts}
-    known |= {f"{TOKENIZER_FOLDER}/{n}" for n in TOKENIZER_FILES[manifest.spec.tokenizer.kind]}
+    known |= _tokenizer_paths(manifest)
     # No record says which files belong to a part whose record is damaged.
     lost = {part.part for part in manifest.parts} - {*records}
     grows = BUILD in files.sizes or files.generation is not None

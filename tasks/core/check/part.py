@@ -86,24 +86,17 @@ def check_part(
 
 def _problem_of_rows(record: PartRecord, listed: pa.Table, dataset: Opened) -> str:
     """What is wrong with the list by itself; empty if nothing is."""
-    rows, splits = listed["row"].to_numpy(), listed["split"].to_numpy()
-    if len(empty := np.flatnonzero(listed["tokens"].to_numpy() == 0)):
-        return f"document {empty[0]} has no token: such are left out"
-    if others := {SPLITS[split] for split in np.unique(splits)} - {*record.splits}:
-        return f"lists documents in {others.pop()}, a split not made"
+    rows = listed["row"].to_numpy()
+    splits = [SPLITS.index(split) for split in record.splits]
+    wrong = (listed["tokens"].to_numpy() == 0) | ~np.isin(listed["split"].to_numpy(), splits)
     if record.spec.shuffle is None:
-        wrong = rows >= record.rows
-        wrong |= rows <= np.append(-1, rows)[: len(rows)]
-        words = f"expected ascending rows from 0 to {record.rows - 1}"
+        wrong |= (rows >= record.rows) | (rows <= np.append(-1, rows)[: len(rows)])
     elif dataset.sources and dataset.manifest is not None:
-        wrong = _out_of_order(record, listed, dataset, dataset.manifest)
-        words = f"that is not where the permutation of seed {record.spec.shuffle_seed} puts it"
-    else:
-        return ""  # the table of sources is damaged: the order is not known
+        wrong |= _out_of_order(record, listed, dataset, dataset.manifest)
     if not wrong.any():
         return ""
     index = int(np.flatnonzero(wrong)[0])
-    return f"document {index} is row {rows[index]} of its source: {words}"
+    return f"document {index} (row {rows[index]}): row, split or length cannot be right"
 
 
 def _out_of_order(
@@ -137,10 +130,10 @@ def _check_split(
 ) -> None:
     """Read the shards of a split, and compare them with the list and the record."""
     held, spec = record.splits[split], record.spec
-    if any(shard.samples != spec.shard_format.samples_per_shard for shard in held.shards[:-1]):
-        out.found(record_path(record.part), f"{split}: a shard before the last one is not full")
-    if held.padding >= spec.sequence_length:
-        out.found(record_path(record.part), f"{split}: {held.padding} ids of padding")
+    full = spec.shard_format.samples_per_shard
+    is_packed = all(shard.samples == full for shard in held.shards[:-1])
+    if held.padding >= spec.sequence_length or not is_packed:
+        out.found(record_path(record.part), f"{split}: a shard or the last sample is not full")
     begins = [0, *accumulate(shard.samples * spec.sequence_length for shard in held.shards)]
     ends: list[Ints] = []
     for begin, shard in zip(begins, held.shards, strict=False):
@@ -158,57 +151,18 @@ def _check_split(
                 listed.see(flat, begin, path)
             del flat  # before the next one is read
         report(shard.size)
-    lengths = None if listed is None else listed.lengths
-    if len(ends) == len(held.shards):
+    is_read = len(ends) == len(held.shards)
+    if is_read:
         out.count(documents=held.documents, tokens=held.tokens)
-        found = np.concatenate([np.empty(0, np.int64), *ends])
-        _compare(record, split, begins, lengths, found, out=out)
-    elif lengths is not None:
-        counts = len(lengths), int((lengths + 1).sum())
-        if counts != (held.documents, held.tokens):
-            out.found(documents_path(record.part), f"{split}: the record counts other documents")
-
-
-def _compare(
-    record: PartRecord,
-    split: Split,
-    begins: list[int],
-    lengths: Ints | None,
-    ends: Ints,
-    *,
-    out: Outcome,
-) -> None:
-    """Compare list, shards and record; the one that the other two contradict is named.
-
-    Args:
-        record: of the part.
-        split: of it.
-        begins: position of each shard, then the end.
-        lengths: tokens of each listed document, without its end-of-text id; None if the list is
-            damaged.
-        ends: positions of all end-of-text ids, ascending.
-        out: gets the findings.
-    """
-    held = record.splits[split]
-    documents, tokens = held.documents, held.tokens
-    # from the end of the last document on, all are padding
-    last, is_filled = max(documents - 1, 0), (np.diff(ends[:documents], prepend=-1) > 1).all()
-    is_recorded = is_filled and np.array_equal(
-        ends[last:], np.arange(tokens - min(documents, 1), begins[-1])
-    )
-    words = f"{split}: the end-of-text ids are not where "
-    words += f"{documents} documents of {tokens} tokens have them"
-    if lengths is None:
-        if not is_recorded:
-            out.found(record_path(record.part), words)
+    if listed is None:
         return
-    listed = np.cumsum(lengths + 1)
-    # padding: from the end of the last document on
-    padding = np.arange(int(listed[-1]) if len(listed) else 0, begins[-1])
-    wrong = np.setxor1d(np.append(listed - 1, padding), ends)
-    if len(wrong) and not is_recorded:
-        shard = held.shards[bisect_right(begins[:-1], min(wrong[0], begins[-1] - 1)) - 1]
-        out.found(f"{split}/{shard.name}", f"token {wrong[0]} of the part: {words}")
-    elif len(wrong) or not is_recorded:
-        file = documents_path(record.part) if len(wrong) else record_path(record.part)
-        out.found(file, words)
+    counts = len(listed.lengths), int((listed.lengths + 1).sum())
+    is_same = counts == (held.documents, held.tokens)
+    if is_read:
+        # padding: from the end of the last document on
+        padding = np.arange(counts[1], begins[-1])
+        expected = np.append(np.cumsum(listed.lengths + 1) - 1, padding)
+        is_same = is_same and np.array_equal(expected, np.concatenate([padding[:0], *ends]))
+    if not is_same:
+        words = f"{split}: the record, the list and the shards hold different documents"
+        out.found(record_path(record.part), words)

@@ -72,19 +72,10 @@ def verify(
     for found in parts:
         out.take(found.out)
     folders = DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER
-    are_sound = dataset.is_complete and out.is_sound(*folders)
-    is_plain = not any(each.spec.shuffle or each.spec.deduplicate for each in records.values())
-    if is_plain:
-        lists = dict(zip(records, (found.copies for found in parts), strict=True))
-        drawn = [part for part in drawn if lists[part] is not None]
-    elif not are_sound:
-        drawn = []
-    tables = [table for found in parts for table in found.listed if drawn]
-    listed = pa.concat_tables(tables, promote_options="permissive") if tables else None
-    hashes = None
-    if manifest is not None and are_sound:
+    if manifest is not None and parts and dataset.is_complete and out.is_sound(*folders):
+        tables = [table for found in parts for table in found.listed]
+        listed = pa.concat_tables(tables, promote_options="permissive")
         hashes = _check_sums(dataset, manifest, parts, listed, out)
-    if listed is not None:
         compare_with_sources(
             drawn,
             listed,
@@ -110,7 +101,7 @@ def _check_sums(
     dataset: Opened,
     manifest: Manifest,
     parts: Sequence[PartFound],
-    listed: pa.Table | None,
+    listed: pa.Table,
     out: Outcome,
 ) -> KeptHashes | None:
     """Check what the lists of all parts say together; all of them are sound.
@@ -133,9 +124,7 @@ def _check_sums(
             out.found(manifest.shuffled.sources.path, f"{words}{counts[number]}", kind="documents")
     if not manifest.digests:
         return None
-    needed = np.empty(0, np.int64)
-    if listed is not None:
-        stayed = listed.filter(pc.is_null(listed["first"]))
-        needed = codes(stayed["source"].to_numpy(), stayed["row"].to_numpy())
+    stayed = listed.filter(pc.is_null(listed["first"]))
+    needed = codes(stayed["source"].to_numpy(), stayed["row"].to_numpy())
     copies = [found.copies for found in parts if found.copies is not None]
     return check_digests(manifest, dataset.files, copies, needed, out)

@@ -1,4 +1,4 @@
-"""`verify` names the file that lies: every hash is right, what the files say is not."""
+"""`verify` names the part that lies: every hash is right, what the files say is not."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,29 +32,22 @@ def change_ids(index: Callable[[Forger, Any], int], value: int | None = None) ->
     return change
 
 
-def shard_of(copy: Path, token: int) -> str:
-    forger = Forger(copy)
-    per_shard = forger.spec.shard_format.samples_per_shard * forger.spec.sequence_length
-    return forger.shard_path(1, "train", token // per_shard)
-
-
 @pytest.mark.parametrize(
     ("where", "value"),
     [
         (lambda f, ends: int(ends[2]), 5),  # an end of text is gone
         (lambda f, ends: int(ends[2]) - 1, None),  # one too many, and an empty document
-        (lambda f, ends: int(ends[2]) - 2, 60_000),  # beyond the vocabulary
         (lambda f, ends: 0, None),  # the stream begins with one
         (lambda f, ends: int(ends[-1]), 5),  # the last id
     ],
 )
-def test_a_wrong_id_names_its_shard(
-    where: Callable[[Forger, Any], int], value: int | None, copy: Path
-) -> None:
-    forger = Forger(copy)
-    ids = forger.stream(1, "train")
-    shard = shard_of(copy, where(forger, np.flatnonzero(ids == forger.spec.tokenizer.eot_id)))
-    assert shard in forged(copy, change_ids(where, value))
+def test_a_wrong_id(where: Callable[[Forger, Any], int], value: int | None, copy: Path) -> None:
+    assert RECORD in forged(copy, change_ids(where, value))
+
+
+def test_an_id_beyond_the_vocabulary_names_its_shard(copy: Path) -> None:
+    change = change_ids(lambda f, ends: 0, 60_000)
+    assert forged(copy, change) == {Forger(copy).shard_path(1, "train")}
 
 
 def test_padding_of_another_sample(copy: Path) -> None:
@@ -75,7 +68,7 @@ def test_padding_before_the_end(copy: Path) -> None:
         moved = np.insert(ids[:-1], end, forger.spec.tokenizer.eot_id)
         forger.set_stream(1, "train", moved)
 
-    assert any(file.startswith("train/00001/") for file in forged(copy, change))
+    assert forged(copy, change) == {RECORD}
 
 
 def move_one(forger: Forger) -> None:
@@ -140,7 +133,7 @@ def not_parquet(forger: Forger) -> None:
     ],
 )
 def test_a_wrong_provenance_is_named(change: Callable[[Forger], None], copy: Path) -> None:
-    assert forged(copy, change) == {DOCUMENTS}
+    assert forged(copy, change) in ({DOCUMENTS}, {RECORD})
 
 
 def add_to_split(**amounts: int) -> Callable[[Forger], None]:
