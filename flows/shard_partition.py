@@ -13,7 +13,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.executors.here import MAX_THREADS, finished_parts
 from flows.executors.on_hosts import REFUSED
-from flows.prefect_api.connection import leaving_without_a_server
+from flows.prefect_api.connection import leaving_without_a_server, one_attempt
 from flows.terminal.printing import visible
 from streaming_ext.base.errors import StoppedError
 from streaming_ext.store import open_storage
@@ -21,7 +21,6 @@ from streaming_ext.store.locations import holds_secret, require_no_secret
 from tasks.core.linux import require_linux
 from tasks.core.reporting.report import FailedFile
 from tasks.guest import CannotTakePartError, Guest
-from tasks.prefect_tasks import one_attempt
 
 REFUSE_SECONDS = 60.0  # without another partition, for a host that cannot work
 

@@ -134,8 +134,6 @@ class Guest:
             pool, movers = stack.enter_context(worker_pools(plan))
             run = Run(plan, self._storage, pool, self._progress, movers)
             stack.enter_context(self._watching_parent(run))
-            if (job := plan.each_worker()) is not None:
-                pool.run_in_each(job)
             with refusing(ScratchError):  # another host may have room
                 yield run
 

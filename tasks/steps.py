@@ -1,19 +1,58 @@
 """The Prefect tasks: a step of a part in a worker process, and what follows all parts."""
 
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from prefect import Task, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
 
-from streaming_ext.base.errors import TransientStorageError, one_line
+from streaming_ext.base.errors import (
+    ShardmillError,
+    TransientStorageError,
+    UsageError,
+    one_line,
+)
 from streaming_ext.store import Storage
+from streaming_ext.store.patience import patience
 from streaming_ext.text.parts import Part
 from tasks.core.build import engine
 from tasks.core.build.build import Build, Step
 from tasks.core.build.run import Run
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import PartTimes
-from tasks.prefect_tasks import OURS
+
+
+def retry_pauses(count: int) -> list[float]:
+    """Seconds before each retry of a task.
+
+    They follow the time limit of storage: a user who sets a short one does not wait long here.
+    """
+    try:
+        factor = patience()
+    except UsageError:  # reported when the first request is made
+        factor = 1.0
+    return [pause * factor for pause in (1, 5, 20, 60)[:count]]
+
+
+def is_transient(task: Any, task_run: TaskRun, state: State) -> bool:
+    """Whether Prefect tries a task again: only if that may help."""
+    try:
+        state.result()
+    except ShardmillError as error:
+        return error.transient
+    except Exception:  # noqa: BLE001  trying again helps against no other error
+        return False
+    return False
+
+
+OURS: Final[dict[str, Any]] = {
+    "retries": 3,
+    "retry_delay_seconds": retry_pauses,
+    "retry_condition_fn": is_transient,
+    "cache_policy": NO_CACHE,
+    "persist_result": False,
+}
 
 
 @task(**OURS)

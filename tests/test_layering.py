@@ -167,7 +167,7 @@ def test_the_check_sees_imports_everywhere() -> None:
     seen = set(imports_of("tasks.core.shard.run_plan"))
     assert "streaming_ext.format.spec.DatasetSpec" in seen
     assert "pathlib.Path" in seen
-    assert any(name.startswith("prefect") for name in imports_of("tasks.prefect_tasks"))
+    assert any(name.startswith("prefect") for name in imports_of("tasks.steps"))
     for_types_only = "streaming_ext.training.token_dataset.StreamingTokenDataset"
     assert for_types_only in imports_of("streaming_ext.training.trace")
     for name in (
@@ -175,7 +175,7 @@ def test_the_check_sees_imports_everywhere() -> None:
         "prefect.task",
         "torch",
         "streaming_ext.training.token_dataset.x",
-        "tasks.prefect_tasks.OURS",
+        "tasks.steps.OURS",
     ):
         assert not allowed_in_core(name)
 

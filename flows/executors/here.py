@@ -42,9 +42,7 @@ def here(
     with worker_pools(build, inherited=inherited) as (pool, movers):
 
         def work(phase: Build, output: Storage, progress: RunProgress) -> Results:
-            if (job := phase.each_worker()) is not None:
-                pool.run_in_each(job)
-            yield from finished_parts(Run(phase, output, pool, progress, movers))
+            return finished_parts(Run(phase, output, pool, progress, movers))
 
         yield work
 

@@ -22,7 +22,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Crashed
 
-from flows.prefect_api.connection import refuses
+from flows.prefect_api.connection import one_attempt, refuses
 from flows.terminal.printing import counted
 from streaming_ext.base.errors import StorageError, TransientStorageError, UsageError, one_line
 from streaming_ext.format.schema import from_json
@@ -42,7 +42,6 @@ from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.shard.run_plan import RunPlan
 from tasks.core.workers.pool import as_error
-from tasks.prefect_tasks import one_attempt
 
 POLL_SECONDS = 2.0
 START_SECONDS = 120.0  # from the start of a guest to its first sign of life

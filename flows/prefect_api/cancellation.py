@@ -20,10 +20,10 @@ from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound, TerminationSignal
 from prefect.runtime import deployment, flow_run
 
+from flows.prefect_api.connection import one_attempt
 from flows.stops import Stopped, handled
 from streaming_ext.base.errors import StoppedError
 from tasks.core.reporting.progress import RunProgress
-from tasks.prefect_tasks import one_attempt
 
 POLL_SECONDS = 3.0
 

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeGuard
 import httpx
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import TERMINAL_STATES
+from prefect.context import SettingsContext, get_settings_context
 from prefect.events.worker import EventsWorker
 from prefect.logging.handlers import APILogWorker
 from prefect.runtime import deployment
@@ -26,10 +27,10 @@ from flows.stops import leave
 from flows.terminal.printing import print_problem
 from streaming_ext.base.errors import ShardmillError, UsageError, one_line
 from tasks.core.reporting.progress import RunProgress
-from tasks.prefect_tasks import changed_settings
 
 REFUSED_SECONDS = 2.0  # a server that was just started listens within this
 ANSWER_SECONDS = 60.0  # one that listens gets ready within this, also under load
+REQUEST_SECONDS = 5.0  # for a request that is sent once: a server that hangs delays nobody
 DRAIN_SECONDS = 10.0  # for Prefect's threads to send what they hold, when the run is over
 GONE_SECONDS = 60.0  # without an answer; then a deployed run ends without the server
 LOOK_SECONDS = 2.0
@@ -64,6 +65,31 @@ def refuses(error: Exception) -> TypeGuard[httpx.HTTPStatusError]:
     if not isinstance(error, httpx.HTTPStatusError):
         return False
     return not (error.response.is_server_error or error.response.status_code in _PASSING)
+
+
+@contextmanager
+def impatient() -> Iterator[None]:
+    """Have clients send each request once, for a few seconds: by default they try for a minute.
+
+    Prefect's `temporary_settings` reads all settings again, which takes a fifth of a second.
+    """
+    before = get_settings_context()
+    api, client = before.settings.api, before.settings.client
+    settings = before.settings.model_copy(
+        update={
+            "api": api.model_copy(update={"request_timeout": REQUEST_SECONDS}),
+            "client": client.model_copy(update={"max_retries": 0}),
+        }
+    )
+    with SettingsContext(profile=before.profile, settings=settings):
+        yield
+
+
+@contextmanager
+def one_attempt() -> Iterator[None]:
+    """Send each request once, and ignore a failure."""
+    with impatient(), suppress(httpx.HTTPError):
+        yield
 
 
 @contextmanager
@@ -152,7 +178,7 @@ def require_server() -> None:
         return
     while True:
         try:
-            with changed_settings({"client.max_retries": 0, "api.request_timeout": 5.0}):
+            with impatient():
                 if get_client(sync_client=True).request("GET", "/health").json() is True:
                     return
             raise ValueError("its answer is not that of a Prefect server")  # noqa: TRY301

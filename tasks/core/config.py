@@ -48,11 +48,6 @@ class ShardConfig(
 
     arguments: ClassVar[tuple[str, ...]] = ("sources",)
 
-    @property
-    def light(self) -> bool:
-        """Whether workers do without the engines that tokenize."""
-        return False
-
     def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
         """The part of the configuration that decides the bytes.
 

@@ -252,10 +252,6 @@ class Build(ABC):
     def prepare(self) -> None:  # noqa: B027  (most builds do nothing)
         """Put on scratch what all workers of this host need."""
 
-    def each_worker(self) -> Job[Any] | None:
-        """What every worker does before its first part."""
-        return None
-
     def published_to(self, output: Storage, on_status: OnStatus) -> None:  # noqa: B027  (most builds do nothing)
         """Do what follows the manifest."""
 
@@ -266,16 +262,6 @@ class Build(ABC):
     def report_fields(self, output: Storage) -> dict[str, Any]:
         """What the report of a published output says beyond the sums over the parts."""
         return {}
-
-    @property
-    def most_at_once(self) -> int:
-        """How many parts there may be to work on at the same time."""
-        return len(self.todo)
-
-    @property
-    def light(self) -> bool:
-        """Whether workers need no tokenizer."""
-        return True
 
     @property
     def engine(self) -> str | None:

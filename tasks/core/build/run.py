@@ -147,15 +147,15 @@ class Room:
 def worker_pools(
     build: Build, *, inherited: Sequence[int] = ()
 ) -> Iterator[tuple[WorkerPool, WorkerPool]]:
-    """Start the processes that make parts, and have those ready that only move bytes.
+    """The processes that make parts, and those that only move bytes; they end with the block.
 
     Args:
         build: says how many.
         inherited: file descriptors that the processes keep open until they end.
     """
-    size = min(max(build.config.workers, build.at_least), max(1, build.most_at_once))
+    size = max(build.config.workers, build.at_least)
     with (
-        WorkerPool(size, inherited=inherited, light=build.light) as pool,
-        WorkerPool(size + LOOK_AHEAD_FILES, inherited=inherited, light=True) as movers,
+        WorkerPool(size, inherited=inherited) as pool,
+        WorkerPool(size + LOOK_AHEAD_FILES, inherited=inherited) as movers,
     ):
         yield pool, movers

@@ -28,7 +28,7 @@ from tasks.core.estimate.config import EstimateConfig
 from tasks.core.reading.dataset_files import side_by_side
 from tasks.core.workers.move_part import PackedPart, WriteJob, WrittenPart
 from tasks.core.workers.pool import WorkerPool
-from tasks.core.workers.tokenize_part import PrepareJob, TokenizeJob
+from tasks.core.workers.tokenize_part import TokenizeJob
 
 COUNTS: Final = np.dtype(
     [(name, float) for name in ("source_bytes", "documents", "text_bytes", "tokens", "shard_bytes")]
@@ -204,7 +204,6 @@ def work_on(
         return pool.run(tokenize), pool.run(write)
 
     with WorkerPool(workers) as pool, ThreadPoolExecutor(workers) as threads:
-        pool.run_in_each(PrepareJob(tokenizer_folder=saved, engine=config.engine))
         done = list(threads.map(do, range(-(-2 * workers // len(files)) * len(files))))
     timed = done[workers:] or done
     counts = [

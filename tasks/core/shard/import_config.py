@@ -86,11 +86,6 @@ class ImportRunConfig(ShardConfig):
     imported: ImportedIds
 
     @property
-    def light(self) -> bool:
-        """Nothing is tokenized."""
-        return True
-
-    @property
     def read_options(self) -> ReadOptions:
         """What is read of the source files."""
         eot_id, vocab_size = _vocabulary(self.tokenizer, self.eot_token, self.pattern)

@@ -52,11 +52,6 @@ class RunPlan(Build):
     base: BaseDataset | None = None
 
     @property
-    def is_one_phase(self) -> bool:
-        """Whether each part is packed as soon as its source is read."""
-        return self.phase in {"shard", "import"}
-
-    @property
     def is_made(self) -> bool:
         """Whether all parts are made, and only publishing is left."""
         return self.merge_input is not None and self.merge_input.index is None

@@ -46,7 +46,7 @@ from tasks.core.shuffle.records import SpillRecord, read_spill_records, spill_re
 from tasks.core.workers.merge_part import MergeJob
 from tasks.core.workers.messages import Job
 from tasks.core.workers.move_part import FetchedPart, FetchJob, PackedPart, WriteJob, WrittenPart
-from tasks.core.workers.tokenize_part import PrepareJob, TokenizeJob
+from tasks.core.workers.tokenize_part import TokenizeJob
 
 _SOURCES = 4  # that are sampled
 _MOST_BYTES_A_TOKEN = 6.0  # of text: few tokenizers reach it, so what is refused is sure not to fit
@@ -79,24 +79,14 @@ class ShardBuild(RunPlan):
         return _WORDS[self.phase]
 
     @property
-    def light(self) -> bool:
-        """Whether workers need no tokenizer."""
-        return self.config.light
-
-    @property
     def engine(self) -> str | None:
         """What tokenizes."""
-        return None if self.light else self.config.engine
+        return self.config.engine if self.spec.imported is None else None
 
     @property
     def executor(self) -> str:
         """Where the parts are worked on."""
         return self.config.executor
-
-    @property
-    def most_at_once(self) -> int:
-        """Parts that may be worked on at once; the second phase may have more of them."""
-        return len(self.parts) if self.is_one_phase else self.config.workers
 
     def is_published(self, output: Storage) -> bool:
         """Whether the output has the manifest of this dataset."""
@@ -232,12 +222,6 @@ class ShardBuild(RunPlan):
         for path in fetched.paths if fetched else ():
             if path.parent == self.downloads:
                 remove_fetched(path)
-
-    def each_worker(self) -> Job[Any] | None:
-        """Every worker loads the tokenizer, which the second phase does without."""
-        if self.phase == "merge":
-            return None
-        return PrepareJob(tokenizer_folder=self.tokenizer_folder, engine=self.config.engine)
 
     def prepare(self) -> None:
         """Save the tokenizer for all workers, and drop source files that are not needed."""

@@ -7,9 +7,8 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO
 
 from streaming_ext.base import errors
 from streaming_ext.base.errors import ShardmillError, StoppedError, WorkerDiedError
@@ -36,13 +35,12 @@ class Worker:
 
     Args:
         inherited: file descriptors that the process keeps open until it ends.
-        light: without the tokenizers.
     """
 
-    def __init__(self, inherited: Sequence[int] = (), *, light: bool = False) -> None:
+    def __init__(self, inherited: Sequence[int]) -> None:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed in reap)
         self._process = start_module(
-            *("tasks.core.workers.worker", *(["light"] if light else [])),
+            "tasks.core.workers.worker",
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -101,30 +99,25 @@ class Worker:
 
 
 class WorkerPool:
-    """Long-lived worker processes, each doing one job at a time.
+    """Long-lived worker processes, each doing one job at a time; started as they are needed.
 
     Args:
-        size: number of processes, started at once: they take a second to get ready.
-        light: for jobs that only move bytes; started as they are needed, without the tokenizers.
+        size: number of processes, at most.
         inherited: file descriptors that the processes keep open until they end.
 
     Attributes:
         stopped: whether `stop` was called.
     """
 
-    def __init__(self, size: int, *, inherited: Sequence[int] = (), light: bool = False) -> None:
-        self._size, self._inherited, self._light = size, inherited, light
+    def __init__(self, size: int, *, inherited: Sequence[int] = ()) -> None:
+        self._inherited = inherited
         self._lock = threading.Lock()
-        # The latest first: one that has started already is taken before another is started.
+        # The latest first: a worker that has started is taken before another is started.
         self._slots: queue.LifoQueue[Worker | None] = queue.LifoQueue()
+        for _ in range(size):
+            self._slots.put(None)
         self._alive: set[Worker] = set()
         self.stopped = False
-        try:
-            for _ in range(size):
-                self._slots.put(None if light else self._start())
-        except BaseException:
-            self.stop()
-            raise
 
     def __enter__(self) -> "WorkerPool":
         return self
@@ -145,35 +138,7 @@ class WorkerPool:
             ShardmillError: whatever the job raised, by its type; `WorkerDiedError` if the
                 process died, `StoppedError` if the pool was stopped meanwhile.
         """
-        return self._run_in(self._slots.get(), job, on_progress)
-
-    def run_in_each(self, job: Job[Any]) -> None:
-        """Do a job once in every worker, all at the same time; blocks until all are done.
-
-        In place of a worker that dies, another does it.
-
-        Raises:
-            ShardmillError: as `run`; `WorkerDiedError` if the other one dies too.
-        """
-
-        def do(worker: Worker | None) -> None:
-            try:
-                self._run_in(worker, job, lambda _: None)
-            except WorkerDiedError:
-                self._run_in(self._slots.get(), job, lambda _: None)
-
-        workers = [self._slots.get() for _ in range(self._size)]
-        with ThreadPoolExecutor(self._size) as threads:
-            try:
-                list(threads.map(do, workers))
-            except BaseException as error:
-                if not isinstance(error, Exception):
-                    self.stop()  # a signal: the block would wait for the jobs
-                raise
-
-    def _run_in(
-        self, worker: Worker | None, job: Job[R], on_progress: Callable[[JobProgress], None]
-    ) -> R:
+        worker = self._slots.get()
         try:
             worker = worker or self._start()
             result = worker.run(job, on_progress)
@@ -194,7 +159,7 @@ class WorkerPool:
         with self._lock:
             if self.stopped:
                 raise StoppedError("the run was stopped")
-            worker = Worker(self._inherited, light=self._light)
+            worker = Worker(self._inherited)
             self._alive.add(worker)
         return worker
 

@@ -22,28 +22,10 @@ from streaming_ext.writing.tokenize import Counts, emptied, make_part
 from tasks.core.shuffle.known_texts import KnownTexts
 from tasks.core.shuffle.records import SpillRecord
 from tasks.core.shuffle.sort import Spilled
-from tasks.core.workers.messages import Job, JobProgress, Kept, Message, Report
+from tasks.core.workers.messages import Job, JobProgress, Kept, Report
 from tasks.core.workers.move_part import PackedPart
 
 EngineChoice = Literal["auto", "reference"]
-
-
-class PrepareJob(Job[Message]):
-    """Load the tokenizer before the first part needs it.
-
-    Attributes:
-        tokenizer_folder: what `Tokenizer.save` wrote.
-    """
-
-    RESULT = Message
-
-    tokenizer_folder: Path
-    engine: EngineChoice
-
-    def do(self, kept: Kept, report: Report) -> Message:
-        """See `tokenizer_and_engine`."""
-        kept.last(tokenizer_and_engine, self.tokenizer_folder, self.engine)
-        return Message()
 
 
 class TokenizeJob(Job[PackedPart]):

@@ -5,8 +5,6 @@ parent is killed. What it leaves unfinished never counts: files are put in place
 they are complete.
 """
 
-import gc
-import importlib
 import os
 import queue
 import signal
@@ -66,7 +64,6 @@ def _read_jobs(jobs: "queue.SimpleQueue[bytes]") -> None:
 def main() -> None:
     """Serve jobs until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.disable()  # loaded modules stay: collecting them again and again takes an eighth of the time
     import pyarrow as pa
 
     from streaming_ext.text.memory import limit_memory
@@ -74,11 +71,6 @@ def main() -> None:
     pa.set_cpu_count(1)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
-    if "light" not in sys.argv[1:]:  # while the parent still plans
-        for module in ("awkward", "gigatoken", "tasks.core.workers.tokenize_part"):
-            importlib.import_module(module)
-    gc.freeze()
-    gc.enable()
     limit_memory()
     kept = Kept()
     while True:

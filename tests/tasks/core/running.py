@@ -34,8 +34,6 @@ def do_parts(build: Build, output: Storage, parts: Iterable[int] | None = None) 
     """Do some parts as workers do, all that are left unless given."""
     kept = Kept()
     kept.storage = lambda url: output if url == str(output) else open_storage(url)
-    if (job := build.each_worker()) is not None:
-        job.do(kept, lambda progress: None)
     for number in build.todo if parts is None else parts:
         results: dict[str, Any] = {}
         for step in build.steps(output):

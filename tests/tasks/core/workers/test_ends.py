@@ -70,14 +70,6 @@ class TestStop:
         assert pool.stopped
         assert not is_alive(process)
 
-    def test_before_any_job(self) -> None:
-        with WorkerPool(3) as pool:
-            processes = [psutil.Process(pid) for pid in pool.pids]
-            assert len(processes) == 3  # started at once
-            assert not pool.stopped
-        assert pool.stopped
-        assert not [process for process in processes if is_alive(process)]
-
 
 def test_workers_hold_what_they_inherit(
     job: Callable[..., TokenizeJob], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

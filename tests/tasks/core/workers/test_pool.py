@@ -22,7 +22,7 @@ from streaming_ext.store import LocalStorage
 from streaming_ext.text.sources import SourceFile
 from tasks.core.workers.messages import JobProgress
 from tasks.core.workers.pool import InternalError, WorkerPool
-from tasks.core.workers.tokenize_part import PrepareJob, TokenizeJob
+from tasks.core.workers.tokenize_part import TokenizeJob
 from tests.command_line import is_alive, wait_for
 from tests.tasks.core.doubles import (
     EOT,
@@ -165,20 +165,8 @@ def test_a_worker_that_dies_between_two_jobs(
         assert pool.run(job(source)).counts.tokens > 0
 
 
-def test_a_worker_that_dies_before_it_is_ready_is_replaced(
-    tokenizer_folder: Path, job: Callable[..., TokenizeJob], tmp_path: Path
-) -> None:
-    with WorkerPool(2) as made:
-        first = made.pids
-        os.kill(first[0], signal.SIGKILL)
-        made.run_in_each(PrepareJob(tokenizer_folder=tokenizer_folder, engine="reference"))
-        assert first[0] not in made.pids
-        source = write_source(tmp_path / "source.parquet", ["a", "b"])
-        assert [made.run(job(source)).counts.tokens for _ in range(2)] == [4, 4]
-
-
-def test_no_more_light_ones_start_than_work_at_once(tmp_path: Path) -> None:
-    with WorkerPool(3, light=True) as pool:
+def test_no_more_start_than_work_at_once(tmp_path: Path) -> None:
+    with WorkerPool(3) as pool:
         assert pool.pids == []
         for _ in range(2):
             with pytest.raises(InternalError):
