@@ -15,7 +15,6 @@ from typing import NoReturn
 
 EXIT_FAILED = 1  # parts failed, or a dataset is damaged
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXIT_TERMINATED = 128 + signal.SIGTERM  # or cancelled in Prefect
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AGAIN_SECONDS = 0.25
@@ -35,31 +34,22 @@ class Stopped(BaseException):
         self.exit_code = 128 + number
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl+C; unlike its base class it can have weak references."""
-
-
 def stop_by_signals() -> None:
-    """Raise `Stopped` on SIGTERM, and on SIGHUP unless it is ignored as under nohup.
-
-    Ctrl+C raises `Interrupted`.
-    """
+    """Raise `Stopped` on Ctrl+C, SIGTERM and SIGHUP, unless they are ignored as under nohup."""
     terminals = [stream for stream in (1, 2) if os.isatty(stream)]
 
     def stop(number: int, _: object) -> NoReturn:
         if number == signal.SIGHUP:
             _redirect_to_nothing(terminals)
         # Not kept in a variable: its traceback would keep this frame, and the frame the exception.
-        raise _repeated(Interrupted() if number == signal.SIGINT else Stopped(number), number)
+        raise _repeated(Stopped(number))
 
-    signal.signal(signal.SIGTERM, stop)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, stop)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, stop)
+    for number in STOPS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop)
 
 
-def stop_within(error: BaseException) -> KeyboardInterrupt | Stopped | None:
+def stop_within(error: BaseException) -> Stopped | None:
     """The stop that an exception is, wraps or was raised for; None if there is none."""
     seen: set[int] = set()
     left: list[BaseException | None] = [error]
@@ -67,7 +57,7 @@ def stop_within(error: BaseException) -> KeyboardInterrupt | Stopped | None:
         each = left.pop()
         if each is None or id(each) in seen:
             continue
-        if isinstance(each, KeyboardInterrupt | Stopped):
+        if isinstance(each, Stopped):
             return each
         seen.add(id(each))
         left += [each.__cause__, each.__context__]
@@ -91,9 +81,9 @@ def handled() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _repeated(stop: BaseException, number: int) -> BaseException:
+def _repeated(stop: Stopped) -> Stopped:
     """The exception; if it is dropped before `handled`, its signal is sent again."""
-    raised = weakref.ref(stop)
+    raised, number = weakref.ref(stop), stop.number
 
     def look(*_: object) -> None:
         if raised() is None:

@@ -4,10 +4,10 @@
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import httpx
@@ -34,19 +34,6 @@ SILENT_SECONDS = 300.0  # without an answer; then the run is followed no longer
 END_SECONDS = 90.0  # after Ctrl+C: hosts end within seconds, a dead one is given up within this
 
 
-class Submitted(NamedTuple):
-    """A run of a deployment.
-
-    Attributes:
-        deployment: FLOW/DEPLOYMENT.
-        pool: work pool whose workers run it.
-    """
-
-    run: UUID
-    deployment: str
-    pool: str
-
-
 class LostSightError(ShardmillError):
     """The run can be followed no longer; it may continue."""
 
@@ -64,8 +51,8 @@ def open_client() -> SyncPrefectClient:
     return get_client(sync_client=True)
 
 
-def start(client: SyncPrefectClient, deployment: str, settings: Iterable[str]) -> Submitted:
-    """Start a run of a deployment of `shard-dataset`.
+def start(client: SyncPrefectClient, deployment: str, settings: Iterable[str]) -> "Follower":
+    """Start a run of a deployment of `shard-dataset`; returns what follows it.
 
     Args:
         client: of the server.
@@ -88,7 +75,7 @@ def start(client: SyncPrefectClient, deployment: str, settings: Iterable[str]) -
         raise UsageError(f"{name}: the server at {url} has no such deployment.") from error
     except httpx.HTTPError as error:
         raise ShardmillError(refusal(error, str(client.api_url))) from error
-    return Submitted(run=run.id, deployment=name, pool=found.work_pool_name or "?")
+    return Follower(client, run.id, pool=found.work_pool_name or "?")
 
 
 def changed(config: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
@@ -119,10 +106,16 @@ def changed(config: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
 
 
 class Follower:
-    """Follows a run; its counters are those of the run's progress artifact on the server."""
+    """Follows a run; its counters are those of the run's progress artifact on the server.
 
-    def __init__(self, client: SyncPrefectClient, submitted: Submitted) -> None:
-        self._client, self._run, self._pool = client, submitted.run, submitted.pool
+    Args:
+        client: of the server.
+        run: its id.
+        pool: the work pool whose workers run it.
+    """
+
+    def __init__(self, client: SyncPrefectClient, run: UUID, *, pool: str) -> None:
+        self._client, self.run, self.pool = client, run, pool
         self._now = Snapshot(phase="starting")
         self._heard = time.monotonic()
 
@@ -143,27 +136,24 @@ class Follower:
                 self._now = self._snapshot(state)
             time.sleep(POLL_SECONDS)
 
-    def cancel(self, say: Callable[[str], None]) -> None:
-        """Cancel the run and wait until nothing of it is left.
+    def cancel(self) -> str:
+        """Cancel the run and wait until nothing of it is left; returns the result in words.
 
         Raises:
             LostSightError: the server refuses.
         """
         deadline = time.monotonic() + END_SECONDS
-        requested = False
         while time.monotonic() < deadline:
-            if (state := self._state()) is not None:
-                if state.is_final():
-                    say(f"The run ended as {state.name}.")
-                    return
+            state = self._state()
+            if state is not None and state.is_final():
+                return f"The run ended as {state.name}."
+            if state is not None and not state.is_cancelling():
                 wanted: State = Cancelled() if state.is_scheduled() else Cancelling()
                 with suppress(httpx.HTTPError):
-                    if not requested:
-                        self._client.set_flow_run_state(self._run, wanted, force=True)
-                        requested = True
+                    self._client.set_flow_run_state(self.run, wanted, force=True)
             time.sleep(POLL_SECONDS)
-        inspect = f"`prefect flow-run inspect {self._run}`"
-        say(f"The run has not ended within {END_SECONDS:.0f} s: {inspect}.")
+        inspect = f"`prefect flow-run inspect {self.run}`"
+        return f"The run has not ended within {END_SECONDS:.0f} s: {inspect}."
 
     def _state(self) -> State | None:
         """The state of the run; None if a server that may return does not answer.
@@ -172,16 +162,16 @@ class Follower:
             LostSightError: the server has not answered for too long, or refuses.
         """
         try:
-            state = self._client.read_flow_run(self._run).state
+            state = self._client.read_flow_run(self.run).state
         except ObjectNotFound as error:
-            raise LostSightError(f"The run {self._run} was deleted on the server.") from error
+            raise LostSightError(f"The run {self.run} was deleted on the server.") from error
         except httpx.HTTPError as error:
             silent = time.monotonic() - self._heard
             phase = f"the Prefect server has not answered for {silent:.0f} s"
             self._now = replace(self._now, phase=phase, stopped=True)
             if refuses(error) or silent > SILENT_SECONDS:
                 words = refusal(error, str(self._client.api_url))
-                raise LostSightError(f"{words} The run {self._run} may continue.") from error
+                raise LostSightError(f"{words} The run {self.run} may continue.") from error
             return None
         self._heard = time.monotonic()
         return state
@@ -189,10 +179,10 @@ class Follower:
     def _snapshot(self, state: State) -> Snapshot:
         """The counters of a run in this state."""
         if state.is_scheduled() or state.is_pending():
-            return replace(self._now, phase=f"waiting for a worker of the work pool {self._pool}")
+            return replace(self._now, phase=f"waiting for a worker of the work pool {self.pool}")
         if not state.is_running():
             return replace(self._now, phase=(state.name or "").lower())
-        wanted = {"flow_run_id": {"any_": [str(self._run)]}, "key": {"any_": [PROGRESS]}}
+        wanted = {"flow_run_id": {"any_": [str(self.run)]}, "key": {"any_": [PROGRESS]}}
         try:
             found = self._client.request("POST", "/artifacts/filter", json={"artifacts": wanted})
             return SNAPSHOT.validate_json(found.json()[0]["metadata_"][METADATA])

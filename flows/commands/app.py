@@ -11,9 +11,7 @@ from cyclopts.argument import ArgumentCollection
 from flows.commands.help import GroupedHelp, default_text
 from flows.stops import (
     EXIT_FAILED,
-    EXIT_INTERRUPTED,
     EXIT_USAGE,
-    Stopped,
     handled,
     leave,
     stop_by_signals,
@@ -214,7 +212,7 @@ def _exit_code(error: BaseException) -> int | None:
     if (stop := stop_within(error)) is not None:
         handled()
         err.print("shardmill: stopped. Run the same command again to resume.")
-        return stop.exit_code if isinstance(stop, Stopped) else EXIT_INTERRUPTED
+        return stop.exit_code
     if isinstance(error, CycloptsError):
         from flows.commands.options import explain
 

@@ -1,7 +1,5 @@
 """`shardmill submit`: a deployment that runs on a cluster."""
 
-from functools import partial
-
 from flows.commands.options import DEFAULT_OUTPUT, OutputOptions
 from flows.running import load_prefect
 from flows.stops import EXIT_FAILED, EXIT_TERMINATED, EXIT_USAGE
@@ -19,14 +17,12 @@ def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OU
         Options that override the deployment's, as NAME=VALUE: output=s3://bucket/text.
     """
     load_prefect()
-    from flows.submit import Follower, LostSightError, ended_for_wrong_usage, open_client, start
+    from flows.submit import LostSightError, ended_for_wrong_usage, open_client, start
     from flows.terminal.run_progress import shown
 
     with printing.applied(), open_client() as client:
-        submitted = start(client, deployment, settings)
-        pool = f"of the work pool {submitted.pool}"
-        say(err, f"{submitted.deployment}: flow run {submitted.run}, {pool}")
-        follower = Follower(client, submitted)
+        follower = start(client, deployment, settings)
+        say(err, f"{deployment}: flow run {follower.run}, of the work pool {follower.pool}")
         try:
             with shown(follower.snapshot, err):
                 ended = follower.follow()
@@ -34,12 +30,12 @@ def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OU
             raise  # the server cannot cancel it
         except BaseException:
             err.print("Stopping all of it ...")
-            follower.cancel(partial(say, err))
+            say(err, follower.cancel())
             raise
         printing.result(
             {
-                "flow_run": str(submitted.run),
-                "deployment": submitted.deployment,
+                "flow_run": str(follower.run),
+                "deployment": deployment,
                 "state": ended.name,
                 "message": ended.message,
             }

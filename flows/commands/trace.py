@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from cyclopts import Parameter
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from flows.terminal.printing import option_name, out, say, show_table
 from streaming_ext.base.errors import MissingFolderError, UsageError, one_line
@@ -28,7 +28,6 @@ _MOST_DOCUMENTS = 100  # that a search may find; nobody reads more
 class Question(Options):
     """The datasets, and what to find in them."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
     heading: ClassVar[str] = "Options"
 
     path: str
@@ -77,7 +76,6 @@ class Question(Options):
 class Streams(Options):
     """How several datasets were mixed."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
     heading: ClassVar[str] = "Mixture"
 
     proportion: tuple[str, ...] = ()
@@ -95,7 +93,6 @@ class Streams(Options):
 class Order(Options):
     """Arguments of `StreamingTokenDataset` that decide the order."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
     heading: ClassVar[str] = "Order"
 
     batch_size: int | None = None

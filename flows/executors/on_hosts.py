@@ -105,7 +105,7 @@ class Partition:
         """Show the parts that the host has in hand."""
         in_hand = () if self.ended or self.sign is None else self.sign.in_hand
         files = {file.part: file for file in in_hand if file.part not in self._known}
-        for part in self._shown - set(files) - self._known:
+        for part in self._shown - set(files):
             progress.give_up(part)
         self._shown = set(files)
         for part, file in files.items():
@@ -128,18 +128,15 @@ class Partition:
             if state.name == REFUSED:
                 self.refused = state.message
             return f"its run ended as {state.name}: {state.message or 'no reason is known'}"
-        if self.sign is None and (state is None or state.is_scheduled()):
+        host, beat, limit = "its worker", None, START_SECONDS
+        if self.sign is not None:
+            host, beat, limit = f"host {self.sign.host}", self.sign.beat, self.pulse.limit
+            if self.sign.stopped:
+                return f"it was stopped on {host}"
+        elif state is None or state.is_scheduled():
             self.pulse.listen_anew(now)  # it waits for a host
-            return None
-        silent = self.pulse.hear(None if self.sign is None else self.sign.beat, now)
-        if self.sign is None:
-            late = silent > START_SECONDS
-            return f"a worker took it, but nothing began in {START_SECONDS:.0f} s" if late else None
-        if self.sign.stopped:
-            return f"it was stopped on host {self.sign.host}"
-        if silent > self.pulse.limit:
-            return f"no sign of life from host {self.sign.host} for {silent:.0f} s"
-        return None
+        silent = self.pulse.hear(beat, now)
+        return f"no sign of life from {host} for {silent:.0f} s" if silent > limit else None
 
     def may_be_sent_again(self) -> bool:
         """Whether another attempt is worth it: one of the last few made progress."""

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from functools import partial
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
@@ -57,16 +56,13 @@ def ending_without_a_worker() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only it receives signals
         yield
         return
-    by_a_worker = bool(deployment.id)
-    why_over = partial(_cancelled, UUID(str(flow_run.id)))
-    if by_a_worker:
-        why_over = partial(_suspended_or_orphaned, os.getppid())
+    worker = os.getppid() if deployment.id else None
     reasons: list[str] = []
     lock, over = threading.Lock(), threading.Event()
 
     def watch() -> None:
         while not over.wait(POLL_SECONDS):
-            if (reason := why_over()) is None:
+            if (reason := _why_over(worker)) is None:
                 continue
             with lock:
                 if not over.is_set():
@@ -88,7 +84,7 @@ def ending_without_a_worker() -> Iterator[None]:
     finally:
         with lock:
             over.set()
-    if not by_a_worker and (reason := why_over()) is not None:
+    if worker is None and (reason := _why_over(None)) is not None:
         raise StoppedError(reason)
 
 
@@ -107,24 +103,26 @@ def stopped_by_signals(progress: RunProgress) -> Iterator[None]:
         if deployment.id:
             raise
         handled()
-        number = signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM
-        progress.stopped_by = stop.number if isinstance(stop, Stopped) else number
-        words = "Ctrl+C" if number == signal.SIGINT else signal.Signals(progress.stopped_by).name
+        usual = signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM
+        number = stop.number if isinstance(stop, Stopped) else usual
+        progress.stopped_by = number
+        words = "Ctrl+C" if number == signal.SIGINT else signal.Signals(number).name
         raise StoppedError(words) from stop
 
 
-def _suspended_or_orphaned(worker: int) -> str | None:
-    """Why a deployed run is over: it was suspended, or the process that started it is gone."""
-    if is_suspended():
-        return "the run was suspended in Prefect"
-    return None if os.getppid() == worker else "the worker that started the run is gone"
+def _why_over(worker: int | None) -> str | None:
+    """Why the current flow run is over, if it is.
 
-
-def _cancelled(run: UUID) -> str | None:
-    """Why a flow run is over, if it was cancelled."""
+    Args:
+        worker: the process that started it; None if a person did.
+    """
+    if worker is not None:
+        if is_suspended():
+            return "the run was suspended in Prefect"
+        return None if os.getppid() == worker else "the worker that started the run is gone"
     # If somebody deleted the record, the run continues.
     with one_attempt(), get_client(sync_client=True) as client, suppress(ObjectNotFound):
-        state = client.read_flow_run(run).state
+        state = client.read_flow_run(UUID(str(flow_run.id))).state
         if state is not None and (state.is_cancelling() or state.is_cancelled()):
             return "the run was cancelled in Prefect"
     return None

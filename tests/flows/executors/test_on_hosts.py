@@ -75,7 +75,7 @@ def test_waiting_for_a_worker_is_no_loss() -> None:
         assert partition.why_lost(None, now) is None  # the server is away
     taken = 1e6
     assert partition.why_lost(Pending(), taken + START_SECONDS) is None
-    assert "nothing began" in str(partition.why_lost(Pending(), taken + START_SECONDS + 1))
+    assert "no sign of life" in str(partition.why_lost(Pending(), taken + START_SECONDS + 1))
 
 
 @pytest.mark.parametrize("said", [None, "7.5"])

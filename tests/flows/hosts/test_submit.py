@@ -11,7 +11,7 @@ from prefect.states import Cancelled, Completed, Failed
 
 from flows import submit
 from flows.dashboard.updates import METADATA, PROGRESS, SNAPSHOT
-from flows.submit import Follower, LostSightError, Submitted, ended_for_wrong_usage, start
+from flows.submit import Follower, LostSightError, ended_for_wrong_usage, start
 from flows.terminal.run_progress import describe
 from streaming_ext.base.errors import ShardmillError
 from tests.command_line import PATIENCE_SECONDS, CommandLine, output_of, wait_for
@@ -101,7 +101,7 @@ def test_a_run_that_is_deleted_is_not_followed(api_url: str) -> None:
         get_client(sync_client=True) as client,
         pytest.raises(LostSightError, match="was deleted"),
     ):
-        Follower(client, Submitted(run=run, deployment="x", pool="y")).follow()
+        Follower(client, run, pool="y").follow()
 
 
 @pytest.mark.parametrize(
@@ -112,33 +112,33 @@ def test_a_run_that_is_deleted_is_not_followed(api_url: str) -> None:
     ],
 )
 def test_a_server_that_refuses_is_not_followed_for_ever(status: int, words: str) -> None:
-    submitted = Submitted(run=uuid4(), deployment="x", pool="y")
+    run = uuid4()
     answer = Answer(status, b"{}", {"Content-Type": "application/json"})
     with (
         scripted(lambda *_: answer) as server,
         temporary_settings({PREFECT_API_URL: f"{server.url}/api"}),
         get_client(sync_client=True) as client,
     ):
-        follower = Follower(client, submitted)
+        follower = Follower(client, run, pool="y")
         with pytest.raises(LostSightError, match=words):
             follower.follow()
         with pytest.raises(LostSightError, match=words):
-            follower.cancel(lambda _: None)
+            follower.cancel()
         with pytest.raises(ShardmillError, match=words):
             start(client, "fineweb", ())
 
 
 def test_a_server_that_is_gone_is_reported_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submit, "SILENT_SECONDS", 0.5)
-    submitted = Submitted(run=uuid4(), deployment="x", pool="y")
+    run = uuid4()
     url = f"http://127.0.0.1:{free_port()}/api"
     with (
         temporary_settings({PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0}),
         get_client(sync_client=True) as client,
     ):
-        follower = Follower(client, submitted)
+        follower = Follower(client, run, pool="y")
         with pytest.raises(LostSightError) as raised:
             follower.follow()
     assert f"at {url} does not answer" in str(raised.value)
-    assert f"The run {submitted.run} may continue" in str(raised.value)
+    assert f"The run {run} may continue" in str(raised.value)
     assert "has not answered for" in describe(follower.snapshot())

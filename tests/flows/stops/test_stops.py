@@ -13,7 +13,7 @@ from pydantic import BaseModel, model_serializer
 from pydantic_core import PydanticSerializationError
 
 from flows.commands import app
-from flows.stops import STOPS, Interrupted, Stopped, stops_held
+from flows.stops import STOPS, Stopped, stops_held
 
 # The signal arrives in a destructor: Python prints what is raised there, and goes on.
 SWALLOWED = """
@@ -30,35 +30,31 @@ try:
     Destroyed()
     print("swallowed", flush=True)
     time.sleep(600)
-except (KeyboardInterrupt, Stopped) as stop:
+except Stopped as stop:
     time.sleep({seconds})  # while it is handled, nothing is raised
     handled()
-    print(type(stop).__name__, flush=True)
+    print(stop, flush=True)
 time.sleep({seconds})
 print("once", flush=True)
 """
 
 
 @pytest.mark.parametrize(
-    ("number", "name"),
-    [
-        (signal.SIGHUP, "Stopped"),
-        (signal.SIGTERM, "Stopped"),
-        (signal.SIGINT, "Interrupted"),
-    ],
+    "number",
+    STOPS,
 )
-def test_one_that_was_swallowed_comes_again(number: signal.Signals, name: str) -> None:
+def test_one_that_was_swallowed_comes_again(number: signal.Signals) -> None:
     code = SWALLOWED.format(number=int(number), seconds=0.6)
     ended = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False
     )
-    assert ended.stdout.split() == ["swallowed", name, "once"], ended.stderr
+    assert ended.stdout.split() == ["swallowed", number.name, "once"], ended.stderr
     assert "Exception ignored" in ended.stderr
 
 
 @pytest.mark.parametrize(
     ("stop", "code"),
-    [(Stopped(signal.SIGHUP), 129), (Stopped(signal.SIGTERM), 143), (Interrupted(), 130)],
+    [(Stopped(signal.SIGHUP), 129), (Stopped(signal.SIGTERM), 143), (Stopped(signal.SIGINT), 130)],
 )
 def test_one_that_a_library_wrapped_ends_the_command_as_any(
     stop: BaseException,
