@@ -11,11 +11,11 @@ from typing import Final
 import numpy as np
 
 from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, UsageError
-from streaming_ext.format.layout import MANIFEST, Split, index_path, kept_index_path
+from streaming_ext.format.layout import MANIFEST, Split, kept_index_path
 from streaming_ext.format.manifest import Manifest, chosen_generation
 from streaming_ext.format.mds_index import read_table
-from streaming_ext.format.reading import listed_record, manifest_of
-from streaming_ext.format.schema import HASH, FileRecord, content_hash
+from streaming_ext.format.reading import listed_record, manifest_of, read_listed
+from streaming_ext.format.schema import FileRecord, content_hash
 from streaming_ext.format.shard import ShardTable, is_shard_name
 from streaming_ext.format.spec import TokenizerIdentity
 from streaming_ext.store.remote import FileMissingError, Remote
@@ -105,68 +105,35 @@ def read_index(
 
 def _read_manifest(remote: Remote, generation: str | None) -> Manifest:
     """The manifest of the newest generation, or of the requested one."""
-
-    def read(path: str) -> tuple[Manifest, bytes]:
-        return remote.read_checked(
-            path,
-            lambda data: (manifest_of(data, where=f"{remote.url}/{path}"), data),
-            limit=MAX_INDEX_BYTES,
-        )
-
-    manifest, data = read(MANIFEST)
+    where = f"{remote.url}/{MANIFEST}"
+    manifest, data = remote.read_checked(
+        MANIFEST, lambda data: (manifest_of(data, where=where), data), limit=MAX_INDEX_BYTES
+    )
     older = chosen_generation(manifest, data, generation, where=remote.url)
     if older is None:
         return manifest
-    manifest, data = read(older.path)
-    if content_hash(data) != older.xxh128:
-        raise CorruptDatasetError(
-            f"{remote.url}/{older.path} is not the generation that {MANIFEST} lists: {HASH} "
-            f"{content_hash(data)}."
-        )
-    return manifest
+    return manifest_of(read_listed(remote, older), where=f"{remote.url}/{older.path}")
 
 
-def _read_index(remote: Remote, split: Split, expected: FileRecord) -> bytes:
-    """The index of a split, which is the one that a manifest describes.
-
-    Args:
-        remote: where the dataset is.
-        split: of it.
-        expected: the index as the manifest lists it.
-    """
-
-    def described(index: bytes) -> bytes:
-        if len(index) != expected.size or content_hash(index) != expected.xxh128:
-            raise CorruptDatasetError(
-                f"{remote.url}/{expected.path} is not the index that the manifest describes: "
-                f"{min(len(index), expected.size + 1)} bytes, expected {expected.size} with "
-                f"XXH3-128 {expected.xxh128}, fetched twice. The dataset was rewritten or "
-                "damaged: publish it again."
-            )
-        return index
-
-    def read(path: str) -> bytes:
-        return remote.read_checked(path, described, limit=expected.size)
-
+def _read_index(remote: Remote, split: Split, index: FileRecord) -> bytes:
+    """The index of a split, which is the one that a manifest lists."""
     try:
-        return read(index_path(split))
+        return read_listed(remote, index)
     except CorruptDatasetError:
         # Perhaps of another generation: an extension never overwrites the one under its hash.
+        kept = kept_index_path(split, index.xxh128)
         with suppress(FileMissingError):
-            return read(kept_index_path(split, expected.xxh128))
+            return read_listed(remote, index.model_copy(update={"path": kept}))
         raise
 
 
 def _require_own_manifest(remote: Remote, manifest: Manifest) -> None:
     """Make sure that the manifest says what the dataset was made with, by the first record."""
-    if not manifest.parts:
-        return
-    file = manifest.parts[0].record
-    where = f"{remote.url}/{file.path}"
-    with suppress(FileMissingError):  # a copy of what training reads, without the records
-        remote.read_checked(
-            file.path, lambda data: listed_record(data, manifest, 0, where=where), limit=file.size
-        )
+    for summary in manifest.parts[:1]:
+        file = summary.record
+        with suppress(FileMissingError):  # a copy of what training reads, without the records
+            data = read_listed(remote, file)
+            listed_record(data, manifest, 0, where=f"{remote.url}/{file.path}")
 
 
 def _read_foreign(

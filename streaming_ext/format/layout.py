@@ -40,11 +40,6 @@ def generation_path(content: str) -> str:
     return f"{GENERATIONS_FOLDER}/{content}.json"
 
 
-def part_folder(split: Split, part: int) -> str:
-    """The folder that holds a part's shards of a split, and nothing else."""
-    return f"{split}/{part:05}"
-
-
 def record_path(part: int) -> str:
     """The record whose existence makes a part count."""
     return f"{PARTS_FOLDER}/{part:05}.json"

@@ -10,20 +10,47 @@ Layout of the format: mosaicml-streaming, ``streaming/base/format/mds/writer.py`
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.format.mds_foreign import COLUMN
 from streaming_ext.format.mds_index import INDEX_VERSION, MAX_SHARD_BYTES, read_table
 from streaming_ext.format.schema import HASH
-from streaming_ext.format.shard import Samples, Shard, ShardFormat, ShardTable, TokenArray
+from streaming_ext.format.shard import Shard, ShardTable, TokenArray, TokenDtype
+
+Samples = TypeVar("Samples", int, Ints)  # of one shard, or of each
 
 
 @dataclass(frozen=True, kw_only=True)
-class MdsFormat(ShardFormat):
-    """MDS shards of one column."""
+class MdsFormat:
+    """How the samples of a split lie in shards: as MDS with one column.
+
+    Another format of shards is a subclass.
+
+    Attributes:
+        sequence_length: tokens a sample.
+        dtype: type of one token id on disk.
+        shard_size: upper bound of a raw shard in bytes, headers included.
+        compression: `none` or `codec[:level]`.
+    """
+
+    sequence_length: int
+    dtype: TokenDtype
+    shard_size: int
+    compression: str
+
+    @property
+    def id_type(self) -> np.dtype[Any]:
+        """Type of one token id on disk, little-endian."""
+        return np.dtype(self.dtype).newbyteorder("<")
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of the ids of one sample."""
+        return self.sequence_length * self.id_type.itemsize
 
     @property
     def encoding(self) -> str:
@@ -58,7 +85,7 @@ class MdsFormat(ShardFormat):
         _ = self.samples_per_shard
 
     def shard_name(self, split: str, part: int, number: int) -> str:
-        """See `ShardFormat`."""
+        """Name of a raw shard relative to its split's folder."""
         return f"{part:05}/shard.{number:05}.mds"
 
     def _mds_config(self) -> dict[str, Any]:
@@ -85,8 +112,18 @@ class MdsFormat(ShardFormat):
         return np.uint32(num_samples).tobytes() + offsets.astype("<u4").tobytes() + config
 
     def raw_size(self, num_samples: Samples) -> Samples:
-        """Size of a raw shard of `num_samples` samples in bytes, or of several."""
+        """Size of a raw shard of `num_samples` samples in bytes, or of each of several."""
         return 8 + 4 * num_samples + len(self._config_json()) + num_samples * self.sample_bytes
+
+    def content(self, raw: memoryview, *, prefix: str, first: int) -> bytes | memoryview:
+        """The file of a shard.
+
+        Args:
+            raw: header and samples.
+            prefix: of the names of its samples, if it has such.
+            first: number of its first sample.
+        """
+        return raw
 
     def tokens_of(self, raw: bytes | memoryview, num_samples: int) -> TokenArray:
         """The samples of a raw shard, as a view of shape (num_samples, sequence_length).
@@ -122,10 +159,14 @@ class MdsFormat(ShardFormat):
         }
 
     def index(self, shards: Iterable[Shard]) -> bytes:
-        """The bytes of a split's `index.json`."""
+        """The bytes of a split's `index.json`, for the shards of all parts in order."""
         entries = [self._entry(shard) for shard in shards]
         return json.dumps({"version": INDEX_VERSION, "shards": entries}, sort_keys=True).encode()
 
     def table(self, index: bytes, *, where: str) -> ShardTable:
-        """The shards that an `index.json` of ours lists."""
+        """The shards that an index of this format lists; `where` names it in messages.
+
+        Raises:
+            CorruptDatasetError: it is damaged.
+        """
         return read_table(index, where=where, empty=(self.dtype, self.sequence_length))

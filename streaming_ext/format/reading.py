@@ -4,7 +4,7 @@ from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError
 from streaming_ext.format.layout import MANIFEST, record_path
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
-from streaming_ext.format.schema import HASH, FileRecord, content_hash, from_json
+from streaming_ext.format.schema import FileRecord, content_hash, from_json
 from streaming_ext.store import Storage
 from streaming_ext.store.remote import Remote
 
@@ -28,20 +28,14 @@ def record_of(data: bytes, *, where: str) -> PartRecord:
 
 
 def listed_record(data: bytes, manifest: Manifest, part: int, *, where: str) -> PartRecord:
-    """The record that a file holds, which is the one that a manifest lists.
+    """The record that a file holds, which is as the manifest lists it.
 
     A record repeats the specification of its dataset, so that a change of the manifest, in its
     end-of-text id for instance, is found.
 
     Raises:
-        CorruptDatasetError: it is another one, or the two contradict each other.
+        CorruptDatasetError: the two contradict each other.
     """
-    listed = manifest.parts[part].record
-    if len(data) != listed.size or content_hash(data) != listed.xxh128:
-        raise CorruptDatasetError(
-            f"{where} is not the record that the manifest lists: {len(data)} bytes, expected "
-            f"{listed.size} with {HASH} {listed.xxh128}."
-        )
     record = record_of(data, where=where)
     if differences := record.spec.differences(
         manifest.spec_of(part), ours="the record has", theirs="the manifest"
@@ -90,7 +84,10 @@ def read_listed(remote: Remote, file: FileRecord) -> bytes:
     def checked(data: bytes) -> bytes:
         if len(data) != file.size or content_hash(data) != file.xxh128:
             raise CorruptDatasetError(
-                f"{remote.url}/{file.path} is not the file that the dataset describes."
+                f"{remote.url}/{file.path} is not the file that the dataset describes: "
+                f"{min(len(data), file.size + 1)} bytes, expected {file.size} with XXH3-128 "
+                f"{file.xxh128}, fetched twice. The dataset was rewritten or damaged: publish it "
+                "again."
             )
         return data
 

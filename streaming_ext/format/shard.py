@@ -1,11 +1,10 @@
-"""Shards: one as a record describes it, those of a split as arrays, and what a format defines."""
+"""Shards: one as a record describes it, and those of a split as arrays."""
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from typing import Annotated, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -226,88 +225,3 @@ def sequence_starts(starts: Ints, sequence_length: int) -> Ints:
     count = int(starts[-1]) // sequence_length
     first = np.minimum(-(-edges // sequence_length), count)
     return np.concatenate([first, [count]])
-
-
-Samples = TypeVar("Samples", int, Ints)  # of one shard, or of each
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShardFormat(ABC):
-    """How the samples of a split lie in shards: by default, ids end to end.
-
-    Attributes:
-        sequence_length: tokens a sample.
-        dtype: type of one token id on disk.
-        shard_size: upper bound of a raw shard in bytes, headers included.
-        compression: `none` or `codec[:level]`.
-    """
-
-    sequence_length: int
-    dtype: TokenDtype
-    shard_size: int
-    compression: str
-
-    @property
-    def id_type(self) -> np.dtype[Any]:
-        """Type of one token id on disk, little-endian."""
-        return np.dtype(self.dtype).newbyteorder("<")
-
-    @property
-    def sample_bytes(self) -> int:
-        """Bytes of the ids of one sample."""
-        return self.sequence_length * self.id_type.itemsize
-
-    @abstractmethod
-    def require_possible(self) -> None:
-        """Refuse a size or compression of shards that this format cannot have.
-
-        Raises:
-            UsageError: says what it can have.
-        """
-
-    @property
-    @abstractmethod
-    def samples_per_shard(self) -> int:
-        """How many samples a full shard holds; `UsageError` if not even one fits."""
-
-    @abstractmethod
-    def shard_name(self, split: str, part: int, number: int) -> str:
-        """Name of a raw shard relative to its split's folder, such as PART/shard.NUMBER.FORMAT."""
-
-    @abstractmethod
-    def raw_size(self, num_samples: Samples) -> Samples:
-        """Size of a raw shard of this many samples in bytes, or of each of several."""
-
-    def header(self, num_samples: int) -> bytes:
-        """The bytes of a raw shard before its samples."""
-        return b""
-
-    def content(self, raw: memoryview, *, prefix: str, first: int) -> bytes | memoryview:
-        """The file of a shard.
-
-        Args:
-            raw: header and samples.
-            prefix: of the names of its samples, if it has such.
-            first: number of its first sample.
-        """
-        return raw
-
-    @abstractmethod
-    def tokens_of(self, raw: bytes | memoryview, num_samples: int) -> TokenArray:
-        """The samples of a raw shard: (num_samples, sequence_length).
-
-        Raises:
-            CorruptDatasetError: it is no such shard.
-        """
-
-    @abstractmethod
-    def index(self, shards: Iterable[Shard]) -> bytes:
-        """The bytes of a split's `index.json`, for the shards of all parts in order."""
-
-    @abstractmethod
-    def table(self, index: bytes, *, where: str) -> ShardTable:
-        """The shards that an index of this format lists; `where` names it in messages.
-
-        Raises:
-            CorruptDatasetError: it is damaged.
-        """

@@ -13,7 +13,7 @@ from streaming_ext.format.filters import NO_FILTERS, Filters
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.mds import MdsFormat
 from streaming_ext.format.schema import Count, Value
-from streaming_ext.format.shard import ShardFormat, TokenDtype, token_dtype
+from streaming_ext.format.shard import TokenDtype, token_dtype
 from streaming_ext.format.webdataset import WebdatasetFormat
 
 FormatName = Literal[
@@ -102,7 +102,7 @@ class ReadOptions:
 DEFAULT_FORMAT = "mds"
 
 
-FORMATS: dict[str, type[ShardFormat]] = {DEFAULT_FORMAT: MdsFormat, "webdataset": WebdatasetFormat}
+FORMATS: dict[str, type[MdsFormat]] = {DEFAULT_FORMAT: MdsFormat, "webdataset": WebdatasetFormat}
 # What shards are compressed with by default.
 USUAL_COMPRESSION: dict[str, str] = {DEFAULT_FORMAT: "zstd:1"}
 
@@ -214,7 +214,7 @@ class DatasetSpec(Value):
         return SPLITS if self.holdout_fraction else ("train",)
 
     @property
-    def shard_format(self) -> ShardFormat:
+    def shard_format(self) -> MdsFormat:
         """How the samples are stored."""
         return FORMATS[self.output_format](
             sequence_length=self.sequence_length,

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.base.errors import CorruptDatasetError, UsageError, one_line
-from streaming_ext.format.mds import MdsFormat
-from streaming_ext.format.shard import Samples, Shard, ShardTable, TokenArray
+from streaming_ext.format.mds import MdsFormat, Samples
+from streaming_ext.format.shard import Shard, ShardTable, TokenArray
 
 BLOCK: Final = tarfile.BLOCKSIZE
 NPY_HEAD: Final = 128

@@ -27,6 +27,7 @@ each process verifies a section when it first uses it:
 """
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -43,37 +44,21 @@ from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.documents import Documents, documents_of, manifest_of, mapped_ahead
 from streaming_ext.reading.made_once import damaged, made_once, map_file, write_directory
 
-_FIELDS: Final = 4
 
-
-class Moves(NamedTuple):
-    """What was done, in order: all arrays of shape (moves,).
-
-    Rows of one room form a queue: a move takes rows at its front, and puts them at the end of the
-    queue of their new room.
-
-    Attributes:
-        lengths: of the documents that the rows take.
-        times: how many each row takes.
-        rows: how many rows.
-        rooms: of these rows before, in tokens; that of an empty row for new ones.
-    """
-
-    lengths: Ints
-    times: Ints
-    rows: Ints
-    rooms: Ints
-
-
-def best_fit(counts: Ints, length: int) -> Moves:
-    """Pack documents into rows.
+def best_fit(counts: Ints, length: int) -> tuple[Ints, int]:
+    """Pack documents into rows; of several rows with the same room, the first that came to have it.
 
     Args:
         counts: how many documents have each length: (length + 1,).
         length: tokens a row.
+
+    Returns:
+        the row of each document, the longest first: (documents,); and the number of rows.
     """
-    moves: list[tuple[int, int, int, int]] = []
-    waiting = [0] * (length + 1)  # rows with each room
+    taken: list[int] = []  # rows, and how many documents each takes at a time
+    times: list[int] = []
+    num_rows = 0
+    waiting: defaultdict[int, list[int]] = defaultdict(list)  # rows with each room
     open_rooms = 0  # bit r: some row has room r
     for size in reversed(np.flatnonzero(counts).tolist()):
         left = int(counts[size])
@@ -81,70 +66,30 @@ def best_fit(counts: Ints, length: int) -> Moves:
             fitting = open_rooms >> size
             if fitting:
                 room = size + (fitting & -fitting).bit_length() - 1
-                available = waiting[room]
+                available = len(waiting[room])
             else:
                 room = length
                 available = left  # as many new rows as may be needed
             each = room // size
-            rows = min(available, left // each)
-            if not rows:  # the last row takes what is left
-                each, rows = left, 1
-            moves.append((size, each, rows, room))
-            left -= rows * each
+            number = min(available, left // each)
+            if not number:  # the last row takes what is left
+                each, number = left, 1
             if fitting:
-                waiting[room] = available - rows
-                if available == rows:
+                rows = waiting[room][:number]
+                del waiting[room][:number]
+                if number == available:
                     open_rooms ^= 1 << room
+            else:
+                rows = list(range(num_rows, num_rows + number))
+                num_rows += number
+            taken += rows
+            times += [each] * number
+            left -= number * each
             room -= each * size
             if room:
-                waiting[room] += rows
+                waiting[room].extend(rows)
                 open_rooms |= 1 << room
-    return Moves(*np.array(moves, np.int64).reshape(-1, _FIELDS).T)
-
-
-def rows_of(moves: Moves, length: int) -> tuple[Ints, int]:
-    """Number the rows in the order of their creation.
-
-    Rows that have one room are taken in the order in which they came to have it, so the n-th that
-    is taken is the n-th that came:
-
-        move 1 puts two new rows at entries 0 and 1, which have a room of 3 left
-        move 2 takes one row with a room of 3 to entry 2: that of entry 0
-        move 3 takes one row with a room of 3 to entry 3: that of entry 1
-
-    Args:
-        moves: of `best_fit`.
-        length: tokens a row.
-
-    Returns:
-        the row of each entry that moves take, one move after another: (sum of moves.rows,); and
-        the number of rows.
-    """
-    count = int(moves.rows.sum())
-    is_new = moves.rooms == length
-    left = moves.rooms - moves.times * moves.lengths
-    came, came_first = _by_room(moves, left, left > 0, length)
-    taken, taken_first = _by_room(moves, moves.rooms, ~is_new, length)
-    room = np.repeat(np.arange(length + 1), np.diff(taken_first))
-    # The entry that each entry was taken from; of new rows themselves.
-    before = np.arange(count)
-    before[taken] = came[np.arange(len(taken)) + (came_first - taken_first)[room]]
-    while not np.array_equal(further := before[before], before):
-        before = further
-    new = np.repeat(is_new, moves.rows)
-    number = np.cumsum(new) - 1
-    return number[before], int(np.count_nonzero(new))
-
-
-def _by_room(moves: Moves, rooms: Ints, chosen: Flags, length: int) -> tuple[Ints, Ints]:
-    """The entries of some moves, by a room of each and in their order; where each room begins."""
-    order = np.argsort(rooms, kind="stable")
-    order = order[chosen[order]]
-    rows = moves.rows[order]
-    firsts = (np.cumsum(moves.rows) - moves.rows)[order]
-    first = np.searchsorted(rooms[order], np.arange(length + 2))
-    result: Ints = np.append(0, np.cumsum(rows))[first]
-    return ranges(firsts, rows), result
+    return np.repeat(np.array(taken, np.int64), np.array(times, np.int64)), num_rows
 
 
 _DOCUMENTS, _ROWS = range(2)  # what is permuted, part of each key
@@ -213,11 +158,8 @@ def pack_group(
         bits=length.bit_length() + int(_WORD),
     )[::-1]
     order = order[: np.count_nonzero(rest)]
-    moves = best_fit(np.bincount(room[order], minlength=length + 1), length)
-    rows, count = rows_of(moves, length)
     row_of = np.empty(len(rest), np.int64)
-    # A row that takes several of one length is listed as often.
-    row_of[order] = np.repeat(rows, np.repeat(moves.times, moves.rows))
+    row_of[order], count = best_fit(np.bincount(room[order], minlength=length + 1), length)
     # Full rows after them: (full rows,) of all documents.
     owners = np.repeat(np.arange(len(full)), full)
     number = ranges(np.zeros_like(full), full)

@@ -167,7 +167,7 @@ class TestManifest:
         root = copy(packed)
         path = root / "train/index.json"
         path.write_bytes(path.read_bytes().replace(b'"samples": 4', b'"samples": 3', 1))
-        with pytest.raises(CorruptDatasetError, match="not the index that the manifest describes"):
+        with pytest.raises(CorruptDatasetError, match="not the file that the dataset describes"):
             read_index(Remote(url=str(root)), "train")
 
     def test_a_path_that_leads_out_is_refused(self, packed, copy) -> None:
@@ -236,5 +236,5 @@ def test_a_record_that_was_changed_is_an_error(packed: Built, tmp_path: Path) ->
     root = Path(shutil.copytree(packed.root, tmp_path / "changed"))
     record = root / "parts/00000.json"
     record.write_bytes(record.read_bytes().replace(b'"eot_id": 99', b'"eot_id": 98'))
-    with pytest.raises(CorruptDatasetError, match="not the record that the manifest lists"):
+    with pytest.raises(CorruptDatasetError, match="not the file that the dataset describes"):
         read_index(Remote(url=str(root)), "train")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.format.schema import content_hash
-from streaming_ext.reading.packing import best_fit, pack_group, rows_of, stable_argsort, write_plan
+from streaming_ext.reading.packing import best_fit, pack_group, stable_argsort, write_plan
 
 LENGTHS = st.integers(1, 40).flatmap(
     lambda length: st.tuples(
@@ -31,12 +31,10 @@ def packed_one_by_one(sizes: list[int], length: int) -> list[list[int]]:
 
 
 def packed(sizes: list[int], length: int) -> list[list[int]]:
-    moves = best_fit(np.bincount(sizes, minlength=length + 1), length)
-    rows, count = rows_of(moves, length)
+    rows, count = best_fit(np.bincount(sizes, minlength=length + 1), length)
     result: list[list[int]] = [[] for _ in range(count)]
-    taken = zip(moves.lengths.repeat(moves.rows), moves.times.repeat(moves.rows), rows, strict=True)
-    for size, times, row in taken:
-        result[row] += [int(size)] * int(times)
+    for size, row in zip(sorted(sizes, reverse=True), rows.tolist(), strict=True):
+        result[row].append(size)
     return result
 
 

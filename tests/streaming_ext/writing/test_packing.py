@@ -2,8 +2,8 @@
 
 import resource
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -11,62 +11,55 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.format.mds import MdsFormat
-from streaming_ext.writing.split_writer import Memory, ShardPacker
+from streaming_ext.format.record import SplitPart
+from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.writing.split_writer import Memory, SplitWriter
 from tests.tasks.core.doubles import make_spec
 
-FORMAT = make_spec().shard_format  # samples of 4 tokens, 3 a shard
-EOT = 9
-
-
-@dataclass
-class Packed:
-    """A raw shard, copied out of the buffer."""
-
-    samples: int
-    padding: int
-    ids: list[int]
-
-
-def packer_of(form: MdsFormat, memory: Memory) -> ShardPacker:
-    return ShardPacker(form, EOT, memory)
+SPEC = make_spec()  # samples of 4 tokens, 3 a shard
+EOT = SPEC.tokenizer.eot_id
 
 
 def pack(
     ids: Sequence[int],
-    form: MdsFormat = FORMAT,
+    spec: DatasetSpec = SPEC,
     *,
     cuts: Sequence[int] = (),
     memory: Memory | None = None,
-) -> list[Packed]:
-    """The shards of a stream that comes in pieces, cut at `cuts`."""
-    packer = packer_of(form, memory or Memory())
-    found: list[Packed] = []
-    pieces = np.split(np.array(ids, form.dtype), sorted(min(cut, len(ids)) for cut in cuts))
-    steps = [*(packer.add(piece) for piece in pieces), packer.finish()]
-    for raw in (raw for step in steps for raw in step):
-        tokens = form.tokens_of(raw.data, raw.samples)  # checks size and header
-        found.append(Packed(raw.samples, raw.padding, tokens.reshape(-1).tolist()))
-    assert packer.tokens == len(ids)
-    return found
+) -> tuple[SplitPart, list[int]]:
+    """A split of a stream that comes in several arrays, cut at `cuts`, and the ids on the disk."""
+    with TemporaryDirectory() as folder:
+        writer = SplitWriter(Path(folder), 0, spec, memory or Memory())
+        for some in np.split(np.array(ids, spec.dtype), sorted(min(at, len(ids)) for at in cuts)):
+            writer.add(some, 1)
+        made = writer.finish()
+        stored = [(Path(folder) / shard.name).read_bytes() for shard in made.shards]
+    assert made.tokens == len(ids)
+    assert made.documents == 1 + len(cuts)
+    tokens = [
+        spec.shard_format.tokens_of(raw, shard.samples).reshape(-1)  # checks size and header
+        for raw, shard in zip(stored, made.shards, strict=True)
+    ]
+    return made, [number for each in tokens for number in each.tolist()]
 
 
 @pytest.mark.parametrize(
-    ("num_tokens", "expected"),
+    ("num_tokens", "samples", "padding"),
     [
-        (0, []),
-        (1, [(1, 3)]),
-        (4, [(1, 0)]),
-        (5, [(2, 3)]),
-        (12, [(3, 0)]),
-        (13, [(3, 0), (1, 3)]),
-        (24, [(3, 0), (3, 0)]),
-        (31, [(3, 0), (3, 0), (2, 1)]),
+        (0, [], 0),
+        (1, [1], 3),
+        (4, [1], 0),
+        (5, [2], 3),
+        (12, [3], 0),
+        (13, [3, 1], 3),
+        (24, [3, 3], 0),
+        (31, [3, 3, 2], 1),
     ],
 )
-def test_truth_table(num_tokens: int, expected: list[tuple[int, int]]) -> None:
-    assert FORMAT.samples_per_shard == 3
-    assert [(each.samples, each.padding) for each in pack(range(num_tokens))] == expected
+def test_truth_table(num_tokens: int, samples: list[int], padding: int) -> None:
+    made, _ = pack(range(num_tokens))
+    assert [shard.samples for shard in made.shards] == samples
+    assert made.padding == padding
 
 
 @given(
@@ -74,36 +67,30 @@ def test_truth_table(num_tokens: int, expected: list[tuple[int, int]]) -> None:
     cuts=st.lists(st.integers(0, 20_000), max_size=5),
     length=st.integers(1, 3000),
     spare=st.integers(0, 50_000),
-    dtype=st.sampled_from(["uint16", "uint32"]),
     kept=st.booleans(),
 )
 def test_shards_hold_the_stream(
-    num_tokens: int, cuts: list[int], length: int, spare: int, dtype: str, kept: bool
+    num_tokens: int, cuts: list[int], length: int, spare: int, kept: bool
 ) -> None:
-    form = MdsFormat(
-        sequence_length=length,
-        dtype=dtype,  # type: ignore[arg-type]
-        shard_size=300 + length * 4 + spare,
-        compression="none",
-    )
+    spec = make_spec(sequence_length=length, shard_size=300 + length * 4 + spare)
+    form = spec.shard_format
     memory = Memory(np.full(2 * form.shard_size, 255, np.uint8)) if kept else None
-    shards = pack(range(num_tokens), form, cuts=cuts, memory=memory)
-    ids = [each for shard in shards for each in shard.ids]
+    made, ids = pack(range(num_tokens), spec, cuts=cuts, memory=memory)
     assert ids[:num_tokens] == list(range(num_tokens))
-    assert ids[num_tokens:] == [EOT] * sum(shard.padding for shard in shards)
+    assert ids[num_tokens:] == [EOT] * made.padding
     assert form.raw_size(form.samples_per_shard) <= form.shard_size
-    if shards:
-        *full, last = shards
-        assert all((each.samples, each.padding) == (form.samples_per_shard, 0) for each in full)
+    if made.shards:
+        *full, last = made.shards
+        assert all(shard.samples == form.samples_per_shard for shard in full)
         assert 1 <= last.samples <= form.samples_per_shard
-        assert 0 <= last.padding < length
+        assert 0 <= made.padding < length
 
 
 @given(num_tokens=st.integers(1, 5000), shard_size=st.integers(204, 2000))
 def test_counts_are_those_of_mds_writer(num_tokens: int, shard_size: int) -> None:
     """Its rule: begin a new shard where the next sample would make this one too large."""
-    form = MdsFormat(sequence_length=4, dtype="uint16", shard_size=shard_size, compression="none")
-    empty = form.raw_size(0)
+    spec = make_spec(shard_size=shard_size)
+    empty = spec.shard_format.raw_size(0)
     counts, size = [0], empty
     for _ in range(-(-num_tokens // 4)):
         if size + 12 > shard_size:  # 8 bytes of tokens, 4 of offset
@@ -113,36 +100,35 @@ def test_counts_are_those_of_mds_writer(num_tokens: int, shard_size: int) -> Non
         size += 12
     if counts[0] == 0:  # not even one fits
         with pytest.raises(UsageError):
-            pack(range(num_tokens), form)
+            pack(range(num_tokens), spec)
     else:
-        assert [each.samples for each in pack(range(num_tokens), form)] == counts
+        assert [shard.samples for shard in pack(range(num_tokens), spec)[0].shards] == counts
 
 
-def test_memory_is_kept_where_it_is_large_enough() -> None:
+def test_memory_is_kept_if_it_is_large_enough() -> None:
     memory = Memory()
-    packer_of(FORMAT, memory)
+    pack([1], memory=memory)
     first = memory.data
-    packer_of(FORMAT, memory)
+    pack([1], memory=memory)
     assert memory.data is first
     memory.data = np.empty(10, np.uint8)
-    packer_of(FORMAT, memory)
+    pack([1], memory=memory)
     assert len(memory.data) >= len(first)
 
 
 def test_memory_grows_with_what_a_large_shard_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streaming_ext.writing.split_writer._FIRST_BYTES", 64)
-    form = MdsFormat(sequence_length=4, dtype="uint16", shard_size=2**20, compression="none")
     memory = Memory()
-    shards = pack(range(20_000), form, cuts=range(0, 20_000, 500), memory=memory)
-    assert [each for shard in shards for each in shard.ids] == list(range(20_000))
-    assert len(memory.data) < form.shard_size  # as much as there was to hold, not a whole shard
+    spec = make_spec(shard_size=2**20)
+    _, ids = pack(range(20_000), spec, cuts=range(0, 20_000, 500), memory=memory)
+    assert ids == list(range(20_000))
+    assert len(memory.data) < spec.shard_size  # as much as there was to hold, not a whole shard
 
 
 def test_a_split_of_few_documents_takes_little_memory() -> None:
     """Of the 64 MiB that a shard may need, what was never written to."""
-    form = MdsFormat(sequence_length=4, dtype="uint16", shard_size=2**26, compression="none")
     before, memory = resident_bytes(), Memory()
-    pack(range(100), form, memory=memory)
+    pack(range(100), make_spec(shard_size=2**26), memory=memory)
     assert len(memory.data) > 0.9 * 2**26
     assert resident_bytes() - before < 2**25
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext.format.mds import MdsFormat, Samples
 from streaming_ext.format.reading import read_manifest
-from streaming_ext.format.shard import Samples, Shard, ShardFormat, ShardTable, TokenArray
+from streaming_ext.format.shard import Shard, ShardTable, TokenArray
 from streaming_ext.format.spec import FORMATS, DatasetSpec, TokenizerIdentity
 from streaming_ext.store import LocalStorage
 from tasks.core.check.decode import decode_samples
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 LENGTH = 64
 
 
-class FlatFormat(ShardFormat):
+class FlatFormat(MdsFormat):
     """One file a part and split: nothing but ids, end to end."""
 
     samples_per_shard = 2**40
@@ -35,6 +36,9 @@ class FlatFormat(ShardFormat):
 
     def raw_size(self, num_samples: Samples) -> Samples:
         return num_samples * self.sample_bytes
+
+    def header(self, num_samples: int) -> bytes:
+        return b""
 
     def tokens_of(self, raw: bytes | memoryview, num_samples: int) -> TokenArray:
         found: TokenArray = np.frombuffer(raw, self.id_type).reshape(num_samples, LENGTH)
