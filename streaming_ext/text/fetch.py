@@ -1,4 +1,6 @@
-"""Fetching remote source files to scratch: resumed after a cut, checked before they count.
+"""Fetching remote source files to scratch, and what pins the bytes of any source file.
+
+A cut download is resumed, and a file is checked before it counts.
 
 If that saves enough, only some ranges of a file are fetched. They are written at their offsets into
 a file of the full length; the rest stays a hole.
@@ -14,11 +16,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
+import xxhash
+
 from streaming_ext.base.errors import SourceError
+from streaming_ext.format.record import LOCAL_VERSION, NOT_CHECKED, SourceIdentity
+from streaming_ext.format.schema import content_hash
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store.scratch import writing_scratch
-from streaming_ext.text.documents.files import Span
-from streaming_ext.text.formats import format_of
+from streaming_ext.text.documents.files import LocalBytes, Span
+from streaming_ext.text.formats import BY_NAME, TOKEN_SETS, format_of
 from streaming_ext.text.sources.source_bytes import Reader, SourceFileBytes, open_reader
 from streaming_ext.text.sources.source_file import SourceFile
 
@@ -38,6 +44,7 @@ _CHUNK_BYTES = 8 * 2**20
 _AT_ONCE = 4
 _HASHES = ("sha256", "sha1", "md5", "crc32")  # that servers report, the best first
 _READ_BYTES = 2**22
+_HASHED_BYTES = 2**18  # stays in the cache of a core
 _NAMED_HASH = re.compile(r"([A-Za-z0-9-]+)=:?([A-Za-z0-9+/]+=*)")
 # Suffixes of files on scratch.
 _DONE = ".source"
@@ -116,18 +123,15 @@ def fetch(
 
 def _needed(source: SourceFile, options: ReadOptions, span: Span | None) -> list[Span] | None:
     """The ranges to fetch; None for the whole file."""
-    file, reads = SourceFileBytes(source), format_of(source.url, options)
-    if span is not None:
-        return merged(reads.needed(file, options, span))
-    if source.size < SMALLEST_FILE:
+    if span is None and source.size < SMALLEST_FILE:
         return None
-    look = reads.look(file, options)
-    return worth_fetching(source, None if look is None else look.needed)
+    needed = format_of(source.url, options).needed(SourceFileBytes(source), options, span)
+    return worth_fetching(source, needed) if span is None else merged(needed)
 
 
-def worth_fetching(source: SourceFile, needed: Sequence[Span] | None) -> list[Span] | None:
+def worth_fetching(source: SourceFile, needed: Sequence[Span]) -> list[Span] | None:
     """The ranges to fetch of a file, close ones merged; None for all of it."""
-    if needed is None or source.size < SMALLEST_FILE:
+    if source.size < SMALLEST_FILE:
         return None
     found = merged(needed)
     fraction = sum(end - start for start, end in found) / source.size
@@ -290,3 +294,46 @@ def remove_fetched(path: Path) -> None:
     """Remove a file from scratch, and the note that it is unchecked."""
     path.unlink(missing_ok=True)
     path.with_suffix(_UNCHECKED).unlink(missing_ok=True)
+
+
+def identify(
+    source: SourceFile,
+    local: Path,
+    *,
+    span: Span | None = None,
+    options: ReadOptions | None = None,
+) -> SourceIdentity:
+    """Pin the bytes of a source, or of a span of it, by the listed version, else by a hash.
+
+    Args:
+        source: the file as it was listed.
+        local: its path on this machine.
+        span: all of the file by default.
+        options: which text of it is read; all bytes are hashed by default, also of a span.
+
+    Raises:
+        SourceError: it cannot be read, or changed since it was listed.
+    """
+    file, chosen = LocalBytes(local, source.url), options or BY_NAME
+    reads, ids = format_of(source.url, chosen), chosen.ids
+    if source.beside and ids and TOKEN_SETS[ids.set_format].pinned(source, ids) != source:
+        raise SourceError(
+            f"{source.url}: the files that it is read with changed since the run began. Run again."
+        )
+    if file.size != source.size:
+        raise SourceError(
+            f"{source.url}: {file.size} bytes, but {source.size} when the run began. "
+            "It is being written to; run again when it is complete."
+        )
+    if source.pin is not None:
+        checked = NOT_CHECKED if came_unchecked(local) else None
+        return SourceIdentity(url=source.url, size=source.size, version=source.pin, content=checked)
+    ranges = reads.needed(file, options, span) if span and options else [(0, file.size)]
+    hashed = xxhash.xxh3_128()
+    for start, end in ranges:
+        for first in range(start, end, _HASHED_BYTES):
+            hashed.update(file.read(first, min(first + _HASHED_BYTES, end)))
+    digest = hashed.hexdigest()
+    if further := reads.outside(local, chosen, span):
+        digest = content_hash("".join([digest, *further]).encode())
+    return SourceIdentity(url=source.url, size=source.size, version=f"{LOCAL_VERSION}{digest}")

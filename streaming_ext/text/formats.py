@@ -13,10 +13,15 @@ from streaming_ext.text.readers.plain_text import PlainTextFormat
 from streaming_ext.text.readers.webdataset import WebDatasetFormat
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
-from streaming_ext.text.token_sets.bare_ids import LlmcSet, NanogptSet, NanotronSet, OlmoSet
+from streaming_ext.text.token_sets.bare_ids import (
+    LlmcSet,
+    MegatronSet,
+    NanogptSet,
+    NanotronSet,
+    OlmoSet,
+)
 from streaming_ext.text.token_sets.litdata import LitdataSet
 from streaming_ext.text.token_sets.mds import MdsSet
-from streaming_ext.text.token_sets.megatron import MegatronSet
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 from streaming_ext.text.token_sets.webdataset import WebdatasetSet
 
@@ -43,13 +48,14 @@ TOKEN_SETS: dict[TokenSetName, TokenSetFormat] = {
     "webdataset": WebdatasetSet(),
     "mds": MdsSet(),
 }
+BY_NAME = ReadOptions()
 
 
-def format_of(name: str, options: ReadOptions | None = None) -> SourceFormat:
+def format_of(name: str, options: ReadOptions = BY_NAME) -> SourceFormat:
     """The format of a file: the one of the options, else by the end of the name, else the first."""
-    if options is not None and options.ids is not None:
+    if options.ids is not None:
         return TOKEN_SETS[options.ids.set_format]
-    by_option = [one for one in FORMATS if options and one.name == options.source_format]
+    by_option = [one for one in FORMATS if one.name == options.source_format]
     by_name = [one for one in FORMATS if name.endswith(one.suffixes)]
     return [*by_option, *by_name, FORMATS[0]][0]
 

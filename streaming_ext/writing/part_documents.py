@@ -16,9 +16,8 @@ from streaming_ext.format.record import BadDocument, SpanRecord
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.columns import joined
 from streaming_ext.text.documents.document_rows import BATCH_BYTES, MAX_BATCH_ROWS, DocumentBatch
-from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
+from streaming_ext.text.fetch import came_unchecked, fetch, identify, remove_fetched
 from streaming_ext.text.formats import format_of
-from streaming_ext.text.identity import identify
 from streaming_ext.text.parts import Part, SourceSpan
 
 _AT_ONCE = 16  # small files: each takes a request or two, most of whose time is waiting

@@ -220,8 +220,8 @@ class SpanStream(Stream):
 
     def more(self, size: int) -> bytes:
         """See `Stream.more`."""
-        start = self.origin + self.position
-        return self.file.read(start, min(start + size, self.origin + self._size))
+        start, size = self.origin + self.position, min(size, self._size - self.position)
+        return self.file.read(start, start + size) if size else b""
 
 
 class FileStream(Stream):

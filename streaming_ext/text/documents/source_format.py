@@ -1,4 +1,4 @@
-"""The interface of source formats: a look into a file, and its documents in batches.
+"""The interface of source formats: checks of a file, and its documents in batches.
 
 A format is a class in `readers/` or `token_sets/`, listed in `text/formats.py`. Most need only
 `ObjectFormat.values` or `TableFormat.tables`.
@@ -7,14 +7,13 @@ A format is a class in `readers/` or `token_sets/`, listed in `text/formats.py`.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from streaming_ext.base.errors import ShardmillError, SourceError, UsageError, one_line
+from streaming_ext.base.errors import ShardmillError, SourceError, one_line
 from streaming_ext.format.condition import comparable
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.columns import check_schema, column_at, paths_of
@@ -43,41 +42,20 @@ from streaming_ext.text.documents.objects import (
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.text.memory import memory_limit
 
-LENGTH_BYTES = 4  # that a text takes in a file, beyond its own bytes
 LOOK_BYTES = 2**20  # of a file, unpacked: a look reads no large document
 _LOOK_DOCUMENTS = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """Consecutive rows that can be read without those before them.
 
     Attributes:
-        rows: how many; None if only reading would tell.
         size: in bytes.
         span: argument of `SourceFormat.read`; None for the whole file.
     """
 
-    rows: int | None
     size: int
     span: Span | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FileLook:
-    """What is known of a file without reading its documents.
-
-    Attributes:
-        blocks: the parts of the file that can be read alone.
-        plain: whether the size of a block is that of its texts, not packed, with `LENGTH_BYTES`
-            for each; else it is that of the span.
-        needed: the only ranges of bytes that reading the text takes, merged and in order; None
-            if it takes all.
-    """
-
-    blocks: tuple[Block, ...]
-    plain: bool = False
-    needed: tuple[Span, ...] | None = None
 
 
 class SourceFormat(ABC):
@@ -85,10 +63,15 @@ class SourceFormat(ABC):
 
     The defaults refuse nothing: files are fetched whole, and a missing column is found when the
     file is read.
+
+    Attributes:
+        length_bytes: that a text takes in a block beyond its own, if the size of a block is that of
+            its texts, not packed; None if it is that of the span.
     """
 
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
+    length_bytes: ClassVar[int | None] = None
     must_be_named: ClassVar[bool] = False  # folders hold such files for other reasons too
 
     @abstractmethod
@@ -118,14 +101,23 @@ class SourceFormat(ABC):
         """Whether a file of this name, below a folder that is a source, is one of its sources."""
         return not self.must_be_named and name.endswith(self.suffixes)
 
-    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
-        """What is known without reading the documents; None if nothing is.
+    def check(self, file: SourceBytes, options: ReadOptions) -> None:
+        """Refuse a file without such text, before any work. Reads little.
 
         Raises:
             SourceError: the file is damaged or gone.
             UsageError: it holds no such text.
         """
-        return FileLook(blocks=(Block(None, file.size),))
+        return
+
+    def blocks(self, file: SourceBytes, options: ReadOptions) -> Sequence[Block]:
+        """The blocks of a file that can be read alone; none if nothing is known of their size.
+
+        Raises:
+            SourceError: the file is damaged or gone.
+            UsageError: it holds no such text.
+        """
+        return (Block(file.size),)
 
     def can_be_cut(self, file: SourceBytes) -> bool:
         """Whether `documents` takes any span of this file. Reads little.
@@ -135,26 +127,22 @@ class SourceFormat(ABC):
         """
         return False
 
-    def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
-        """The ranges of bytes that reading a span takes, in order, without overlaps.
+    def needed(self, file: SourceBytes, options: ReadOptions, span: Span | None) -> Sequence[Span]:
+        """The ranges of bytes that reading a span, or the file, takes: in order, no overlaps.
 
         Raises:
             SourceError: the file is damaged or gone.
-            UsageError: it holds no such text, or cannot be cut.
+            UsageError: it holds no such text.
         """
-        raise UsageError(f"{file.name}: files of the format {self.name} cannot be cut.")
+        return ((0, file.size),)
 
-    def beside(self, path: Path) -> tuple[Path, ...]:
-        """Further local files that reading a local file takes: its identity covers them."""
-        return ()
-
-    def outside(self, path: Path, options: ReadOptions, span: Span | None) -> bytes:
-        """What other local files hold of a file's documents: its identity covers that.
+    def outside(self, path: Path, options: ReadOptions, span: Span | None) -> list[str]:
+        """Hashes of what other local files hold of a file's documents: its identity covers them.
 
         Raises:
             SourceError: a file is damaged or gone.
         """
-        return b""
+        return []
 
     def read(
         self,
@@ -224,14 +212,13 @@ class ObjectFormat(SourceFormat):
         with self.stream(rows.file, rows.span) as stream:
             yield from records_of_values(self.sound_values(stream, rows.options), rows)
 
-    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
-        """See `SourceFormat.look`: the first documents name the fields."""
+    def check(self, file: SourceBytes, options: ReadOptions) -> None:
+        """See `SourceFormat.check`: the first documents name the fields."""
         first: list[Record] = []
         with suppress(EndOfHeadError), self.stream(file, None, self.look_bytes) as stream:
             for one in islice(self.sound_values(stream, options), _LOOK_DOCUMENTS):
                 first += [one.value] if isinstance(one.value, dict) else []
         check_fields(first, options, where=file.name)
-        return super().look(file, options)
 
 
 Names = Sequence[str] | None  # of columns; None for all of them
@@ -288,11 +275,10 @@ class TableFormat(SourceFormat):
                     yield batch.slice(first, MAX_RECORDS).to_pylist()
                 rows.row += len(batch)
 
-    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
-        """See `SourceFormat.look`."""
+    def check(self, file: SourceBytes, options: ReadOptions) -> None:
+        """See `SourceFormat.check`."""
         with faults(file, self.name):
             check_schema(self.schema(file, options), options, where=file.name)
-        return super().look(file, options)
 
 
 @contextmanager

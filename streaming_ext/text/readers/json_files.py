@@ -55,7 +55,7 @@ from streaming_ext.text.documents.objects import (
     is_too_deep,
     value_at,
 )
-from streaming_ext.text.documents.source_format import Block, FileLook, ObjectFormat
+from streaming_ext.text.documents.source_format import Block, ObjectFormat
 
 _NEWLINE = ord("\n")
 _TAIL_BYTES = 2**16  # read at once to find the end of a line
@@ -182,21 +182,20 @@ class JsonLinesFormat(ObjectFormat):
         """See `SourceFormat.can_be_cut`: a packed file cannot."""
         return codec_of(file.name) == "none"
 
-    def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
+    def needed(self, file: SourceBytes, options: ReadOptions, span: Span | None) -> Sequence[Span]:
         """See `SourceFormat.needed`: the lines that begin in the span, and the byte before."""
-        start, end = span
+        start, end = span or (0, file.size)
         return ((max(start - 1, 0), line_from(file, end)),) if start < end else ()
 
-    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
-        """See `SourceFormat.look`: a file that is not packed has many blocks."""
-        look = super().look(file, options)
+    def blocks(self, file: SourceBytes, options: ReadOptions) -> Sequence[Block]:
+        """See `SourceFormat.blocks`: spans of a file that is not packed."""
         if not self.can_be_cut(file):
-            return look
+            return super().blocks(file, options)
         spans = [
             (start, min(start + _BLOCK_BYTES, file.size))
             for start in range(0, file.size, _BLOCK_BYTES)
         ]
-        return FileLook(blocks=tuple(Block(None, span[1] - span[0], span) for span in spans))
+        return [Block(end - start, (start, end)) for start, end in spans]
 
 
 def _values(block: LineBlock, stream: Stream) -> Iterator[Value]:

@@ -19,12 +19,11 @@ import pyarrow.parquet as pq
 
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents.columns import check_schema, kind_at, paths_of
+from streaming_ext.text.documents.columns import kind_at, paths_of
 from streaming_ext.text.documents.document_rows import MAX_BATCH_ROWS, DocumentRows
 from streaming_ext.text.documents.files import SourceBytes, Span, open_for_arrow
 from streaming_ext.text.documents.source_format import (
     Block,
-    FileLook,
     Names,
     Table,
     TableFormat,
@@ -41,6 +40,7 @@ class ParquetFormat(TableFormat):
 
     name = "parquet"
     suffixes = (".parquet",)
+    length_bytes = 4
 
     def schema(self, file: SourceBytes, options: ReadOptions) -> pa.Schema:
         """See `TableFormat.schema`."""
@@ -78,25 +78,22 @@ class ParquetFormat(TableFormat):
         """See `SourceFormat.can_be_cut`: always; a file of one row group has it in one span."""
         return True
 
-    def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
+    def needed(self, file: SourceBytes, options: ReadOptions, span: Span | None) -> Sequence[Span]:
         """See `SourceFormat.needed`: the columns of its row groups, and the footer."""
         footer = Footer(file)
         chunks = footer.chunks(footer.groups_of(span)[0], footer.names(options))
-        return footer.ranges(chunks) or ((0, file.size),)
+        return footer.ranges(chunks) or super().needed(file, options, span)
 
-    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
-        """See `SourceFormat.look`: the footer has it all."""
+    def blocks(self, file: SourceBytes, options: ReadOptions) -> Sequence[Block]:
+        """See `SourceFormat.blocks`: row groups."""
         footer = Footer(file)
-        check_schema(footer.schema, options, where=file.name)
-        blocks, names = [], footer.names(options)
-        starts = sorted({*footer.starts})
+        names, starts, found = footer.names(options), sorted({*footer.starts}), []
         for span in zip(starts, [*starts[1:], file.size], strict=True):
             groups, first, end = footer.groups_of(span)
-            chunks = footer.chunks(groups, names)
-            size = sum(chunk.total_uncompressed_size for chunk in chunks)
-            blocks.append(Block(end - first, size, span))
-        chunks = footer.chunks(range(footer.metadata.num_row_groups), names)
-        return FileLook(blocks=tuple(blocks), plain=True, needed=footer.ranges(chunks))
+            if first < end:
+                chunks = footer.chunks(groups, names)
+                found.append(Block(sum(chunk.total_uncompressed_size for chunk in chunks), span))
+        return found
 
 
 class Footer:

@@ -10,7 +10,7 @@ from streaming_ext.text.documents.columns import option_of
 from streaming_ext.text.documents.document_rows import MAX_TEXT_BYTES
 from streaming_ext.text.documents.files import SourceBytes, Stream, packed_suffixes
 from streaming_ext.text.documents.objects import TOO_LONG, BadValueError, Value
-from streaming_ext.text.documents.source_format import Block, FileLook, ObjectFormat
+from streaming_ext.text.documents.source_format import ObjectFormat
 
 
 class PlainTextFormat(ObjectFormat):
@@ -23,7 +23,7 @@ class PlainTextFormat(ObjectFormat):
 
     def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
         """See `ObjectFormat.values`: the text stands in the first column."""
-        self.look(stream.file, options)
+        self.check(stream.file, options)
         data = io.BufferedReader(stream).read(MAX_TEXT_BYTES + 1)
         value: object = BadValueError(TOO_LONG)
         if len(data) <= MAX_TEXT_BYTES:
@@ -33,12 +33,11 @@ class PlainTextFormat(ObjectFormat):
                 value = BadValueError(f"no valid UTF-8 at byte {error.start} of its text")
         yield Value("row 0", value)
 
-    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
-        """See `SourceFormat.look`: the file is one row."""
+    def check(self, file: SourceBytes, options: ReadOptions) -> None:
+        """See `SourceFormat.check`."""
         if options.compared:
             named = " and ".join(dict.fromkeys(map(option_of, options.compared.values())))
             raise UsageError(
                 f"{file.name}: plain text has no columns, and {named} names "
                 f"{', '.join(options.compared)}."
             )
-        return FileLook(blocks=(Block(1, file.size),))

@@ -65,13 +65,13 @@ class MdsSet(TokenSetFormat):
         """See `TokenSetFormat.glance`: the index alone."""
         _entry_of(file, options.dtype)
 
-    def outside(self, path: Path, options: ReadOptions, span: Span | None) -> bytes:
-        """See `TokenSetFormat.outside`; also the entry of the shard in the index."""
+    def around(self, path: Path, options: ReadOptions, span: Span | None) -> bytes:
+        """See `TokenSetFormat.around`; also the entry of the shard in the index."""
         dtype = None if options.ids is None else options.ids.dtype
         index, number = _entry_of(local_file(path), dtype)
         table = index.table
         entry = (table.dtype, table.sample_tokens, int(table.samples[number]), table.codecs[number])
-        return repr(entry).encode() + super().outside(path, options, span)
+        return repr(entry).encode() + super().around(path, options, span)
 
     def neighbour(self, file: SetFile, step: int, options: IdOptions) -> SetFile | None:
         """See `TokenSetFormat.neighbour`: in the order of the index."""

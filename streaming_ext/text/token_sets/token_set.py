@@ -10,7 +10,7 @@ end-of-text id 9 and a document that begins at position 5, as the format says:
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -22,14 +22,15 @@ import pyarrow as pa
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.mds_foreign import wider_type
+from streaming_ext.format.schema import content_hash
 from streaming_ext.format.spec import IdOptions, ReadOptions
 from streaming_ext.text.documents.document_rows import (
     MAX_TEXT_BYTES,
     DocumentBatch,
     DocumentRows,
 )
-from streaming_ext.text.documents.files import SourceBytes, Span
-from streaming_ext.text.documents.source_format import FileLook, SourceFormat
+from streaming_ext.text.documents.files import LocalBytes, SourceBytes, Span
+from streaming_ext.text.documents.source_format import Block, SourceFormat
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.sources.source_file import SourceFile
@@ -215,12 +216,15 @@ class TokenSetFormat(SourceFormat):
         """
         return replace(source, beside=self.pin(_set_file(SourceFileBytes(source)), options))
 
-    def beside(self, path: Path) -> tuple[Path, ...]:
-        """See `SourceFormat.beside`."""
-        return tuple(path.with_name(key) for key in self.companions(path.name))
+    def outside(self, path: Path, options: ReadOptions, span: Span | None) -> list[str]:
+        """See `SourceFormat.outside`."""
+        beside = [path.with_name(key) for key in self.companions(path.name)]
+        files = [LocalBytes(other, str(other)) for other in beside]
+        held = [file.read(0, file.size) for file in files]
+        return [content_hash(data) for data in (*held, self.around(path, options, span)) if data]
 
-    def outside(self, path: Path, options: ReadOptions, span: Span | None) -> bytes:
-        """See `SourceFormat.outside`: how the first document begins, and how the last continues.
+    def around(self, path: Path, options: ReadOptions, span: Span | None) -> bytes:
+        """How the first document of a local file begins, and how the last continues.
 
         Empty if the documents begin and end with the file, as if it were alone.
         """
@@ -250,8 +254,8 @@ class TokenSetFormat(SourceFormat):
         """See `SourceFormat.can_be_cut`."""
         return self.is_cut
 
-    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
-        """Refuse, before any work, what heads, sizes and the first ids show to be wrong.
+    def check(self, file: SourceBytes, options: ReadOptions) -> None:
+        """Refuse what heads, sizes and the first ids show to be wrong.
 
         Raises:
             UsageError: it is wrong.
@@ -260,17 +264,22 @@ class TokenSetFormat(SourceFormat):
         try:
             opened = self.glance(_set_file(file), ids)
             if opened is None:
-                return None
+                return
             first = opened.read(0, min(_LOOKED_AT, opened.count))
             checked(first, ids, where=file.name, first=0)
             if not self.states_type:
                 require_width(first, where=file.name)
         except SourceError as error:
             raise UsageError(str(error)) from error
-        return None
 
-    def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
+    def blocks(self, file: SourceBytes, options: ReadOptions) -> Sequence[Block]:
+        """See `SourceFormat.blocks`: none."""
+        return ()
+
+    def needed(self, file: SourceBytes, options: ReadOptions, span: Span | None) -> Sequence[Span]:
         """See `SourceFormat.needed`: the ids of the span's documents, and the one before."""
+        if span is None:
+            return super().needed(file, options, span)
         ids, whole = _ids(options), _set_file(file)
         opened = self.open(whole, ids)
         first, last = opened.within(span)

@@ -12,12 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.base.errors import SourceError
 from streaming_ext.format.filters import NO_FILTERS
 from streaming_ext.format.layout import record_path
 from streaming_ext.format.spec import DatasetSpec, ReadOptions
 from streaming_ext.store import LocalStorage
-from streaming_ext.text.documents.source_format import LENGTH_BYTES, FileLook
+from streaming_ext.text.documents.source_format import Block
 from streaming_ext.text.fetch import worth_fetching
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.parts import Part
@@ -46,7 +46,7 @@ class SampledFile(NamedTuple):
     """
 
     source: SourceFile
-    look: FileLook
+    blocks: Sequence[Block]
     size: int
     fetched: int
 
@@ -88,18 +88,19 @@ def sample_files(
     """
 
     def look(source: SourceFile) -> SampledFile | SourceError:
-        reads = format_of(source.url, config.read_options)
+        options, file = config.read_options, SourceFileBytes(source)
+        reads = format_of(source.url, options)
         try:
-            found = reads.look(SourceFileBytes(source), config.read_options)
+            reads.check(file, options)
+            blocks = reads.blocks(file, options)
+            needed = reads.needed(file, options, None) if source.remote else ()
         except SourceError as error:
             return error
-        if found is None:
-            raise UsageError(f"{source.url}: `plan` cannot read files of the format {reads.name}.")
-        ranges = worth_fetching(source, found.needed) if source.remote else []
+        ranges = worth_fetching(source, needed) if source.remote else []
         return SampledFile(
             source=source,
-            look=found,
-            size=sum(block.size for block in found.blocks),
+            blocks=blocks,
+            size=sum(block.size for block in blocks),
             fetched=source.size if ranges is None else sum(end - start for start, end in ranges),
         )
 
@@ -120,20 +121,22 @@ def read_texts(files: Sequence[SampledFile], config: EstimateConfig) -> list[Tex
 
     def read(file: SampledFile) -> list[Texts]:
         rng = random.Random(f"{config.sample_seed} {file.source.name}")  # noqa: S311 - no secret
-        drawn = [number for number, block in enumerate(file.look.blocks) if block.rows != 0]
+        drawn = file.blocks
         if most is not None:
-            drawn = sorted(rng.sample(drawn, min(blocks, len(drawn))))
+            count = len(file.blocks)
+            chosen = sorted(rng.sample(range(count), min(blocks, count)))
+            drawn = [file.blocks[number] for number in chosen]
         return list(_read(file, drawn, config.read_options, most))
 
     return [texts for found in side_by_side(read, files) for texts in found]
 
 
 def _read(
-    file: SampledFile, blocks: Sequence[int], options: ReadOptions, most: int | None
+    file: SampledFile, blocks: Sequence[Block], options: ReadOptions, most: int | None
 ) -> Iterator[Texts]:
     """Texts of blocks; of each from its start, about `most` bytes."""
     reads, source = format_of(file.source.url, options), SourceFileBytes(file.source)
-    for block in (file.look.blocks[number] for number in blocks):
+    for block in blocks:
         chunks, rows, text_bytes, fraction = [], 0, 0, 1.0
         for batch in reads.read(source, options, span=block.span, batch_bytes=_BATCH_BYTES):
             chunks.append(batch.texts)
@@ -144,10 +147,10 @@ def _read(
                 break
         texts = pa.chunked_array(chunks, pa.large_string())
         size = block.size * fraction
-        plain = fraction < 1 and file.look.plain and not options.filters.given()
-        if plain and pc.count_distinct(texts).as_py() == len(texts):
+        each = None if fraction == 1 or options.filters.given() else reads.length_bytes
+        if each is not None and pc.count_distinct(texts).as_py() == len(texts):
             # The file stores these texts uncompressed, and rows differ in size: count bytes.
-            size = pc.sum(pc.binary_length(texts)).as_py() + LENGTH_BYTES * rows
+            size = pc.sum(pc.binary_length(texts)).as_py() + each * rows
         size *= file.source.size / max(file.size, 1)
         yield Texts(file, texts, size)
 

@@ -22,7 +22,7 @@ from streaming_ext.format.shuffled import (
     table_bytes,
 )
 from streaming_ext.store import Storage
-from streaming_ext.text.identity import identify
+from streaming_ext.text.fetch import identify
 from streaming_ext.text.parts import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile, is_remote
 from tasks.core.build.engine import all_recorded

@@ -10,7 +10,7 @@ from streaming_ext.format.record import PartRecord, SpanRecord
 from streaming_ext.format.shuffled import Source
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store import Storage
-from streaming_ext.text.identity import identify
+from streaming_ext.text.fetch import identify
 from streaming_ext.text.parts import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile
 from tasks.core.reading.dataset_files import side_by_side

@@ -261,10 +261,10 @@ class ShardBuild(RunPlan):
         for part in self.todo[:: max(1, len(self.todo) // _SOURCES)][:_SOURCES]:
             source = self.parts[part].spans[0].source
             try:
-                look = format_of(source.url, options).look(SourceFileBytes(source), options)
+                blocks = format_of(source.url, options).blocks(SourceFileBytes(source), options)
             except (SourceError, UsageError):  # its own part reports it
                 return 0.0
-            text_bytes += sum(block.size for block in look.blocks) if look else 0
+            text_bytes += sum(block.size for block in blocks)
             source_bytes += source.size
         size = sum(self.parts[part].size for part in self.todo)
         tokens = size * text_bytes / source_bytes / _MOST_BYTES_A_TOKEN

@@ -155,7 +155,7 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
 
     def check(source: SourceFile) -> str | None:
         try:
-            format_of(source.url, options).look(SourceFileBytes(source), options)
+            format_of(source.url, options).check(SourceFileBytes(source), options)
         except SourceError:  # damaged: its own part reports it
             return None
         except UsageError as error:

@@ -13,7 +13,7 @@ from streaming_ext.store import LocalStorage
 from streaming_ext.text import formats
 from streaming_ext.text.documents.document_rows import DocumentBatch, DocumentRows
 from streaming_ext.text.documents.files import SourceBytes
-from streaming_ext.text.documents.source_format import FileLook, SourceFormat
+from streaming_ext.text.documents.source_format import SourceFormat
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.shard.sources import check_sources
@@ -29,11 +29,10 @@ class ToyFormat(SourceFormat):
     name = "toy"
     suffixes = (".toy",)
 
-    def look(self, file: SourceBytes, options: Any) -> FileLook | None:
+    def check(self, file: SourceBytes, options: Any) -> None:
         (column,) = options.columns
         if column not in file.read(0, file.size).decode().partition("\n")[0].split():
             raise UsageError(f"{file.name}: no column {column!r}.")
-        return None
 
     def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
         file = rows.file
@@ -76,7 +75,7 @@ def test_goes_through_the_whole_core(toys: Path, tmp_path: Path, vocabulary: Pat
     assert shards(root) == shards(same)  # the same documents give the same stream
 
 
-def test_a_look_refuses_before_any_work(toys: Path) -> None:
+def test_a_check_refuses_before_any_work(toys: Path) -> None:
     config = ShardConfig(sources=(str(toys),), output="o", tokenizer="t", text_column="body")
     with pytest.raises(UsageError, match=r"000\.toy: no column 'body'"):
         check_sources(config)

@@ -64,11 +64,9 @@ def test_in_every_format(kind: Kind, tmp_path: Path, batch_bytes: int) -> None:
     assert texts == {0: "stays, long enough", 7: "stays as well, and is long"}
     assert dropped == DROPPED
     assert nulls == 1
-    look = format_of(path.name).look(looked_at(path), OPTIONS)
-    assert look is not None
     found = [
         text
-        for block in look.blocks
+        for block in format_of(path.name).blocks(looked_at(path), OPTIONS)
         for batch in format_of(path.name).read(
             looked_at(path), OPTIONS, span=block.span, batch_bytes=batch_bytes
         )
@@ -83,7 +81,7 @@ def test_a_missing_column_is_named_before_work(kind: Kind, tmp_path: Path) -> No
     kind.write_rows(path, ROWS)
     options = ReadOptions(columns=("meta.text",), filters=Filters(where="language == 'en'"))
     with pytest.raises(UsageError, match=r"has no column 'language'.*title"):
-        format_of(path.name).look(looked_at(path), options)
+        format_of(path.name).check(looked_at(path), options)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +102,7 @@ def test_a_column_without_any_value(
     else:
         write(path, pa.Table.from_pylist(rows))
     filters = Filters(where=where)
-    assert format_of(path.name).look(looked_at(path), ReadOptions(filters=filters)) is not None
+    format_of(path.name).check(looked_at(path), ReadOptions(filters=filters))
     for columns, text in ((("text",), "a"), (("title", "text"), "a"), (("title",), None)):
         texts, dropped, nulls = read(path, ReadOptions(columns=columns, filters=filters))
         assert texts == ({0: text} if text and stays else {})
@@ -116,7 +114,7 @@ def test_no_column_that_can_hold_a_text(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"x.{suffix}"
     write(path, pa.table({"title": pa.nulls(2), "text": pa.nulls(2)}))
     with pytest.raises(UsageError, match=rf"x\.{suffix} holds no text: every row of 'title' and"):
-        format_of(path.name).look(looked_at(path), ReadOptions(columns=("title", "text")))
+        format_of(path.name).check(looked_at(path), ReadOptions(columns=("title", "text")))
 
 
 @pytest.mark.parametrize("digits", [400, 5000])

@@ -249,10 +249,10 @@ def test_a_look_reads_no_large_document(kind: Kind, tmp_path: Path) -> None:
     path = tmp_path / f"x{kind.suffix}"
     kind.write(path, ["a", "b" * 30 * 2**20, "c"])
     counted = CountedBytes(path)
-    assert format_of(path.name).look(counted, TEXT) is not None
+    format_of(path.name).check(counted, TEXT)
     assert counted.taken < 20 * 2**20
     with pytest.raises(UsageError, match=r"has no column 'body'; its columns are .*text"):
-        format_of(path.name).look(counted, ReadOptions(columns=("body",)))
+        format_of(path.name).check(counted, ReadOptions(columns=("body",)))
 
 
 STORIES: list[Row] = [
@@ -277,17 +277,15 @@ def test_a_path_and_several_columns(kind: Kind, tmp_path: Path, batch_bytes: int
     expected = [(0, "A | one"), (1, "two"), (2, "C"), (3, "four"), (5, ""), (6, "G")]
     assert read(path, batch_bytes, both) == expected
     format_ = format_of(path.name)
-    look = format_.look(looked_at(path), both)
-    assert look is not None
     found = [
         text
-        for block in look.blocks
+        for block in format_.blocks(looked_at(path), both)
         for batch in format_.read(looked_at(path), both, span=block.span, batch_bytes=100)
         for text in batch.texts.to_pylist()
     ]
     assert found == [text for _, text in expected]
     with pytest.raises(UsageError, match=r"has no column 'meta\.body'; its columns are .*meta"):
-        format_.look(looked_at(path), ReadOptions(columns=("title", "meta.body")))
+        format_.check(looked_at(path), ReadOptions(columns=("title", "meta.body")))
 
 
 @ALL
@@ -326,7 +324,7 @@ def test_a_byte_order_mark_is_dropped_where_a_file_begins_and_nowhere_else(
         (tmp_path / name).write_bytes(codecs.BOM_UTF8 + packed(data))
     batches = list(format_of(name).read(tmp_path / name, TEXT))
     assert [text for batch in batches for text in batch.texts.to_pylist()] == [text]
-    assert format_of(name).look(looked_at(tmp_path / name), TEXT) is not None
+    format_of(name).check(looked_at(tmp_path / name), TEXT)
 
 
 @ALL
@@ -362,9 +360,9 @@ def test_any_bytes_end_in_documents_or_an_error(kind: Kind, tmp_path: Path) -> N
 def test_a_look_refuses_another_column(kind: Kind, tmp_path: Path) -> None:
     path = tmp_path / f"x{kind.suffix}"
     kind.write(path, DOCUMENTS)
-    assert format_of(path.name).look(looked_at(path), TEXT) is not None
+    format_of(path.name).check(looked_at(path), TEXT)
     with pytest.raises(UsageError, match=r"has no column 'body'; its columns are .*text"):
-        format_of(path.name).look(looked_at(path), ReadOptions(columns=("body",)))
+        format_of(path.name).check(looked_at(path), ReadOptions(columns=("body",)))
 
 
 @EACH_FORMAT
@@ -374,10 +372,8 @@ def test_blocks_hold_every_document_once(kind: Kind, tmp_path: Path) -> None:
     documents = [rng.randbytes(rng.randrange(30_000)).hex() for _ in range(200)]
     kind.write(path, documents)
     format_ = format_of(path.name)
-    look = format_.look(looked_at(path), TEXT)
-    assert look is not None
     found = []
-    for block in look.blocks:
+    for block in format_.blocks(looked_at(path), TEXT):
         fractions = []
         for batch in format_.read(looked_at(path), TEXT, span=block.span, batch_bytes=2**16):
             found += batch.texts.to_pylist()

@@ -115,7 +115,7 @@ def test_a_header_without_the_column(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=said):
             documents(tmp_path / "x.csv", data)
         with pytest.raises(UsageError, match=said):
-            format_of("x.csv").look(looked_at(tmp_path / "x.csv"), ReadOptions())
+            format_of("x.csv").check(looked_at(tmp_path / "x.csv"), ReadOptions())
 
 
 def test_a_row_larger_than_any_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,7 +177,7 @@ def test_xz_may_be_padded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 class TestLook:
     def look(self, path: Path, data: bytes) -> None:
         path.write_bytes(data)
-        JsonLinesFormat().look(looked_at(path), ReadOptions())
+        JsonLinesFormat().check(looked_at(path), ReadOptions())
 
     @pytest.mark.parametrize("data", [b"", b"\n\n", b'{"text": null}\n', b'{"text": "a"}',
                                       b'{"a": 1}\n{"text": "a"}\n'])  # fmt: skip

@@ -138,7 +138,7 @@ def test_a_look(tmp_path: Path) -> None:
     def look(files: Files, column: str) -> None:
         path = tmp_path / "x.tar"
         path.write_bytes(tar(files))
-        format_of("x.tar").look(looked_at(path), ReadOptions(columns=(column,)))
+        format_of("x.tar").check(looked_at(path), ReadOptions(columns=(column,)))
 
     look(SAMPLES, "text")
     look(SAMPLES, "body")

@@ -236,11 +236,9 @@ def test_every_format(location: Location, tmp_path: Path) -> None:
         expected = [text for text in DOCUMENTS if text is not None]
         expected = expected[-1:] if source.name == "x.txt" else expected
         reads, file = format_of(source.url), SourceFileBytes(source)
-        look = reads.look(file, options)
-        assert look is not None
         sampled = [
             text
-            for block in look.blocks
+            for block in reads.blocks(file, options)
             for batch in reads.read(file, options, span=block.span, batch_bytes=1000)
             for text in batch.texts.to_pylist()
         ]

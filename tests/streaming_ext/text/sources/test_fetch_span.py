@@ -23,7 +23,7 @@ TEXT = ReadOptions()
 TEXTS = [f"{row} " * (row % 700) for row in range(2000)]
 
 
-@pytest.fixture(params=[".jsonl", ".parquet", ".arrow"])
+@pytest.fixture(params=[".jsonl", ".parquet"])
 def remote(
     request: pytest.FixtureRequest, bucket: str, s3: SwiftServer, tmp_path: Path
 ) -> SourceFile:
@@ -32,9 +32,6 @@ def remote(
     table = pa.table({"text": TEXTS, "other": [text[::-1] for text in TEXTS]})
     if request.param == ".parquet":
         pq.write_table(table, path, row_group_size=100, compression="none", use_dictionary=False)
-    elif request.param == ".arrow":
-        with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
-            writer.write_table(table, max_chunksize=100)
     else:
         path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
     client = s3_client(s3.url)

@@ -12,8 +12,7 @@ import pytest
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.record import NOT_CHECKED, SourceIdentity
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
-from streaming_ext.text.identity import identify
+from streaming_ext.text.fetch import came_unchecked, fetch, identify, remove_fetched
 from streaming_ext.text.parts import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.writing.part_documents import fetch_part

@@ -21,9 +21,8 @@ from streaming_ext.format.record import NOT_CHECKED
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store.patience import Retry
 from streaming_ext.text import fetch as fetch_module
-from streaming_ext.text.fetch import fetch
+from streaming_ext.text.fetch import fetch, identify
 from streaming_ext.text.formats import format_of
-from streaming_ext.text.identity import identify
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile

@@ -9,8 +9,8 @@ import xxhash
 
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.store.scratch import SCRATCH_MARK
-from streaming_ext.text import identity
-from streaming_ext.text.identity import hash_file, identify
+from streaming_ext.text import fetch
+from streaming_ext.text.fetch import identify
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.sources import SourceFile
 
@@ -190,23 +190,18 @@ def test_what_must_be_named_in_a_folder_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 999, 1000, 1001, 5000])
-def test_hash_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(identity, "_READ_BYTES", 1000)
-    data = bytes(number % 251 for number in range(size))
-    (tmp_path / "x").write_bytes(data)
-    assert hash_file(tmp_path / "x") == xxhash.xxh3_128_hexdigest(data)
+def test_the_hash_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(fetch, "_HASHED_BYTES", 1000)
+    data, path = bytes(number % 251 for number in range(size)), tmp_path / "x"
+    path.write_bytes(data)
+    found = identify(SourceFile(url=str(path), size=size), path).version
+    assert found == f"xxh128:{xxhash.xxh3_128_hexdigest(data)}"
 
 
-def test_hash_of_nothing_is_the_published_one(tmp_path: Path) -> None:
-    (tmp_path / "x").touch()
-    assert hash_file(tmp_path / "x") == "99aa06d3014798d86001c324468d497f"
-
-
-def test_hash_of_what_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="gone: cannot be read: no such file"):
-        hash_file(tmp_path / "gone")
-    with pytest.raises(SourceError, match="cannot be read: is a directory"):
-        hash_file(tmp_path)
+def test_what_cannot_be_read_has_no_hash(tmp_path: Path) -> None:
+    for path, said in ((tmp_path / "gone", "no such file"), (tmp_path, "is a directory")):
+        with pytest.raises(SourceError, match=f"cannot be read: {said}"):
+            identify(SourceFile(url=str(path), size=0), path)
 
 
 class TestOddFiles:

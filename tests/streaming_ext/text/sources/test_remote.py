@@ -59,21 +59,20 @@ class TestColumn:
         table = pa.table({"s": [{"text": "no", "b": 1}] * 9, "a.b": ["x" * 99] * 9, "c": [1] * 9})
         pq.write_table(table, tmp_path / "x.parquet", row_group_size=3)
         (source,) = list_sources([str(tmp_path / "x.parquet")])
-        look = ParquetFormat().look(SourceFileBytes(source), ReadOptions(columns=("a.b",)))
+        file, options = SourceFileBytes(source), ReadOptions(columns=("a.b",))
         metadata = pq.read_metadata(tmp_path / "x.parquet")
         chunks = [metadata.row_group(group).column(2) for group in range(3)]
         assert [chunk.path_in_schema for chunk in chunks] == ["a.b"] * 3
-        assert [(block.rows, block.size) for block in look.blocks] == [
-            (3, chunk.total_uncompressed_size) for chunk in chunks
+        assert [block.size for block in ParquetFormat().blocks(file, options)] == [
+            chunk.total_uncompressed_size for chunk in chunks
         ]
-        assert look.needed is not None
-        head, *wanted, footer = look.needed
+        head, *wanted, footer = ParquetFormat().needed(file, options, None)
         assert (head, footer[1]) == ((0, 4), source.size)
         assert [end - start for start, end in wanted] == [
             chunk.total_compressed_size for chunk in chunks
         ]
         with pytest.raises(UsageError, match="no column 'text'"):
-            ParquetFormat().look(SourceFileBytes(source), ReadOptions())
+            ParquetFormat().blocks(file, ReadOptions())
 
     def test_a_hash_is_given_up_only_for_much(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(fetch_module, "SMALLEST_FILE", 100)
@@ -82,7 +81,6 @@ class TestColumn:
                          for version in ("etag:1", "sha256:1"))  # fmt: skip
         assert worth_fetching(plain, [(50, 60), (0, 47)]) == [(0, 60)]
         assert worth_fetching(plain, [(0, 90)]) is None
-        assert worth_fetching(plain, None) is None
         assert worth_fetching(hashed, [(0, 60)]) is None
         assert worth_fetching(hashed, [(0, 20), (30, 35)]) == [(0, 20), (30, 35)]
         small = SourceFile(url="s3://b/x", size=99)

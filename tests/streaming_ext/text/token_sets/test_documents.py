@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.base.errors import SourceError
+from streaming_ext.format.schema import content_hash
 from streaming_ext.format.spec import ReadOptions, TokenSetName
 from streaming_ext.text.documents.files import LocalBytes
+from streaming_ext.text.fetch import identify
 from streaming_ext.text.formats import format_of
-from streaming_ext.text.identity import hash_file, identify
 from streaming_ext.text.sources import SourceFile, by_numbers
 from tests.streaming_ext.text.token_sets.writing import (
     EOT,
@@ -147,7 +148,7 @@ def test_the_identity_of_a_file_covers_its_ids_in_a_neighbour(
 
     one = write(1, [9, 1, 2])
     alone = version()
-    assert alone == f"xxh128:{hash_file(one)}"
+    assert alone == f"xxh128:{content_hash(one.read_bytes())}"
     write(2, [3, 4, 9, 5])
     before = version()
     spans = [(0, 1028), (1028, 1030)] if name == "llmc" else []  # both end in that document
@@ -194,7 +195,10 @@ def test_a_lost_tar_costs_nothing_if_samples_are_documents(tmp_path: Path) -> No
     for path in paths:
         assert read(path, chosen) == [[3], [4]]
         source = SourceFile(url=str(path), size=path.stat().st_size)
-        assert identify(source, path, options=chosen).version == f"xxh128:{hash_file(path)}"
+        assert (
+            identify(source, path, options=chosen).version
+            == f"xxh128:{content_hash(path.read_bytes())}"
+        )
 
 
 def test_an_index_of_mds_describes_its_shard_and_its_identity(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_what_is_wrong_with_a_file_is_one_error(
     source = SourceFileBytes(SourceFile(url=str(path), size=state.st_size))
 
     def look_and_read() -> None:
-        format_of(str(path), chosen).look(source, chosen)
+        format_of(str(path), chosen).check(source, chosen)
         read(path, chosen)
 
     with pytest.raises(ShardmillError, match=words) as raised:
@@ -201,7 +201,7 @@ def test_a_type_that_is_too_small_is_refused(tmp_path: Path, given: str) -> None
     path = bare([1, 2, 3, 9] * 40, "<i8")(tmp_path)
     chosen = options("nanogpt", dtype=given)
     with pytest.raises(UsageError, match="Pass --dtype int64"):
-        format_of(str(path), chosen).look(
+        format_of(str(path), chosen).check(
             SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size)), chosen
         )
     with streaming.MDSWriter(out=str(tmp_path / "mds"), columns={"tokens": "bytes"}) as writer:
@@ -236,10 +236,10 @@ def test_rows_that_are_filled_up_with_0_are_no_wider_ids(tmp_path: Path) -> None
     path = bare([1, 2, 1, *[0] * 97])(tmp_path)
     chosen = ReadOptions(ids=IdOptions(set_format="nanogpt", eot_id=0, vocab_size=10))
     source = SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size))
-    assert format_of(str(path), chosen).look(source, chosen) is None
+    format_of(str(path), chosen).check(source, chosen)
     assert read(path, chosen) == [[1, 2, 1]]
     path = bare([1, 0, 1, *[0] * 97])(tmp_path)
-    assert format_of(str(path), chosen).look(source, chosen) is None
+    format_of(str(path), chosen).check(source, chosen)
 
 
 @pytest.mark.parametrize("name", ["llmc", "olmo"])

@@ -11,7 +11,7 @@ from streaming_ext.base.errors import ConfigMismatchError, SourceError
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import open_storage
 from streaming_ext.store.buckets import Bucket
-from streaming_ext.text.token_sets import megatron
+from streaming_ext.text.token_sets import bare_ids
 from tasks.core.check.verify import verify
 from tests.servers.fault_proxy import Faults, fault_proxy
 from tests.servers.hub import Dataset, hub_server
@@ -163,7 +163,7 @@ def test_what_lies_beside_a_file_pins_it_there_too(
     data[34 + 12 * sequences :].view("<i8")[1] = 0
     data.tofile(index)
     upload(source)
-    megatron._read_index.cache_clear()  # a worker process has not read it
+    bare_ids._read_index.cache_clear()  # a worker process has not read it
     with pytest.raises(SourceError, match="changed since the run began"):
         do_parts(plan, storage)
     with pytest.raises(ConfigMismatchError, match="was made from other sources"):
