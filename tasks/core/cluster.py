@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from streaming_ext.base.errors import (
     ConfigMismatchError,
@@ -190,7 +190,6 @@ class SharedPlan(Message):
         first_source: number of the first source that the run reads, for a shuffle.
     """
 
-    format: Literal[1] = 1
     config: dict[str, Any]
     spec: DatasetSpec
     parts: tuple[Part, ...]

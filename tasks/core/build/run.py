@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from streaming_ext.base.errors import StoppedError
@@ -20,30 +21,27 @@ _LOOK_SECONDS = 0.5
 _BEFORE_THE_LAST_STEP = 0.95  # of a part's time: for the progress bar
 
 
+@dataclass(eq=False)
 class Run:
-    """What the Prefect tasks of a run have in common; nothing of it passes through Prefect."""
+    """What the Prefect tasks of a run have in common; nothing of it passes through Prefect.
 
-    def __init__(
-        self,
-        build: Build,
-        output: Storage,
-        pool: WorkerPool,
-        progress: RunProgress,
-        movers: WorkerPool,
-    ) -> None:
-        """Put together what a run needs.
+    Attributes:
+        build: what is to be made.
+        output: where it goes.
+        pool: workers, one a core.
+        progress: what people watch.
+        movers: workers that only fetch and upload, so that the others wait for no network.
+    """
 
-        Args:
-            build: what is to be made.
-            output: where it goes.
-            pool: workers, one a core.
-            progress: what people watch.
-            movers: workers that only fetch and upload, so that the others wait for no network.
-        """
-        self.build, self.output = build, output
-        self.pool, self.movers, self.progress = pool, movers, progress
+    build: Build
+    output: Storage
+    pool: WorkerPool
+    progress: RunProgress
+    movers: WorkerPool
+
+    def __post_init__(self) -> None:
         self._results: dict[int, dict[str, Any]] = {}
-        self._room = Room(LOOK_AHEAD_BYTES, lambda: pool.stopped)
+        self._room = Room(LOOK_AHEAD_BYTES, lambda: self.pool.stopped)
 
     def require_going(self) -> None:
         """Make sure that the run is not being stopped and still holds the output.

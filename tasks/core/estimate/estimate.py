@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict
 
@@ -21,7 +20,7 @@ from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.estimate.config import MOST_PARTS, EstimateConfig
 from tasks.core.estimate.cost import Cost, Quantity, Work, cost, ratio
-from tasks.core.estimate.sample import SampledFile, Texts, read_texts, sample_files, work_on
+from tasks.core.estimate.sample import Counts, SampledFile, Texts, read_texts, sample_files, work_on
 from tasks.core.shard.sources import check_sources, parts_of
 
 _ONE_GBIT = 125e6
@@ -100,13 +99,13 @@ def estimate(
 
     source, sampled = sum(sizes), sum(file.source.size for file in files)
     counts = sample.counts
-    read = counts["source_bytes"].sum() / source
+    read = counts.source_bytes.sum() / source
     drawn = counts if len(sizes) == 1 else _by_file(files, texts, counts)
     documents, text, tokens = (
-        ratio(drawn[name], drawn["source_bytes"], read=read).times(source)
-        for name in ("documents", "text_bytes", "tokens")
+        ratio(each, drawn.source_bytes, read=read).times(source)
+        for each in (drawn.documents, drawn.text_bytes, drawn.tokens)
     )
-    shard_bytes = tokens.times(counts["shard_bytes"].sum() / max(1, counts["tokens"].sum()))
+    shard_bytes = tokens.times(counts.shard_bytes.sum() / max(1, counts.tokens.sum()))
     shards = _shards(parts, tokens.value, spec)
     fetched = sum(file.fetched for file in files)
     if config.remote_sources is not None:
@@ -127,12 +126,12 @@ def estimate(
         source_bytes=source,
         scaled=config.total_size is not None,
         sample_files=len(files),
-        sample_bytes=counts["text_bytes"].sum(),
+        sample_bytes=counts.text_bytes.sum(),
         unreadable=unreadable,
         documents=documents,
         text_bytes=text,
         tokens=tokens,
-        bytes_per_token=ratio(drawn["text_bytes"], drawn["tokens"] - drawn["documents"], read=read),
+        bytes_per_token=ratio(drawn.text_bytes, drawn.tokens - drawn.documents, read=read),
         samples=tokens.times(1 / spec.sequence_length),
         shard_bytes=shard_bytes,
         shards=shards,
@@ -183,18 +182,16 @@ def _planned_for(
     return [size] * files, [total // parts] * parts
 
 
-def _by_file(
-    files: Sequence[SampledFile], texts: Sequence[Texts], counts: npt.NDArray[np.void]
-) -> npt.NDArray[np.void]:
-    """The counts of each file, scaled from its sample: (files,)."""
-    found = np.zeros(len(files), counts.dtype)
-    for number, file in enumerate(files):
-        own = counts[[each.file is file for each in texts]]
-        if read := own["source_bytes"].sum():
-            for name in counts.dtype.names or ():
-                found[name][number] = own[name].sum() * file.source.size / read
-        found["source_bytes"][number] = file.source.size
-    return found
+def _by_file(files: Sequence[SampledFile], texts: Sequence[Texts], counts: Counts) -> Counts:
+    """The counts of each file, scaled from its sample."""
+    found = []
+    for file in files:
+        # own: (counts, texts of the file)
+        own = np.array(counts)[:, [each.file is file for each in texts]]
+        sums = own.sum(axis=1)
+        scaled = sums * (file.source.size / sums[0] if sums[0] else 0.0)
+        found.append([file.source.size, *scaled[1:]])
+    return Counts(*np.array(found).T)
 
 
 def _shards(parts: Sequence[int], tokens: float, spec: DatasetSpec) -> int:

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,11 +30,9 @@ from tasks.core.workers.move_part import PackedPart, WriteJob, WrittenPart
 from tasks.core.workers.pool import WorkerPool
 from tasks.core.workers.tokenize_part import TokenizeJob
 
-COUNTS: Final = np.dtype(
-    [(name, float) for name in ("source_bytes", "documents", "text_bytes", "tokens", "shard_bytes")]
-)
 _BLOCKS = 16  # to read in all; at least two of each file
 _BATCH_BYTES = 2**18  # of text: little is read beyond the sample
+Floats = npt.NDArray[np.float64]
 
 
 class SampledFile(NamedTuple):
@@ -63,16 +61,26 @@ class Texts(NamedTuple):
     source_bytes: float
 
 
+class Counts(NamedTuple):
+    """Counts of texts, or of files; each an array of (texts,) or (files,)."""
+
+    source_bytes: Floats
+    documents: Floats
+    text_bytes: Floats
+    tokens: Floats
+    shard_bytes: Floats
+
+
 class Sample(NamedTuple):
     """The results of the texts.
 
     Attributes:
-        counts: of each of them, by the names of `COUNTS`.
+        counts: of each of them.
         rate: text a worker does while all of them work, in bytes a second.
         table_bytes: of the tables of documents, for a token.
     """
 
-    counts: npt.NDArray[np.void]
+    counts: Counts
     rate: float
     table_bytes: float
 
@@ -221,7 +229,7 @@ def work_on(
     ]
     tables = sum(file.stat().st_size for file in (folder / "output/documents").iterdir())
     return Sample(
-        counts=np.array(counts, COUNTS),
+        counts=Counts(*np.array(counts, float).T),
         rate=sum(made.counts.text_bytes for made, _ in timed)
         / sum(made.seconds + written.seconds for made, written in timed),
         table_bytes=tables / max(1, sum(made.counts.tokens for made, _ in done)),

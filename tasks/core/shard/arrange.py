@@ -27,6 +27,7 @@ from streaming_ext.text.parts import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile, is_remote
 from tasks.core.build.engine import all_recorded
 from tasks.core.shard.run_plan import RunPlan
+from tasks.core.shard.same_sources import joined_spans
 from tasks.core.shuffle.copies import OlderTexts, put_comparison
 from tasks.core.shuffle.records import (
     MergeIndex,
@@ -152,23 +153,24 @@ class _LaidOut:
 
 
 def _lay_out(parts: Sequence[Part], records: Sequence[SpillRecord]) -> _LaidOut:
+    spans = joined_spans(parts)
     sources: list[Source] = []
     before: list[int] = []
     bad: list[BadDocument] = []
     for record, numbers in zip(records, source_numbers(parts), strict=True):
         rows_before: dict[str, int] = {}
         for made, documents, number in zip(record.made_of, record.documents, numbers, strict=True):
-            begin, end = made.span or (0, made.source.size)
             if number == len(sources):
                 version = record.whole_version or _whole_version(made.source, made.span)
                 identity = made.source.model_copy(update={"version": version})
-                sources.append(Source(identity=identity, span=(begin, end), rows=0, documents=0))
+                span = spans[number].span
+                sources.append(Source(identity=identity, span=span, rows=0, documents=0))
             source = sources[number]
             rows_before[made.source.url] = source.rows
             content = source.identity.content or made.source.content
-            sources[number] = Source(
+            sources[number] = replace(
+                source,
                 identity=source.identity.model_copy(update={"content": content}),
-                span=((source.span or (begin, end))[0], end),
                 rows=source.rows + made.rows,
                 documents=source.documents + documents,
             )
@@ -176,10 +178,6 @@ def _lay_out(parts: Sequence[Part], records: Sequence[SpillRecord]) -> _LaidOut:
         for one in record.bad_listed[: MOST_BAD_LISTED - len(bad)]:
             row = one.row + rows_before[one.file]
             bad.append(one.model_copy(update={"row": row, "location": f"row {row}"}))
-    sources = [
-        replace(source, span=None if source.span == (0, source.identity.size) else source.span)
-        for source in sources
-    ]
     return _LaidOut(sources, before, tuple(bad))
 
 

@@ -18,7 +18,7 @@ from streaming_ext.format.shuffled import Source, sources_of
 from streaming_ext.store import Storage
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from tasks.core.build.engine import lost_files, named
+from tasks.core.build.engine import hash_of, lost_files, named
 from tasks.core.reading.dataset_files import (
     DatasetFiles,
     open_tokenizer,
@@ -168,11 +168,7 @@ class BaseDataset:
             StorageError: the dataset cannot be read or written.
         """
         for file in self.manifest.tokenizer_files:
-            try:
-                is_held = FileRecord.of(file.path, storage.read(file.path)) == file
-            except FileNotFoundError:
-                is_held = False
-            if not is_held:
+            if hash_of(storage, file.path) != file.xxh128:
                 put_again(storage, file, (folder / Path(file.path).name).read_bytes())
 
 

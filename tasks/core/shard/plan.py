@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from streaming_ext.base.errors import ConfigMismatchError, command
 from streaming_ext.format.layout import MANIFEST
@@ -20,6 +19,7 @@ from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.build.build import OnStatus
 from tasks.core.build.engine import compare, lost_files
 from tasks.core.config import ShardConfig
+from tasks.core.options import Execution
 from tasks.core.reading.dataset_files import read_recorded, read_records, recorded_sizes
 from tasks.core.reading.dataset_layout import digests_of, existing_manifest
 from tasks.core.shard.arrange import stand_ins
@@ -32,19 +32,14 @@ from tasks.core.shard.sources import check_sources, own_partition, parts_of
 from tasks.core.shuffle.records import MergeInput, first_sources
 
 
-class _HasScratch(Protocol):
-    @property
-    def scratch(self) -> str | None: ...
-
-
-def scratch_folder(config: _HasScratch, storage: Storage) -> Path:
+def scratch_folder(config: Execution, storage: Storage) -> Path:
     """The folder for work in progress: the configured one, or that of the storage."""
     if config.scratch is None:
         return storage.scratch_parent / f".{storage.name}.scratch"
     return scratch_base(config, storage)
 
 
-def scratch_base(config: _HasScratch, storage: Storage) -> Path:
+def scratch_base(config: Execution, storage: Storage) -> Path:
     """The folder on this host for work on this output: as configured, else a temporary one."""
     # Two outputs may have one name: a hash of the path keeps their folders apart.
     name = f"{storage.name}-{content_hash(str(storage).encode())[:8]}"

@@ -64,16 +64,7 @@ def require_same_table(
     Raises:
         ConfigMismatchError: naming what differs.
     """
-    spans: list[SourceSpan] = []
-    for part, numbers in zip(parts, source_numbers(parts), strict=True):
-        for given, number in zip(part.spans, numbers, strict=True):
-            source, (begin, end) = given.source, given.span or (0, given.source.size)
-            if number < len(spans):  # a further span of the same file
-                begin = (spans.pop().span or (0, 0))[0]
-            spans.append(
-                SourceSpan(source, (begin, end) if (begin, end) != (0, source.size) else None)
-            )
-    lines = []
+    spans, lines = joined_spans(parts), []
     if len(spans) != len(table):
         lines.append(f"the output has {len(table)} source files, this run {len(spans)}")
     pairs = zip(spans, spans_of(table), strict=False)
@@ -82,6 +73,19 @@ def require_same_table(
         [*lines, *_differences(pairs, None)],  # the table holds versions of complete files
         f"Use the old sources, or another --output. {advice}",
     )
+
+
+def joined_spans(parts: Sequence[Part]) -> list[SourceSpan]:
+    """Each source of some parts by its number, with the bytes of all its spans."""
+    spans: list[SourceSpan] = []
+    for part, numbers in zip(parts, source_numbers(parts), strict=True):
+        for given, number in zip(part.spans, numbers, strict=True):
+            source, (begin, end) = given.source, given.span or (0, given.source.size)
+            if number < len(spans):  # a further span of the same file
+                begin = (spans.pop().span or (0, 0))[0]
+            is_all = (begin, end) == (0, source.size)
+            spans.append(SourceSpan(source, None if is_all else (begin, end)))
+    return spans
 
 
 def new_sources(

@@ -40,7 +40,6 @@ from tasks.core.shard.arrange import arrange
 from tasks.core.shard.publish import publish
 from tasks.core.shard.run_plan import RunPlan, to_grow
 from tasks.core.shard.same_sources import require_same_parts
-from tasks.core.shard.sources import require_same_partition
 from tasks.core.shuffle.known_texts import finds_copies
 from tasks.core.shuffle.records import SpillRecord, read_spill_records, spill_record_path
 from tasks.core.workers.merge_part import MergeJob
@@ -95,7 +94,13 @@ class ShardBuild(RunPlan):
         if (manifest := existing_manifest(output)) is None:
             return False
         manifest.spec.require_same(self.spec, where=str(output))
-        require_same_partition(manifest.node_partition, self.node_partition, where=str(output))
+        made, wanted = manifest.node_partition, self.node_partition
+        if made != wanted:
+            every = "all nodes"
+            raise ConfigMismatchError(
+                f"{output} holds the parts of {made or every}, this run makes those of "
+                f"{wanted or every}. Use another --output."
+            )
         if self.spec.shuffle is None and len(self.parts) != len(manifest.parts):
             instead = "" if self.spec.imported else f" {to_grow(output)}"
             raise ConfigMismatchError(

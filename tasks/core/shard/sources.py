@@ -4,7 +4,7 @@ import heapq
 import time
 from collections.abc import Sequence
 
-from streaming_ext.base.errors import ConfigMismatchError, SourceError, UsageError
+from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.manifest import NodePartition
 from streaming_ext.format.schema import content_hash
 from streaming_ext.text.formats import can_be_cut, format_of
@@ -70,26 +70,6 @@ def _line(part: Part) -> str:
         return f"{source.url}\t{source.size}\t{source.pin}{span}"
 
     return "\t+\t".join(of(source_span) for source_span in part.spans)
-
-
-def require_same_partition(
-    made: NodePartition | None, wanted: NodePartition | None, *, where: str
-) -> None:
-    """Refuse to take one partition for another.
-
-    Raises:
-        ConfigMismatchError: naming both.
-    """
-    if made != wanted:
-        texts = [
-            f"partition {each.rank} of {each.nodes} (sources {each.sources[:8]})"
-            if each
-            else "a dataset of all sources"
-            for each in (made, wanted)
-        ]
-        raise ConfigMismatchError(
-            f"{where} is {texts[0]}, this run asks for {texts[1]}. Use another --output."
-        )
 
 
 def parts_of(sources: Sequence[SourceFile], config: ShardConfig) -> tuple[Part, ...]:

@@ -4,7 +4,6 @@ import time
 from pathlib import Path
 from typing import Self
 
-from streaming_ext.base.errors import StorageError
 from streaming_ext.format.layout import PARTS_FOLDER
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import from_json, to_json
@@ -115,7 +114,7 @@ class WriteJob(Job[WrittenPart]):
         """Put the files, then the record.
 
         Raises:
-            StorageError: the output is full, gone or not writable, or scratch was changed.
+            StorageError: the output is full, gone or not writable.
         """
         start = time.monotonic()
         storage = kept.storage(self.output)
@@ -128,18 +127,8 @@ class WriteJob(Job[WrittenPart]):
         # Spills are read once and removed; a loss of power costs no more than making them again.
         with uploads(storage, lasting=is_part) as put:
             for file in files:
-                _require(self.scratch / file.path, file.size)
                 put(file.path, self.scratch / file.path)
                 done += file.size
                 report(JobProgress(fraction=done / max(size, 1)))
         storage.put(self.record, data)
         return WrittenPart(shard_bytes=shard_bytes(record), seconds=time.monotonic() - start)
-
-
-def _require(file: Path, size: int) -> None:
-    found = file.stat().st_size if file.is_file() else None
-    if found != size:
-        raise StorageError(
-            f"scratch file {file} is {'gone' if found is None else f'of {found} bytes'}, expected "
-            f"{size} bytes. Does another run use the same --scratch?"
-        )

@@ -38,7 +38,7 @@ def test_two_nodes(served: CommandLine, shardmill: Command, dataset: Path, tmp_p
     for options in ({"nodes": 2, "node_rank": 1}, {}):
         ended = served.shard(outputs[0], **options)
         assert ended.returncode == 2
-        assert "is partition 0 of 2" in ended.stderr
+        assert "holds the parts of rank=0 nodes=2" in ended.stderr
 
     manifests = tmp_path / "manifests"
     manifests.mkdir()

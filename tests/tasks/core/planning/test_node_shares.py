@@ -4,11 +4,10 @@ import random
 
 import pytest
 
-from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from streaming_ext.format.manifest import NodePartition
+from streaming_ext.base.errors import UsageError
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
-from tasks.core.shard.sources import deal, own_partition, require_same_partition
+from tasks.core.shard.sources import deal, own_partition
 
 SOURCES = [Part.whole(n, SourceFile(url=f"/data/{n:02}.parquet", size=size))
            for n, size in enumerate([50, 10, 10, 30, 20])]  # fmt: skip
@@ -61,12 +60,3 @@ def test_a_share_says_which_it_is() -> None:
 def test_more_nodes_than_files() -> None:
     with pytest.raises(UsageError, match="5 parts for 6 nodes"):
         own_partition(SOURCES, nodes=6, rank=0)
-
-
-def test_another_share_is_refused() -> None:
-    one = NodePartition(rank=0, nodes=2, sources="a" * 32)
-    require_same_partition(one, one, where="out")
-    require_same_partition(None, None, where="out")
-    for wanted in (None, NodePartition(rank=1, nodes=2, sources="a" * 32)):
-        with pytest.raises(ConfigMismatchError, match=r"partition 0 of 2 .* this run asks for"):
-            require_same_partition(one, wanted, where="out")
