@@ -168,14 +168,10 @@ def test_again_after_it_was_cut_off(make: Make, storage: Recorder, tmp_path: Pat
     assert storage.leftovers() == []
 
 
-@pytest.mark.parametrize("damage", ["gone", "of 3 bytes"])
-def test_scratch_that_is_not_whole(storage: Recorder, tmp_path: Path, damage: str) -> None:
+def test_a_lost_file_on_scratch(storage: Recorder, tmp_path: Path) -> None:
     spec = make_spec()
     tokenized(write_source(tmp_path / "x.parquet", ["x" * 30]), tmp_path / "s", spec)
-    shard = tmp_path / "s/train/00000/shard.00001.mds"
-    shard.unlink()
-    if damage != "gone":
-        shard.write_bytes(b"abc")
-    with pytest.raises(StorageError, match=rf"shard\.00001\.mds is {damage}, expected \d+ bytes"):
+    (tmp_path / "s/train/00000/shard.00001.mds").unlink()
+    with pytest.raises(StorageError, match=r"shard\.00001\.mds .* no such file"):
         write_part(write_job(tmp_path / "s", storage.root), storage)
     assert storage.list("parts") == {}
