@@ -17,7 +17,7 @@ from prefect.utilities.annotations import opaque
 from flows.dashboard.report_page import leave_report
 from flows.dashboard.updates import dashboard
 from flows.executors.here import here
-from flows.prefect_api.cancellation import ending_without_a_worker, stopped_by_signals
+from flows.prefect_api.cancellation import ending_early
 from flows.prefect_api.connection import leaving_without_a_server
 from flows.terminal.printing import visible
 from streaming_ext.base.errors import StoppedError, StorageError, UsageError
@@ -68,7 +68,7 @@ def build_output(config: Any, output: str | None, plan: Plan) -> State:
     require_absolute(config)
     progress = watched()
     try:
-        with leaving_without_a_server(), stopped_by_signals(progress), ending_without_a_worker():
+        with leaving_without_a_server(), ending_early(progress):
             return _build(config, plan, progress)
     except StoppedError as stop:
         return Cancelled(message=f"Stopped: {stop}.")

@@ -63,7 +63,10 @@ def parts_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Ro
             _row(part, f"failed: {part.step}", reason=plain(part.reason_alone)[:_MOST_REASON])
             for part in failed[: -_MOST_ROWS - 1 : -1]
         ),
-        *(_done(part) for part in done[: -_MOST_ROWS - 1 : -1]),
+        *(
+            _row(part, "done", part.tokens, part.text_bytes, part.seconds)
+            for part in done[: -_MOST_ROWS - 1 : -1]
+        ),
     ]
 
 
@@ -107,25 +110,19 @@ def _host(host: str, working: Sequence[WorkingFile], results: Sequence[Result]) 
 
 
 def _working(file: WorkingFile, now: float) -> dict[str, str]:
-    state, rate, seconds = file.step, "", now - file.since
-    if file.step == "tokenize":
-        rate = _rate(file.text_bytes - file.first_bytes, seconds)
-        state = state if file.text_bytes else "waiting"
-    return _row(file, state, tokens=file.tokens, rate=rate, seconds=f"{seconds:,.0f}")
-
-
-def _done(part: PartTimes) -> dict[str, str]:
-    rate = _rate(part.text_bytes, part.seconds)
-    return _row(part, "done", tokens=part.tokens, rate=rate, seconds=f"{part.seconds:,.1f}")
+    is_text = file.step == "tokenize"
+    state = "waiting" if is_text and not file.text_bytes else file.step
+    text_bytes = file.text_bytes - file.first_bytes if is_text else 0
+    return _row(file, state, file.tokens, text_bytes, now - file.since)
 
 
 def _row(
     part: WorkingFile | Result,
     state: str,
-    *,
     tokens: int = 0,
-    rate: str = "",
-    seconds: str = "",
+    text_bytes: int = 0,
+    seconds: float = 0.0,
+    *,
     reason: str = "",
 ) -> dict[str, str]:
     # The file and its folder: the end of a path tells parts apart.
@@ -134,9 +131,9 @@ def _row(
         "part": shortened(name, _MOST_LETTERS),
         "state": state,
         "tokens": count_text(tokens) if tokens else "",
-        "MB/s": rate,
+        "MB/s": _rate(text_bytes, seconds),
         "host": plain(part.host),
-        "seconds": seconds,
+        "seconds": f"{seconds:,.1f}" if seconds else "",
         "reason": reason,
     }
 

@@ -45,13 +45,16 @@ def end_if_suspended() -> None:
 
 
 @contextmanager
-def ending_without_a_worker() -> Iterator[None]:
-    """End the block with SIGTERM if its run is cancelled or suspended, or its worker dies.
+def ending_early(progress: RunProgress) -> Iterator[None]:
+    """End the block if its run is cancelled or suspended, its worker dies, or a signal arrives.
+
+    Of a run that a worker started, the worker decides what a signal means.
 
     Raises:
         Pause: the run was suspended.
-        StoppedError: in place of the error of the block; also at the end of the block, if the run
-            was cancelled too late: to Prefect, it can then end in no other way.
+        StoppedError: in place of the error of the block, or of the exception of a signal, whose
+            number `progress` then holds; also at the end of the block, if the run was cancelled
+            too late: to Prefect, it can then end in no other way.
     """
     if threading.current_thread() is not threading.main_thread():  # only it receives signals
         yield
@@ -76,38 +79,23 @@ def ending_without_a_worker() -> Iterator[None]:
     threading.Thread(target=lambda: context.run(watch), daemon=True).start()
     try:
         yield
-    except (Exception, TerminationSignal) as error:
+        if worker is None and (reason := _why_over(None)) is not None:
+            raise StoppedError(reason)  # noqa: TRY301  (as by a signal)
+    except (Exception, KeyboardInterrupt, TerminationSignal, Stopped) as error:
         if reasons:
             end_if_suspended()
             raise StoppedError(reasons[0]) from error
-        raise
+        if deployment.id or isinstance(error, Exception):
+            raise
+        handled()
+        usual = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
+        number = error.number if isinstance(error, Stopped) else usual
+        progress.stopped_by = number
+        words = "Ctrl+C" if number == signal.SIGINT else signal.Signals(number).name
+        raise StoppedError(words) from error
     finally:
         with lock:
             over.set()
-    if worker is None and (reason := _why_over(None)) is not None:
-        raise StoppedError(reason)
-
-
-@contextmanager
-def stopped_by_signals(progress: RunProgress) -> Iterator[None]:
-    """Have a signal end a run that a person started as cancelled.
-
-    Of a run that a worker started, the worker decides what a signal means.
-
-    Raises:
-        StoppedError: in place of the exception of a signal; `progress` holds its number.
-    """
-    try:
-        yield
-    except (KeyboardInterrupt, TerminationSignal, Stopped) as stop:
-        if deployment.id:
-            raise
-        handled()
-        usual = signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM
-        number = stop.number if isinstance(stop, Stopped) else usual
-        progress.stopped_by = number
-        words = "Ctrl+C" if number == signal.SIGINT else signal.Signals(number).name
-        raise StoppedError(words) from stop
 
 
 def _why_over(worker: int | None) -> str | None:

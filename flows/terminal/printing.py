@@ -16,8 +16,6 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from streaming_ext.base.units import size_text
-
 if TYPE_CHECKING:
     from streaming_ext.format.spec import DatasetSpec
 
@@ -105,7 +103,7 @@ def duration_text(seconds: float) -> str:
 
 def print_problem(text: str) -> None:
     """Print a problem; the text may hold names from files of unknown origin."""
-    err.print(visible(f"shardmill: {text}", keep="\n"), markup=False, soft_wrap=True)
+    say(err, f"shardmill: {text}", keep="\n")
 
 
 def show_facts(rows: Iterable[Sequence[str]], console: Console) -> None:
@@ -141,16 +139,14 @@ def _print(table: Table, rows: Iterable[Sequence[str]], console: Console) -> Non
 
 
 def spec_facts(spec: "DatasetSpec") -> list[tuple[str, str]]:
-    """The tokenizer, samples, shards and holdout of a dataset."""
-    tokenizer = spec.tokenizer
-    by = "" if spec.imported is None else ", by the hash of their ids"
-    holdout = f"{spec.holdout_fraction:.4%} of the documents{by}, seed {spec.holdout_seed}"
+    """What decides the bytes of a dataset, without defaults."""
+    tokenizer, others = spec.tokenizer, spec.model_dump(exclude_defaults=True)
+    del others["tokenizer"]
     return [
         ("tokenizer", f"{tokenizer.name} ({tokenizer.kind}), {tokenizer.vocab_size:,} ids"),
         ("fingerprint", tokenizer.fingerprint),
-        ("samples", f"{spec.sequence_length:,} tokens of {spec.dtype}"),
-        ("shards", f"up to {size_text(spec.shard_size)}, compression {spec.compression}"),
-        ("holdout", holdout if spec.holdout_fraction else "none"),
+        ("end of text", f"{tokenizer.eot_token} is id {tokenizer.eot_id}"),
+        *((name.replace("_", " "), str(value)) for name, value in others.items()),
     ]
 
 

@@ -1,6 +1,7 @@
 """The results of `shardmill inspect` and `verify`, and of `copy --verify-only`, on the terminal."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import groupby
 
 from rich.console import Console
@@ -11,7 +12,6 @@ from flows.terminal.printing import bytes_text, counted, say, show_facts, show_t
 from streaming_ext.format.filters import option
 from streaming_ext.format.layout import DUPLICATES_FOLDER
 from streaming_ext.format.record import PartRecord
-from streaming_ext.format.spec import DatasetSpec
 from tasks.core.check.decode import DecodedSample, Excerpt
 from tasks.core.check.export import CopyReport, ExportReport
 from tasks.core.check.findings import DatasetReport, Finding
@@ -130,19 +130,10 @@ def _facts(dataset: DatasetDescription) -> Iterator[tuple[str, str]]:
     spec = manifest.spec
     yield "documents", f"{dataset.documents:,} of {counted(dataset.files, 'source file')}"
     yield "tokens", f"{manifest.tokens:,}, one end-of-text id a document among them"
-    if spec.imported is not None:
-        yield "imported", f"ids of {spec.imported.set_format}, unchanged"
-    elif spec.subset is not None:
-        yield "text", f"of {_columns(spec)}; its size is not known"
-    else:
-        yield "text", f"{bytes_text(manifest.text_bytes)} in {_columns(spec)}"
+    if spec.imported is None and spec.subset is None:  # otherwise it is not known
+        yield "text", bytes_text(manifest.text_bytes)
         yield "bytes a token", f"{dataset.bytes_per_token:.3f} of text, without end-of-text ids"
     yield from spec_facts(spec)
-    yield "end of text", f"{spec.tokenizer.eot_token} is id {spec.tokenizer.eot_id}"
-    if (rule := spec.subset) is not None:
-        how = "the first ones" if rule.seed is None else f"drawn with seed {rule.seed}"
-        of = f"of the dataset whose manifest has the hash {rule.of}"
-        yield "subset", f"{counted(rule.documents, 'document')}, {how}, {of}"
     if manifest.merged:
         yield "merged", f"of {counted(len(manifest.merged), 'dataset')}"
     if manifest.generations:
@@ -154,8 +145,6 @@ def _facts(dataset: DatasetDescription) -> Iterator[tuple[str, str]]:
         for number, (content, parts, tokens) in enumerate(generations):
             yield f"generation {number}", f"{content}: {counted(parts, 'part')}, {tokens:,} tokens"
     if (found := manifest.shuffled) is not None:
-        over = "all parts of each generation" if manifest.generations else "all parts"
-        yield "order", f"{spec.shuffle} shuffled over {over}, seed {spec.shuffle_seed}"
         dropped = sum(found.dropped_documents.values())
         lost = f"{found.null_documents:,} null, {found.empty_documents:,} empty"
         bad = f"{found.bad_documents:,} unreadable, {dropped:,} dropped"
@@ -165,13 +154,6 @@ def _facts(dataset: DatasetDescription) -> Iterator[tuple[str, str]]:
         before = max(dataset.documents + copies, 1)
         part = f"{copies:,} of {before:,} documents ({copies / before:.2%}), {tokens:,} tokens"
         yield "copies", f"{part}, left out ({spec.deduplicate}); {DUPLICATES_FOLDER}/ lists them"
-
-
-def _columns(spec: DatasetSpec) -> str:
-    names = [repr(name) for name in spec.read_options.columns]
-    if len(names) == 1:
-        return f"column {names[0]}"
-    return f"columns {', '.join(names)}, with {spec.text_separator!r} between them"
 
 
 def _part(part: PartRecord, *, shuffled: bool) -> dict[str, str]:
@@ -227,8 +209,18 @@ def show_findings(findings: Iterable[Finding], console: Console) -> None:
 
 
 def show_verified(report: DatasetReport, console: Console) -> None:
-    """The result for a dataset."""
-    _show(report.dataset, report.findings, _dataset_lines(report), console)
+    """The result for a dataset, and the counts of what was compared."""
+    counts = asdict(report.checked)
+    read = _read(counts.pop("files"), counts.pop("bytes"), report.seconds)
+    _show(report.dataset, report.findings, read, console)
+    if report.deep:
+        counts["retokenized, at least"] = min(report.requested, report.checked.documents)
+    rows = (
+        (name.replace("_", " "), f"{count:,}")
+        for name, count in {"parts": report.parts, **counts}.items()
+        if count
+    )
+    show_facts(rows, console)
 
 
 def show_verified_export(report: ExportReport, console: Console) -> None:
@@ -240,66 +232,28 @@ def show_verified_export(report: ExportReport, console: Console) -> None:
         f"{counted(report.tokens, 'token')}"
     )
     read = _read(report.files, report.bytes, report.seconds)
-    _show(report.export, report.findings, [f"{read}; {compared}"], console)
+    _show(report.export, report.findings, f"{read}; {compared}", console)
 
 
 def show_compared(compared: CopyReport, console: Console) -> None:
     """The result for a copy."""
     read = _read(compared.files, compared.bytes, compared.seconds)
-    lines = [f"{read}, compared with the hashes of {compared.original}"]
-    _show(compared.copy, compared.findings, lines, console, sound="the same")
+    read += f", compared with the hashes of {compared.original}"
+    _show(compared.copy, compared.findings, read, console, sound="the same")
 
 
 def _show(
-    name: str,
-    findings: Sequence[Finding],
-    lines: Iterable[str],
-    console: Console,
-    sound: str = "sound",
+    name: str, findings: Sequence[Finding], read: str, console: Console, sound: str = "sound"
 ) -> None:
     """The findings, the verdict, and what was read."""
     show_findings(findings, console)
     files = len({finding.file for finding in findings})
     wrong = f"{counted(len(findings), 'finding')} in {counted(files, 'file')}"
     say(console, f"{name}: {wrong if findings else sound}", style="red" if findings else "green")
-    for line in lines:
-        say(console, f"  {line}")
+    say(console, f"  {read}")
 
 
-def _read(files: int, num_bytes: int, seconds: float, parts: str = "") -> str:
+def _read(files: int, num_bytes: int, seconds: float) -> str:
     rate = num_bytes / 1e6 / seconds if seconds else 0.0
     read = f"{bytes_text(num_bytes)} in {seconds:.1f} s ({rate:,.0f} MB/s)"
-    return f"read {counted(files, 'file')}{parts}, {read}"
-
-
-def _dataset_lines(report: DatasetReport) -> Iterator[str]:
-    checked = report.checked
-    parts = f" of {counted(report.parts, 'part')}"
-    counts = ", ".join(
-        counted(getattr(checked, f"{noun}s"), noun)
-        for noun in ("shard", "sample", "document", "token")
-    )
-    yield f"{_read(checked.files, checked.bytes, report.seconds, parts)}: {counts}"
-    if checked.bad_documents:
-        yield f"{counted(checked.bad_documents, 'unreadable document')} left out when it was made"
-    if checked.duplicates:
-        yield f"{counted(checked.duplicates, 'document')} left out as copies"
-    if report.deep:
-        yield "; ".join(_comparisons(report))
-
-
-def _comparisons(report: DatasetReport) -> Iterator[str]:
-    """What `--deep` compared with the sources, and what it did not."""
-    checked = report.checked
-    rows, hashed = counted(checked.source_rows, "row"), "ids" if report.imported else "text"
-    sources = counted(checked.sources, "source file")
-    yield f"compared with {sources}: the split of {rows} by the hash of the {hashed}"
-    again = "read again" if report.imported else "tokenized again by the reference"
-    documents = counted(checked.retokenized, "document")
-    wanted = min(report.requested, checked.documents)
-    tokens = counted(checked.retokenized_tokens, "token")
-    yield f"{documents} ({tokens}) {again}, at least {wanted:,} wanted"
-    if checked.compared:
-        yield f"the texts of {counted(checked.compared, 'document')} compared to find copies"
-    if checked.unchecked:
-        yield f"{counted(checked.unchecked, 'source file')} not checked: the store has no hash"
+    return f"read {counted(files, 'file')}, {read}"

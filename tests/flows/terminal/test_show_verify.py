@@ -11,8 +11,6 @@ from flows.terminal.show_checks import show_verified
 from streaming_ext.store import open_storage
 from tasks.core.check.verify import verify
 from tests.tasks.core.build_dataset import build_dataset
-from tests.tasks.core.exports.exporting import exported
-from tests.tasks.core.imports.importing import imported
 
 
 @pytest.fixture
@@ -28,7 +26,7 @@ def test_how_long_it_took(dataset: Path) -> None:
     show_verified(replace(report, seconds=2.5), console)
     assert isinstance(console.file, io.StringIO)
     printed, rate = console.file.getvalue(), report.checked.bytes / 1e6 / 2.5
-    assert f"kB in 2.5 s ({rate:,.0f} MB/s): " in printed
+    assert f"kB in 2.5 s ({rate:,.0f} MB/s)\n" in printed
 
 
 def printed_for(dataset: Path) -> str:
@@ -40,15 +38,5 @@ def printed_for(dataset: Path) -> str:
 
 def test_of_text(dataset: Path) -> None:
     printed = printed_for(dataset)
-    assert "the split of 20 rows by the hash of the text; 20 documents (" in printed
-    assert "tokenized again by the reference" in printed
-
-
-def test_of_ids(dataset: Path, tmp_path: Path, rank_path: Path) -> None:
-    """Nothing is tokenized of what was imported."""
-    export = exported(dataset, tmp_path / "export", "megatron")
-    printed = printed_for(
-        imported("megatron", export, tmp_path / "again", tokenizer=str(rank_path), pattern="gpt2")
-    )
-    assert "rows by the hash of the ids; " in printed
-    assert "tokens) read again, at least 5 wanted" in printed
+    lines = [" ".join(line.split()) for line in printed.splitlines()]
+    assert {"source rows 20", "retokenized 20", "retokenized, at least 5"} <= {*lines}
