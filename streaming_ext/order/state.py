@@ -108,7 +108,7 @@ class Cursor:
     past: PastSizes | None = None
 
 
-class LoaderState(BaseModel):
+class LoaderState(_Saved, extra="ignore"):  # counts of the loader are among the fields too
     """The state of a data loader between two steps.
 
     Attributes:
@@ -121,9 +121,6 @@ class LoaderState(BaseModel):
         grown: of a dataset that was extended during this pass.
         past: of an epoch in which the sizes of steps were changed.
     """
-
-    # counts of the loader are among the fields too
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
     epoch: Count
     sequences: Count = Field(alias="sample_in_epoch")

@@ -200,7 +200,7 @@ class Phase:
 
     Attributes:
         first: number of its first step.
-        steps: how many there are.
+        stop: number of the step after the last one.
         position: first position of the first step.
         length: tokens of a sequence.
         global_batch: sequences a step, over all ranks.
@@ -210,18 +210,13 @@ class Phase:
     """
 
     first: int
-    steps: int
+    stop: int
     position: int
     length: int
     global_batch: int
     per_position: int
     canonical_nodes: int
     rank: DataRank
-
-    @property
-    def stop(self) -> int:
-        """Number of the step after the last one."""
-        return self.first + self.steps
 
     @property
     def end(self) -> int:
@@ -422,7 +417,7 @@ class StepSizes:
                 break
             phase = Phase(
                 first=first,
-                steps=steps,
+                stop=first + steps,
                 position=position,
                 length=length,
                 global_batch=batch,

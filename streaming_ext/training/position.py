@@ -194,10 +194,10 @@ class TrainingPosition:
         if num_samples is None and get_worker_info() is not None:
             return self._state_of_worker()
         started = self._board.iterations()
-        if started == 0:
-            return self._resume.state_of(self._cursor(0)).to_dict()
-        cursor = self._cursor(started - 1)
-        if num_samples is None:
+        cursor = self._cursor(max(0, started - 1))
+        if not started:
+            num_samples, from_beginning = 0, False
+        elif num_samples is None:
             if self._iteration is None or self._iteration.number != started:
                 raise UsageError(
                     "Workers read this dataset, and only training knows what it received of them. "

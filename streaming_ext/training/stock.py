@@ -10,8 +10,6 @@ import importlib
 import sys
 from types import ModuleType
 
-from streaming_ext.base.errors import UsageError
-
 _VISION = "streaming.vision"
 
 
@@ -32,19 +30,7 @@ def _import_streaming() -> ModuleType:
 streaming = _import_streaming()
 
 
-def require_stock_world(ranks: int, *, replication: int | None) -> None:
-    """Refuse a count that was multiplied with a number of ranks that is not the dataset's.
-
-    Args:
-        ranks: of the dataset.
-        replication: consecutive ranks that read the same.
-
-    Raises:
-        UsageError: stock StreamingDataLoader sees others.
-    """
-    world = streaming.base.world.World.detect().num_ranks // (replication or 1)
-    if world != ranks:
-        raise UsageError(
-            f"StreamingDataLoader sees {world} ranks in the environment, this dataset has "
-            f"{ranks}. Launch with torchrun, or use StreamingTokenLoader."
-        )
+def stock_ranks() -> int:
+    """How many ranks stock StreamingDataLoader sees."""
+    count: int = streaming.base.world.World.detect().num_ranks
+    return count

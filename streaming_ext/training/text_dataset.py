@@ -96,6 +96,8 @@ class TextStream(TokenStream):
             SourceError: a file is damaged; names it.
             StorageError: a server refuses, or the local disk does or is too small.
         """
+        from platformdirs import user_cache_path
+
         from streaming_ext.format.spec import TokenizerIdentity
         from streaming_ext.text.formats import can_be_cut
         from streaming_ext.text.listing import list_sources
@@ -132,7 +134,8 @@ class TextStream(TokenStream):
             min_part_size=int(text.min_part_size),
             may_be_cut=lambda source: can_be_cut(source, spec.read_options),
         )
-        folder = self._cache() / f"text-{_identity(spec, parts)}"
+        cache = self.local or user_cache_path("shardmill") / "text"
+        folder = Path(cache) / f"text-{_identity(spec, parts)}"
         # The ranks of torchrun divide the cores and the work among them.
         cores = max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
         threads = text.scan_threads or cores
@@ -140,13 +143,6 @@ class TextStream(TokenStream):
             limit=limit
         )
         return TokenStream(local=folder, split=self.split)
-
-    def _cache(self) -> Path:
-        if self.local is not None:
-            return Path(self.local)
-        from platformdirs import user_cache_path
-
-        return user_cache_path("shardmill") / "text"
 
 
 def _identity(spec: DatasetSpec, parts: Sequence[Part]) -> str:

@@ -25,7 +25,7 @@ from streaming_ext.training.messages import samples_of
 from streaming_ext.training.opening import end_of_text, open_streams
 from streaming_ext.training.position import Newest, TrainingPosition
 from streaming_ext.training.resume import Resume
-from streaming_ext.training.stock import require_stock_world, streaming
+from streaming_ext.training.stock import stock_ranks, streaming
 from streaming_ext.training.streams import domains_of, mixing_of, sequences_an_epoch
 from streaming_ext.training.workers import this_worker
 
@@ -108,7 +108,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                 mixing=mixing,
                 earlier=earlier_of(indexes, steps.longest, plain=not (order.packing or excluded)),
             )
-        self.predownload = self.location.predownload or sequences_ahead(
+        predownload = self.location.predownload or sequences_ahead(
             order.spec,
             sizes=sizes,
             shards=self.reader.num_shards,
@@ -120,7 +120,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             source=source,
             contents=contents,
             eot_id=self.eot_id,
-            predownload=self.predownload,
+            predownload=predownload,
             max_repeated_ngram=order.max_repeated_ngram,
             domain_of_stream=np.array(domain_of_stream),
             domains=self.token_domains,
@@ -146,7 +146,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.dp_rank, self.dp_world_size = rank.rank, rank.size
         self.batch_size = None if steps.change or not order.names_batch else self.plan.batch_size
         # What stock StreamingDataLoader divides its count of samples by.
-        world = streaming.base.world.World.detect().num_ranks
+        world = stock_ranks()
         self.replication = world // rank.size if world > rank.size else None
 
     @property
@@ -224,7 +224,12 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                 a resume.
         """
         if num_samples is not None:
-            require_stock_world(self.dp_world_size, replication=self.replication)
+            ranks = stock_ranks() // (self.replication or 1)
+            if ranks != self.dp_world_size:
+                raise UsageError(
+                    f"StreamingDataLoader sees {ranks} ranks in the environment, this dataset has "
+                    f"{self.dp_world_size}. Launch with torchrun, or use StreamingTokenLoader."
+                )
             num_samples //= 1 if self.node_group is None else self.node_group.nodes
         return self._progress.state(num_samples, from_beginning=from_beginning)
 

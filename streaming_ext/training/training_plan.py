@@ -27,11 +27,6 @@ class MixtureSpan:
     stop_token: int
     fractions: tuple[float, ...]
 
-    @property
-    def tokens(self) -> int:
-        """How many there are."""
-        return self.stop_token - self.first_token
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedPhase(MixtureSpan):
@@ -72,7 +67,7 @@ class TrainingPlan:
     @property
     def tokens(self) -> int:
         """Of all steps."""
-        return sum(phase.tokens for phase in self.phases)
+        return sum(phase.stop_token - phase.first_token for phase in self.phases)
 
     def rows(self) -> list[tuple[str, ...]]:
         """The table: a heading, a row a phase, and the sum."""
@@ -132,7 +127,7 @@ def _of_epoch(plan: EpochPlan, cursor: Cursor, before: int) -> Iterator[PlannedP
         if plan.mixing is not None:  # another mixture begins with a step
             width = phase.rows * plan.length
             start = cursor.tokens + phase.position * plan.length
-            changes = plan.mixing.changes(start, start + phase.steps * width)
+            changes = plan.mixing.changes(start, cursor.tokens + phase.end * plan.length)
             edges |= {phase.first - (start - change) // width for change in changes}
         for first, stop in pairwise(sorted(edge for edge in edges if edge <= phase.stop)):
             yield PlannedPhase(

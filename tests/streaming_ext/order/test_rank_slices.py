@@ -13,7 +13,7 @@ from streaming_ext.order.steps import Phase, Schedule, StepSizes, step_layout
 def phase_of(
     *, batch: int, canonical_nodes: int, rank: int, ranks: int, position: int = 0
 ) -> Phase:
-    return Phase(first=0, steps=100, position=position, length=8, global_batch=batch,
+    return Phase(first=0, stop=100, position=position, length=8, global_batch=batch,
                  per_position=1, canonical_nodes=canonical_nodes,
                  rank=DataRank(rank=rank, size=ranks))  # fmt: skip
 
@@ -71,7 +71,7 @@ def test_nodes_that_divide_the_canonical_nodes_read_their_own(
 def test_the_last_step_is_dropped_or_short(positions: int, drop_last: bool, count: int) -> None:
     sizes = StepSizes(Schedule.of_integers(8, name="batch"), Schedule.of_integers(4, name="length"))
     found = sizes.phases(position=0, end=positions, tokens=0, drop_last=drop_last)
-    assert sum(phase.steps for phase in found) == count
+    assert sum(phase.stop - phase.first for phase in found) == count
 
 
 @pytest.mark.parametrize("rank", [2, -1])
