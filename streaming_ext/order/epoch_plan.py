@@ -9,7 +9,7 @@ from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import UsageError
 from streaming_ext.order.growth import GrownOrders
 from streaming_ext.order.mixing import WINDOW_ROWS, Mixing, Mixture
-from streaming_ext.order.order import OrderSpec, Recent, StreamOrders
+from streaming_ext.order.order import OrderSpec, Recent
 from streaming_ext.order.ranks import DataRank
 from streaming_ext.order.state import Cursor
 from streaming_ext.order.steps import Phase, StepSizes
@@ -62,11 +62,10 @@ class EpochPlan:
         self.mixing, self.drop_last, self._spec = mixing, drop_last, spec
         # If a rank's rows are of one stream, ranks take the positions of a step as they come.
         self._nodes_of_ranks = 1 if method == "device_per_stream" else spec.canonical_nodes
-        self._orders = StreamOrders(spec, bounds=bounds, left_out=left_out)
-        self.sizes: tuple[int, ...] = tuple(self._orders.sizes.tolist())
+        self.orders = GrownOrders(spec, bounds=bounds, left_out=left_out, earlier=earlier)
+        self.sizes: tuple[int, ...] = tuple(self.orders.sizes.tolist())
         if 0 in self.sizes:
             raise UsageError(f"Stream {self.sizes.index(0)} holds less than one sequence.")
-        self.grown = GrownOrders(spec, self._orders, bounds[0], earlier)
         batch, length = steps.at(0)
         step = batch * length // self.length
         self.batch_size = batch // rank.size  # sequences of this rank in the first step
@@ -144,7 +143,7 @@ class EpochPlan:
             position=0,
             before=before,
             tokens=cursor.tokens + self.tokens_of(self.epoch_size),
-            grown=self.grown.still(cursor.grown, before[0]),
+            grown=self.orders.still(cursor.grown, before[0]),
             past=None,
         )
 
@@ -242,10 +241,7 @@ class EpochPlan:
         draws = range(base, base + min(self.chosen(cursor)[stream], self.filled))
         begin = replace(cursor, position=0)
         mixture = self._mixture(begin)
-        if cursor.grown:
-            drawn = self.grown.draws_of(cursor.grown, sequences, draws)
-        else:
-            drawn = self._orders.draws_of(stream, sequences, draws)
+        drawn = self.orders.draws_of(stream, sequences, draws, cursor.grown)
         positions = (mixture.position_of(cursor.epoch, stream, draw - base) for draw in drawn)
         steps = {self.steps_done(replace(cursor, position=position)) for position in positions}
         return sorted(steps - {self.steps_left(begin)})  # the last one holds what is left out
@@ -298,9 +294,7 @@ class EpochPlan:
     def _look_up(self, cursor: Cursor, positions: Ints) -> tuple[Ints, Ints]:
         firsts = self._first_draws(cursor)
         streams, draws = self._mixture(cursor).draws(cursor.epoch, positions, firsts)
-        if cursor.grown is not None:
-            return streams, self.grown.sequences(cursor.grown, draws)
-        sequences = self._orders.sequences(streams, draws)
+        sequences = self.orders.sequences(streams, draws, cursor.grown)
         if not self.drop_last and self.mixing is None:  # the last row of a stream may be short
             ends = np.add(firsts, self.choose)[streams]
             sequences = np.where(draws < ends, sequences, -1)

@@ -9,7 +9,7 @@ sequences, in the order of a pass over them alone, interleaved in rows of canoni
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,50 +22,54 @@ from streaming_ext.order.state import Growth
 _AT_ONCE = 2**18  # draws that are searched
 
 
-class GrownOrders:
-    """The draws of one stream that was extended, maybe several times, during training."""
+class GrownOrders(StreamOrders):
+    """All passes over some streams; if it is one stream, it may have been extended during a pass.
 
-    def __init__(
-        self, spec: OrderSpec, orders: StreamOrders, bounds: Ints, earlier: Mapping[str, Ints]
-    ) -> None:
-        """Put the parts together.
+    Attributes:
+        earlier: see `earlier_of`.
+    """
+
+    def __init__(self, spec: OrderSpec, *, earlier: Mapping[str, Ints], **streams: Any) -> None:
+        """Lay out the streams.
 
         Args:
-            spec: the order within the stream.
-            orders: of the newest generation, of one stream.
-            bounds: of it.
-            earlier: bounds of its older generations, by the fingerprints of their indexes.
+            spec: what decides the order.
+            earlier: bounds of the older generations, by the fingerprints of their indexes.
+            streams: of the newest generation, see `StreamOrders`.
         """
-        self._spec, self._orders, self._bounds = spec, orders, bounds
-        self._size = int(bounds[-1])
+        super().__init__(spec, **streams)
         self.earlier = earlier
-        self._passes: Recent[Growth, list[_Generation]] = Recent(1)
+        self._grown: Recent[Growth, list[_Generation]] = Recent(1)
 
-    def sequences(self, growth: Growth, draws: Ints) -> Ints:
+    def sequences(self, streams: Ints, draws: Ints, growth: Growth | None = None) -> Ints:
         """The sequences of some draws, counted in passes of the newest generation."""
-        inside = draws // self._size == growth.number
-        result = np.empty_like(draws)
-        passes = self._passes.get_or_make(growth, lambda: self._laid_out(growth))
-        result[inside] = _in_pass(passes, draws[inside] - growth.number * self._size)
-        if not inside.all():
-            plain = draws[~inside]
-            result[~inside] = self._orders.sequences(np.zeros_like(plain), plain)
-        return result
+        found = super().sequences(streams, draws)
+        if growth is not None:
+            positions = draws - growth.number * int(self.sizes[0])
+            inside = (positions >= 0) & (positions < self.sizes[0])
+            generations = self._grown.get_or_make(growth, lambda: self._laid_out(growth))
+            found[inside] = _in_pass(generations, positions[inside])
+        return found
 
-    def draws_of(self, growth: Growth, sequences: Ints, draws: range) -> list[int]:
+    def draws_of(
+        self, stream: int, sequences: Ints, draws: range, growth: Growth | None = None
+    ) -> list[int]:
         """The draws of some sequences within a range of draws.
 
-        All draws are searched: a grown pass has no inverse.
+        All draws are searched if the pass grew: it has no inverse.
         """
+        if growth is None:
+            return super().draws_of(stream, sequences, draws)
         found: list[int] = []
         for begin in range(draws.start, draws.stop, _AT_ONCE):
             numbers = np.arange(begin, min(begin + _AT_ONCE, draws.stop))
-            found += numbers[np.isin(self.sequences(growth, numbers), sequences)].tolist()
+            own = self.sequences(np.full_like(numbers, stream), numbers, growth)
+            found += numbers[np.isin(own, sequences)].tolist()
         return found
 
     def still(self, growth: Growth | None, draw: int) -> Growth | None:
         """The growth, if a draw or a later one may be of the grown pass."""
-        if growth is None or draw >= (growth.number + 1) * self._size:
+        if growth is None or draw >= (growth.number + 1) * self.sizes[0]:
             return None
         return growth
 
@@ -74,7 +78,7 @@ class GrownOrders:
         spec, number, found = self._spec, growth.number, []
         before, seen = 0, 0
         older = [(self.earlier[fingerprint], received) for fingerprint, received in growth.steps]
-        for bounds, received in [*older, (self._bounds, 0)]:
+        for bounds, received in [*older, (self._bounds[0], 0)]:
             added = (
                 np.unique(np.append(before, bounds[bounds > before])) - before if before else bounds
             )

@@ -88,7 +88,7 @@ class NodePlan(EpochPlan):
             left_out=left_out,
         )
         self.sizes = (sum(self._partitions),)
-        self._own = int(self._orders.sizes[0])
+        self._own = int(self.orders.sizes[0])
         self.filled = min(self._own, self.epoch_size)
 
     def tokens_of(self, positions: int) -> int:

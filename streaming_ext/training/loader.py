@@ -196,7 +196,7 @@ class StreamingTokenLoader:
         """
         resume = self.dataset.resume
         if self._counts is not None:
-            names = [(each, *resume.plan.grown.earlier) for each in resume.fingerprints]
+            names = [(each, *resume.plan.orders.earlier) for each in resume.fingerprints]
             self._counts.resume(state, saved, names)
         if self._masked is not None:
             self._masked.resume(state, begins=begins)

@@ -80,7 +80,7 @@ class Resume:
         """
         old = LoaderState.from_dict(state)
         now = self.state_of(self.plan.start(0))
-        earlier = self.plan.grown.earlier
+        earlier = self.plan.orders.earlier
         last = earlier.get(old.streams[0].fingerprint) if len(old.streams) == 1 else None
         if last is not None and extend_state:
             if state.get("worker") is not None:
@@ -123,7 +123,7 @@ class Resume:
             ConfigMismatchError: it names a generation that the dataset does not have.
         """
         for fingerprint, _ in state.grown.steps if state.grown else ():
-            if fingerprint not in self.plan.grown.earlier:
+            if fingerprint not in self.plan.orders.earlier:
                 raise ConfigMismatchError(
                     "The state went through a generation that this dataset does not have: "
                     f"{fingerprint}."
@@ -224,7 +224,7 @@ class Resume:
         growth = None
         same = len(before) == 1 and counts.keys() == {now.streams[0].fingerprint}
         if same and old.numbering == now.numbering:
-            growth = self.plan.grown.still(self._growth_of(old), before[0])
+            growth = self.plan.orders.still(self._growth_of(old), before[0])
         return Cursor(
             epoch=old.epoch + (old.sequences > 0),
             position=0,
