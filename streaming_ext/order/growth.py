@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.format.index import TokenIndex
 from streaming_ext.format.shard import sequence_starts
 from streaming_ext.order.order import OrderSpec, PassOrder, Recent, StreamOrders
@@ -109,25 +109,21 @@ def _in_pass(generations: Sequence[_Generation], positions: Ints) -> Ints:
     *older, (order, first_draw, before, seen) = generations
     if not older:
         return order.sequences(first_draw + positions)
-    result = np.empty_like(positions)
     early = positions < seen
-    result[early] = _in_pass(older, positions[early])
     is_old, numbers = laid_in(
-        positions[~early] - seen,
+        np.maximum(positions - seen, 0),
         left=before - seen,
         added=int(order.sizes[0]),
         row=order.spec.canonical_nodes,
     )
-    later = np.empty_like(numbers)
-    later[is_old] = _in_pass(older, seen + numbers[is_old])
-    later[~is_old] = order.sequences(first_draw + numbers[~is_old]) + before
-    result[~early] = later
+    is_old |= early
+    result = np.empty_like(positions)
+    result[is_old] = _in_pass(older, np.where(early, positions, seen + numbers)[is_old])
+    result[~is_old] = order.sequences(first_draw + numbers[~is_old]) + before
     return result
 
 
-def laid_in(
-    positions: Ints, *, left: int, added: int, row: int
-) -> tuple["np.ndarray[tuple[int], np.dtype[np.bool_]]", Ints]:
+def laid_in(positions: Ints, *, left: int, added: int, row: int) -> tuple[Flags, Ints]:
     """Two lists interleaved evenly in rows; the rest that makes no row comes at the end.
 
     Args:
@@ -142,11 +138,8 @@ def laid_in(
     left_rows, added_rows = left // row, added // row
     rows = left_rows + added_rows
     number, inside = np.divmod(positions, row)
-    if rows:
-        before = number * left_rows // rows  # rows of the first list
-        is_left = (number + 1) * left_rows // rows > before
-    else:
-        before, is_left = np.zeros_like(number), np.zeros(len(number), np.bool_)
+    before = number * left_rows // max(1, rows)  # rows of the first list
+    is_left = (number + 1) * left_rows // max(1, rows) > before
     element = np.where(is_left, before, number - before) * row + inside
     tail = positions - rows * row  # after all rows
     in_tail, left_tail = tail >= 0, left - left_rows * row
