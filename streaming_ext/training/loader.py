@@ -56,12 +56,14 @@ class StreamingTokenLoader:
         self.dataset = dataset
         splits = {stream.split or dataset.split for stream in dataset.streams}
         self._evaluates = splits == {"holdout"} and not dataset.drop_last
-        self.num_workers = num_workers
-        self._prefetch_factor = prefetch_factor
         self._pin = pin_memory
-        longest = dataset.batch_reader.source.patience
-        self._timeout = longest if timeout is None else timeout
-        self._context = multiprocessing_context
+        self.num_workers = num_workers
+        self._workers = {
+            "num_workers": num_workers,
+            "prefetch_factor": prefetch_factor,
+            "timeout": dataset.batch_reader.source.patience if timeout is None else timeout,
+            "multiprocessing_context": multiprocessing_context,
+        }
         self._cursor = dataset.start_cursor()
         self._received = 0  # steps since the cursor
         self._newest = Newest("loader")
@@ -301,14 +303,8 @@ class StreamingTokenLoader:
             reader,
             cursor,
             num_workers=self.num_workers,
-            slots=self._prefetch_factor + 2,
-            inherited=forks(self._context),
+            slots=self._workers["prefetch_factor"] + 2,
+            inherited=forks(self._workers["multiprocessing_context"]),
         )
-        for message in messages_of(
-            messages.of_worker,
-            num_workers=self.num_workers,
-            prefetch_factor=self._prefetch_factor,
-            timeout=self._timeout,
-            multiprocessing_context=self._context,
-        ):
+        for message in messages_of(messages.of_worker, **self._workers):
             yield messages.read(message)

@@ -58,23 +58,35 @@ def _as_it_is(message: Any) -> Any:
     return message
 
 
-def messages_of(make: Callable[[int, int], Iterator[Any]], **settings: Any) -> Iterator[Any]:
+def messages_of(
+    make: Callable[[int, int], Iterator[Any]],
+    *,
+    worker_init_fn: Callable[[int], None] | None = None,
+    **settings: Any,
+) -> Iterator[Any]:
     """The messages of the workers of a DataLoader, which end when this is closed.
 
     Args:
         make: makes the messages of a worker, from its number and the number of workers.
+        worker_init_fn: called in each worker, with its number.
         settings: more of torch's DataLoader.
 
     Raises:
         TransientStorageError: none sends anything within the timeout.
         WorkerDiedError: one was killed.
     """
+
+    def start(worker: int) -> None:
+        end_with_parent()
+        if worker_init_fn is not None:
+            worker_init_fn(worker)
+
     forked = forks(settings.get("multiprocessing_context"))
     loader: DataLoader[Any] = DataLoader(
         _Messages(make),
         batch_size=None,
         collate_fn=_as_it_is,
-        worker_init_fn=end_with_parent if forked else None,
+        worker_init_fn=start if forked else worker_init_fn,
         **settings,
     )
     iterator = iter(loader)
@@ -99,7 +111,7 @@ def messages_of(make: Callable[[int, int], Iterator[Any]], **settings: Any) -> I
         iterator._shutdown_workers()  # type: ignore[attr-defined]
 
 
-def end_with_parent(_worker: int = 0) -> None:
+def end_with_parent() -> None:
     """End this forked process when its parent is gone.
 
     Torch looks too, but if the parent dies before a worker first looks, it takes the process that
