@@ -7,6 +7,7 @@ import numpy as np
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import UsageError
+from streaming_ext.base.kinds import count
 from streaming_ext.order.growth import GrownOrders
 from streaming_ext.order.mixing import WINDOW_ROWS, Mixing, Mixture
 from streaming_ext.order.order import OrderSpec, Recent
@@ -120,7 +121,12 @@ class EpochPlan:
         return self._mixtures.get_or_make(key, make)
 
     def start(self, epoch: int) -> Cursor:
-        """The beginning of an epoch in a training that changed nothing before it."""
+        """The beginning of an epoch in a training that changed nothing before it.
+
+        Raises:
+            UsageError: there is no such epoch.
+        """
+        epoch = count("epoch", epoch, least=0, most=2**31 - 1)
         zero = (0,) * len(self.sizes)
         cursor = Cursor(epoch=0, position=0, before=zero, missed=zero)
         if self.mixing is not None:
@@ -276,26 +282,27 @@ class EpochPlan:
             cursor: anywhere in the epoch.
             positions: (positions,); those that hold no sequence are left out.
         """
-        streams, sequences = self._look_up(cursor, positions[positions < self.filled])
+        streams, sequences = self._look_up(cursor, positions)
         real = sequences >= 0
         return streams[real], sequences[real]
 
     def _of_phase(self, cursor: Cursor, steps: Ints, phase: Phase) -> tuple[Ints, Ints]:
         shift = cursor.before[0] % self._spec.canonical_nodes  # of the epoch's first position
         positions = phase.positions(steps, shift=shift)
-        streams, sequences = np.zeros_like(positions), np.full_like(positions, -1)
-        inside = positions < self.filled
-        if inside.any():
-            streams[inside], sequences[inside] = self._look_up(cursor, positions[inside])
+        streams, sequences = self._look_up(cursor, positions)
         if phase.per_position > 1:
             sequences = sequences * phase.per_position + phase.index_in_position
         return streams, sequences
 
     def _look_up(self, cursor: Cursor, positions: Ints) -> tuple[Ints, Ints]:
+        """Streams and sequences of positions of any shape; sequence -1 of one that holds none."""
+        streams, sequences = np.zeros_like(positions), np.full_like(positions, -1)
+        inside = positions < self.filled
         firsts = self._first_draws(cursor)
-        streams, draws = self._mixture(cursor).draws(cursor.epoch, positions, firsts)
-        sequences = self.orders.sequences(streams, draws, cursor.grown)
+        own, draws = self._mixture(cursor).draws(cursor.epoch, positions[inside], firsts)
+        found = self.orders.sequences(own, draws, cursor.grown)
         if not self.drop_last and self.mixing is None:  # the last row of a stream may be short
-            ends = np.add(firsts, self.choose)[streams]
-            sequences = np.where(draws < ends, sequences, -1)
+            ends = np.add(firsts, self.choose)[own]
+            found = np.where(draws < ends, found, -1)
+        streams[inside], sequences[inside] = own, found
         return streams, sequences

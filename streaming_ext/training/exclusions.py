@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streaming_ext.base.arrays import Ints, ranges
@@ -15,6 +14,14 @@ from streaming_ext.base.errors import UsageError, one_line
 from streaming_ext.format.schema import content_hash
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.documents import Documents, parts_with
+
+_COLUMNS = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("from_byte", pa.uint64(), nullable=False),
+        pa.field("row", pa.uint64(), nullable=False),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -38,22 +45,15 @@ class Exclusions:
             table = pq.read_table(path)
             if "from_byte" not in table.column_names:
                 table = table.append_column("from_byte", pa.array(np.zeros(len(table), np.int64)))
-            types = {"source": pa.string(), "from_byte": pa.int64(), "row": pa.int64()}
-            table = table.select(list(types)).cast(pa.schema(list(types.items())))
-        except (OSError, KeyError, pa.ArrowException) as error:
+            table = table.select(_COLUMNS.names).cast(_COLUMNS)
+        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
             raise UsageError(
                 f"exclude={str(path)!r} cannot be read: {one_line(error)}. Give a Parquet file "
-                "with the columns `source` (text) and `row` (whole numbers), as `shardmill trace "
-                "--output` writes it."
+                "with the columns `source` (text) and `row` (whole numbers from 0), as `shardmill "
+                "trace --output` writes it."
             ) from error
         if not len(table):
             raise UsageError(f"exclude={str(path)!r} names no document. Leave exclude out.")
-        missing = any(column.null_count for column in table.columns)
-        if missing or pc.min(pc.min_element_wise(table["row"], table["from_byte"])).as_py() < 0:
-            raise UsageError(
-                f"exclude={str(path)!r} holds a document without a source, or without a row in it, "
-                "a whole number from 0."
-            )
         files = table.group_by(["source", "from_byte"]).aggregate([("row", "list")])
         sources, from_bytes, rows = (column.to_pylist() for column in files.columns)
         keys = zip(sources, from_bytes, strict=True)

@@ -9,7 +9,6 @@ import numpy as np
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import UsageError
-from streaming_ext.base.kinds import count
 from streaming_ext.format.provenance import SourceRow
 from streaming_ext.order.state import Cursor
 from streaming_ext.reading.documents import documents_between, find_document
@@ -81,7 +80,7 @@ def trace_step(
         UsageError: the epoch has no such step, or the dataset does not know its documents.
         CorruptDatasetError: a record or table of documents is missing or damaged.
     """
-    begin = _start(dataset, epoch, cursor)
+    begin = replace(cursor or dataset.plan.start(epoch), position=0)
     steps = dataset.plan.steps_left(begin)
     if not 0 <= step < steps:
         raise UsageError(f"`step` must be in [0, {steps}), got {step}.")
@@ -135,7 +134,7 @@ def trace_document(
         CorruptDatasetError: a record or table of documents is missing or damaged.
     """
     plan, reading = dataset.plan, dataset.batch_reader.source
-    start = _start(dataset, epoch, cursor)
+    start = replace(cursor or plan.start(epoch), position=0)
     visits: list[DocumentVisit] = []
     found = 0
     for stream, cache in enumerate(dataset.reader.caches):
@@ -157,13 +156,6 @@ def trace_document(
             "another split, empty, or dropped? `shardmill inspect` lists the sources."
         )
     return sorted(visits, key=lambda visit: (visit.step, visit.rank))
-
-
-def _start(dataset: "StreamingTokenDataset", epoch: int, cursor: Cursor | None) -> Cursor:
-    """The beginning of an epoch."""
-    if cursor is not None:
-        return replace(cursor, position=0)
-    return dataset.plan.start(count("epoch", epoch, least=0, most=2**31 - 1))
 
 
 def write_traces(traces: Mapping[int, Sequence[SequenceTrace]], path: str | Path) -> int:

@@ -171,7 +171,7 @@ def test_documents_without_a_row_are_refused(tmp_path, column, value) -> None:
     rows[1][column] = value
     path = tmp_path / "t.parquet"
     pq.write_table(pa.Table.from_pylist(rows), path)
-    with pytest.raises(UsageError, match="holds a document without a source, or"):
+    with pytest.raises(UsageError, match="cannot be read: .*(null values|not in range)"):
         Exclusions.read(path)
     pq.write_table(pa.Table.from_pylist(rows[:1] + rows[2:]), path)
     assert [each.tolist() for each in Exclusions.read(path).rows.values()] == [[0, 2]]
