@@ -135,7 +135,7 @@ def compare_copy(
     """
     began, out, progress = time.monotonic(), Outcome(), Progress(on_progress)
     contents = contents_of(original)
-    manifest = contents.manifest.path
+    manifest, spans = contents.path, contents.spans
     if (found := hash_of(copy, manifest)) is None:
         raise NotADatasetError(
             f"{copy}: no {manifest}, so this is no finished copy. Run "
@@ -143,7 +143,6 @@ def compare_copy(
         )
     if found != contents.manifest.xxh128:
         out.found(manifest, "is another one")
-    spans = [span for group in (*contents.parts, contents.rest) for span in group.spans]
     total = sum(span.size for span in spans)
     progress.expect(total)
     check_spans(copy, spans, [manifest], out=out, progress=progress, workers=workers)

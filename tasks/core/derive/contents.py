@@ -1,5 +1,6 @@
 """What a published dataset or export consists of: every file, with size and hash, by part."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -66,21 +67,39 @@ class FileGroup(Message):
         return [*(span for move in self.moves for span in move.spans), *map(Stretch.of, texts)]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+def together(groups: Sequence[FileGroup]) -> FileGroup:
+    """The same files in one group."""
+    return FileGroup(
+        moves=tuple(move for group in groups for move in group.moves),
+        texts={path: text for group in groups for path, text in group.texts.items()},
+        documents=sum(group.documents for group in groups),
+        tokens=sum(group.tokens for group in groups),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Contents:
     """All files of a dataset or an export.
 
     Attributes:
-        parts: the files of each part with its record.
-        rest: what belongs to no part, except for the manifest.
-        manifest: path, size and hash of the commit point.
-        data: its content.
+        parts: the files of each part with its record; with the last, what belongs to no part.
+        path: of the manifest.
+        data: content of the manifest.
     """
 
     parts: tuple[FileGroup, ...]
-    rest: FileGroup
-    manifest: FileRecord
+    path: str
     data: bytes
+
+    @property
+    def manifest(self) -> FileRecord:
+        """Path, size and hash of the manifest."""
+        return FileRecord.of(self.path, self.data)
+
+    @property
+    def spans(self) -> list[Stretch]:
+        """All bytes of all files but the manifest."""
+        return [span for group in self.parts for span in group.spans]
 
 
 def contents_of(storage: Storage) -> Contents:
@@ -99,7 +118,6 @@ def contents_of(storage: Storage) -> Contents:
 def _of_dataset(root: str, _: str | None) -> Contents:
     storage = open_storage(root)
     files, manifest, records = read_dataset(storage)
-    data = to_json(manifest)
     # Indexes are read where no extension replaces them.
     kept = {
         summary.index.path: index_file(split, summary.index, files.sizes)
@@ -108,12 +126,9 @@ def _of_dataset(root: str, _: str | None) -> Contents:
     rest = tuple(
         Move.of(root, kept.get(file.path, file), file.path) for file in beside_parts(manifest)
     )
-    return Contents(
-        parts=tuple(part_files(root, record, record) for record in records),
-        rest=FileGroup(moves=rest),
-        manifest=FileRecord.of(MANIFEST, data),
-        data=data,
-    )
+    *groups, last = (part_files(root, record, record) for record in records)
+    groups.append(together([last, FileGroup(moves=rest)]))
+    return Contents(tuple(groups), MANIFEST, to_json(manifest))
 
 
 def part_files(root: str, held: PartRecord, record: PartRecord) -> FileGroup:
@@ -136,22 +151,20 @@ def part_files(root: str, held: PartRecord, record: PartRecord) -> FileGroup:
 def _of_export(storage: Storage) -> Contents:
     """The contents of an export; a file of several parts goes with the first of them."""
     manifest, root = read_export(storage), str(storage)
-    data = to_json(manifest)
 
     def read(file: FileRecord) -> ExportRecord:
         return from_json(ExportRecord, read_recorded(storage, file), where=f"{storage}/{file.path}")
 
     records = list(side_by_side(read, manifest.records))
     spans: dict[str, list[Stretch]] = {}
-    owners: dict[str, int] = {}  # the part of each file; the number after the last part: none
+    owners: dict[str, int] = {}  # the part of each file
     for part, written in enumerate([*(record.spans for record in records), manifest.spans]):
         for span in written:
             spans.setdefault(span.path, []).append(span)
-            owners.setdefault(span.path, part)
-    moves: list[list[Move]] = [[] for _ in range(len(records) + 1)]
+            owners.setdefault(span.path, min(part, len(records) - 1))
+    moves: list[list[Move]] = [[] for _ in records]
     for path, part in owners.items():
         moves[part].append(Move(root=root, path=path, spans=tuple(sorted(spans[path]))))
-    rest = moves.pop()
     parts = [
         FileGroup(
             moves=tuple(own),
@@ -161,9 +174,4 @@ def _of_export(storage: Storage) -> Contents:
         )
         for own, file, record in zip(moves, manifest.records, records, strict=True)
     ]
-    return Contents(
-        parts=tuple(parts),
-        rest=FileGroup(moves=tuple(rest)),
-        manifest=FileRecord.of(EXPORT, data),
-        data=data,
-    )
+    return Contents(tuple(parts), EXPORT, to_json(manifest))

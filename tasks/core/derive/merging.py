@@ -9,10 +9,10 @@ from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.format.layout import MANIFEST, documents_path
 from streaming_ext.format.manifest import Manifest, MergedDataset
 from streaming_ext.format.record import LOCAL_VERSION, PartRecord, SpanRecord
-from streaming_ext.format.schema import FileRecord, content_hash, to_json
+from streaming_ext.format.schema import content_hash, to_json
 from streaming_ext.store import Storage, open_storage
 from streaming_ext.writing.publish import split_indexes
-from tasks.core.derive.contents import Contents, FileGroup, Move, part_files
+from tasks.core.derive.contents import Contents, FileGroup, Move, part_files, together
 from tasks.core.reading.dataset_files import read_dataset
 
 # What a record may say in its own way: how its sources were read, which decides no id of others.
@@ -63,9 +63,8 @@ def merged(urls: tuple[str, ...], _hashes: tuple[str | None, ...], *, repeats: b
         moves=tuple(Move.of(root, file, file.path) for file in first.tokenizer_files),
         texts={summary.index.path: index.decode() for summary, index in indexes.values()},
     )
-    data = to_json(manifest)
-    file = FileRecord.of(MANIFEST, data)
-    return Contents(parts=tuple(groups), rest=rest, manifest=file, data=data)
+    groups.append(together([groups.pop(), rest]))
+    return Contents(tuple(groups), MANIFEST, to_json(manifest))
 
 
 def require_divisible(storage: Storage, manifest: Manifest, *refused: str) -> None:

@@ -9,21 +9,20 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import ClassVar, Self
 
 from streaming_ext.base.errors import CorruptDatasetError, command
 from streaming_ext.format.layout import MANIFEST
 from streaming_ext.format.schema import FileRecord
-from streaming_ext.store import Storage, open_storage
+from streaming_ext.store import Storage
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from tasks.core.build.build import Build, OnStatus, Published, Recorded, Words, file_sizes
 from tasks.core.build.engine import compare, hash_of, is_started, wrong_bytes
 from tasks.core.build.outside import open_other
 from tasks.core.derive.config import CopyConfig, MergeConfig
-from tasks.core.derive.contents import Contents, FileGroup, Move, contents_of
+from tasks.core.derive.contents import Contents, FileGroup, Move, contents_of, together
 from tasks.core.derive.export_format import Sink
 from tasks.core.derive.merging import merged
 from tasks.core.shard.plan import scratch_folder
@@ -45,7 +44,7 @@ class MoveJob(Job[MadePart]):
 
     group: FileGroup
     output: str
-    scratch: str
+    scratch: Path
     read: bool
 
     def do(self, kept: Kept, report: Report) -> MadePart:
@@ -60,7 +59,7 @@ class MoveJob(Job[MadePart]):
         sources = {root: kept.storage(root) for root in {move.root for move in group.moves}}
 
         def put(move: Move) -> int:
-            source, path = sources[move.root], Path(self.scratch) / uuid.uuid4().hex
+            source, path = sources[move.root], self.scratch / uuid.uuid4().hex
             with suppress(FileNotFoundError):  # reading it names the file
                 if not self.read and output.adopt(source, move.path, move.to, move.size):
                     return move.size
@@ -103,16 +102,12 @@ class MoveBuild(Build):
     """Published files, put elsewhere: a copy, or several datasets as one.
 
     Attributes:
-        manifest: path, size and hash of the file that makes the output count.
-        data: its content.
-        rest: puts what belongs to no part.
+        contents: all files.
     """
 
     config: CopyConfig | MergeConfig
-    manifest: FileRecord
-    data: bytes
+    contents: Contents
     jobs: tuple[MoveJob, ...]
-    rest: MoveJob
 
     # Some parts have one large file, whose put nobody else should wait for.
     at_least: ClassVar[int] = 4
@@ -120,7 +115,7 @@ class MoveBuild(Build):
     @property
     def manifest_path(self) -> str:
         """That of a dataset, or of an export."""
-        return self.manifest.path
+        return self.contents.path
 
     @property
     def words(self) -> Words:
@@ -130,7 +125,7 @@ class MoveBuild(Build):
     @property
     def identity(self) -> FileRecord:
         """The manifest that the output is going to have."""
-        return self.manifest
+        return self.contents.manifest
 
     def is_published(self, output: Storage) -> bool:
         """Whether the output has the same manifest."""
@@ -149,8 +144,8 @@ class MoveBuild(Build):
         return Recorded(output, {number: job.group.spans for number, job in jobs})
 
     def beside(self, output: Storage) -> Mapping[str, int]:
-        """What belongs to no part."""
-        return file_sizes(self.rest.group.spans)
+        """Nothing: the last part has all that belongs to none."""
+        return {}
 
     def with_again(self, parts: frozenset[int]) -> Self:
         """The same, with some parts to be put again; each byte of them is read, as for a copy."""
@@ -161,13 +156,8 @@ class MoveBuild(Build):
         return replace(super().with_again(parts), jobs=tuple(jobs))
 
     def finish(self, output: Storage, on_status: OnStatus) -> Published:
-        """Put in place what belongs to no part."""
-        on_status("putting the indexes")
-        kept = Kept()
-        kept.storage = lambda url: output if url == str(output) else open_storage(url)
-        self.rest.do(kept, lambda progress: None)
-        spans = chain.from_iterable(job.group.spans for job in (*self.jobs, self.rest))
-        return Published(self.manifest_path, self.data, file_sizes(spans))
+        """Name what the output must hold."""
+        return Published(self.contents.path, self.contents.data, file_sizes(self.contents.spans))
 
 
 def plan_copy(
@@ -197,38 +187,26 @@ def plan_merge(
     if not any(storage.remote for storage in (output, *datasets)):
         # To name a file takes less than a task run.
         starts = range(0, len(contents.parts), _LINKED_AT_ONCE)
-        groups = [_together(contents.parts[start : start + _LINKED_AT_ONCE]) for start in starts]
+        groups = [together(contents.parts[start : start + _LINKED_AT_ONCE]) for start in starts]
         contents = replace(contents, parts=tuple(groups))
     return _compare(config, "merge", contents, output)
-
-
-def _together(groups: tuple[FileGroup, ...]) -> FileGroup:
-    """The same files in one group."""
-    return FileGroup(
-        moves=tuple(move for group in groups for move in group.moves),
-        texts={path: text for group in groups for path, text in group.texts.items()},
-        documents=sum(group.documents for group in groups),
-        tokens=sum(group.tokens for group in groups),
-    )
 
 
 def _compare(
     config: CopyConfig | MergeConfig, phase: str, contents: Contents, output: Storage
 ) -> MoveBuild:
     scratch = scratch_folder(config, output)
-    folder = str(scratch / "moved")
+    folder = scratch / "moved"
     jobs = [
         MoveJob(group=group, output=str(output), scratch=folder, read=phase == "copy")
-        for group in (*contents.parts, contents.rest)
+        for group in contents.parts
     ]
     build = MoveBuild(
         config=config,
         phase=phase,
-        manifest=contents.manifest,
-        data=contents.data,
+        contents=contents,
         parts=tuple(_part(number, group) for number, group in enumerate(contents.parts)),
-        jobs=tuple(jobs[:-1]),
-        rest=jobs[-1],
+        jobs=tuple(jobs),
         scratch=scratch,
     )
     return compare(build, output)
