@@ -26,12 +26,11 @@ from tasks.core.build.build import Stretch, file_sizes
 from tasks.core.build.engine import all_sizes, hash_of, wrong_bytes
 from tasks.core.check.findings import Outcome, Progress, Report
 from tasks.core.derive.contents import contents_of
-from tasks.core.derive.export import plan_positions, write_part
+from tasks.core.derive.export import export_part, plan_positions
 from tasks.core.derive.export_format import ExportFiles
 from tasks.core.derive.export_records import (
     ExportManifest,
     ExportRecord,
-    Extent,
     all_spans,
     made_files,
     read_export,
@@ -181,7 +180,8 @@ def verify_export(
     progress.expect(2 * total)
     known = [EXPORT, *(record.path for record in manifest.records)]
     check_spans(storage, spans, known, out=out, progress=progress, workers=workers)
-    not_compared, compared = _compare(manifest, records, out, progress, workers)
+    not_compared = _compare(manifest, records, out, progress, workers)
+    compared = [] if not_compared else records.values()
     return ExportReport(
         export=str(storage),
         dataset=manifest.dataset,
@@ -189,8 +189,8 @@ def verify_export(
         findings=out.sorted(),
         files=len(file_sizes(spans)),
         bytes=total,
-        documents=compared.documents,
-        tokens=compared.tokens,
+        documents=sum(record.documents for record in compared),
+        tokens=sum(record.tokens for record in compared),
         seconds=time.monotonic() - began,
     )
 
@@ -213,36 +213,35 @@ def _compare(
     out: Outcome,
     progress: Progress,
     workers: int,
-) -> tuple[str, Extent]:
-    """Compare an export with its dataset; returns why it cannot be compared, or how much was."""
-    installed = FORMATS[manifest.identity.export].made_with
+) -> str:
+    """Compare an export with its dataset; returns why it cannot be compared, if so."""
+    identity, where = manifest.identity, manifest.dataset
+    installed = FORMATS[identity.export].made_with
     if manifest.made_with != installed:
         versions = [
             ", ".join(map(" ".join, each.items())) for each in (manifest.made_with, installed)
         ]
-        return f"made with {versions[0] or 'none'}, here is {versions[1] or 'none'}", Extent()
-    where, generation = manifest.dataset, manifest.identity.dataset_manifest.xxh128
+        return f"made with {versions[0] or 'none'}, here is {versions[1] or 'none'}"
     try:
         storage = open_storage(where)
+        generation = identity.dataset_manifest.xxh128
         _, dataset, parts = read_dataset(storage, generation=generation)
     except MissingFolderError:
-        return f"{where} is not there", Extent()
+        return f"{where} is not there"
     except (DatasetError, StorageError, UsageError) as error:
         out.found(where, f"cannot be compared with: {error}")
-        return "it cannot be opened, or is another dataset", Extent()
-    form, positions = plan_positions(manifest.identity, dataset, parts)
+        return "it cannot be opened, or is another dataset"
+    form, positions = plan_positions(identity, dataset, parts)
 
     def compare(record: ExportRecord) -> Outcome:
-        """Make a part again, and compare the hashes of the result."""
-        found, again = Outcome(), ExportFiles()
+        """Make a part again, and compare the result."""
+        found, own = Outcome(), positions[record.part]
         with found.about(where):
-            own = positions[record.part]
             part = PartOfDataset(storage, dataset, record.part)
-            made = write_part(form, part, own, again, memories={})
-            _compare_spans(record.spans, again, found)
-            if (made, {each.split: each.own for each in own}) != (record.made, record.splits):
-                words = "lists other files than the dataset's documents make"
-                found.found(record_path(record.part), words)
+            again = export_part(identity, form, part, own, ExportFiles(), memories={})
+            if again != record:
+                paths = _differing(record.spans, again.spans) or {record_path(record.part)}
+                _found_other(paths, found)
         progress.done(sum(span.size for span in record.spans))
         return found
 
@@ -252,11 +251,15 @@ def _compare(
     if len(records) == len(manifest.records):
         again = ExportFiles()
         form.finish(made_files(form.totals, records.values()), again)
-        _compare_spans(manifest.spans, again, out)
-    held = [split for record in records.values() for split in record.splits.values()]
-    return "", sum(held, Extent())
+        _found_other(_differing(manifest.spans, again.spans), out)
+    return ""
 
 
-def _compare_spans(listed: Iterable[Stretch], made: ExportFiles, out: Outcome) -> None:
-    for path in {span.path for span in {*listed} ^ {*made.spans}}:
+def _differing(listed: Iterable[Stretch], made: Iterable[Stretch]) -> set[str]:
+    """The files whose bytes differ."""
+    return {span.path for span in {*listed} ^ {*made}}
+
+
+def _found_other(paths: Iterable[str], out: Outcome) -> None:
+    for path in paths:
         out.found(path, "does not hold the documents of the dataset, id by id")

@@ -169,8 +169,8 @@ def _of_export(storage: Storage) -> Contents:
         FileGroup(
             moves=tuple(own),
             texts={file.path: to_json(record).decode()},
-            documents=sum(split.documents for split in record.splits.values()),
-            tokens=sum(split.tokens for split in record.splits.values()),
+            documents=record.documents,
+            tokens=record.tokens,
         )
         for own, file, record in zip(moves, manifest.records, records, strict=True)
     ]

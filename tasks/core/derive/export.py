@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,7 +28,6 @@ from tasks.core.derive.export_records import (
     ExportOptions,
     ExportRecord,
     Extent,
-    Made,
     all_spans,
     is_export,
     made_files,
@@ -60,8 +60,8 @@ class ExportJob(Job[MadePart]):
     part: int
     dataset: str
     output: str
-    scratch: str
-    assembly: str
+    scratch: Path
+    assembly: Path
     identity: ExportIdentity
     positions: tuple[PartPosition, ...]
     totals: dict[Split, Extent]
@@ -73,34 +73,34 @@ class ExportJob(Job[MadePart]):
             CorruptDatasetError: the dataset is damaged.
             StorageError: the output or scratch is full, gone or not writable.
         """
-        began, scratch = time.monotonic(), Path(self.scratch)
+        began = time.monotonic()
         dataset, output = kept.storage(self.dataset), kept.storage(self.output)
         manifest = kept.last(read_dataset_manifest, dataset, self.identity.dataset_manifest)
         form = FORMATS[self.identity.export](manifest.spec, self.identity.options, self.totals)
         part = PartOfDataset(dataset, manifest, self.part)
-        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(self.scratch, ignore_errors=True)
         with uploads(output) as put:
-            out = ExportFiles(scratch, Path(self.assembly), put)
-            made = write_part(
-                form, part, self.positions, out, report=report, memories=kept.memories
+            out = ExportFiles(self.scratch, self.assembly, put)
+            record = export_part(
+                self.identity,
+                form,
+                part,
+                self.positions,
+                out,
+                report=report,
+                memories=kept.memories,
             )
-        record = ExportRecord(
-            identity=self.identity,
-            part=self.part,
-            splits={position.split: position.own for position in self.positions},
-            made=made,
-            spans=tuple(out.spans),
-        )
         output.put(record_path(self.part), to_json(record))
         return MadePart(
-            documents=part.record.documents_kept,
-            tokens=part.record.tokens_kept,
-            size=sum(span.size for span in out.spans),
+            documents=record.documents,
+            tokens=record.tokens,
+            size=sum(span.size for span in record.spans),
             seconds=time.monotonic() - began,
         )
 
 
-def write_part(
+def export_part(
+    identity: ExportIdentity,
     form: ExportFormat,
     part: PartOfDataset,
     positions: Iterable[PartPosition],
@@ -108,10 +108,11 @@ def write_part(
     *,
     report: Report = lambda progress: None,
     memories: Memories,
-) -> dict[Split, tuple[Made, ...]]:
-    """Have a format write all that a part holds; returns the files that belong to the part.
+) -> ExportRecord:
+    """Have a format write all that a part holds; returns the record of the part.
 
     Args:
+        identity: of the export.
         form: the format.
         part: of the dataset.
         positions: of the part in each split.
@@ -119,7 +120,7 @@ def write_part(
         report: called with the progress.
         memories: to read shards into.
     """
-    total, done = max(part.record.tokens_kept, 1), 0
+    done = 0
 
     def documents_of(split: Split) -> Iterator[Documents]:
         nonlocal done
@@ -127,13 +128,18 @@ def write_part(
         for block in part.documents(split, origins=form.needs_origins, memory=memory):
             yield block
             done += len(block.stream)
-            size = done * block.stream.itemsize
-            report(JobProgress(fraction=done / total, text_bytes=size, tokens=done))
+            size, fraction = done * block.stream.itemsize, done / part.record.tokens_kept
+            report(JobProgress(fraction=fraction, text_bytes=size, tokens=done))
 
-    return {
-        position.split: tuple(form.write(position, documents_of(position.split), out))
-        for position in positions
-    }
+    made = [form.write(position, documents_of(position.split), out) for position in positions]
+    return ExportRecord(
+        identity=identity,
+        part=part.record.part,
+        documents=part.record.documents_kept,
+        tokens=part.record.tokens_kept,
+        made=tuple(chain(*made)),
+        spans=tuple(out.spans),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,8 +264,8 @@ def plan_export(
             part=part,
             dataset=str(dataset),
             output=str(output),
-            scratch=str(build.part_scratch(part)),
-            assembly=str(build.kept),
+            scratch=build.part_scratch(part),
+            assembly=build.kept,
             identity=identity,
             positions=own,
             totals=dict(form.totals),
@@ -291,11 +297,11 @@ def plan_positions(
         own = []
         for split in before:
             if (part := record.splits[split]).documents:
-                files = form.files_of(part.documents, part.tokens)
-                extent = Extent(documents=part.documents, tokens=part.tokens, files=files)
-                own.append(
-                    PartPosition(part=record.part, split=split, before=before[split], own=extent)
+                own.append(PartPosition(part=record.part, split=split, before=before[split]))
+                before[split] += Extent(
+                    documents=part.documents,
+                    tokens=part.tokens,
+                    files=form.files_of(part.documents, part.tokens),
                 )
-                before[split] += extent
         positions.append(tuple(own))
     return make(before), tuple(positions)

@@ -158,19 +158,17 @@ class ExportFiles:
 
 
 class PartPosition(Value):
-    """What a part holds of a split, and its position in the split.
+    """The position of a part in a split.
 
     Attributes:
         part: its number.
         split: of the dataset.
-        before: what the parts before it hold.
-        own: what it holds.
+        before: what the parts before it hold of the split.
     """
 
     part: Count
     split: Split
     before: Extent
-    own: Extent
 
 
 class ExportFormat:

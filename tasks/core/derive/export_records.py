@@ -54,12 +54,12 @@ class Made(Value):
 
 
 class Extent(Value):
-    """How much a split holds, in the whole dataset or in one part.
+    """How much the parts of a dataset hold of a split: all, or those before one.
 
     Attributes:
         documents: how many.
         tokens: their ids and one end-of-text id each, without padding.
-        files: that belong to the part.
+        files: that belong to one part.
     """
 
     documents: Count = 0
@@ -92,13 +92,20 @@ class ExportIdentity(Value):
 
 
 class ExportRecord(Sealed):
-    """What a part of the dataset became."""
+    """What a part of the dataset became.
+
+    Attributes:
+        documents, tokens: of the part.
+        made: the files that belong to the part.
+        spans: all bytes that it wrote.
+    """
 
     format: Literal[1] = 1
     identity: ExportIdentity
     part: Count
-    splits: dict[Split, Extent]
-    made: dict[Split, tuple[Made, ...]]
+    documents: Count
+    tokens: Count
+    made: tuple[Made, ...]
     spans: tuple[Stretch, ...]
 
 
@@ -160,7 +167,9 @@ def made_files(
 ) -> dict[Split, list[Made]]:
     """The files of each split that belong to one part, in order."""
     return {
-        split: [file for record in records for file in record.made.get(split, ())]
+        split: [
+            file for record in records for file in record.made if file.path.startswith(f"{split}/")
+        ]
         for split in splits
     }
 
