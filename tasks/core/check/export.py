@@ -41,6 +41,7 @@ from tasks.core.reading.dataset_files import DatasetFiles, read_dataset
 from tasks.core.reading.documents import PartOfDataset
 
 OnProgress = Callable[[int, int], None]
+_OTHER = "does not hold the documents of the dataset, id by id"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -239,9 +240,9 @@ def _compare(
         with found.about(where):
             part = PartOfDataset(storage, dataset, record.part)
             again = export_part(identity, form, part, own, ExportFiles(), memories={})
-            if again != record:
-                paths = _differing(record.spans, again.spans) or {record_path(record.part)}
-                _found_other(paths, found)
+            _compare_spans(record.spans, again.spans, found)
+            if not found.findings and again != record:
+                found.found(record_path(record.part), _OTHER)
         progress.done(sum(span.size for span in record.spans))
         return found
 
@@ -251,15 +252,10 @@ def _compare(
     if len(records) == len(manifest.records):
         again = ExportFiles()
         form.finish(made_files(form.totals, records.values()), again)
-        _found_other(_differing(manifest.spans, again.spans), out)
+        _compare_spans(manifest.spans, again.spans, out)
     return ""
 
 
-def _differing(listed: Iterable[Stretch], made: Iterable[Stretch]) -> set[str]:
-    """The files whose bytes differ."""
-    return {span.path for span in {*listed} ^ {*made}}
-
-
-def _found_other(paths: Iterable[str], out: Outcome) -> None:
-    for path in paths:
-        out.found(path, "does not hold the documents of the dataset, id by id")
+def _compare_spans(listed: Iterable[Stretch], made: Iterable[Stretch], out: Outcome) -> None:
+    for path in {span.path for span in {*listed} ^ {*made}}:
+        out.found(path, _OTHER)

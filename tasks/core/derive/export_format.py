@@ -201,8 +201,8 @@ class ExportFormat:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of an id, if the format takes the type of the dataset."""
-        return np.dtype(self.spec.dtype).newbyteorder("<")
+        """Of an id: as in the dataset, or 16 bits."""
+        return np.dtype("uint16" if self.has_uint16 else self.spec.dtype).newbyteorder("<")
 
     @property
     def file_sizes(self) -> tuple[int, int]:

@@ -1,7 +1,8 @@
-"""How a stream of ids is cut into files: at positions that a layout fixes, or between documents."""
+"""How a stream of ids is cut into files: at fixed positions, or between documents."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol, Self
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +14,36 @@ from tasks.core.reading.documents import Documents, Ids
 Dtype = np.dtype[Any]
 
 
-class Layout(Protocol):
-    """Where each value of a stream is stored in shared files."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StreamFiles:
+    """Files that hold a stream of values, in chunks that begin with a head; all parts write them.
+
+    3 values per file and chunk, a part that holds the values 2 to 6 of the stream:
+    file 0: . . 2    file 1: 3 4 5    file 2: 6 . .
+
+    Attributes:
+        path: of the file of a number, from 0.
+        dtype: of a value.
+        total: values of the stream.
+        each: values of a file, at most.
+        chunk: values of a chunk, at most.
+        head: of a chunk, by its number of values; all heads are of one length.
+    """
+
+    path: Callable[[int], str]
+    dtype: Dtype
+    total: int
+    each: int
+    chunk: int
+    head: Callable[[int], bytes]
 
     @property
-    def dtype(self) -> Dtype:
-        """Of a value."""
-        ...
+    def counts(self) -> dict[str, int]:
+        """Values of each file, by its path."""
+        return {
+            self.path(number): min(self.each, self.total - first)
+            for number, first in enumerate(range(0, self.total, self.each))
+        }
 
     def locate(self, position: int) -> tuple[str, int, bytes, int]:
         """Where a value is stored, by its position in the stream.
@@ -28,7 +52,13 @@ class Layout(Protocol):
             The file; the first byte in it; bytes that come before the value; how many values from
             this one on are stored back to back.
         """
-        ...
+        number, first = divmod(position, self.each)
+        chunk, first = divmod(first, self.chunk)
+        head = self.head(min(self.chunk, self.total - position + first))
+        start = chunk * (len(head) + self.chunk * self.dtype.itemsize)
+        if first:  # who writes the first value writes the head
+            start, head = start + len(head) + first * self.dtype.itemsize, b""
+        return self.path(number), start, head, self.chunk - first
 
 
 class StreamWriter:
@@ -36,24 +66,24 @@ class StreamWriter:
 
     Args:
         out: takes the files.
-        layout: says where each value is stored.
+        files: of the stream.
         position: of the first value in the stream.
     """
 
-    def __init__(self, out: ExportFiles, layout: Layout, position: int) -> None:
-        self._out, self._layout, self._position = out, layout, position
+    def __init__(self, out: ExportFiles, files: StreamFiles, position: int) -> None:
+        self._out, self._files, self._position = out, files, position
         self._sink: Sink | None = None
         self._path = ""
 
     def write(self, values: npt.NDArray[Any]) -> None:
         """Append values."""
         while len(values):
-            path, start, head, room = self._layout.locate(self._position)
+            path, start, head, room = self._files.locate(self._position)
             if self._sink is None or path != self._path:
                 self.__exit__(None)
                 self._sink, self._path = self._out.span(path, start), path
             self._sink.write(head)
-            self._sink.write(np.ascontiguousarray(values[:room], self._layout.dtype))
+            self._sink.write(np.ascontiguousarray(values[:room], self._files.dtype))
             self._position += len(values[:room])
             values = values[room:]
 

@@ -7,14 +7,13 @@ is written, and parts write their own ranges of a shard side by side.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from streaming_ext.format.layout import Split
 from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
 from tasks.core.derive.export_records import Made
-from tasks.core.derive.formats.flat import Dtype, StreamWriter
+from tasks.core.derive.formats.flat import Dtype, StreamFiles, StreamWriter
 from tasks.core.reading.documents import Documents
 
 _CHUNK = 2**18  # values, as Levanter wants them
@@ -56,62 +55,42 @@ def _crc32c(data: bytes) -> int:
     return value ^ 0xFFFFFFFF
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Array:
-    """One zarr array of one dimension; see `Layout`.
+def _array(folder: str, dtype: str, total: int) -> StreamFiles:
+    """One zarr array of one dimension, without what surrounds its frames."""
+    kind = np.dtype(dtype)
+    size = _CHUNK * kind.itemsize
+    # of a Blosc frame that is stored: versions, flags, and sizes with and without the head
+    sizes = np.array([size, size, size + _FRAME_HEAD], "<u4")
+    head = bytes([2, 1, 2, kind.itemsize]) + sizes.tobytes()
+    return StreamFiles(
+        path=lambda number: f"{folder}/c/{number}",
+        dtype=kind,
+        total=total,
+        each=_CHUNK * _CHUNKS,
+        chunk=_CHUNK,
+        head=lambda values: head,
+    )
 
-    Attributes:
-        folder: below the root of the export.
-        dtype: of a value.
-        total: values that are not the fill value.
-    """
 
-    folder: str
-    dtype: Dtype
-    total: int
+def _frames(array: StreamFiles) -> dict[str, tuple[int, int]]:
+    """How many frames each shard of an array has, and the bytes of a frame, by its path."""
+    frame = _FRAME_HEAD + _CHUNK * array.dtype.itemsize
+    return {path: (-(-values // _CHUNK), frame) for path, values in array.counts.items()}
 
-    @property
-    def frame(self) -> int:
-        """Bytes of a chunk with its head."""
-        return _FRAME_HEAD + _CHUNK * self.dtype.itemsize
 
-    @property
-    def shards(self) -> dict[str, int]:
-        """Chunks of each shard, by its path."""
-        chunks = -(-self.total // _CHUNK)
-        return {
-            f"{self.folder}/c/{number}": min(_CHUNKS, chunks - first)
-            for number, first in enumerate(range(0, chunks, _CHUNKS))
-        }
+def _index(frames: int, frame: int) -> bytes:
+    """Where the frames of a shard are, with its checksum."""
+    offsets = np.full((_CHUNKS, 2), _NO_CHUNK, "<u8")
+    offsets[:frames, 0] = np.arange(frames) * frame
+    offsets[:frames, 1] = frame
+    return offsets.tobytes() + _crc32c(offsets.tobytes()).to_bytes(4, "little")
 
-    def locate(self, position: int) -> tuple[str, int, bytes, int]:
-        """Where a value is; the first one of a chunk comes after the head of a frame."""
-        chunk, first = divmod(position, _CHUNK)
-        shard, number = divmod(chunk, _CHUNKS)
-        start = number * self.frame
-        if first:
-            head, start = b"", start + _FRAME_HEAD + first * self.dtype.itemsize
-        else:  # of a Blosc frame that is stored: versions, flags, and sizes with and without it
-            sizes = np.array([self.frame - _FRAME_HEAD, self.frame - _FRAME_HEAD, self.frame])
-            head = bytes([2, 1, 2, self.dtype.itemsize]) + sizes.astype("<u4").tobytes()
-        return f"{self.folder}/c/{shard}", start, head, _CHUNK - first
 
-    def index(self, chunks: int) -> bytes:
-        """Where the chunks of a shard are, with its checksum."""
-        offsets = np.full((_CHUNKS, 2), _NO_CHUNK, "<u8")
-        offsets[:chunks, 0] = np.arange(chunks) * self.frame
-        offsets[:chunks, 1] = self.frame
-        return offsets.tobytes() + _crc32c(offsets.tobytes()).to_bytes(4, "little")
-
-    def metadata(self) -> bytes:
-        """`zarr.json`."""
-        values = {
-            "type": self.dtype.name,
-            "bytes": self.dtype.itemsize,
-            "chunk": _CHUNK,
-            "shard": _CHUNK * _CHUNKS,
-        }
-        return json.dumps(json.loads(_ZARR_JSON % values), sort_keys=True).encode()
+def _metadata(dtype: Dtype) -> bytes:
+    """`zarr.json`."""
+    values = {"type": dtype.name, "bytes": dtype.itemsize}
+    values |= {"chunk": _CHUNK, "shard": _CHUNK * _CHUNKS}
+    return json.dumps(json.loads(_ZARR_JSON % values), sort_keys=True).encode()
 
 
 class LevanterFormat(ExportFormat):
@@ -119,28 +98,29 @@ class LevanterFormat(ExportFormat):
 
     name = "levanter"
 
-    def _arrays(self, split: Split) -> tuple[_Array, _Array]:
-        """Ids, and ends of documents after the number of documents."""
+    def _arrays(self, split: Split) -> dict[str, StreamFiles]:
+        """Ids, and ends of documents after the number of documents, by their folders."""
         total, folder = self.totals[split], f"{split}/input_ids"
-        return (
-            _Array(folder=f"{folder}/data", dtype=np.dtype("<i4"), total=total.tokens),
-            _Array(folder=f"{folder}/offsets", dtype=np.dtype("<i8"), total=total.documents + 1),
-        )
+        data, offsets = f"{folder}/data", f"{folder}/offsets"
+        return {
+            data: _array(data, "<i4", total.tokens),
+            offsets: _array(offsets, "<i8", total.documents + 1),
+        }
 
     def shared(self) -> Mapping[str, int]:
         """The shards of all arrays."""
         return {
-            path: chunks * array.frame + _INDEX_BYTES
+            path: frames * frame + _INDEX_BYTES
             for split in self.totals
-            for array in self._arrays(split)
-            for path, chunks in array.shards.items()
+            for array in self._arrays(split).values()
+            for path, (frames, frame) in _frames(array).items()
         }
 
     def write(
         self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
     ) -> Sequence[Made]:
         """Write a part's ranges of the arrays."""
-        ids_array, ends_array = self._arrays(position.split)
+        ids_array, ends_array = self._arrays(position.split).values()
         tokens = position.before.tokens
         with (
             StreamWriter(out, ids_array, tokens) as ids,
@@ -156,14 +136,14 @@ class LevanterFormat(ExportFormat):
         """Write what surrounds the values of parts, and the ledger."""
         for split, total in self.totals.items():
             arrays = self._arrays(split)
-            with StreamWriter(out, arrays[1], 0) as count:
+            with StreamWriter(out, arrays[f"{split}/input_ids/offsets"], 0) as count:
                 count.write(np.array([total.documents]))
-            for array in arrays:
-                out.put(f"{array.folder}/zarr.json", array.metadata())
+            for folder, array in arrays.items():
+                out.put(f"{folder}/zarr.json", _metadata(array.dtype))
                 with StreamWriter(out, array, array.total) as rest:
                     rest.write(np.zeros(-array.total % _CHUNK, array.dtype))
-                for path, chunks in array.shards.items():
-                    out.put(path, array.index(chunks), start=chunks * array.frame)
+                for path, (frames, frame) in _frames(array).items():
+                    out.put(path, _index(frames, frame), start=frames * frame)
             ledger = {
                 "total_num_rows": total.documents,
                 "shard_rows": {"shardmill": total.documents},

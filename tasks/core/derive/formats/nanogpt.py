@@ -7,8 +7,8 @@ as the scripts of these trainers cut them: a document may continue in the next f
 reads the same files with more demands.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split
 from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
 from tasks.core.derive.export_records import Made
-from tasks.core.derive.formats.flat import Dtype, StreamWriter
+from tasks.core.derive.formats.flat import StreamFiles, StreamWriter
 from tasks.core.reading.documents import Documents, Ids
 
 _NAMES: dict[Split, str] = {"train": "train.bin", "holdout": "val.bin"}
@@ -29,57 +29,34 @@ _LLMC_NAMES: dict[Split, tuple[str, int]] = {"train": ("train", 1), "holdout": (
 _GPT2_EOT = 50256
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FlatFiles:
-    """A split's ids back to back, in one file or cut into several of `each` ids.
-
-    3 ids per file, a part that holds the ids 2 to 6 of the split:
-    file 0: . . 2    file 1: 3 4 5    file 2: 6 . .
-
-    Attributes:
-        path: of the file of a number, from 0.
-        dtype: of an id.
-        total: ids of the split.
-        each: ids of a file, at most.
-        head: bytes before the ids.
-    """
-
-    path: Callable[[int], str]
-    dtype: Dtype
-    total: int
-    each: int
-    head: int = 0
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Ids of each file, by its path."""
-        return {
-            self.path(number): min(self.each, self.total - first)
-            for number, first in enumerate(range(0, self.total, self.each))
-        }
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Size of each file in bytes, by its path."""
-        return {path: self.head + ids * self.dtype.itemsize for path, ids in self.counts.items()}
-
-    def locate(self, position: int) -> tuple[str, int, bytes, int]:
-        """See `Layout`."""
-        number, first = divmod(position, self.each)
-        return self.path(number), self.head + first * self.dtype.itemsize, b"", self.each - first
-
-
 class NanogptFormat(ExportFormat):
     """Each split is one stream of ids in files that all parts write into."""
 
     name = "nanogpt"
     has_uint16 = True
 
-    def files(self, split: Split) -> FlatFiles:
+    def path(self, split: Split, number: int) -> str:
+        """A file of a split, by its number from 0."""
+        return _NAMES[split]
+
+    def each(self, split: Split) -> int:
+        """Ids of a file of a split, at most."""
+        return self.totals[split].tokens
+
+    def head(self, ids: int) -> bytes:
+        """What a file of this many ids begins with."""
+        return b""
+
+    def files(self, split: Split) -> StreamFiles:
         """The files of a split."""
-        total = self.totals[split].tokens
-        return FlatFiles(
-            path=lambda number: _NAMES[split], dtype=np.dtype("<u2"), total=total, each=total
+        each = self.each(split)
+        return StreamFiles(
+            path=partial(self.path, split),
+            dtype=self.dtype,
+            total=self.totals[split].tokens,
+            each=each,
+            chunk=each,
+            head=self.head,
         )
 
     def stream(self, documents: Iterable[Documents]) -> Iterator[Ids]:
@@ -89,7 +66,9 @@ class NanogptFormat(ExportFormat):
     def shared(self) -> Mapping[str, int]:
         """All files: a part may end within one."""
         return {
-            path: size for split in self.totals for path, size in self.files(split).sizes.items()
+            path: len(self.head(ids)) + ids * self.dtype.itemsize
+            for split in self.totals
+            for path, ids in self.files(split).counts.items()
         }
 
     def write(
@@ -111,17 +90,21 @@ class LlmcFormat(NanogptFormat):
     prefix = "text"
     takes = ("max_file_size",)
 
-    def files(self, split: Split) -> FlatFiles:
-        """The files of a split."""
+    def path(self, split: Split, number: int) -> str:
+        """A file of a split, by its number from 0."""
         name, first = _LLMC_NAMES[split]
+        return f"{self.prefix}_{name}_{first + number:06d}.bin"
+
+    def each(self, split: Split) -> int:
+        """As many ids as `--max-file-size` allows."""
         size = self.options.max_file_size
-        return FlatFiles(
-            path=lambda number: f"{self.prefix}_{name}_{first + number:06d}.bin",
-            dtype=self.dtype,
-            total=self.totals[split].tokens,
-            each=_DEFAULT_TOKENS if size is None else max((size - _HEAD) // self.dtype.itemsize, 1),
-            head=_HEAD,
-        )
+        return _DEFAULT_TOKENS if size is None else max((size - _HEAD) // self.dtype.itemsize, 1)
+
+    def head(self, ids: int) -> bytes:
+        """A magic number, a version, the number of ids, and zeros."""
+        head = np.zeros(_HEAD // 4, "<i4")
+        head[:3] = (*_MAGIC[self.dtype.name], ids)
+        return head.tobytes()
 
     def stream(self, documents: Iterable[Documents]) -> Iterator[Ids]:
         """The ids, with the end of text before each document."""
@@ -135,14 +118,6 @@ class LlmcFormat(NanogptFormat):
         item = self.dtype.itemsize
         return _HEAD + item, _HEAD + _MOST_TOKENS * item
 
-    def finish(self, made: Mapping[Split, Sequence[Made]], out: ExportFiles) -> None:
-        """Write the headers."""
-        for split in self.totals:
-            for path, ids in self.files(split).counts.items():
-                head = np.zeros(256, "<i4")
-                head[:3] = (*_MAGIC[self.spec.dtype], ids)
-                out.put(path, head, start=0)
-
 
 class ModdedNanogptFormat(LlmcFormat):
     """Files that modded-nanogpt finds and reads: at least two to train from, and GPT-2's ids."""
@@ -151,12 +126,10 @@ class ModdedNanogptFormat(LlmcFormat):
     has_uint16 = True
     prefix = "fineweb"
 
-    def files(self, split: Split) -> FlatFiles:
-        """At least two files of `train`."""
-        files = super().files(split)
-        if split == "train":
-            files = replace(files, each=min(files.each, -(-files.total // 2)))
-        return files
+    def each(self, split: Split) -> int:
+        """Few enough for two files of `train`."""
+        each = super().each(split)
+        return min(each, -(-self.totals[split].tokens // 2)) if split == "train" else each
 
     def require_possible(self) -> None:
         """Refuse ids that it would not read as GPT-2's."""

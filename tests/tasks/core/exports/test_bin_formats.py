@@ -10,7 +10,7 @@ import pytest
 from streaming_ext.base.errors import UsageError
 from streaming_ext.store import LocalStorage
 from tasks.core.check.export import verify_export
-from tasks.core.derive.formats.nanogpt import FlatFiles
+from tasks.core.derive.formats.flat import StreamFiles
 from tests.streaming_ext import build as builder
 from tests.tasks.core.exports.exporting import (
     documents_of,
@@ -45,10 +45,14 @@ def make(tmp_path: Path) -> Make:
 
 
 def test_ids_are_dealt_to_files() -> None:
-    files = FlatFiles(path=str, dtype=np.dtype("<u2"), total=8, each=3, head=4)
-    assert files.locate(2) == ("0", 8, b"", 1)
-    assert files.locate(3) == ("1", 4, b"", 3)
-    assert files.sizes == {"0": 10, "1": 10, "2": 8}
+    head = "head {}".format
+    files = StreamFiles(
+        path=str, dtype=np.dtype("<u2"), total=11, each=6, chunk=3, head=lambda n: head(n).encode()
+    )
+    assert files.locate(2) == ("0", 10, b"", 1)
+    assert files.locate(3) == ("0", 12, b"head 3", 3)
+    assert files.locate(9) == ("1", 12, b"head 2", 3)
+    assert files.counts == {"0": 6, "1": 5}
 
 
 class TestMegatron:
