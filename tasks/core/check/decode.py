@@ -6,10 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow.compute as pc
 
 from streaming_ext.base.errors import CorruptDatasetError, UsageError, one_line
-from streaming_ext.format.layout import SPLITS, Split, index_path
+from streaming_ext.format.layout import Split, index_path
 from streaming_ext.format.manifest import Manifest, index_file
 from streaming_ext.format.provenance import SourceRow
 from streaming_ext.format.shard import TokenArray
@@ -20,14 +19,11 @@ from tasks.core.reading.dataset_files import (
     naming,
     open_dataset,
     open_tokenizer,
-    origin_rows_of,
-    read_record,
 )
 from tasks.core.reading.documents import (
     Documents,
     Ids,
     PartOfDataset,
-    listed_documents,
     read_shard,
 )
 
@@ -125,11 +121,10 @@ class _Part:
     def __init__(
         self, files: DatasetFiles, manifest: Manifest, part: int, split: Split, tokenizer: Tokenizer
     ) -> None:
-        self.part, self._files, self._split, self._tokenizer = part, files, split, tokenizer
-        self._record = read_record(files, manifest, part)
-        self._source_rows = origin_rows_of(files, manifest, self._record)
-        listed = listed_documents(files, self._record)
-        own = listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
+        self.part, self._split, self._tokenizer = part, split, tokenizer
+        opened = PartOfDataset(files.storage, manifest, part)
+        self._files, self._record = opened.files, opened.record
+        own, self._source_rows = opened.listed(split), opened.source_rows()
         self._rows, self._sources = own["row"].to_numpy(), own["source"].to_numpy()
         # ends: (documents,), after the end-of-text id of each in the stream of the split
         self._ends = np.cumsum(own["tokens"].to_numpy() + 1)

@@ -8,7 +8,7 @@ from itertools import chain, combinations, product, starmap
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.format.layout import MANIFEST, documents_path
 from streaming_ext.format.manifest import Manifest, MergedDataset
-from streaming_ext.format.record import LOCAL_VERSION, PartRecord, SpanRecord
+from streaming_ext.format.record import PartRecord, SpanRecord
 from streaming_ext.format.schema import content_hash, to_json
 from streaming_ext.store import Storage, open_storage
 from streaming_ext.writing.publish import split_indexes
@@ -109,7 +109,7 @@ def _require_same(
 
 
 def _require_other_sources(opened: Iterable[tuple[Storage, Sequence[PartRecord]]]) -> None:
-    """Refuse two datasets that are made of the same bytes of a source file.
+    """Refuse two datasets that are made of the same range of bytes of a source file.
 
     Raises:
         UsageError: naming the first file.
@@ -121,25 +121,16 @@ def _require_other_sources(opened: Iterable[tuple[Storage, Sequence[PartRecord]]
             holders[each.source.url][storage].append(each)
     for url, held in sorted(holders.items()):
         for (one, spans), (other, others) in combinations(held.items(), 2):
-            if any(starmap(_have_bytes_in_common, product(spans, others))):
+            if any(starmap(_overlap, product(spans, others))):
                 raise UsageError(
                     f"{url} is a source of {one} and of {other}: its texts would be there twice. "
                     "Leave one out, or pass --repeats to have them twice."
                 )
 
 
-def _have_bytes_in_common(one: SpanRecord, other: SpanRecord) -> bool:
-    """Whether two spans under one URL are of the same bytes, as far as that is known.
-
-    The version of a span of a local file is of its own bytes alone: what was cut in two ways has
-    no more than the size of the file in common.
-    """
-    if one.span == other.span or not one.source.version.startswith(LOCAL_VERSION):
-        is_same = one.source.version == other.source.version
-    else:
-        is_same = one.source.size == other.source.size
+def _overlap(one: SpanRecord, other: SpanRecord) -> bool:
     (start, end), (begin, stop) = (each.span or (0, each.source.size) for each in (one, other))
-    return is_same and max(start, begin) < min(end, stop)
+    return max(start, begin) < min(end, stop)
 
 
 def _renumbered(record: PartRecord, number: int) -> PartRecord:

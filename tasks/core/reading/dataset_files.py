@@ -197,14 +197,12 @@ def open_tokenizer(files: DatasetFiles, spec: DatasetSpec) -> Tokenizer:
     """
     where = f"{files.storage}/{TOKENIZER_FOLDER}"
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for file in TOKENIZER_FILES[spec.tokenizer.kind]:
-            try:
-                (folder / file).write_bytes(files.read_small(f"{TOKENIZER_FOLDER}/{file}"))
-            except CorruptDatasetError as error:
-                raise TokenizerError(f"{where}/{file}: {error}.") from None
         try:
-            tokenizer = open_saved(folder)
+            for file in TOKENIZER_FILES[spec.tokenizer.kind]:
+                (Path(name) / file).write_bytes(files.read_small(f"{TOKENIZER_FOLDER}/{file}"))
+            tokenizer = open_saved(Path(name))
+        except CorruptDatasetError as error:
+            raise TokenizerError(f"{where}/{file}: {error}.") from None
         except TokenizerError as error:
             raise TokenizerError(str(error).replace(name, where)) from None
         except ImportError as error:

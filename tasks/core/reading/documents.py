@@ -282,9 +282,15 @@ class PartOfDataset:
                 "checks every file."
             )
 
-    def _origins(self, split: Split) -> Origins:
-        """The source rows of all documents of a split."""
+    def listed(self, split: Split) -> pa.Table:
+        """What the list says of the documents of a split; see `documents_of`."""
         listed = listed_documents(self.files, self.record)
-        own = listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
-        source_rows = origin_rows_of(self.files, self._manifest, self.record)
-        return Origins(source_rows, own["source"].to_numpy(), own["row"].to_numpy())
+        return listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
+
+    def source_rows(self) -> SourceRows:
+        """The rows of the sources that its documents are."""
+        return origin_rows_of(self.files, self._manifest, self.record)
+
+    def _origins(self, split: Split) -> Origins:
+        own = self.listed(split)
+        return Origins(self.source_rows(), own["source"].to_numpy(), own["row"].to_numpy())
