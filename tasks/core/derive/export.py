@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
@@ -131,13 +130,14 @@ def export_part(
             size, fraction = done * block.stream.itemsize, done / part.record.tokens_kept
             report(JobProgress(fraction=fraction, text_bytes=size, tokens=done))
 
-    made = [form.write(position, documents_of(position.split), out) for position in positions]
+    for position in positions:
+        form.write(position, documents_of(position.split), out)
     return ExportRecord(
         identity=identity,
         part=part.record.part,
         documents=part.record.documents_kept,
         tokens=part.record.tokens_kept,
-        made=tuple(chain(*made)),
+        made=tuple(out.made),
         spans=tuple(out.spans),
     )
 

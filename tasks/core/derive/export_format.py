@@ -125,6 +125,7 @@ class ExportFiles:
 
     Attributes:
         spans: what was written.
+        made: files that belong to one part, as `ExportFormat.finish` needs them.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class ExportFiles:
     ) -> None:
         self._folder, self._shared, self._put = folder, shared, put
         self.spans: list[Stretch] = []
+        self.made: list[Made] = []
 
     def file(self, path: str) -> Sink:
         """A complete file."""
@@ -245,8 +247,8 @@ class ExportFormat:
 
     def write(
         self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
-    ) -> Sequence[Made]:
-        """Write what a part holds of a split; returns the files that belong to the part.
+    ) -> None:
+        """Write what a part holds of a split, and list in `out.made` files that are its own.
 
         Args:
             position: of the part in the split.

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Self
 
 import numpy as np
@@ -96,9 +98,12 @@ class StreamWriter:
             self._sink.__exit__(*why)
 
 
+Block = tuple[int, Ids, Ints]  # number of a file, and ids and lengths of documents in it
+
+
 def cut_between_documents(
     documents: Iterable[Documents], most: int, *, extra: int = 0
-) -> Iterator[tuple[int, Ids, Ints]]:
+) -> Iterator[tuple[int, Iterator[Block]]]:
     """Cut a stream between documents into files; a document that is larger has a file of its own.
 
     At most 10 ids per file, documents of 4, 5, 12 and 3 ids: files of 4 + 5, 12, 3.
@@ -109,8 +114,12 @@ def cut_between_documents(
         extra: what a document takes besides its ids, in ids.
 
     Yields:
-        The number of a file, and ids and lengths of documents that are next in it.
+        The number of a file, and what is in it.
     """
+    return groupby(_blocks(documents, most, extra), itemgetter(0))
+
+
+def _blocks(documents: Iterable[Documents], most: int, extra: int) -> Iterator[Block]:
     number, held = -1, most + 1
     for block in documents:
         # filled: (documents,), what is taken up to the end of each

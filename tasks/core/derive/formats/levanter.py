@@ -118,7 +118,7 @@ class LevanterFormat(ExportFormat):
 
     def write(
         self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
-    ) -> Sequence[Made]:
+    ) -> None:
         """Write a part's ranges of the arrays."""
         ids_array, ends_array = self._arrays(position.split).values()
         tokens = position.before.tokens
@@ -130,7 +130,6 @@ class LevanterFormat(ExportFormat):
                 ids.write(block.stream)
                 ends.write(block.ends + tokens)
                 tokens += len(block.stream)
-        return ()
 
     def finish(self, made: Mapping[Split, Sequence[Made]], out: ExportFiles) -> None:
         """Write what surrounds the values of parts, and the ledger."""

@@ -5,8 +5,6 @@ A chunk is `u32 N`, `u32[N + 1]` offsets of its items in the file, and their ids
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
-from operator import itemgetter
 
 import numpy as np
 
@@ -42,13 +40,11 @@ class LitdataFormat(ExportFormat):
 
     def write(
         self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
-    ) -> Sequence[Made]:
+    ) -> None:
         """Write a part's chunks; one is held in memory, since its head lists all of its items."""
         room = self.size - 2 * _OFFSET_BYTES  # besides the number of items and the last offset
         most, extra = max(room // self.dtype.itemsize, 1), _OFFSET_BYTES // self.dtype.itemsize
-        made = []
-        chunks = groupby(cut_between_documents(documents, most, extra=extra), itemgetter(0))
-        for number, blocks in chunks:
+        for number, blocks in cut_between_documents(documents, most, extra=extra):
             held = [(ids.astype(self.dtype), lengths) for _, ids, lengths in blocks]
             lengths = np.concatenate([lengths for _, lengths in held])
             head = _OFFSET_BYTES * (1 + len(lengths) + 1)
@@ -63,10 +59,9 @@ class LitdataFormat(ExportFormat):
                 sink.write(np.concatenate([[len(lengths)], offsets]).astype("<u4"))
                 for ids, _ in held:
                     sink.write(ids)
-            made.append(
+            out.made.append(
                 Made(path=path, documents=len(lengths), tokens=int(lengths.sum()), size=sink.size)
             )
-        return made
 
     def finish(self, made: Mapping[Split, Sequence[Made]], out: ExportFiles) -> None:
         """Write the index of each split."""

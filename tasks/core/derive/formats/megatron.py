@@ -9,8 +9,6 @@ import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import groupby
-from operator import itemgetter
 
 import numpy as np
 
@@ -53,10 +51,11 @@ class MegatronFormat(ExportFormat):
 
     def write(
         self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
-    ) -> Sequence[Made]:
+    ) -> None:
         """Write a part's ranges of the pair, or pairs of its own."""
         if self.options.max_file_size is not None:
-            return self._write_pairs(position, documents, out, self.options.max_file_size)
+            self._write_pairs(position, documents, out, self.options.max_file_size)
+            return
         prefix, itemsize = f"{position.split}/{_NAME}", self.dtype.itemsize
         count, tokens = position.before.documents, position.before.tokens
         starts = _starts(self.totals[position.split].documents, count)
@@ -69,13 +68,12 @@ class MegatronFormat(ExportFormat):
                 for sink, data in zip(sinks, values, strict=True):
                     sink.write(data)
                 count, tokens = count + len(block.ends), tokens + len(block.stream)
-        return ()
 
     def _write_pairs(
         self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles, size: int
-    ) -> list[Made]:
-        most, made = max(size // self.dtype.itemsize, 1), []
-        for number, blocks in groupby(cut_between_documents(documents, most), itemgetter(0)):
+    ) -> None:
+        most = max(size // self.dtype.itemsize, 1)
+        for number, blocks in cut_between_documents(documents, most):
             prefix = f"{position.split}/{position.part:05}-{number:03}_{_NAME}"
             of_blocks = []
             with out.file(f"{prefix}.bin") as sink:
@@ -86,8 +84,7 @@ class MegatronFormat(ExportFormat):
             columns = [column.tobytes() for column in _index(lengths, 0, 0, self.dtype.itemsize)]
             last = len(lengths).to_bytes(8, "little")
             out.put(f"{prefix}.idx", b"".join([_head(self.dtype, len(lengths)), *columns, last]))
-            made.append(Made(path=f"{prefix}.bin", documents=len(lengths), size=sink.size))
-        return made
+            out.made.append(Made(path=f"{prefix}.bin", documents=len(lengths), size=sink.size))
 
     def finish(self, made: Mapping[Split, Sequence[Made]], out: ExportFiles) -> None:
         """Write the heads of the indexes, and how many sequences each pair has."""

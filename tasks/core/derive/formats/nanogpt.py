@@ -7,7 +7,7 @@ as the scripts of these trainers cut them: a document may continue in the next f
 reads the same files with more demands.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 import numpy as np
@@ -15,7 +15,6 @@ import numpy as np
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split
 from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
-from tasks.core.derive.export_records import Made
 from tasks.core.derive.formats.flat import StreamFiles, StreamWriter
 from tasks.core.reading.documents import Documents, Ids
 
@@ -73,13 +72,12 @@ class NanogptFormat(ExportFormat):
 
     def write(
         self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
-    ) -> Sequence[Made]:
+    ) -> None:
         """Write a part's range of ids."""
         files = self.files(position.split)
         with StreamWriter(out, files, position.before.tokens) as writer:
             for ids in self.stream(documents):
                 writer.write(ids)
-        return ()
 
 
 class LlmcFormat(NanogptFormat):

@@ -3,7 +3,7 @@
 import gzip
 import io
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import ClassVar
 
@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
-from tasks.core.derive.export_records import Made
 from tasks.core.reading.documents import Documents
 
 _GROUP_TOKENS = 2**24  # of a row group: readers hold one in memory
@@ -28,7 +27,7 @@ class NanotronFormat(ExportFormat):
 
     def write(
         self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
-    ) -> Sequence[Made]:
+    ) -> None:
         """Write a part's files."""
         path = f"{position.split}/{position.part:05}.ds"
         tokens = 0
@@ -39,7 +38,6 @@ class NanotronFormat(ExportFormat):
                 tokens += len(block.stream)
         lines = f"{self.spec.tokenizer.name}|{self.dtype.itemsize}", tokens, _in_words(tokens)
         out.put(f"{path}.metadata", "\n".join(map(str, lines)).encode())
-        return ()
 
 
 def _in_words(tokens: int) -> str:
@@ -58,7 +56,7 @@ class OlmoFormat(ExportFormat):
 
     def write(
         self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
-    ) -> Sequence[Made]:
+    ) -> None:
         """Write a part's files."""
         dtype = np.min_scalar_type(self.spec.tokenizer.vocab_size - 1).newbyteorder("<")
         prefix, tokens, number = f"{position.split}-{position.part:05}-", 0, 0
@@ -72,7 +70,6 @@ class OlmoFormat(ExportFormat):
                 ids.write(np.ascontiguousarray(block.stream, dtype))
                 rows.write(_listed(block, tokens, prefix, number))
                 tokens, number = tokens + len(block.stream), number + len(block.ends)
-        return ()
 
 
 def _listed(documents: Documents, tokens: int, prefix: str, number: int) -> bytes:
@@ -111,7 +108,7 @@ class ParquetFormat(ExportFormat):
 
     def write(
         self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
-    ) -> Sequence[Made]:
+    ) -> None:
         """Write a part's file."""
         with (
             out.file(f"{position.split}/{position.part:05}.parquet") as sink,
@@ -128,7 +125,6 @@ class ParquetFormat(ExportFormat):
             for block in documents:
                 for table in _groups(block):
                     file.write_table(table, row_group_size=len(table))
-        return ()
 
 
 def _groups(documents: Documents) -> Iterable[pa.Table]:

@@ -78,9 +78,9 @@ class WebdatasetFormat(ExportFormat):
 
     def write(
         self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
-    ) -> Sequence[Made]:
+    ) -> None:
         """Write a part's tars."""
-        split, number, made = position.split, position.before.files, []
+        split, number = position.split, position.before.files
         most = self._samples_per_tar()
         if self._documents_are_samples:
             samples = _documents(f"{split}-", position.before.documents, documents)
@@ -96,9 +96,8 @@ class WebdatasetFormat(ExportFormat):
                 index = np.array([*begins, tar.size], "<u8")
                 tar.write(END)
             out.put(f"{path}.idx", index)
-            made.append(Made(path=path, samples=len(begins), tokens=tokens, size=tar.size))
+            out.made.append(Made(path=path, samples=len(begins), tokens=tokens, size=tar.size))
             number += 1
-        return made
 
     def _rows(
         self, prefix: str, number: int, documents: Iterable[Documents]
