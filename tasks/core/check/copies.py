@@ -7,9 +7,10 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.format.duplicates import Digests, digests_limit
-from streaming_ext.format.layout import DIGESTS_FOLDER, DUPLICATES_FOLDER, record_path
+from streaming_ext.format.layout import DIGESTS_FOLDER, DUPLICATES_FOLDER
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.shuffled import KEY_BITS, Keys, document_keys, key_range
@@ -17,7 +18,7 @@ from tasks.core.check.findings import Outcome
 from tasks.core.check.manifest import Opened
 from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.reading.documents import duplicates_of
-from tasks.core.shuffle.copies import ROW_BITS, codes
+from tasks.core.shuffle.copies import ROW_BITS, codes, first_ones
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,13 +26,13 @@ class Copies:
     """The copies that a part left out.
 
     Attributes:
-        groups: the part of each copy, or its source if the dataset is shuffled: (copies,).
+        of_sources: documents and copies that the part lists of each source of a shuffled dataset.
         firsts: the first copies, as `codes`, each once.
         documents: a number for the set of all documents of the part; see `summed`.
         listed: the copies of wanted sources, with the `first` copy of each, as `codes`.
     """
 
-    groups: Ints
+    of_sources: Ints
     firsts: Ints
     documents: int
     listed: pa.Table
@@ -71,6 +72,13 @@ def summed(documents: Ints) -> int:
     return int(document_keys(0, documents, documents).sum(dtype=np.uint64))
 
 
+def exist(groups: Ints, rows: Ints, most: Sequence[int]) -> Flags:
+    """Whether there are these rows of parts or sources, (rows,); `most` are the rows of each."""
+    known = (groups >= 0) & (groups < len(most)) & (rows >= 0)
+    found: Flags = known & (rows < np.array(most, np.int64)[np.where(known, groups, 0)])
+    return found
+
+
 def check_copies(
     record: PartRecord, listed: pa.Table, wanted: Ints, dataset: Opened, out: Outcome
 ) -> Copies | None:
@@ -86,31 +94,32 @@ def check_copies(
     Returns:
         The copies; None if the list cannot be read.
     """
-    path, shuffled = record.lists[-1].path, record.spec.shuffle is not None
+    path = record.lists[-1].path
     documents = codes(listed["source"].to_numpy(), listed["row"].to_numpy())
     with out.about(path):
         found = duplicates_of(dataset.files, record)
         counts = len(found.rows), int((found.tokens + 1).sum())
         if record.duplicates is not None:
             out.count(files=1, bytes=record.duplicates.size, duplicates=counts[0])
-        recorded = record.duplicate_documents, record.duplicate_tokens
-        if counts != recorded:
-            words = f"{recorded[0]} duplicates of {recorded[1]} tokens, {path} lists "
-            out.found(record_path(record.part), f"{words}{counts[0]} of {counts[1]}")
         own = codes(found.groups, found.rows)
         first = codes(found.first_groups, found.first_rows)
-        # most: rows of each source, or of the part
-        most = np.array([source.rows for source in dataset.sources] or [record.rows], np.int64)
-        numbers = found.groups if shuffled else found.groups - record.part
-        valid = (numbers >= 0) & (numbers < len(most)) & (found.rows >= 0)
-        valid &= found.rows < most[np.where(valid, numbers, 0)]
+        of_sources = np.empty(0, np.int64)
+        if dataset.sources:
+            valid = exist(found.groups, found.rows, [source.rows for source in dataset.sources])
+            groups = np.concatenate([listed["source"], found.groups[valid]])
+            of_sources = np.bincount(groups, minlength=len(dataset.sources))
+        else:
+            valid = exist(found.groups - record.part, found.rows, [record.rows])
         is_once = len(np.union1d(own, documents)) == len(own) + len(documents)
-        if not (valid.all() and is_once and (first < own).all()):
-            words = "lists a row that does not exist, twice, that is a document of the part, or "
-            out.found(path, f"{words}before its first copy")
+        is_counted = counts == (record.duplicate_documents, record.duplicate_tokens)
+        if not (is_counted and valid.all() and is_once and (first < own).all()):
+            raise CorruptDatasetError(
+                "lists other copies than are recorded, or a row that does not exist, twice, that "
+                "is a document of the part, or before its first copy"
+            )
         chosen = np.isin(found.groups, wanted)
         return Copies(
-            groups=found.groups[valid],
+            of_sources=of_sources,
             firsts=np.unique(first),
             documents=summed(documents),
             listed=pa.table(
@@ -156,9 +165,10 @@ def check_digests(
                 high, low = found.high, found.low
                 start, end = key_range(number, len(kept.files))
                 in_range = (high >= np.uint64(start)) & (high <= np.uint64(end - 1))
-                equal = high[1:] == high[:-1]
-                rising = (high[1:] > high[:-1]) | (equal & (low[1:] > low[:-1]))
-                if not (rising.all() and in_range.all()):
+                is_rising = all(
+                    np.array_equal(each, np.arange(len(high))) for each in first_ones(high, low)
+                )
+                if not (is_rising and in_range.all()):
                     out.found(file.path, "hashes that are not in order, or of another range")
     if not out.is_sound(DIGESTS_FOLDER):
         return None

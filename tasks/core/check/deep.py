@@ -42,7 +42,7 @@ from tasks.core.check.findings import Outcome, Progress
 from tasks.core.check.manifest import Opened, differences
 from tasks.core.reading.documents import Ids
 from tasks.core.shard.import_config import list_token_files
-from tasks.core.shard.same_sources import difference
+from tasks.core.shard.same_sources import difference, spans_of
 from tasks.core.shuffle.copies import codes
 
 DEFAULT_DOCUMENTS: Final = 200
@@ -164,12 +164,9 @@ class _Comparison:
         self._seen = self._new = self._bytes_of_copies = 0
         self._record = dataset.records[number] if not dataset.sources else None
         if self._record is None:
-            source = dataset.sources[number]
             self._spec = next(iter(dataset.records.values())).spec
-            self.spans: tuple[SpanRecord, ...] = (
-                SpanRecord(source=source.identity, span=source.span, rows=source.rows),
-            )
-            self._file, self._counted_in = source.identity.url, SOURCES_PATH
+            self.spans = tuple(spans_of([dataset.sources[number]]))
+            self._file, self._counted_in = self.spans[0].source.url, SOURCES_PATH
         else:
             self._spec, self.spans = self._record.spec, self._record.made_of
             self._file, self._counted_in = documents_path(number), record_path(number)

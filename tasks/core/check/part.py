@@ -18,7 +18,7 @@ from streaming_ext.format.layout import SPLITS, Split, documents_path, record_pa
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.shuffled import document_keys, key_range
-from tasks.core.check.copies import Copies, check_copies
+from tasks.core.check.copies import Copies, check_copies, exist
 from tasks.core.check.deep import ListedDocuments
 from tasks.core.check.findings import Outcome
 from tasks.core.check.manifest import Opened
@@ -34,13 +34,11 @@ class PartFound:
         out: findings and counts.
         listed: documents and copies to compare with their sources: documents with the part, the
             hash of their ids and the shard of the last one, copies with their `first` one.
-        of_sources: documents and copies that it lists of each source of a shuffled dataset.
         copies: what the part left out; None if its lists are damaged.
     """
 
     out: Outcome = field(default_factory=Outcome)
     listed: list[pa.Table] = field(default_factory=list)
-    of_sources: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     copies: Copies | None = None
 
 
@@ -69,9 +67,6 @@ def check_part(
         found.copies = check_copies(record, listed, wanted, dataset, out)
         if found.copies is not None:
             found.listed.append(found.copies.listed)
-            if dataset.sources:
-                groups = np.concatenate([listed["source"], found.copies.groups])
-                found.of_sources = np.bincount(groups, minlength=len(dataset.sources))
     for split in record.splits:
         own = None
         if listed is not None:
@@ -110,8 +105,7 @@ def _out_of_order(
     low, high = key_range(record.part - ends[number], ends[number + 1] - ends[number])
     sources, rows, positions = (listed[name].to_numpy() for name in ("source", "row", "place"))
     wrong: npt.NDArray[np.bool_] = (sources < files[number]) | (sources >= files[number + 1])
-    of_source = np.array([source.rows for source in dataset.sources], np.int64)
-    wrong |= (rows < 0) | (rows >= of_source[np.where(wrong, 0, sources)])
+    wrong |= ~exist(sources, rows, [source.rows for source in dataset.sources])
     keys, own = document_keys(record.spec.shuffle_seed, sources, positions), codes(sources, rows)
     wrong |= (keys < np.uint64(low)) | (keys > np.uint64(high - 1))
     wrong |= np.lexsort((own, keys)) != np.arange(len(keys))

@@ -116,8 +116,9 @@ def _check_sums(
     Returns:
         See `check_digests`.
     """
+    copies = [found.copies for found in parts if found.copies is not None]
     if manifest.shuffled is not None:
-        counts = np.sum([found.of_sources for found in parts], axis=0)
+        counts = np.sum([each.of_sources for each in copies], axis=0)
         for number in np.flatnonzero(counts != [source.documents for source in dataset.sources]):
             source = dataset.sources[number]
             words = f"{source.documents} documents of {source.identity.url}, the parts list "
@@ -126,5 +127,4 @@ def _check_sums(
         return None
     stayed = listed.filter(pc.is_null(listed["first"]))
     needed = codes(stayed["source"].to_numpy(), stayed["row"].to_numpy())
-    copies = [found.copies for found in parts if found.copies is not None]
     return check_digests(manifest, dataset.files, copies, needed, out)
