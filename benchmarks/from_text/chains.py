@@ -74,9 +74,9 @@ def chain(options: argparse.Namespace, source: Callable[..., Any], *, functions:
 def engine(options: argparse.Namespace) -> dict[str, Any]:
     import pyarrow as pa
 
-    from streaming_ext.transforms.tokenizers import FastHub
+    from streaming_ext.transforms.tokenizers import FastTokenizer
 
-    fast = FastHub.of(tokenizer_of(options.tokenizer))
+    fast = FastTokenizer.of(tokenizer_of(options.tokenizer))
     assert fast is not None, "the engine does not follow this tokenizer"
     blocks = []
     for path in sorted(Path(options.folder).glob(options.glob)):

@@ -6,8 +6,8 @@ return them, and those of a `large_list` as a tensor.
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +25,7 @@ Column: TypeAlias = Any  # an Arrow array
 _FIXED = frozenset({str, int, float, bool, bytes, complex, type(None)})
 
 
+@dataclass(frozen=True, eq=False)
 class Block:
     """Some consecutive samples, never changed.
 
@@ -32,18 +33,13 @@ class Block:
         rows: a dictionary for each sample; None if the columns hold all.
         columns: further values, which replace those of the same name in `rows`.
         state: where the samples after these begin; None if a flow cannot be opened there.
-        passes: of a source that repeats for ever, how many passes ended before these samples.
+        passes: of a source that repeats forever, how many passes ended before these samples.
     """
 
-    def __init__(
-        self,
-        rows: Sequence[Sample] | None = None,
-        columns: Mapping[str, Column] | None = None,
-        state: State = None,
-        passes: int = 0,
-    ) -> None:
-        """Keep references to all of them, which have one length."""
-        self.rows, self.columns, self.state, self.passes = rows, columns or {}, state, passes
+    rows: Sequence[Sample] | None = None
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    state: State = None
+    passes: int = 0
 
     def __reduce__(self) -> Any:
         return Block, (self.samples,)  # to and from a worker process
@@ -53,7 +49,7 @@ class Block:
 
     def at(self, state: State, passes: int = 0) -> "Block":
         """The same samples with another state."""
-        return Block(self.rows, self.columns, state, passes)
+        return replace(self, state=state, passes=passes)
 
     @cached_property
     def samples(self) -> Sequence[Sample]:
@@ -74,11 +70,11 @@ class Block:
         """
         if name in self.columns:
             return self.columns[name]
-        for row in (self.columns,) if self.rows is None else self.rows:
-            if name not in row:
-                has = ", ".join(map(repr, [*row, *self.columns]))
+        for sample in self.samples:
+            if name not in sample:
+                has = ", ".join(map(repr, sample))
                 raise UsageError(f"A sample has no column {name!r}; it has {has}.")
-        return [row[name] for row in self.rows or ()]
+        return [sample[name] for sample in self.samples]
 
     def tokens(self, name: str) -> Column:
         """A column of tokens.
@@ -131,13 +127,18 @@ def concat(blocks: Iterable[Block]) -> Block:
     filled = [block for block in blocks if len(block)]
     if len(filled) < 2:
         return filled[0] if filled else Block()
-    types = [[(name, each.type) for name, each in block.columns.items()] for block in filled]
-    rows = [block.rows for block in filled if block.rows is not None]
-    if any(each != types[0] for each in types) or len(rows) not in {0, len(filled)}:
-        return Block([*chain.from_iterable(block.samples for block in filled)])
-    names = filled[0].columns
-    columns = {name: pa.concat_arrays([block.columns[name] for block in filled]) for name in names}
-    return Block([*chain.from_iterable(rows)] if rows else None, columns)
+    first, *others = [
+        (block.rows is None, [(name, each.type) for name, each in block.columns.items()])
+        for block in filled
+    ]
+    if any(kind != first for kind in others):
+        return Block([sample for block in filled for sample in block.samples])
+    columns = {
+        name: pa.concat_arrays([block.columns[name] for block in filled])
+        for name in filled[0].columns
+    }
+    rows = [row for block in filled for row in block.rows or ()]
+    return Block(rows or None, columns)
 
 
 def tokens_of(values: npt.NDArray[Any], lengths: npt.ArrayLike, *, listed: bool = False) -> Column:
@@ -187,8 +188,8 @@ def shown(column: Column | list[Any]) -> Sequence[Any]:
     if not pa.types.is_large_list(column.type):
         values: list[Any] = column.to_pylist()
         return values
-    tokens, ends = flat(column).astype(np.int64), np.cumsum(lengths_of(column)).tolist()
-    return [torch.from_numpy(tokens[a:b].copy()) for a, b in pairwise([0, *ends])]
+    tokens = np.split(flat(column).astype(np.int64), np.cumsum(lengths_of(column)))
+    return [torch.from_numpy(each.copy()) for each in tokens[:-1]]
 
 
 def _take(column: Column, numbers: Ints) -> Column:
@@ -199,14 +200,14 @@ def _take(column: Column, numbers: Ints) -> Column:
 
 def _integers(value: Any, name: str) -> npt.NDArray[np.int64]:
     """Tokens as users pass them: a list, array, tensor, a single number, None for none."""
-    array: npt.NDArray[Any] = np.atleast_1d(np.asarray([] if value is None else value))
-    array = array[0] if array.ndim == 2 and len(array) == 1 else array
-    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
+    array: npt.NDArray[Any] = np.asarray([] if value is None else value)
+    whole = array.size == 0 or np.issubdtype(array.dtype, np.integer)
+    if not whole or array.size != max(array.shape, default=1):  # as a row, or a single number
         raise UsageError(
             f"Column {name!r} holds {array.dtype} of shape {array.shape}, expected a list of "
             "integers."
         )
-    return array.astype(np.int64)
+    return array.reshape(-1).astype(np.int64)
 
 
 def copied(value: Any) -> Any:
@@ -217,10 +218,10 @@ def copied(value: Any) -> Any:
     kind = type(value)
     if kind in _FIXED:
         return value
-    if kind is dict:
-        return {name: one if type(one) in _FIXED else copied(one) for name, one in value.items()}
     if kind is list and _FIXED.issuperset(map(type, value)):  # tokens: many
         return value.copy()
+    if kind is dict:
+        return {name: copied(one) for name, one in value.items()}
     if kind is list or kind is tuple:
         return kind(map(copied, value))
     if isinstance(value, torch.Tensor):

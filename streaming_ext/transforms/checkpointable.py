@@ -4,12 +4,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from torch.utils.data import IterableDataset, default_collate, get_worker_info
+from torch.utils.data import IterableDataset, default_collate
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.kinds import MOST, count, flag, plain_real
+from streaming_ext.training.workers import this_worker
+from streaming_ext.transforms import sources as of_sources
+from streaming_ext.transforms import steps
 from streaming_ext.transforms.block import Block, Sample
-from streaming_ext.transforms.flow import CheckpointableIterator, Flow, Made, Subset, through
+from streaming_ext.transforms.flow import CheckpointableIterator, Open, Subset
 from streaming_ext.transforms.functions import (
     CONSUMER,
     Crew,
@@ -17,30 +20,6 @@ from streaming_ext.transforms.functions import (
     Function,
     applied,
     of_samples,
-)
-from streaming_ext.transforms.sources import (
-    Cache,
-    Pass,
-    cached,
-    concatenated,
-    interleaved,
-    iterable_pass,
-    repeated,
-    sequence_pass,
-)
-from streaming_ext.transforms.steps import (
-    Collate,
-    batched,
-    chunked,
-    concat_chunk,
-    enumerated,
-    filled,
-    pack_chunk,
-    padded,
-    shuffled,
-    stride,
-    take,
-    with_ends,
 )
 
 if TYPE_CHECKING:
@@ -54,14 +33,14 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
     The workers of a DataLoader have different samples: those of the source are dealt out.
     """
 
-    def __init__(self, opener: Callable[..., Flow], described: str) -> None:
+    def __init__(self, open_: Open, described: str) -> None:
         """Use `from_files`, `from_sequence` or `from_iterable` instead.
 
         Args:
-            opener: opens a flow, from a state on.
+            open_: opens a flow, from a state on.
             described: the steps, by which a state recognizes its chain.
         """
-        self.open, self.described = opener, described
+        self.open, self.described = open_, described
 
     def __iter__(self) -> CheckpointableIterator:
         return self.iter()
@@ -72,8 +51,7 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         Raises:
             ConfigMismatchError: the state is of another chain, or of another number of workers.
         """
-        info = get_worker_info()
-        return self.iter_subset((info.id, info.num_workers) if info else (0, 1), state_dict)
+        return self.iter_subset(this_worker(), state_dict)
 
     def iter_subset(
         self, subset: Subset, state_dict: Mapping[str, Any] | None = None
@@ -81,32 +59,26 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         """The pass of one worker: its number, and how many workers there are."""
         return CheckpointableIterator(self, subset, state_dict)
 
-    def _then(
-        self, described: str, flow: Callable[..., Flow], **settings: Any
-    ) -> "CheckpointableDataset":
+    def _then(self, described: str, flow: Open, **settings: Any) -> "CheckpointableDataset":
         """The chain with one more step: a flow of this source, from a state on."""
-        opener = partial(flow, source=self, **settings)
-        return CheckpointableDataset(opener, f"{self.described} > {described}")
-
-    def _step(self, step: Callable[..., Made], **settings: Any) -> "CheckpointableDataset":
-        """The chain with a step that counts, which its settings describe."""
-        return self._then(_described(step, settings), through, step=partial(step, **settings))
+        open_ = partial(flow, source=self.open, **settings)
+        return CheckpointableDataset(open_, f"{self.described} > {described}")
 
     def _function(
-        self, function: Callable[..., Block], name: str | None = None, **settings: Any
+        self, name: str, function: Callable[..., Block], crew: Crew = CONSUMER, **settings: Any
     ) -> "CheckpointableDataset":
-        """The chain with a function of each block, which its settings describe."""
-        described, of_block = _described(function, settings), partial(function, **settings)
-        return self._then(described, applied, function=of_block, crew=CONSUMER, name=name)
+        """The chain with a function of each block."""
+        of_block = partial(function, **settings)
+        return self._then(name, applied, function=of_block, crew=crew, name=name)
 
     @staticmethod
     def _source(
-        described: str, each: Pass, *, repeat: bool, **settings: Any
+        open_: Open, described: str, *, repeat: bool, **settings: Any
     ) -> "CheckpointableDataset":
-        opener = partial(each, **settings)
+        open_pass = partial(open_, **settings)
         if flag("repeat", repeat):
-            opener = partial(repeated, source=CheckpointableDataset(opener, ""))
-        return CheckpointableDataset(opener, f"{described}, {bool(repeat)})")
+            open_pass = partial(of_sources.repeat, source=open_pass)
+        return CheckpointableDataset(open_pass, f"{described}, {bool(repeat)})")
 
     @staticmethod
     def from_sequence(
@@ -116,22 +88,18 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         shuffle_seed: int = 42,
     ) -> "CheckpointableDataset":
         """Samples by their number; in another order each epoch if `shuffle`."""
-        seed = (
-            count("shuffle_seed", shuffle_seed, least=-MOST) if flag("shuffle", shuffle) else None
-        )
+        shuffle_seed = count("shuffle_seed", shuffle_seed, least=-MOST)
+        seed = shuffle_seed if flag("shuffle", shuffle) else None
+        described = f"from_sequence({len(sequence)}, {seed}"
         return CheckpointableDataset._source(
-            f"from_sequence({len(sequence)}, {seed}",
-            sequence_pass,
-            repeat=repeat,
-            sequence=sequence,
-            seed=seed,
+            of_sources.sequence_pass, described, repeat=repeat, sequence=sequence, seed=seed
         )
 
     @staticmethod
     def from_iterable(iterable: Iterable[Sample], repeat: bool = False) -> "CheckpointableDataset":
         """Samples of an iterable that yields the same ones each time; a resume skips."""
         return CheckpointableDataset._source(
-            "from_iterable(", iterable_pass, repeat=repeat, iterable=iterable
+            of_sources.iterable_pass, "from_iterable(", repeat=repeat, iterable=iterable
         )
 
     @staticmethod
@@ -162,18 +130,27 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
             UsageError: there are no such files.
             StorageError: a server refuses, or does not answer.
         """
-        from streaming_ext.transforms.files import files_pass, fingerprint, listed
+        from streaming_ext.format.spec import ReadOptions
+        from streaming_ext.text.listing import list_sources
+        from streaming_ext.transforms.files import files_pass, fingerprint
 
-        order = count("seed", seed, least=-MOST) if flag("shuffle_shards", shuffle_shards) else None
+        seed = count("seed", seed, least=-MOST)
+        order = seed if flag("shuffle_shards", shuffle_shards) else None
         active = count("n_active_shards", n_active_shards, least=1)
-        sources, options = listed(urls, format, on_bad_document)
-        known = f"{fingerprint(sources)}, {order}, {active}, {format}, {on_bad_document}"
+        known = None if format == "auto" else format
+        patterns = [urls] if isinstance(urls, str) else [*map(str, urls)]
+        files = list_sources(patterns, any_name=known is not None)
+        if not files:
+            raise UsageError("from_files() needs at least one file.")
+        described = f"{fingerprint(files)}, {order}, {active}, {format}, {on_bad_document}"
         return CheckpointableDataset._source(
-            f"from_files(files {known}",
             files_pass,
+            f"from_files(files {described}",
             repeat=repeat,
-            sources=sources,
-            options=options,
+            sources=files,
+            options=ReadOptions(
+                columns=("text",), source_format=known, on_bad_document=on_bad_document
+            ),
             seed=order,
             active=active,
             standby=count("n_standby_shards", n_standby_shards, least=0),
@@ -216,49 +193,48 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         self, kind: str, fn: Function, crew: Crew = CONSUMER
     ) -> "CheckpointableDataset":
         name = f"{kind}({getattr(fn, '__name__', type(fn).__name__)})"
-        function = partial(of_samples, made_by=fn, kind=kind)
-        return self._then(kind, applied, function=function, crew=crew, name=name)
+        return self._function(name, of_samples, crew, made_by=fn, kind=kind)
 
     def enumerate(self, count_column: str = "step") -> "CheckpointableDataset":
         """Samples with their number in a column."""
-        step = partial(enumerated, column=count_column)
-        return self._then(f"enumerate({count_column})", through, step=step, same=True)
+        return self._then(f"enumerate({count_column})", steps.enumerated, column=count_column)
 
     def take(self, max_count: int) -> "CheckpointableDataset":
         """The first `max_count` samples."""
-        return self._step(take, count=count("max_count", max_count, least=0))
+        max_count = count("max_count", max_count, least=0)
+        return self._then(f"take({max_count})", steps.take, count=max_count)
 
     def stride(self, interval: int, offset: int) -> "CheckpointableDataset":
         """One sample of each interval: interval 3 and offset 1 give the samples 1, 4, 7, ..."""
         interval = count("interval", interval, least=1)
         offset = count("offset", offset, least=0, most=interval - 1)
-        return self._step(stride, interval=interval, offset=offset)
+        described = f"stride({interval}, {offset})"
+        return self._then(described, steps.stride, interval=interval, offset=offset)
 
     def shuffle(self, buffer_size: int, seed: int = 42) -> "CheckpointableDataset":
         """Samples out of a buffer, a random one each time, as in tf.data and webdataset."""
         slots = count("buffer_size", buffer_size, least=1)
         seed = count("seed", seed, least=-MOST)
-        return self._then(f"shuffle({slots}, {seed})", shuffled, slots=slots, seed=seed)
+        return self._then(f"shuffle({slots}, {seed})", steps.shuffle, slots=slots, seed=seed)
 
     def batch(
-        self, batch_size: int, collate_fn: Collate | None = None, drop_last: bool = False
+        self, batch_size: int, collate_fn: steps.Collate | None = None, drop_last: bool = False
     ) -> "CheckpointableDataset":
         """Samples in groups, joined by torch's `default_collate` or by `collate_fn`."""
-        return self._step(
-            batched,
-            size=count("batch_size", batch_size, least=1),
-            drop_last=flag("drop_last", drop_last),
-            collate=collate_fn or default_collate,
-        )
+        size = count("batch_size", batch_size, least=1)
+        drop_last = flag("drop_last", drop_last)
+        collate = collate_fn or default_collate
+        described = f"batch({size}, {drop_last})"
+        return self._then(described, steps.batch, size=size, drop_last=drop_last, collate=collate)
 
     def repeat(self, times: int | None = None) -> "CheckpointableDataset":
-        """The same samples again and again, for ever or `times` times."""
+        """The same samples again and again, forever or `times` times."""
         times = count("times", times, least=1, optional=True)
-        return self._then(f"repeat({times})", repeated, times=times, dealt=False)
+        return self._then(f"repeat({times})", of_sources.repeat, times=times, dealt=False)
 
     def cache(self) -> "CheckpointableDataset":
         """Keep the samples of the first whole pass in memory, for later passes."""
-        return self._then("cache", cached, cache=Cache())
+        return self._then("cache", of_sources.cache, kept={})
 
     def chunk(
         self,
@@ -268,47 +244,47 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
     ) -> "CheckpointableDataset":
         """Rows of `chunk_length` tokens of each sample alone; a shorter rest is left out."""
         length, names = count("chunk_length", chunk_length, least=1), names_of(target_columns)
-        rest, name = flag("drop_remainder", drop_remainder), f"chunk({length})"
-        return self._function(chunked, name, length=length, names=names, drop_rest=rest)
+        drop_rest = flag("drop_remainder", drop_remainder)
+        name = f"chunk({length}, {names}, {drop_rest})"
+        return self._function(name, steps.chunk, length=length, names=names, drop_rest=drop_rest)
 
     def concat_chunk(
         self, chunk_length: int, target_columns: Sequence[str] = ("input_ids",)
     ) -> "CheckpointableDataset":
         """Rows of `chunk_length` tokens of all samples end to end."""
-        return self._rows(concat_chunk, chunk_length, target_columns)
+        return self._rows("concat_chunk", steps.concat_chunk, chunk_length, target_columns)
 
     def pack_chunk(
         self, chunk_length: int, target_columns: Sequence[str], discard_long_samples: bool = False
     ) -> "CheckpointableDataset":
         """Rows of at most `chunk_length` tokens, of whole samples; longer ones are cut."""
         discard = flag("discard_long_samples", discard_long_samples)
-        return self._rows(pack_chunk, chunk_length, target_columns, discard=discard)
+        return self._rows("pack_chunk", steps.pack_chunk, chunk_length, target_columns, discard)
 
     def _rows(
-        self, step: Callable[..., Made], length: int, columns: Sequence[str], discard: bool = False
+        self, kind: str, step: Open, length: int, columns: Sequence[str], discard: bool = False
     ) -> "CheckpointableDataset":
         """Rows of the samples that have tokens, and not too many."""
         length, names = count("chunk_length", length, least=1), names_of(columns)
-        name, longest = f"{step.__name__}({length})", length if discard else None
-        usable = self._function(filled, name, names=names, longest=longest)
-        return usable._step(step, length=length, names=names)
+        longest = length if discard else None
+        name = f"{kind}({length}, {names}, {discard})"
+        usable = self._function(name, steps.filled, names=names, longest=longest)
+        return usable._then("rows", step, length=length, names=names)
 
     def pad(self, pad_values: Mapping[str, int], chunk_length: int) -> "CheckpointableDataset":
         """Columns filled up to one length, each with its value."""
         values = {name: count(name, value, least=-MOST) for name, value in pad_values.items()}
         length = count("chunk_length", chunk_length, least=1)
-        return self._function(padded, length=length, values=values)
+        return self._function(f"pad({values}, {length})", steps.pad, length=length, values=values)
 
     def add_bos_eos(
         self, bos_token_id: int | None, eos_token_id: int | None, target_column: str = "input_ids"
     ) -> "CheckpointableDataset":
         """A token before and one after those of each sample."""
-        return self._function(
-            with_ends,
-            bos=count("bos_token_id", bos_token_id, least=0, optional=True),
-            eos=count("eos_token_id", eos_token_id, least=0, optional=True),
-            column=target_column,
-        )
+        bos = count("bos_token_id", bos_token_id, least=0, optional=True)
+        eos = count("eos_token_id", eos_token_id, least=0, optional=True)
+        name = f"add_bos_eos({bos}, {eos}, {target_column})"
+        return self._function(name, steps.add_bos_eos, bos=bos, eos=eos, column=target_column)
 
     def sft(
         self,
@@ -337,7 +313,7 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
 
         function, known = labelling(tokenizer, chat_template, messages, prompt, completion)
         crew = Crew(workers=count("max_workers", max_workers, least=1))
-        return self._then(f"sft({known})", applied, function=function, crew=crew)
+        return self._function(f"sft({known})", function, crew)
 
     def tokenize(  # noqa: PLR0917 - as its users call it
         self,
@@ -365,16 +341,12 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
                 blocks ahead.
             pattern: of a .tiktoken file, see `shardmill shard`.
         """
-        from streaming_ext.transforms.tokenizers import tokenized, tokenizer_of
+        from streaming_ext.transforms.tokenizers import tokenizing
 
         workers = Crew.of(max_workers, prefetch_factor, ordered, executor_type).workers
-        known = tokenizer_of(tokenizer, pattern=pattern, settings=tokenizer_kwargs)
-        return self._then(
-            f"tokenize({known.described}, {target_column})",
-            applied,
-            function=partial(tokenized, tokenizer=known, column=target_column),
-            crew=Crew(workers=workers if parallel else 0),
-        )
+        function, known = tokenizing(tokenizer, pattern, tokenizer_kwargs or {}, target_column)
+        crew = Crew(workers=workers) if parallel else CONSUMER
+        return self._function(f"tokenize({known}, {target_column})", function, crew)
 
     def ensure_bos_eos(
         self,
@@ -383,9 +355,9 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         pattern: str | None = None,
     ) -> "CheckpointableDataset":
         """The tokenizer's first and last token around each sample, if it does not add them."""
-        from streaming_ext.transforms.tokenizers import tokenizer_of
+        from streaming_ext.transforms.tokenizers import missing_ends
 
-        bos, eos = tokenizer_of(tokenizer, pattern=pattern).missing_ends()
+        bos, eos = missing_ends(tokenizer, pattern)
         return self.add_bos_eos(bos, eos, target_column) if {bos, eos} != {None} else self
 
     def __add__(self, other: "CheckpointableDataset") -> "CheckpointableDataset":  # type: ignore[override]
@@ -396,8 +368,7 @@ def concat_datasets(sources: Sequence[CheckpointableDataset]) -> CheckpointableD
     """Datasets one after another."""
     if not sources:
         raise UsageError("concat_datasets() needs at least one dataset.")
-    opener = partial(concatenated, sources=tuple(sources))
-    return CheckpointableDataset(opener, f"concat({_all_described(sources)})")
+    return _joined(of_sources.concatenate, sources, "concat({})")
 
 
 def interleave_datasets(
@@ -417,23 +388,17 @@ def interleave_datasets(
     cycle = count("chunk_size", chunk_size, least=1)
     if not len(each) == len(given) == len(sources) > 0 or min(each) < 0 or sum(each) <= 0:
         raise UsageError(f"`weights` must be a number of at least 0 for each dataset, got {given}.")
-    opener = partial(interleaved, sources=tuple(sources), weights=tuple(each), cycle=cycle)
-    described = f"interleave({_all_described(sources)}; {each}, {cycle})"
-    return CheckpointableDataset(opener, described)
+    described = f"interleave({{}}; {each}, {cycle})"
+    return _joined(of_sources.interleave, sources, described, weights=each, cycle=cycle)
 
 
-def _all_described(datasets: Sequence[CheckpointableDataset]) -> str:
-    return ", ".join(dataset.described for dataset in datasets)
-
-
-def _described(step: Callable[..., Any], settings: Mapping[str, Any]) -> str:
-    """A step by its name and its settings; functions are left out, since names of them change."""
-    values = [
-        ", ".join(one) if isinstance(one, tuple) else str(one)
-        for one in settings.values()
-        if not callable(one)
-    ]
-    return f"{step.__name__}({', '.join(values)})"
+def _joined(
+    flow: Open, sources: Sequence[CheckpointableDataset], described: str, **settings: Any
+) -> CheckpointableDataset:
+    """One dataset of several, whose steps take the place of {} in its description."""
+    open_ = partial(flow, sources=[source.open for source in sources], **settings)
+    names = ", ".join(source.described for source in sources)
+    return CheckpointableDataset(open_, described.format(names))
 
 
 def names_of(columns: Sequence[str]) -> tuple[str, ...]:

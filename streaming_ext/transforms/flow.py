@@ -9,10 +9,11 @@ import copy
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from functools import wraps
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from streaming_ext.format.schema import refuse_newer
 from streaming_ext.transforms.block import Block, Sample, State, concat
 
 if TYPE_CHECKING:
@@ -21,22 +22,12 @@ if TYPE_CHECKING:
 STATE_VERSION: Final = 1
 
 Flow: TypeAlias = Generator[Block, None, None]
+# Opens a flow: of a subset, from a state on. That of a source takes the number of a pass too.
+Open: TypeAlias = Callable[..., Flow]
 # Number of a subset of the samples, and how many subsets there are: each worker reads another one.
 Subset: TypeAlias = tuple[int, int]
 # A block made of the samples that came, and the count for the next call; None at the end.
 Made: TypeAlias = tuple[Block, int | None]
-# Makes a block of the samples that came, and uses up some of them. It receives its count, 0 at
-# first, and whether no more samples come.
-Step: TypeAlias = Callable[["Input", int, bool], Made]
-
-
-class Source(Protocol):
-    """Something that yields samples, such as a dataset."""
-
-    @property
-    def open(self) -> Callable[..., Flow]:
-        """Opens its blocks: of a subset, from a state on."""
-        ...
 
 
 class Input:
@@ -45,31 +36,26 @@ class Input:
     Samples are numbered from where the source was opened.
     """
 
-    def __init__(self, source: Source, subset: Subset, state: State) -> None:
-        """Open a source at `state["source"]`, after `state["skip"]` samples.
-
-        Raises:
-            ConfigMismatchError: the state is of other data.
-        """
-        self.source, self.subset = source, subset
+    def __init__(self, source: Open, subset: Subset, state: State) -> None:
+        """Open a source at `state["source"]`, after `state["skip"]` samples."""
         begin, self._skip = (None, 0) if state is None else (state["source"], int(state["skip"]))
-        self._flow = source.open(subset, begin)
+        self.subset, self._flow = subset, source(subset, begin)
         self._states = deque([(0, begin)])
         self.used, self._came = self._skip, 0
         self.passes = 0  # see `Block`, of the newest one
         self.size = 1  # samples of the newest block
-        self.blocks: deque[Block] = deque()  # not used up
+        self._blocks: list[Block] = []  # not used up
 
     @property
     def have(self) -> int:
         """How many samples came that were not used up."""
-        return sum(map(len, self.blocks))
+        return sum(map(len, self._blocks))
 
     @property
     def rest(self) -> Block:
         """The samples that came and were not used up."""
-        self.blocks = deque([concat(self.blocks)])
-        return self.blocks[0]
+        self._blocks = [concat(self._blocks)]
+        return self._blocks[0]
 
     def more(self) -> bool:
         """Append one more block, which may be empty; False at the end."""
@@ -78,32 +64,32 @@ class Input:
             if self._came < self._skip:
                 raise UsageError("A state names more samples than there are: the data changed.")
             return False
-        skipped = min(max(self._skip - self._came, 0), len(block))
+        new = block.slice(max(self._skip - self._came, 0), len(block))
         self._came += len(block)
         self.passes, self.size = block.passes, max(len(block), 1)
         if block.state is not None:
             self._states.append((self._came, block.state))
-        if skipped < len(block):
-            self.blocks.append(block.slice(skipped, len(block)) if skipped else block)
+        self._blocks.append(new)
+        return True
+
+    def has(self, count: int = 1) -> bool:
+        """Read until there are this many samples; False if the source ends before."""
+        while self.have < count:
+            if not self.more():
+                return False
         return True
 
     def use(self, count: int | None = None) -> Block:
-        """Use up the first samples, by default all."""
-        left, used = self.have if count is None else count, []
-        while left and self.blocks:
-            block = self.blocks.popleft()
-            if len(block) > left:
-                self.blocks.appendleft(block.slice(left, len(block)))
-                block = block.slice(0, left)
-            used.append(block)
-            left -= len(block)
-            self.used += len(block)
-        return concat(used)
+        """Use up the first samples, by default all; fewer if there are no more."""
+        block = self.rest
+        used = block if count is None else block.slice(0, count)
+        self._blocks = [block.slice(len(used), len(block))]
+        self.used += len(used)
+        return used
 
     def exactly(self, count: int) -> Block:
         """Use up this many samples; fewer at the end."""
-        while self.have < count and self.more():
-            pass
+        self.has(count)
         return self.use(count)
 
     def state(self, number: int | None = None) -> dict[str, Any]:
@@ -125,41 +111,42 @@ class Input:
         self.close()
 
 
-def through(
-    subset: Subset, state: State, *, source: Source, step: Step, same: bool = False
-) -> Flow:
-    """The blocks that a step makes; samples that it does not use up stay for its next call.
+def step(make: Callable[..., Made], *, same: bool = False) -> Open:
+    """A step: a flow of the blocks that a function makes of samples and a count.
 
     Args:
-        subset: of the samples.
-        state: of this flow.
-        source: of the samples.
-        step: see `Step`.
+        make: uses up some samples of its `Input`, which has one at least; the others stay for its
+            next call. It receives its count, 0 at first, whether no more samples come, and its
+            settings.
         same: whether each pass of the source makes the same samples.
     """
-    count = 0 if state is None else state["count"]
-    with Input(source, subset, state) as given:
-        while count is not None:
-            last = not given.more()
-            made, count = step(given, count, last)
-            count = None if last else count
-            yield made.at({**given.state(), "count": count}, given.passes if same else 0)
+
+    @wraps(make)
+    def flow(subset: Subset, state: State, *, source: Open, **settings: Any) -> Flow:
+        count = 0 if state is None else state["count"]
+        with Input(source, subset, state) as given:
+            while count is not None:
+                last, made = not given.more(), Block()
+                if given.have:
+                    made, count = make(given, count, last, **settings)
+                count = None if last else count
+                yield made.at({**given.state(), "count": count}, given.passes if same else 0)
+
+    return flow
 
 
 def others_have_any(
-    source: Source,
+    source: Open,
     subset: Subset,
     keep: Callable[[Block], Block] = lambda block: block,
 ) -> bool:
     """Whether another subset has a sample that `keep` keeps; reads until one is found."""
     own, count = subset
     for number in {*range(count)} - {own}:
-        with closing(source.open((number, count), None)) as flow:
-            for block in flow:
-                if block.passes > count:
-                    break
-                if len(block) and len(keep(block)):
-                    return True
+        with closing(source((number, count), None)) as flow:
+            blocks = takewhile(lambda block: block.passes <= count, flow)
+            if any(len(block) and len(keep(block)) for block in blocks):
+                return True
     return False
 
 
@@ -188,7 +175,7 @@ class CheckpointableIterator:
     def _start(self, state: Mapping[str, Any] | None) -> None:
         if state is not None:
             require_same(self._dataset, self._subset, state)
-        self._given = Input(self._dataset, self._subset, state)
+        self._given = Input(self._dataset.open, self._subset, state)
         self._samples: Sequence[Sample] = ()
         self._at = 0
         self._failed: BaseException | None = None
@@ -254,9 +241,7 @@ def require_same(
     Raises:
         ConfigMismatchError: naming what differs.
     """
-    version = state.get("version")
-    refuse_newer(version, STATE_VERSION, what="The state of a chain")
-    if version != STATE_VERSION or "chain" not in state:
+    if state.get("version") != STATE_VERSION or "chain" not in state:
         raise ConfigMismatchError("This is no state of a CheckpointableDataset.")
     old, new = state["chain"], dataset.described
     if old != new:

@@ -4,6 +4,7 @@ Workers work ahead of the consumer, and their results come in the order of the s
 """
 
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -24,7 +25,7 @@ from torch.utils.data import get_worker_info
 from streaming_ext.base.errors import UsageError, WorkerDiedError
 from streaming_ext.training.workers import end_with_parent
 from streaming_ext.transforms.block import Block, Sample, State, copied
-from streaming_ext.transforms.flow import Flow, Input, Source, Subset, others_have_any
+from streaming_ext.transforms.flow import Flow, Input, Open, Subset, others_have_any
 
 ExecutorType: TypeAlias = Literal["thread", "process"]
 Function: TypeAlias = Callable[[Sample], Any]
@@ -53,6 +54,15 @@ def of_samples(block: Block, *, made_by: Function, kind: str) -> Block:
             "received, or use filter_map() to leave samples out."
         )
     return Block(made)
+
+
+class _Consumer(Executor):
+    """The consumer itself, which does a task when it submits it."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **_: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args))
+        return future
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,17 +103,11 @@ class Crew:
         samples = -(-prefetch_factor // _IN_FLIGHT)
         return cls(executor_type=executor_type, workers=workers, samples=samples, ordered=ordered)
 
-    def runs_ahead(self, tasks: int, first: "Future[Block] | None") -> bool:
-        """Whether to submit more than a few tasks, because the first one is slow."""
-        far = not self.ordered and tasks < self.workers * _FARTHEST
-        return far and first is not None and not first.done()
-
-    def start(self, function: OfBlock) -> tuple[Executor | None, OfBlock]:
-        """Start the workers, and what to submit to them; None if the consumer does the work."""
+    def start(self, function: OfBlock) -> tuple[Executor, OfBlock]:
+        """Start the workers; what to submit to them comes second."""
+        if self.workers == 0:
+            return _Consumer(), function
         if self.executor_type == "thread":
-            # A worker of a loader is for one core.
-            if self.workers == 0 or (self.workers == 1 and get_worker_info() is not None):
-                return None, function
             pool: Executor = ThreadPoolExecutor(self.workers)
             # Prepare while the first samples are read. What fails fails again with them.
             for _ in range(self.workers):
@@ -141,20 +145,13 @@ def _of_process(block: Block) -> Block:
 class _Task(NamedTuple):
     """Some samples that a worker works on; the state is the one before them."""
 
-    block: Block
     state: State
     passes: int
-    future: "Future[Block] | None"
+    future: Future[Block]
 
 
 def applied(
-    subset: Subset,
-    state: State,
-    *,
-    source: Source,
-    function: OfBlock,
-    crew: Crew,
-    name: str | None = None,
+    subset: Subset, state: State, *, source: Open, function: OfBlock, crew: Crew, name: str
 ) -> Flow:
     """What a function makes of each block.
 
@@ -164,60 +161,56 @@ def applied(
         source: of the samples.
         function: of a block.
         crew: the workers.
-        name: of a function that may leave out samples, for messages.
+        name: of the step, for messages.
 
     Raises:
-        UsageError: it leaves out every sample of a source that repeats for ever.
+        UsageError: it leaves out every sample of a source that repeats forever.
         WorkerDiedError: a worker process died.
     """
-    passes: int | None = None  # of the source, when a sample was made last
-    used, warned = 0, False  # samples that it had yielded by then
-    with Input(source, subset, state) as given:
-        for made in _made(given, function, crew):
-            if len(made) or passes is None or name is None:
-                passes, used, warned = made.passes, given.used, False
-            elif not warned and given.used - used >= MANY:
-                warned = True
-                _log.warning(
-                    f"{name} left out the last {MANY:,} samples. If the source has no end, none "
-                    "may ever come: look at what is kept."
-                )
-            # Each pass deals other samples to this worker, until it has seen all. One more pass:
-            # sources that are interleaved do not end their passes together.
-            if made.passes - passes > subset[1] + 1:
-                if others_have_any(source, subset, function):
-                    return
-                raise UsageError(
-                    f"{name} left out every sample of a whole pass, and the source repeats them "
-                    "for ever. Look at what is kept, or leave out repeat."
-                )
-            yield made
-
-
-def _made(given: Input, function: OfBlock, crew: Crew) -> Flow:
-    """The blocks that the workers make, each with the state after it."""
+    if get_worker_info() is not None and (crew.executor_type, crew.workers) == ("thread", 1):
+        crew = CONSUMER  # a worker of a loader is for one core
     pool, work = crew.start(function)
     tasks: deque[_Task] = deque()
-    few, last = max(crew.workers * _IN_FLIGHT, 1), False
+    few, many = max(crew.workers * _IN_FLIGHT, 1), 0 if crew.ordered else crew.workers * _FARTHEST
+    last = False
+    passes: int | None = None  # of the source, when a sample was made last
+    warn_at: float = 0  # samples of the source
     try:
-        while True:
-            while not last and (len(tasks) < few or crew.runs_ahead(len(tasks), tasks[0].future)):
-                before = given.state()
-                while given.have < (crew.samples or _LEAST * bool(pool) or 1) and not last:
-                    last = not given.more()
-                if block := given.use(crew.samples):
-                    future = None if pool is None else pool.submit(work, block)
-                    tasks.append(_Task(block, before, given.passes, future))
-            if not tasks:
-                return
-            task = tasks.popleft()
-            made = task.future.result() if task.future else function(task.block)
-            yield made.at(tasks[0].state if tasks else given.state(), task.passes)
+        with Input(source, subset, state) as given:
+            while True:
+                while not last and (
+                    len(tasks) < few or (len(tasks) < many and not tasks[0].future.done())
+                ):
+                    before = given.state()
+                    last = not given.has(crew.samples or (_LEAST if crew.workers else 1))
+                    if block := given.use(crew.samples):
+                        tasks.append(_Task(before, given.passes, pool.submit(work, block)))
+                if not tasks:
+                    return
+                task = tasks.popleft()
+                made = task.future.result()
+                if len(made) or passes is None:
+                    passes, warn_at = task.passes, given.used + MANY
+                elif given.used >= warn_at:
+                    warn_at = math.inf
+                    _log.warning(
+                        f"{name} left out the last {MANY:,} samples. If the source has no end, "
+                        "none may ever come: look at what is kept."
+                    )
+                # Each pass deals other samples to this worker, until it has seen all. One more
+                # pass: sources that are interleaved do not end their passes together.
+                if task.passes - passes > subset[1] + 1:
+                    if others_have_any(source, subset, function):
+                        return
+                    raise UsageError(
+                        f"{name} left out every sample of a whole pass, and the source repeats "
+                        "them forever. Look at what is kept, or leave out repeat."
+                    )
+                yield made.at(tasks[0].state if tasks else given.state(), task.passes)
     except BrokenExecutor as error:
         raise WorkerDiedError(
             "A worker process died, perhaps killed for memory. Use fewer (max_workers=), and "
             "resume from the last state."
         ) from error
     finally:
-        if pool is not None:
-            pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -9,45 +9,29 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any, Final, TypeAlias
 
 import jinja2
 import numpy as np
 import numpy.typing as npt
-from jinja2 import meta, nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
+from jinja2 import meta
+from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.reading.masks import IGNORED
 from streaming_ext.transforms.block import Block, shown, tokens_of
-from streaming_ext.transforms.tokenizers import hub_described
+from streaming_ext.transforms.tokenizers import hub_described, without_ends
 
-_BEGIN: Final = "\U000f5a1e"  # of private use: no text has them, and no font
-_END: Final = "\U000f5a1f"
-_SAID: Final = re.compile(f"{_BEGIN}([^{_BEGIN}{_END}]*){_END}")
-_MARKS: Final = "_marks_of_generation"  # the template's name for them
+_MARK: Final = "\U000f5a1e"  # of private use: no text has it, and no font
+# A template calls a function of what it generates: with marks around it, or as it is.
+_MARKED: Final = "_marked_as_generated"
+_TAG: Final = re.compile(r"({%[-+]?\s*)((?:end)?generation)\b")
+_CALLS: Final = {"generation": f"call {_MARKED}()", "endgeneration": "endcall"}
 # The text of a conversation, and the spans of its characters that are the assistant's.
 Rendered: TypeAlias = tuple[str, list[tuple[int, int]]]
 _FILTER: Final = "Filter such conversations out, or correct the template."
-
-
-class _Generation(Extension):
-    """`{% generation %}`, whose text stands between two marks if the caller passes them."""
-
-    tags = {"generation"}  # noqa: RUF012 - as Jinja wants it
-
-    def parse(self, parser: Parser) -> nodes.Node:
-        line = next(parser.stream).lineno
-        self.environment.extend(has_generation=True)
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        marks: list[nodes.Expr] = [nodes.Name(_MARKS, "load")]
-        return nodes.CallBlock(self.call_method("_marked", marks), [], [], body).set_lineno(line)
-
-    @staticmethod
-    def _marked(marks: tuple[str, str], caller: Any) -> str:
-        return f"{marks[0]}{caller()}{marks[1]}"
 
 
 class ChatTemplate:
@@ -60,16 +44,18 @@ class ChatTemplate:
             UsageError: it is no template, or does not mark what the assistant says.
         """
         environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
         )
         environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _refuse
         try:
-            self._template = environment.from_string(source)
+            calling = _TAG.sub(lambda tag: tag[1] + _CALLS[tag[2]], source)
+            self._template = environment.from_string(calling)
+            names = meta.find_undeclared_variables(environment.parse(calling))
         except jinja2.TemplateError as error:
             raise UsageError(f"The chat template is no Jinja template: {error}.") from error
-        self._reads_tools = "tools" in meta.find_undeclared_variables(environment.parse(source))
-        if not getattr(environment, "has_generation", False):
+        self._reads_tools = "tools" in names
+        if _MARKED not in names:
             raise UsageError(
                 "The chat template does not say which tokens are the assistant's, so a loss would "
                 "be taken over the prompts too. (1) Put what the assistant says between "
@@ -99,34 +85,31 @@ class ChatTemplate:
                 "A sample has tools, and the chat template does not use `tools`: training would "
                 "not see them. Pass a chat_template= that does, or remove the column by map()."
             )
-        known = {"messages": messages, "tools": tools, "documents": None}
-        known |= {"add_generation_prompt": False, **names}
+        names |= {"messages": messages, "tools": tools, "documents": None}
+        names |= {"add_generation_prompt": False}
         try:
-            plain = self._template.render({**known, _MARKS: ("", "")})
-            marked = self._template.render({**known, _MARKS: (_BEGIN, _END)})
+            plain = self._template.render({**names, _MARKED: lambda caller: caller()})
+            names[_MARKED] = lambda caller: f"{_MARK}{caller()}{_MARK}"
+            # In turns around and within what is generated.
+            chunks = self._template.render(names).split(_MARK)
         except Exception as error:  # a template's arithmetic may raise anything
             raise UsageError(
                 f"The chat template refuses a conversation: {error}. It is {messages!r:.500}. "
                 f"{_FILTER}"
             ) from error
-        # A text that holds such marks fails here too.
-        if _SAID.sub(r"\1", marked) != plain:
+        if "".join(chunks) != plain:  # or a text holds the mark
             raise UsageError(
                 "The chat template changes what it puts between {% generation %} and "
                 "{% endgeneration %}, for example by a filter such as trim, so the assistant's "
                 "characters are unknown. Put the filter inside of the two. The conversation is "
                 f"{messages!r:.500}."
             )
-        # Each span before has two marks.
-        spans = [
-            (said.start() - 2 * number, said.end() - 2 * number - 2)
-            for number, said in enumerate(_SAID.finditer(marked))
-            if said[1]
-        ]
+        within = [*pairwise(accumulate(map(len, chunks)))][::2]
+        spans = [(first, end) for first, end in within if first < end]
         if not spans:
             raise UsageError(
-                f"The chat template marks nothing of a conversation as the assistant's. {_FILTER} "
-                f"Its roles are {', '.join(repr(message.get('role')) for message in messages)}."
+                "The chat template marks nothing of a conversation as the assistant's. It is "
+                f"{messages!r:.500}. {_FILTER}"
             )
         return plain, spans
 
@@ -162,7 +145,7 @@ def labelling(
         known = hub_described(tokenizer, {"eos": tokenizer.eos_token_id})
         pairs = partial(_pairs, tokenizer=tokenizer, columns=(prompt, completion))
         return pairs, f"{prompt}, {completion}, {known}"
-    source = template if template is not None else tokenizer.chat_template
+    source = template or tokenizer.chat_template
     if not isinstance(source, str):
         raise UsageError("The tokenizer has no chat template. Pass chat_template=.")
     special = {k: v for k, v in tokenizer.special_tokens_map.items() if isinstance(v, str)}
@@ -176,8 +159,6 @@ def _labelled(ids: Sequence[Sequence[int]], masks: Sequence[npt.NDArray[np.bool_
     """Samples of ids, and which of them are labels."""
     if not ids:
         return Block()
-    if not all(mask.any() for mask in masks):
-        raise UsageError("A sample has no token to learn: what the assistant says is empty.")
     values, sizes = np.concatenate(ids).astype(np.int64), [*map(len, ids)]
     labels = np.where(np.concatenate(masks), values, IGNORED)
     columns = {"input_ids": values, "attention_mask": np.ones_like(values), "labels": labels}
@@ -189,7 +170,7 @@ def _pairs(block: Block, *, tokenizer: Any, columns: Sequence[str]) -> Block:
     begin, ids, masks = tokenizer("a")["input_ids"][:1], [], []
     start = begin if begin == [tokenizer.bos_token_id] else []
     for pair in zip(*(shown(block.column(name)) for name in columns), strict=True):
-        before, after = (tokenizer(one, add_special_tokens=False)["input_ids"] for one in pair)
+        before, after = (without_ends(tokenizer, text) for text in pair)
         ids.append([*start, *before, *after, tokenizer.eos_token_id])
         masks.append(np.arange(len(ids[-1])) >= len(start) + len(before))
     return _labelled(ids, masks)
@@ -203,24 +184,19 @@ def _conversations(
     rendered = [*map(render, shown(block.column(column)), tools)]
     if not rendered:  # transformers refuses an empty batch
         return Block()
-    encoded = tokenizer([text for text, _ in rendered], add_special_tokens=False)
+    texts = [text for text, _ in rendered]
+    encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
     masks = []
-    for number, (text, spans) in enumerate(rendered):
-        mask = np.zeros(len(encoded["input_ids"][number]), bool)
-        for begin, end in spans:
-            said = range(begin, end)
-            first, last = (_first_token(encoded, number, each) for each in (said, said[::-1]))
-            if first is None or last is None:
+    for (text, spans), offsets in zip(rendered, encoded["offset_mapping"], strict=True):
+        firsts, ends = np.array(offsets).T  # of the characters of each token: (tokens,)
+        mask = np.zeros(len(offsets), bool)
+        for first, end in spans:
+            said = np.flatnonzero((firsts < end) & (ends > first))
+            if not len(said):
                 raise UsageError(
-                    f"The tokenizer has no token for {text[begin:end]!r}, which the assistant "
+                    f"The tokenizer has no token for {text[first:end]!r}, which the assistant "
                     f"says. {_FILTER}"
                 )
-            mask[first : last + 1] = True
+            mask[said[0] : said[-1] + 1] = True
         masks.append(mask)
     return _labelled(encoded["input_ids"], masks)
-
-
-def _first_token(encoded: Any, number: int, characters: range) -> int | None:
-    """The token of the first character that has one: a tokenizer may drop some."""
-    found = (encoded.char_to_token(number, character) for character in characters)
-    return next((token for token in found if token is not None), None)

@@ -2,21 +2,18 @@
 
 import os
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
-from typing import TypeAlias
 
 import numpy as np
 
-from streaming_ext.base.arrays import Ints, ranges
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import UsageError
 from streaming_ext.transforms.block import Block, Sample, State, concat
-from streaming_ext.transforms.flow import Flow, Input, Source, Subset, growing, others_have_any
+from streaming_ext.transforms.flow import Flow, Input, Open, Subset, growing, others_have_any
 
 _MOST = 1024  # samples at once: they are made before they are used
-# Opens the flow of one pass: a subset, a state, and the number of the pass, by default 0.
-Pass: TypeAlias = Callable[..., Flow]
 
 
 def sequence_pass(
@@ -24,7 +21,7 @@ def sequence_pass(
 ) -> Flow:
     """Samples by their number, counted through all passes: worker 1 of 3 has 1, 4, 7, ..."""
     size, (number, workers) = len(sequence), subset
-    order = range(size) if seed is None else permuted(size, seed, epoch)
+    order = permuted(size, seed, epoch)
     at = (number - epoch * size) % workers if state is None else int(state)
     for most in growing(_MOST):
         chosen = order[at : at + most * workers : workers]
@@ -55,15 +52,17 @@ def iterable_pass(
         yield Block(own).copied().at(read)
 
 
-def permuted(size: int, seed: int, epoch: int) -> Sequence[int]:
+def permuted(size: int, seed: int | None, epoch: int) -> Sequence[int]:
     """The order of an epoch; that of the first is `random.Random(seed).shuffle`'s."""
+    if seed is None:
+        return range(size)
     order = list(range(size))
     random.Random(f"{seed} {epoch}" if epoch else seed).shuffle(order)  # noqa: S311
     return order
 
 
-def repeated(
-    subset: Subset, state: State, *, source: Source, times: int | None = None, dealt: bool = True
+def repeat(
+    subset: Subset, state: State, *, source: Open, times: int | None = None, dealt: bool = True
 ) -> Flow:
     """Pass after pass of a source.
 
@@ -77,7 +76,7 @@ def repeated(
     at = state or {"epoch": 0, "source": None, "filled": -1}
     epoch, begin, filled = int(at["epoch"]), at["source"], int(at["filled"])
     while epoch != times:
-        for block in source.open(subset, begin, *[epoch] * dealt):
+        for block in source(subset, begin, *[epoch] * dealt):
             filled = epoch if len(block) else filled  # the newest pass with a sample
             saved = {"epoch": epoch, "source": block.state, "filled": filled}
             yield block.at(saved, epoch if times is None else 0)
@@ -88,27 +87,24 @@ def repeated(
         epoch, begin = epoch + 1, None
 
 
-class Cache(dict[tuple[int, ...], list[Block]]):
-    """The blocks of a dataset, by process and subset; other processes receive none of them."""
-
-    def __reduce__(self) -> tuple[type["Cache"], tuple[()]]:
-        return Cache, ()
-
-
-def cached(subset: Subset, state: State, *, source: Source, cache: Cache) -> Flow:
-    """Blocks of the cache, once a pass has filled it; until then those of the source."""
+def cache(
+    subset: Subset,
+    state: State,
+    *,
+    source: Open,
+    kept: MutableMapping[tuple[int, ...], list[Block]],
+) -> Flow:
+    """Blocks of a dictionary, by process and subset, once a pass has filled it."""
     begin, key = state and state["source"], (os.getpid(), *subset)
-    states = [None, *(block.state for block in cache.get(key, ()))]
-    if begin in states and key in cache:
-        for block in cache[key][states.index(begin) :]:
-            yield block.copied().at({"source": block.state})  # users may change samples
-        return
+    known = kept.get(key, [])
+    states = [None, *(block.state for block in known)]
+    found = known[states.index(begin) :] if known and begin in states else source(subset, begin)
     blocks = []
-    for block in source.open(subset, begin):
+    for block in found:
         blocks.append(block)
-        yield block.copied().at({"source": block.state})
+        yield block.copied().at({"source": block.state})  # users may change samples
     if begin is None:
-        cache[key] = blocks
+        kept[key] = blocks
 
 
 def turns(weights: Sequence[float], count: int) -> Ints:
@@ -126,8 +122,8 @@ def turns(weights: Sequence[float], count: int) -> Ints:
     return found
 
 
-def interleaved(
-    subset: Subset, state: State, *, sources: Sequence[Source], weights: Sequence[float], cycle: int
+def interleave(
+    subset: Subset, state: State, *, sources: Sequence[Open], weights: Sequence[float], cycle: int
 ) -> Flow:
     """A sample of the source whose turn it is, until that source is at its end."""
     order = turns(weights, cycle)
@@ -142,27 +138,26 @@ def interleaved(
             if turn is None:
                 return
             chosen = order[(turn + np.arange(count)) % cycle]
-            wanted = np.bincount(chosen, minlength=len(sources))
-            got = [given.exactly(int(each)) for given, each in zip(inputs, wanted, strict=True)]
-            have = np.array([len(block) for block in got])
-            # rank: (turns,), number of each turn among those of its source
-            rank = np.empty(count, np.int64)
-            rank[np.argsort(chosen, kind="stable")] = ranges(np.zeros_like(wanted), wanted)
-            # The first turn whose source has no sample left is the end.
-            without = np.flatnonzero(rank >= have[chosen])
-            numbers = ((np.cumsum(have) - have)[chosen] + rank)[
-                : without[0] if len(without) else count
-            ]
-            turn = None if len(without) else turn + count
+            for source, given in enumerate(inputs):
+                own = np.flatnonzero(chosen == source)
+                given.has(len(own))
+                # The first turn whose source has no sample left is the end.
+                chosen = chosen[: min([len(chosen), *own[given.have :]])]
+            turn = turn + count if len(chosen) == count else None
+            together = concat(
+                given.use(int((chosen == source).sum())) for source, given in enumerate(inputs)
+            )
+            # numbers: (turns,), among the samples of all sources end to end
+            numbers = np.argsort(np.argsort(chosen, kind="stable"))
             saved = {"turn": turn, "sources": [given.state() for given in inputs]}
-            yield concat(got).take(numbers).at(saved, min(given.passes for given in inputs))
+            yield together.take(numbers).at(saved, min(given.passes for given in inputs))
 
 
-def concatenated(subset: Subset, state: State, *, sources: Sequence[Source]) -> Flow:
+def concatenate(subset: Subset, state: State, *, sources: Sequence[Open]) -> Flow:
     """Sources one after another."""
     at = state or {"number": 0, "source": None}
     first, begin = int(at["number"]), at["source"]
     for number, source in enumerate(sources[first:], first):
-        for block in source.open(subset, begin):
+        for block in source(subset, begin):
             yield block.at({"number": number, "source": block.state})
         begin = None

@@ -8,6 +8,7 @@ For the samples 0..9, 10 11 12 and 20..26, in rows of 6:
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,12 +31,13 @@ from streaming_ext.transforms.block import (
     rows_of,
     tokens_of,
 )
-from streaming_ext.transforms.flow import Flow, Input, Made, Source, Subset
+from streaming_ext.transforms.flow import Flow, Input, Made, Open, Subset, step
 
 _WORDS = 4  # of each step of Philox's counter
 Collate: TypeAlias = Callable[[Sequence[Sample]], Any]
 
 
+@step
 def take(given: Input, at: int, last: bool, *, count: int) -> Made:
     """The first `count` samples; worker 0 of 2 takes 3 of 5, worker 1 takes 2."""
     number, workers = given.subset
@@ -45,6 +47,7 @@ def take(given: Input, at: int, last: bool, *, count: int) -> Made:
     return made, at if at < own else None
 
 
+@step
 def stride(given: Input, at: int, last: bool, *, interval: int, offset: int) -> Made:
     """One sample of each interval: interval 3 and offset 1 give the samples 1, 4, 7, ..."""
     block = given.use()
@@ -52,6 +55,7 @@ def stride(given: Input, at: int, last: bool, *, interval: int, offset: int) -> 
     return block.take(chosen), (at + len(block)) % interval
 
 
+@partial(step, same=True)
 def enumerated(given: Input, at: int, last: bool, *, column: str) -> Made:
     """Samples with their number; those of worker 1 of 3 are 1, 4, 7, ..."""
     (number, workers), block = given.subset, given.use()
@@ -59,19 +63,12 @@ def enumerated(given: Input, at: int, last: bool, *, column: str) -> Made:
     return block.with_columns({column: numbers}), at + len(block)
 
 
-def batched(
-    given: Input, at: int, last: bool, *, size: int, collate: Collate, drop_last: bool
+@step
+def batch(
+    given: Input, at: int, last: bool, *, size: int, drop_last: bool, collate: Collate
 ) -> Made:
     """Groups of samples, the last one perhaps smaller."""
-    made: list[Any] = []
-    while given.have >= size:  # as many groups as the first block has: joining blocks copies them
-        made += _groups(given.use(max(len(given.blocks[0]) // size, 1) * size), size, collate)
-    if last and given.have and not drop_last:
-        made += _groups(given.use(), size, collate)
-    return Block(made), at
-
-
-def _groups(block: Block, size: int, collate: Collate) -> list[Any]:
+    block = given.use(given.have if last and not drop_last else given.have // size * size)
     starts = range(0, len(block), size)
     # rows: (samples, tokens) each
     rows = {name: regular(column) for name, column in block.columns.items()}
@@ -79,14 +76,15 @@ def _groups(block: Block, size: int, collate: Collate) -> list[Any]:
         of_one_length = {name: values for name, values in rows.items() if values is not None}
         if len(of_one_length) == len(rows):
             # Each in memory of its own: a batch may be kept, sent or saved alone.
-            return [
+            made = [
                 {
-                    name: torch.from_numpy(values[at : at + size].astype(np.int64))
+                    name: torch.from_numpy(values[first : first + size].astype(np.int64))
                     for name, values in of_one_length.items()
                 }
-                for at in starts
+                for first in starts
             ]
-    return [collate(list(block.slice(at, at + size).samples)) for at in starts]
+            return Block(made), at
+    return Block([collate(list(block.samples[n : n + size])) for n in starts]), at
 
 
 def _columns(block: Block, names: Sequence[str]) -> tuple[dict[str, Column], Ints]:
@@ -96,11 +94,9 @@ def _columns(block: Block, names: Sequence[str]) -> tuple[dict[str, Column], Int
         UsageError: their lengths differ.
     """
     found = {name: block.tokens(name) for name in names}
-    first, *others = names
-    lengths = lengths_of(found[first])
-    for name in others:
-        if not np.array_equal(lengths_of(found[name]), lengths):
-            raise UsageError(f"The columns {first!r} and {name!r} must have equal lengths.")
+    lengths, *others = map(lengths_of, found.values())
+    if not all(np.array_equal(each, lengths) for each in others):
+        raise UsageError(f"The columns {', '.join(map(repr, names))} must have equal lengths.")
     return found, lengths
 
 
@@ -112,7 +108,7 @@ def _rows(columns: Mapping[str, Column], starts: Ints, lengths: Ints) -> Block:
     )
 
 
-def chunked(block: Block, *, length: int, names: Sequence[str], drop_rest: bool) -> Block:
+def chunk(block: Block, *, length: int, names: Sequence[str], drop_rest: bool) -> Block:
     """Rows of each sample alone; a shorter rest is left out if `drop_rest`."""
     columns, lengths = _columns(block, names)
     counts = lengths // length if drop_rest else -(-lengths // length)
@@ -130,13 +126,12 @@ def filled(block: Block, *, names: Sequence[str], longest: int | None) -> Block:
     return made if len(kept) == len(block) else made.take(kept)
 
 
+@step
 def concat_chunk(given: Input, at: int, last: bool, *, length: int, names: Sequence[str]) -> Made:
     """Rows of all samples end to end; what does not fill a row at the end is left out.
 
     It counts the tokens of the first sample that are used.
     """
-    if not given.have:
-        return Block(), at
     columns, lengths = _columns(given.rest, names)
     ends = np.cumsum(lengths)
     stop = at + (int(ends[-1]) - at) // length * length
@@ -148,10 +143,9 @@ def concat_chunk(given: Input, at: int, last: bool, *, length: int, names: Seque
     return Block(columns=made), stop - (int(ends[used - 1]) if used else 0)
 
 
+@step
 def pack_chunk(given: Input, at: int, last: bool, *, length: int, names: Sequence[str]) -> Made:
     """Rows of whole samples; a sample longer than a row is cut."""
-    if not given.have:
-        return Block(), at
     columns, lengths = _columns(given.rest, names)
     firsts: list[int] = []  # sample that each row starts with
     used = length
@@ -167,7 +161,7 @@ def pack_chunk(given: Input, at: int, last: bool, *, length: int, names: Sequenc
     return _rows(columns, ends[:-1], np.minimum(np.diff(ends), length)), at
 
 
-def padded(block: Block, *, values: Mapping[str, int], length: int) -> Block:
+def pad(block: Block, *, values: Mapping[str, int], length: int) -> Block:
     """Columns filled up to one length, each with its own value."""
     made = {}
     for name, value in values.items():
@@ -192,31 +186,29 @@ def around(
     ids = [*before, *after]
     if not ids:
         return values, lengths
-    ends = np.cumsum(lengths + len(ids)) - len(after)
-    starts = ends - lengths
+    ends = np.cumsum(lengths)
+    # (samples, start and end), then one for each id
+    bounds = np.stack([ends - lengths, ends], axis=1).reshape(-1)
+    positions = np.repeat(bounds, np.tile([len(before), len(after)], len(lengths)))
     kind = np.result_type(values.dtype, np.min_scalar_type(max(ids)))
-    made = np.empty(len(values) + len(lengths) * len(ids), kind)
-    made[ranges(starts, lengths)] = values
-    for number, one in enumerate(before, -len(before)):
-        made[starts + number] = one
-    for number, one in enumerate(after):
-        made[ends + number] = one
+    made = np.insert(values.astype(kind), positions, np.tile(ids, len(lengths)))
     return made, lengths + len(ids)
 
 
-def with_ends(block: Block, *, bos: int | None, eos: int | None, column: str) -> Block:
+def add_bos_eos(block: Block, *, bos: int | None, eos: int | None, column: str) -> Block:
     """A token before and one after those of each sample; None for nothing."""
     tokens = block.tokens(column)
-    before, after = ([one] if one is not None else [] for one in (bos, eos))
+    before, after = ([] if one is None else [one] for one in (bos, eos))
     made = around(flat(tokens), lengths_of(tokens), before, after)
     return block.with_columns({column: tokens_of(*made)})
 
 
 def words(seed: int, stream: int, start: int, count: int) -> npt.NDArray[np.uint64]:
     """The random words [start, start + count) of a stream, uint64: any of them without the rest."""
-    step, skip = divmod(start, _WORDS)
-    made = np.random.Philox(key=[seed % 2**64, stream]).advance(step).random_raw(skip + count)
-    return np.asarray(made[skip:], np.uint64)
+    counter, skip = divmod(start, _WORDS)
+    generator = np.random.Philox(key=[seed % 2**64, stream]).advance(counter)
+    made: npt.NDArray[np.uint64] = generator.random_raw(skip + count)
+    return made[skip:]
 
 
 def slots_drawn(seed: int, slots: int, start: int, count: int) -> Ints:
@@ -229,7 +221,7 @@ def last_order(seed: int, count: int) -> Ints:
     return np.argsort(words(seed, 1, 0, count), kind="stable").astype(np.int64)
 
 
-def shuffled(subset: Subset, state: State, *, source: Source, slots: int, seed: int) -> Flow:
+def shuffle(subset: Subset, state: State, *, source: Open, slots: int, seed: int) -> Flow:
     """Samples in an order that is random within about the length of the buffer.
 
     Which sample comes when is arithmetic on numbers alone. Once the buffer's slots are full, draw t
@@ -266,7 +258,7 @@ def shuffled(subset: Subset, state: State, *, source: Source, slots: int, seed: 
         held = np.arange(min(slots, len(pool) + first))
         since = max(0, first - slots)
         held[slots_drawn(seed, slots, since, drawn - since)] = slots + np.arange(since, drawn)
-        while given.have or given.more():
+        while given.has():
             block = given.use()
             taken = []
             for number, slot in enumerate(slots_drawn(seed, slots, drawn, len(block)), drawn):

@@ -4,7 +4,6 @@ import glob
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -90,24 +89,20 @@ def _source_files_in(folder: Path, takes: Takes) -> list[Path]:
     return found
 
 
-@contextmanager
-def kept_as_listed(source: SourceFile, path: Path, *, changed: SourceError) -> Iterator[Path]:
-    """A file of this machine that stays as it was listed until the block ends.
+def require_as_listed(source: SourceFile) -> None:
+    """Refuse a file of this machine that changed since it was listed.
 
     Raises:
-        SourceError: it is gone; or `changed`, before or after the block.
+        SourceError: it is gone, or another one.
     """
-
-    def require() -> None:
-        try:
-            state = path.stat()
-        except OSError as error:
-            raise SourceError(
-                f"{source.url}: gone since it was listed ({reason_of(error)})."
-            ) from error
-        if (state.st_size, state.st_mtime_ns) != (source.size, source.modified):
-            raise changed
-
-    require()
-    yield path
-    require()
+    try:
+        state = Path(source.url).stat()
+    except OSError as error:
+        raise SourceError(
+            f"{source.url}: gone since it was listed ({reason_of(error)})."
+        ) from error
+    if (state.st_size, state.st_mtime_ns) != (source.size, source.modified):
+        raise SourceError(
+            f"{source.url}: changed since it was listed. Put it back, or start anew: a state of "
+            "the old file does not fit the new one."
+        )

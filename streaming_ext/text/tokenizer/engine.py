@@ -66,7 +66,7 @@ class ReferenceEngine:
         self._tokenizer = tokenizer
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
-        return _encode_rows(self._tokenizer, texts, range(len(texts)))
+        return encode_rows(self._tokenizer.encode, texts, range(len(texts)))
 
 
 class FastEngine:
@@ -89,7 +89,8 @@ class FastEngine:
             self._renew()
         encoded = self._encode_all(data, offsets)
         if len(rows):
-            encoded = splice(encoded, rows, _encode_rows(self._tokenizer, texts, rows.tolist()))
+            replacement = encode_rows(self._tokenizer.encode, texts, rows.tolist())
+            encoded = splice(encoded, rows, replacement)
         return encoded
 
     def _renew(self) -> None:
@@ -179,8 +180,11 @@ def audit_sample(
         )
 
 
-def _encode_rows(tokenizer: Tokenizer, texts: pa.LargeStringArray, rows: Sequence[int]) -> Encoded:
-    chunks = [np.array(tokenizer.encode(texts[row].as_py()), np.uint32) for row in rows]
+def encode_rows(
+    encode: Callable[[str], list[int]], texts: pa.LargeStringArray, rows: Sequence[int]
+) -> Encoded:
+    """The ids of some documents, one after another."""
+    chunks = [np.array(encode(texts[row].as_py()), np.uint32) for row in rows]
     ids = np.concatenate(chunks) if chunks else np.empty(0, np.uint32)
     return Encoded(ids, _offsets([len(chunk) for chunk in chunks]))
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,14 +69,25 @@ class Tokenizer(ABC):
     def file_bytes(self) -> bytes:
         """The content of the file `file_name`."""
 
+    def __reduce__(self) -> Any:
+        return self.saved, (self.file_bytes(), self.name, self._spec())
+
+    @classmethod
+    @abstractmethod
+    def saved(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "Tokenizer":
+        """The tokenizer of a saved file and its description."""
+
     def save(self, folder: Path) -> None:
         """Write the vocabulary and a description; the same tokenizer gives the same bytes."""
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / self.file_name).write_bytes(self.file_bytes())
+        (folder / SPEC_FILE).write_bytes(canonical_json(self._spec()) + b"\n")
+
+    def _spec(self) -> dict[str, Any]:
         spec = {"version": SPEC_VERSION, **self.description()}
         if self.special_tokens is not None:
             spec["special_tokens"] = self.special_tokens
-        (folder / self.file_name).write_bytes(self.file_bytes())
-        (folder / SPEC_FILE).write_bytes(canonical_json(spec) + b"\n")
+        return spec
 
     def description(self) -> dict[str, Any]:
         """The entry of the tokenizer in a manifest."""

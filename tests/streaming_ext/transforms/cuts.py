@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from streaming_ext.transforms import CheckpointableDataset
 from streaming_ext.transforms.block import Block, State, tokens_of
-from streaming_ext.transforms.flow import Flow, Input, Subset
+from streaming_ext.transforms.flow import Flow, Input, Open, Subset
 
 Chain = CheckpointableDataset
 
@@ -45,7 +45,7 @@ class Cuts:
     def of(self, chain: Chain) -> Chain:
         """The samples of a chain, in blocks of other lengths, some of them empty."""
 
-        def cut(subset: Subset, state: State, *, source: Chain) -> Flow:
+        def cut(subset: Subset, state: State, *, source: Open) -> Flow:
             with Input(source, subset, state) as given:
                 while True:
                     length = self._length()

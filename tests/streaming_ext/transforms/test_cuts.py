@@ -174,7 +174,7 @@ def test_blocks_change_nothing(names: list[str], count: int, seed: int, at: floa
     wanted = [plain(one) for one in wanted]
 
     def taken(state: Any, most: int) -> tuple[list[Any], Any]:
-        with Input(chain, (0, 1), state) as source:
+        with Input(chain.open, (0, 1), state) as source:
             found: list[Any] = []
             while len(found) < most:
                 some = min(most - len(found), draw.choice([1, 5, 1024, 4096, 7000]))

@@ -11,7 +11,7 @@ from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.transforms import CheckpointableDataset, tokenizers
-from streaming_ext.transforms.tokenizers import FastHub, tokenizer_of
+from streaming_ext.transforms.tokenizers import FastTokenizer, missing_ends
 from tests.streaming_ext.transforms.chains import samples_of
 
 Chain = CheckpointableDataset
@@ -72,7 +72,7 @@ def test_an_engine_is_made_while_samples_are_waited_for(
 
 def test_of_transformers(hub_tokenizer: Any) -> None:
     """Special tokens in a text, and one that is put before each: the same through both engines."""
-    assert isinstance(tokenizer_of(hub_tokenizer), FastHub)
+    assert FastTokenizer.of(hub_tokenizer) is not None
     dataset = Chain.from_sequence([{"text": text} for text in TEXTS]).tokenize(hub_tokenizer)
     expected = [hub_tokenizer(text) for text in TEXTS]
     assert [s["input_ids"] for s in dataset] == [e["input_ids"] for e in expected]
@@ -84,11 +84,10 @@ def test_of_transformers(hub_tokenizer: Any) -> None:
     assert {len(s["input_ids"]) for s in short} <= {1, 2, 3}
 
 
-def test_ends_that_are_missing(hub_tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizers.FastHub, "of", lambda _: None)
+def test_ends_that_are_missing(hub_tokenizer: Any) -> None:
     bos, eos = hub_tokenizer.bos_token_id, hub_tokenizer.eos_token_id
     # It begins texts with its eos, which is not its bos: both are missing where they belong.
-    assert tokenizer_of(hub_tokenizer).missing_ends() == (bos, eos)
+    assert missing_ends(hub_tokenizer, None) == (bos, eos)
 
 
 def test_no_tokenizer() -> None:

@@ -118,16 +118,6 @@ def test_a_state_of_files_read_otherwise_is_refused(folder: Path) -> None:
             Chain.from_files(str(folder), **settings).iter(state)
 
 
-def test_a_position_behind_the_end_of_a_span_is_refused(folder: Path, small_spans: None) -> None:
-    dataset = Chain.from_files(str(folder / "0.jsonl"))
-    with dataset.iter() as samples:
-        next(samples)
-        state = samples.state_dict()
-    state["source"]["active"][0][-1] = 19  # samples of its first span
-    with dataset.iter(state) as samples, pytest.raises(UsageError, match="it changed"):
-        list(samples)
-
-
 def test_a_changed_file_is_refused_and_a_copy_is_not(folder: Path, tmp_path: Path) -> None:
     state = Chain.from_files(str(folder)).iter().state_dict()
     copy, changed = str(tmp_path / "files"), tmp_path / "files" / "1.jsonl"

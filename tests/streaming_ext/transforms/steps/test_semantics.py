@@ -38,7 +38,7 @@ def test_pack_chunk_gives_no_row_without_a_token() -> None:
         assert rows(dataset) == rows(Chain.from_sequence(ROWS).pack_chunk(length, ["input_ids"]))
     assert rows(Chain.from_sequence([empty] * 5).pack_chunk(8, ["input_ids"])) == []
     endless = Chain.from_sequence([empty] * 5, repeat=True).pack_chunk(8, ["input_ids"])
-    with pytest.raises(UsageError, match=r"pack_chunk\(8\) left out every sample"):
+    with pytest.raises(UsageError, match=r"pack_chunk\(8, .* left out every sample"):
         next(iter(endless))
 
 
@@ -182,7 +182,7 @@ def test_settings_of_workers_may_be_positional(name: str) -> None:
 def test_a_state_of_another_chain_is_refused() -> None:
     dataset = Chain.from_sequence(NUMBERED)
     state = dataset.concat_chunk(6).iter().state_dict()
-    with pytest.raises(ConfigMismatchError, match=r"concat_chunk\(6, input_ids\)`, this one is"):
+    with pytest.raises(ConfigMismatchError, match=r"concat_chunk\(6, .*`, this one is"):
         dataset.concat_chunk(7).iter(state)
     for one, other in (
         (dataset.concat_chunk(6), dataset.concat_chunk(6, ("labels",))),
