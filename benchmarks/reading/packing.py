@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from streaming_ext.reading.documents import Documents, documents_of
+from streaming_ext.reading.documents import Documents, split_documents
 from streaming_ext.reading.packing import PackingPlan, plan_groups, write_plan
 
 BLOCK = 1 << 20  # documents made at once
@@ -46,7 +46,7 @@ def of_dataset(folder: Path, split: str) -> list[Documents]:
     from streaming_ext.training.opening import open_streams
 
     (cache,) = open_streams(OrderSettings(split=split), DataLocation(local=folder))
-    return list(documents_of(cache))
+    return list(split_documents(cache).all())
 
 
 def planned(

@@ -122,11 +122,6 @@ class Generation(Value):
     splits: dict[Split, SplitSummary]
     shuffled: ShuffleSummary | None = None
 
-    @property
-    def kept_indexes(self) -> list[FileRecord]:
-        """Its indexes, where no later generation overwrites them."""
-        return kept_indexes(self.splits)
-
 
 def kept_indexes(splits: Mapping[Split, SplitSummary]) -> list[FileRecord]:
     """The indexes of some splits, where no later generation overwrites them."""

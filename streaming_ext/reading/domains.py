@@ -29,15 +29,7 @@ from streaming_ext.format.schema import content_hash
 from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.state import Cursor
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.documents import (
-    PartSpan,
-    manifest_of,
-    mapped_ahead,
-    origins_of,
-    part_record,
-    part_spans,
-    read_part,
-)
+from streaming_ext.reading.documents import PartSpan, mapped_ahead, split_documents
 from streaming_ext.reading.made_once import damaged, made_once, map_file, write_directory
 from streaming_ext.reading.rows import Spans, TokenSource
 from streaming_ext.reading.token_reader import by_value
@@ -45,7 +37,6 @@ from streaming_ext.reading.token_reader import by_value
 VERSION: Final = 3
 PADDING: Final = -1
 _BITS: Final = 17  # of a word for the number of a domain, from 0 for padding; the others for tokens
-_PARTS_AHEAD: Final = 8  # that are read ahead of their use
 Codes = npt.NDArray[np.int32]
 
 
@@ -152,8 +143,8 @@ def ranges_of(cache: ShardCache, by: str, codes: dict[str, int]) -> Iterator[tup
         UsageError: the dataset does not have the column, or there are too many domains.
         CorruptDatasetError: a record or table of documents is missing or damaged.
     """
-    manifest, split = manifest_of(cache)
-    column, kept = by.removeprefix(COLUMN), manifest.spec.keep_columns
+    listed = split_documents(cache)
+    column, kept = by.removeprefix(COLUMN), listed.manifest.spec.keep_columns
     if by != FOLDER and column not in kept:
         raise UsageError(
             f"{cache.source.url} did not keep the column {column!r}; it kept "
@@ -165,17 +156,20 @@ def ranges_of(cache: ShardCache, by: str, codes: dict[str, int]) -> Iterator[tup
         """Tokens of a part's documents, the number of each one's domain, and the domains' names."""
         if by != FOLDER:
             words: dict[str, int] = {}
-            documents = read_part(cache, span, label=partial(_numbers_of_values, column, words))
+            documents = listed.read(span, label=partial(_numbers_of_values, column, words))
             return documents.lengths, documents.labels, list(words)
-        record = part_record(cache, span.part)
-        folders = [url.rpartition("/")[0] for url, _ in origins_of(cache, record).files]
+        record = listed.record(span.part)
+        folders = [url.rpartition("/")[0] for url, _ in listed.origins(record).files]
         if len(set(folders)) == 1:  # no need to read the table of documents
-            return np.array([record.splits[split].tokens]), np.zeros(1, np.int64), folders[:1]
-        documents = read_part(cache, span)
+            return (
+                np.array([record.splits[listed.split].tokens]),
+                np.zeros(1, np.int64),
+                folders[:1],
+            )
+        documents = listed.read(span)
         return documents.lengths, documents.in_files[0], folders
 
-    spans = part_spans(cache)
-    for span, part in zip(spans, mapped_ahead(read, spans, threads=_PARTS_AHEAD), strict=True):
+    for span, part in zip(listed.spans, mapped_ahead(read, listed.spans), strict=True):
         lengths, numbers, found = part
         for name in found:
             codes.setdefault(name, len(codes))

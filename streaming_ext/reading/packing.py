@@ -41,7 +41,7 @@ from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.format.schema import content_hash
 from streaming_ext.order.order import Keys, key_of, mix
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.documents import Documents, documents_of, manifest_of, mapped_ahead
+from streaming_ext.reading.documents import Documents, mapped_ahead, split_documents
 from streaming_ext.reading.made_once import damaged, made_once, map_file, write_directory
 
 
@@ -361,8 +361,8 @@ def open_plan(
     name += ".plan"
 
     def make(file: BinaryIO) -> None:
-        manifest, split = manifest_of(cache)
-        documents, count = documents_of(cache), manifest.splits[split].documents
+        listed = split_documents(cache)
+        documents, count = listed.all(), listed.manifest.splits[listed.split].documents
         if left_out is not None:
             documents, count = _without(documents, left_out.starts), count - len(left_out.starts)
         tokens = int(cache.index.token_starts[-1])

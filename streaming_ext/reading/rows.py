@@ -270,11 +270,9 @@ class TokenSource:
 
     def segments_of(self, stream: int, sequence: int, length: int) -> list[tuple[int, int]]:
         """What a row is made of: first token and the one after it, in its stream, of each."""
-        if not self.plans:
-            return [(sequence * length, (sequence + 1) * length)]
-        found = self.plans[stream].look_up(np.array([sequence]))
-        stops = found.starts + found.lengths
-        return list(zip(found.starts.tolist(), stops.tolist(), strict=True))
+        row = self.locate(np.array([stream]), np.array([sequence]), length).spans(slice(0, 1))
+        stops = row.starts + row.lengths
+        return list(zip(row.starts.tolist(), stops.tolist(), strict=True))
 
     def sequences_with(self, stream: int, first: int, stop: int, length: int) -> Ints:
         """The rows that hold any of the tokens [first, stop) of a stream, sorted."""

@@ -13,7 +13,7 @@ from streaming_ext.base.arrays import Ints, ranges
 from streaming_ext.base.errors import UsageError, one_line
 from streaming_ext.format.schema import content_hash
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.documents import Documents, parts_with
+from streaming_ext.reading.documents import Documents, split_documents
 
 _COLUMNS = pa.schema(
     [
@@ -86,10 +86,10 @@ class Exclusions:
 
     def _documents_in(self, cache: ShardCache) -> Documents:
         found = [np.empty((2, 0), np.int64)]
-        for documents in parts_with(cache, {url for url, _ in self.rows}):
+        for documents in split_documents(cache).parts_with({url for url, _ in self.rows}):
             numbers, rows = documents.in_files
             chosen = np.zeros(len(rows), bool)
-            for number, file in enumerate(documents.files):
+            for number, file in enumerate(documents.origins.files):
                 if file in self.rows:
                     own = np.flatnonzero(numbers == number)
                     chosen[own] = np.isin(rows[own], self.rows[file])

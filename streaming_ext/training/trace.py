@@ -11,7 +11,7 @@ from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.provenance import SourceRow
 from streaming_ext.order.state import Cursor
-from streaming_ext.reading.documents import documents_between, find_document
+from streaming_ext.reading.documents import split_documents
 
 if TYPE_CHECKING:
     from streaming_ext.training.token_dataset import StreamingTokenDataset
@@ -138,7 +138,7 @@ def trace_document(
     visits: list[DocumentVisit] = []
     found = 0
     for stream, cache in enumerate(dataset.reader.caches):
-        for begin, end, origin in find_document(cache, source, row):
+        for begin, end, origin in split_documents(cache).find(source, row):
             found += 1
             sequences = reading.sequences_with(stream, begin, end, dataset.sequence_length)
             visits += [
@@ -197,7 +197,7 @@ def _spans(
     spans: list[DocumentSpan] = []
     column = 0  # of the row, where the segment begins
     for begin, end in source.segments_of(stream, sequence, length):
-        for documents in documents_between(cache, begin, end):
+        for documents in split_documents(cache).between(begin, end):
             # Those that end behind the segment's first token and begin before its end.
             low = int(np.searchsorted(documents.ends, begin, side="right"))
             high = int(np.searchsorted(documents.starts, end))

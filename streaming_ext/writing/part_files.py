@@ -19,7 +19,7 @@ from streaming_ext.format.provenance import DOCUMENTS_SCHEMA, KEPT_PREFIX, SHUFF
 from streaming_ext.format.record import SplitPart
 from streaming_ext.format.shuffled import Keys
 from streaming_ext.format.spec import DatasetSpec
-from streaming_ext.text.documents.columns import as_kind, common_type, joined
+from streaming_ext.text.documents.columns import as_kind, common_type
 from streaming_ext.text.documents.document_rows import DocumentBatch
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.writing.split_writer import Memories, Memory, SplitWriter
@@ -36,8 +36,8 @@ class Origins:
         positions: what names it there, (documents,).
     """
 
-    sources: npt.NDArray[np.int64]
-    positions: npt.NDArray[np.int64]
+    sources: Ints
+    positions: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,11 @@ class Tokens:
 
 
 class PartFiles:
-    """The shards and the provenance of one part, open for writing."""
+    """The shards and the provenance of one part, open for writing.
+
+    Attributes:
+        documents: the list of them.
+    """
 
     def __init__(self, folder: Path, part: int, spec: DatasetSpec, memories: Memories) -> None:
         """Make the files.
@@ -96,8 +100,7 @@ class PartFiles:
                 split: SplitWriter(folder / split, part, spec, memories.setdefault(split, Memory()))
                 for split in spec.splits
             }
-        schema = DOCUMENTS_SCHEMA if spec.shuffle is None else SHUFFLED_SCHEMA
-        self._documents = _DocumentsFile(folder / documents_path(part), schema, spec.keep_columns)
+        self.documents = DocumentsFile(folder / documents_path(part), spec)
 
     def add(self, tokens: Tokens) -> None:
         """Append documents."""
@@ -111,7 +114,7 @@ class PartFiles:
             split = SPLITS[int(in_holdout[last])]
             self.pack(split, tokens.stream[start:end], after - first)
             start, first = end, after
-        self.list(rows, lengths, in_holdout, values=tokens.values)
+        self.documents.add(rows, lengths, in_holdout, values=tokens.values)
 
     def pack(self, split: Split, stream: npt.NDArray[Any], documents: int) -> None:
         """Append documents of one split, which are to be listed too.
@@ -124,28 +127,9 @@ class PartFiles:
         with self._enough_memory():
             self._splits[split].add(stream, documents)
 
-    def list(
-        self,
-        rows: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.int64],
-        in_holdout: npt.NDArray[np.bool_],
-        origins: Origins | None = None,
-        values: Sequence[pa.Array] = (),
-    ) -> None:
-        """Say where documents come from, which are to be packed too.
-
-        Args:
-            rows: their rows in the source file, (documents,).
-            lengths: their tokens, without end-of-text ids, (documents,).
-            in_holdout: (documents,).
-            origins: of the documents of a shuffled dataset.
-            values: of each kept column: (documents,) each.
-        """
-        self._documents.add(rows, lengths, in_holdout, origins, values)
-
     def finish(self) -> dict[Split, SplitPart]:
         """Write what is left, and say what each split holds."""
-        self._documents.close()
+        self.documents.close()
         with self._enough_memory():
             return {split: writer.finish() for split, writer in self._splits.items()}
 
@@ -164,36 +148,44 @@ class PartFiles:
             ) from error
 
 
-class _DocumentsFile:
+class DocumentsFile:
     """Where each document came from, and what its kept columns hold, as a Parquet file.
 
-    Row groups end with what was appended, but for those of a shuffled dataset: how much of that is
-    appended at a time depends on the parts that it was tokenized in, and must not show.
+    A row group ends with what was appended, but in a shuffled dataset after a number of documents:
+    how many are appended at a time depends on the parts that they were tokenized in there, and must
+    not show.
 
-    A kept column has the type of all of its values, or of texts if it has none. Where a later
-    row group holds values of another type than those before it, the file is written again.
+    A kept column has the common type of all of its values, or that of texts if it has none. So
+    everything is written twice: first as it comes, then in the types that are known at the end.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema, kept: Sequence[str]) -> None:
+    def __init__(self, path: Path, spec: DatasetSpec) -> None:
+        """Start an empty file."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._path = path
-        self._schema = schema
-        self._kinds = dict.fromkeys(kept, pa.null())  # of the values so far
-        self._writer = None if kept else self._open(schema)
-        self._pending: list[pa.RecordBatch] = []
-        self._values: list[Sequence[pa.Array]] = []  # (kept columns,) of each that is pending
-
-    def _open(self, schema: pa.Schema) -> pq.ParquetWriter:
-        return pq.ParquetWriter(self._path, schema, compression="zstd")
+        self._path, self._shuffled = path, spec.shuffle is not None
+        self._schema = SHUFFLED_SCHEMA if self._shuffled else DOCUMENTS_SCHEMA
+        self._kinds = dict.fromkeys(spec.keep_columns, pa.null())  # of the values so far
+        self._added = path.with_suffix(".added")
+        self._file = self._added.open("w+b")
+        self._tables = 0  # in that file, one after another
 
     def add(
         self,
-        rows: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.int64],
-        in_holdout: npt.NDArray[np.bool_],
-        origins: Origins | None,
-        values: Sequence[pa.Array],
+        rows: Ints,
+        lengths: Ints,
+        in_holdout: Flags,
+        origins: Origins | None = None,
+        values: Sequence[pa.Array] = (),
     ) -> None:
+        """Say where documents come from, which are to be packed too.
+
+        Args:
+            rows: their rows in the source file, (documents,).
+            lengths: their tokens, without end-of-text ids, (documents,).
+            in_holdout: (documents,).
+            origins: of the documents of a shuffled dataset.
+            values: of each kept column: (documents,) each.
+        """
         names = np.array(SPLITS, dtype=object)[in_holdout.astype(np.int8)]
         columns = [
             pa.array(rows),
@@ -203,81 +195,41 @@ class _DocumentsFile:
         if origins is not None:
             positions = pa.array(origins.positions, mask=origins.positions == rows)
             columns = [pa.array(origins.sources.astype(np.int32)), positions, *columns]
-        batch = pa.record_batch(columns, schema=self._schema)
-        first = 0
-        while origins is not None and len(rows) - first >= self._room:
-            end = first + self._room
-            self._append(batch, values, first, end)
-            first = end
-        self._append(batch, values, first, len(rows))
-
-    @property
-    def _room(self) -> int:
-        """Documents that the row group lacks."""
-        pending: int = sum(batch.num_rows for batch in self._pending)
-        return _DOCUMENTS_A_ROW_GROUP - pending
-
-    def _append(
-        self, batch: pa.RecordBatch, values: Sequence[pa.Array], first: int, end: int
-    ) -> None:
-        """Append the rows [first, end) of a batch."""
-        self._pending.append(batch.slice(first, end - first))
-        self._values.append([column.slice(first, end - first) for column in values])
-        if self._room <= 0:
-            self._flush()
-
-    def _flush(self) -> None:
-        table = pa.Table.from_batches(self._pending, self._schema).combine_chunks()
-        columns = [
-            joined(name, [values[number] for values in self._values])
-            if self._values
-            else pa.nulls(0)
-            for number, name in enumerate(self._kinds)
-        ]
-        self._pending, self._values = [], []
-        before = self._written()
-        for name, column in zip(self._kinds, columns, strict=True):
+        for name, column in zip(self._kinds, values, strict=True):
             self._kinds[name] = common_type(name, [self._kinds[name], column.type])
-        written = self._written()
-        if self._writer is None:
-            self._writer = self._open(written)
-        elif written != before:
-            self._writer = self._write_again(self._writer, written)
-        for name, column in zip(self._kinds, columns, strict=True):
-            field = written.field(f"{KEPT_PREFIX}{name}")
-            table = table.append_column(field, as_kind(name, column, field.type))
-        if len(table):
-            self._writer.write_table(table, row_group_size=len(table))
-
-    def _written(self) -> pa.Schema:
-        """The columns of the file, as far as they are known."""
-        schema = self._schema
-        for name, kind in self._kinds.items():
-            kept = pa.large_string() if pa.types.is_null(kind) else kind
-            schema = schema.append(pa.field(f"{KEPT_PREFIX}{name}", kept))
-        return schema
-
-    def _write_again(self, writer: pq.ParquetWriter, schema: pa.Schema) -> pq.ParquetWriter:
-        """Give all row groups so far the types that the columns have by now."""
-        writer.close()
-        before = self._path.with_suffix(".before")
-        self._path.replace(before)
-        again = self._open(schema)
-        with pq.ParquetFile(before) as file:
-            for number in range(file.num_row_groups):
-                table = file.read_row_group(number, use_threads=False).combine_chunks()
-                for name in self._kinds:
-                    field = schema.field(f"{KEPT_PREFIX}{name}")
-                    index = table.schema.get_field_index(field.name)
-                    column = table.column(index).combine_chunks()
-                    if column.null_count == len(column):  # held as texts while nothing was known
-                        column = pa.nulls(len(column))
-                    table = table.set_column(index, field, as_kind(name, column, field.type))
-                again.write_table(table, row_group_size=len(table))
-        before.unlink()
-        return again
+        schema = self._with_kept([column.type for column in values])
+        with pa.ipc.new_stream(self._file, schema) as stream:
+            stream.write_batch(pa.record_batch([*columns, *values], schema=schema))
+        self._tables += 1
 
     def close(self) -> None:
-        self._flush()
-        assert self._writer is not None  # noqa: S101  (opened with the first row group)
-        self._writer.close()
+        """Write the file."""
+        texts = pa.large_string()
+        kinds = [texts if pa.types.is_null(kind) else kind for kind in self._kinds.values()]
+        schema = self._with_kept(kinds)
+        with pq.ParquetWriter(self._path, schema, compression="zstd") as writer:
+            for group in self._row_groups(schema):
+                writer.write_table(group.combine_chunks(), row_group_size=len(group))
+        self._file.close()
+        self._added.unlink()
+
+    def _with_kept(self, kinds: Sequence[pa.DataType]) -> pa.Schema:
+        """The columns of a table, with the types of those that are kept."""
+        names = [f"{KEPT_PREFIX}{name}" for name in self._kinds]
+        return pa.schema([*self._schema, *zip(names, kinds, strict=True)])
+
+    def _row_groups(self, schema: pa.Schema) -> Iterator[pa.Table]:
+        waiting = schema.empty_table()
+        self._file.seek(0)
+        for _ in range(self._tables):
+            table = pa.ipc.open_stream(self._file).read_all()
+            for index, name in enumerate(self._kinds, len(self._schema)):
+                field = schema.field(index)
+                table = table.set_column(index, field, as_kind(name, table[index], field.type))
+            waiting = pa.concat_tables([waiting, table])
+            while len(waiting) >= _DOCUMENTS_A_ROW_GROUP:
+                end = _DOCUMENTS_A_ROW_GROUP if self._shuffled else len(waiting)
+                yield waiting.slice(0, end)
+                waiting = waiting.slice(end)
+        if len(waiting):
+            yield waiting

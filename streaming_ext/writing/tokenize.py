@@ -4,7 +4,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,16 +40,16 @@ from streaming_ext.writing.part_files import Tokens
 _AUDIT_BYTES = 2**13  # of text a batch, a two-thousandth: the reference is thirty times slower
 
 
-@dataclass(slots=True)
+@dataclass
 class Counts:
-    """Counts of a part's rows, and the tokens of its documents."""
+    """The counts of `PartCounts`, and the tokens of all documents."""
 
+    dropped_documents: Counter[FilterName]
     rows: int = 0
-    nulls: int = 0
-    empty: int = 0
-    bad: int = 0
-    bad_listed: list[BadDocument] = field(default_factory=list)
-    dropped: Counter[FilterName] = field(default_factory=Counter)
+    null_documents: int = 0
+    empty_documents: int = 0
+    bad_documents: int = 0
+    bad_listed: tuple[BadDocument, ...] = ()
     text_bytes: int = 0
     tokens: int = 0
 
@@ -141,21 +141,17 @@ def make_part(
         documents, spec, tokenizer, engine, sink.add, where=part.source, report=report, known=known
     )
     splits = sink.finish()
-    if (packed := sum(split.tokens for split in splits.values())) != counts.tokens:
-        raise RuntimeError(f"{part.source}: {packed} tokens packed of {counts.tokens}")
+    recorded = vars(counts).copy()
+    tokens = recorded.pop("tokens")
+    if (packed := sum(split.tokens for split in splits.values())) != tokens:
+        raise RuntimeError(f"{part.source}: {packed} tokens packed of {tokens}")
     return PartCounts(
         part=part.number,
         spec=spec,
         source=documents.spans[0].source,
         spans=() if documents.is_whole else tuple(documents.spans),
-        rows=counts.rows,
-        null_documents=counts.nulls,
-        empty_documents=counts.empty,
-        bad_documents=counts.bad,
-        bad_listed=tuple(counts.bad_listed),
-        dropped_documents={name: counts.dropped[name] for name in spec.filters.given()},
-        text_bytes=counts.text_bytes,
         splits=splits,
+        **recorded,
     )
 
 
@@ -188,7 +184,7 @@ def tokenize_batches(
         SourceError, EngineMismatchError: see `make_part`.
     """
     locate = documents.locate
-    counts = Counts()
+    counts = Counts(Counter(dict.fromkeys(spec.filters.given(), 0)))
     for batch in documents.batches():
         all_hashes = _hashes_of(batch.texts, spec)
         hashes = all_hashes[:, 0]
@@ -219,7 +215,7 @@ def tokenize_batches(
             lengths = noted.lengths(lengths)
         kept, has_tokens = lengths > 0, int((lengths > 0).sum())
         for name, dropped in spec.filters.by_tokens(lengths).items():
-            counts.dropped[name] += int((dropped & kept).sum())
+            counts.dropped_documents[name] += int((dropped & kept).sum())
             counts.text_bytes -= int(np.diff(text_buffers(batch.texts)[1])[dropped & kept].sum())
             kept &= ~dropped
         stream = stream_of(encoded, lengths[new], kept[new], spec.dtype, tokenizer.eot_id)
@@ -231,13 +227,12 @@ def tokenize_batches(
             known.add(noted, lengths, kept)
 
         counts.rows += batch.num_rows
-        counts.nulls += batch.nulls
-        counts.bad += len(batch.bad)
+        counts.null_documents += batch.nulls
+        counts.bad_documents += len(batch.bad)
         left = MOST_BAD_LISTED - len(counts.bad_listed)
-        counts.bad_listed += documents.bad_of(batch)[:left]
-        counts.empty += len(lengths) - has_tokens
-        for by_text, count in batch.dropped.items():
-            counts.dropped[by_text] += count
+        counts.bad_listed += tuple(documents.bad_of(batch)[:left])
+        counts.empty_documents += len(lengths) - has_tokens
+        counts.dropped_documents.update(batch.dropped)
         counts.text_bytes += num_text_bytes(batch.texts)
         counts.tokens += int((lengths[kept] + 1).sum())
         report(batch.fraction, counts)

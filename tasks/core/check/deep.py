@@ -275,12 +275,14 @@ class _Comparison:
         subset = record.spec.subset is not None
         counts = {
             "rows": made.rows,
-            "null_documents": made.nulls,
-            "empty_documents": made.empty + (0 if subset else self._new),
+            "null_documents": made.null_documents,
+            "empty_documents": made.empty_documents + (0 if subset else self._new),
             "unchosen_documents": self._new if subset else 0,
-            "dropped_documents": {name: made.dropped[name] for name in record.dropped_documents},
-            "bad_documents": made.bad,
-            "bad_listed": tuple(made.bad_listed),
+            "dropped_documents": {
+                name: made.dropped_documents[name] for name in record.dropped_documents
+            },
+            "bad_documents": made.bad_documents,
+            "bad_listed": made.bad_listed,
         }
         if not subset:
             counts["text_bytes"] = made.text_bytes - self._bytes_of_copies

@@ -123,7 +123,7 @@ class SubsetJob(Job[MadePart]):
         listed = listed_documents(part.files, part.record, values=True)
         taken = chosen(first, len(listed), self.largest, self.seed)
         for block in listed.filter(pa.array(taken)).to_batches(_BLOCK):
-            files.list(
+            files.documents.add(
                 block["row"].to_numpy() + rows_before,
                 block["tokens"].to_numpy(),
                 block["split"].to_numpy() == SPLITS.index("holdout"),

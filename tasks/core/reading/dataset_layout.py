@@ -42,7 +42,7 @@ def beside_parts(manifest: Manifest) -> list[FileRecord]:
     if manifest.generations:
         older = kept_indexes(manifest.splits)
         for each in manifest.generations:
-            older += [each.manifest, *each.kept_indexes]
+            older += [each.manifest, *kept_indexes(each.splits)]
     return [
         *indexes,
         *manifest.tokenizer_files,

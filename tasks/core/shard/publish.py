@@ -114,7 +114,7 @@ def _put_older(manifest: Manifest, parts: list[PartRecord], storage: Storage) ->
     """
     sizes = storage.list()
     for number, each in enumerate(manifest.generations):
-        for split, file in zip(each.splits, each.kept_indexes, strict=True):
+        for split, file in zip(each.splits, kept_indexes(each.splits), strict=True):
             if sizes.get(file.path) != file.size:
                 index = merged_index(split, parts[: each.parts], manifest.spec)
                 put_again(storage, file, index)

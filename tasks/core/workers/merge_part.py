@@ -179,7 +179,7 @@ def _add(
     origins = None if spec.shuffle is None else Origins(groups, positions)
     chosen = pa.array(order)
     values = [documents[f"{KEPT_PREFIX}{name}"].take(chosen) for name in spec.keep_columns]
-    files.list(rows, tokens, in_holdout, origins, values)
+    files.documents.add(rows, tokens, in_holdout, origins, values)
 
 
 def _record(storage: Storage, part: int) -> SpillRecord:

@@ -16,7 +16,7 @@ import pytest
 from pydantic import ValidationError
 
 from streaming_ext.base.errors import SourceError, UsageError
-from streaming_ext.format.provenance import DOCUMENTS_SCHEMA, MAX_VALUE_BYTES
+from streaming_ext.format.provenance import MAX_VALUE_BYTES
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store import LocalStorage
@@ -28,6 +28,7 @@ from tasks.core.config import ShardConfig
 from tasks.core.shard.sources import check_sources
 from tasks.core.synthetic import make_documents
 from tests.tasks.core.build_dataset import Forger, build_from
+from tests.tasks.core.doubles import make_spec
 
 KEPT = ("language", "meta.url", "score", "adult")
 TEXTS = [text[: 60 + 31 * (row % 7)] for row, text in enumerate(make_documents(40, seed=3))]
@@ -241,7 +242,7 @@ def test_a_column_has_the_type_of_all_of_its_values(
     """Also of those that come row groups later."""
     monkeypatch.setattr(part_files, "_DOCUMENTS_A_ROW_GROUP", 1)
     path = tmp_path / "documents/00000.parquet"
-    file = part_files._DocumentsFile(path, DOCUMENTS_SCHEMA, ["n"])
+    file = part_files.DocumentsFile(path, make_spec(keep_columns=("n",)))
     row = 0
     for values in groups:
         rows = np.arange(row, row + len(values))

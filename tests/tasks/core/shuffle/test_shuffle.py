@@ -13,7 +13,7 @@ from streaming_ext import StreamingTokenDataset
 from streaming_ext.format.provenance import SourceRows
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.shuffled import SOURCES_PATH, document_keys, sources_of
-from streaming_ext.reading.documents import find_document
+from streaming_ext.reading.documents import split_documents
 from streaming_ext.store import LocalStorage
 from streaming_ext.training.trace import trace_step
 from tasks.core.check.verify import verify
@@ -111,7 +111,7 @@ def test_excluded_in_training(tmp_path: Path, lines: Path, vocabulary: Path) -> 
     dataset = StreamingTokenDataset(
         local=str(root), split="train", batch_size=1, dp_rank=0, dp_world_size=1
     )
-    ((_, _, found),) = find_document(dataset.reader.caches[0], "2.jsonl", 0)
+    ((_, _, found),) = split_documents(dataset.reader.caches[0]).find("2.jsonl", 0)
     assert (found.source, found.row) == (str(lines / "2.jsonl"), 0)
     rest = seen(exclude=tmp_path / "excluded.parquet")
     assert rest
