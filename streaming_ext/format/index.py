@@ -5,7 +5,7 @@ Nothing that an index says is trusted before it is checked.
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -157,8 +157,8 @@ def _read_foreign(
 
 
 def _opened(table: ShardTable, split: str, manifest: Manifest | None, index: bytes) -> TokenIndex:
-    values = {each.name: getattr(table, each.name) for each in fields(table)}
-    return TokenIndex(split=split, manifest=manifest, index_hash=content_hash(index), **values)
+    index_hash = content_hash(index)
+    return TokenIndex(split=split, manifest=manifest, index_hash=index_hash, **vars(table))
 
 
 def _not_a_dataset(url: str, what: str) -> NotADatasetError:

@@ -131,23 +131,21 @@ class SampleLayout:
     def _cells(self, raw: Bytes, samples: int, where: str) -> Bytes:
         """The column's bytes in each sample: (samples, bytes)."""
         head = 4 * (samples + 2)
+        damaged = CorruptDatasetError(f"{where} does not hold the {samples} samples of the index.")
         if len(raw) < head or int(raw[:4].view("<u4")[0]) != samples:
-            raise CorruptDatasetError(f"{where} does not hold the {samples} samples of the index.")
+            raise damaged
         offsets = raw[4:head].view("<u4").astype(np.int64)
         own = [number for number, size in enumerate(self.sizes) if size is None]
         starts, ends = offsets[:-1], offsets[1:]
         if starts[0] < head or ends[-1] != len(raw) or (ends - starts < 4 * len(own)).any():
-            raise CorruptDatasetError(f"{where}: its samples do not lie within it.")
+            raise damaged
         # sizes that each sample says, then those of all columns: (samples, columns)
         said = _cut_out(raw, starts, 4 * len(own)).view("<u4").astype(np.int64)
         sizes = np.empty((samples, len(self.sizes)), np.int64)
         for number, size in enumerate(self.sizes):
             sizes[:, number] = said[:, own.index(number)] if size is None else size
-        wrong = np.flatnonzero(4 * len(own) + sizes.sum(axis=1) != ends - starts)
-        if wrong.size:
-            raise CorruptDatasetError(
-                f"{where}: sample {wrong[0]} has not the size of its columns."
-            )
+        if (4 * len(own) + sizes.sum(axis=1) != ends - starts).any():
+            raise damaged
         wrong = np.flatnonzero(sizes[:, self.column] != sizes[0, self.column])
         if wrong.size:
             at = int(wrong[0])

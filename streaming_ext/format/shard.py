@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, Final, Literal, Self
 
 import numpy as np
@@ -146,7 +145,7 @@ class ShardTable:
             dtype=dtype,
         )
 
-    @cached_property
+    @property
     def raw_sizes(self) -> Ints:
         """Bytes of each shard as it is read here, not compressed and rewritten: (shards,)."""
         return self.unpacked_sizes if self.rewriting is None else self.samples * self.sample_bytes

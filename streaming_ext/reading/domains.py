@@ -118,25 +118,12 @@ NOTHING: Final = "(nothing)"  # of a document that has no value in the column
 MOST: Final = 1 << 16  # domains; a count of each stands in the state
 
 
-def require_possible(by: str) -> None:
-    """Refuse what names no domains.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if by != FOLDER and not (by.startswith(COLUMN) and by != COLUMN):
-        raise UsageError(
-            f"`domain_by` must be {FOLDER!r} or {COLUMN + 'NAME'!r}, for a column that was kept by "
-            f"--keep-columns; got {by!r}. Leave it out to count by streams."
-        )
-
-
 def ranges_of(cache: ShardCache, by: str, codes: dict[str, int]) -> Iterator[tuple[Ints, Ints]]:
     """Where ranges of documents of one domain begin in the split's stream, and which it is.
 
     Args:
         cache: of the split.
-        by: see `require_possible`.
+        by: see `open_domains`.
         codes: filled with the number of each domain by its name, in the order of the stream.
 
     Raises:
@@ -282,13 +269,17 @@ def open_domains(caches: Sequence[ShardCache], by: str | None) -> TokenDomains |
         by: `folder` or `column:NAME`; None if streams are domains.
 
     Raises:
-        UsageError: a dataset lists no documents, or did not keep the column.
+        UsageError: `by` is neither, a dataset lists no documents, or it did not keep the column.
         CorruptDatasetError: a record or table of documents is missing or damaged.
         StorageError: a map cannot be kept.
     """
     if by is None:
         return None
-    require_possible(by)
+    if by != FOLDER and not (by.startswith(COLUMN) and by != COLUMN):
+        raise UsageError(
+            f"`domain_by` must be {FOLDER!r} or {COLUMN + 'NAME'!r}, for a column that was kept by "
+            f"--keep-columns; got {by!r}. Leave it out to count by streams."
+        )
     digest = xxhash.xxh3_64_hexdigest(by.encode())
 
     def open_map(cache: ShardCache) -> DomainMap:

@@ -149,8 +149,7 @@ def pack_group(
         key: of the permutations.
         multiple: of tokens that a segment takes in its row; divides `length`.
     """
-    full = lengths // length
-    rest = lengths - full * length
+    rest = lengths % length
     room = rounded_up(rest, multiple)
     # The rests in the order in which they are taken: the longest first.
     order = stable_argsort(
@@ -160,37 +159,28 @@ def pack_group(
     order = order[: np.count_nonzero(rest)]
     row_of = np.empty(len(rest), np.int64)
     row_of[order], count = best_fit(np.bincount(room[order], minlength=length + 1), length)
-    # Full rows after them: (full rows,) of all documents.
-    owners = np.repeat(np.arange(len(full)), full)
-    number = ranges(np.zeros_like(full), full)
-    # All segments: the rests in the order of the stream, then the full rows.
-    rests = np.flatnonzero(rest)
-    before = full[rests] * length
-    first = np.concatenate([starts[rests] + before, starts[owners] + number * length])
-    last = (number == full[owners] - 1) & (rest[owners] == 0)
-    marked = np.concatenate(
-        [
-            _marked(rest[rests], before == 0, np.ones(len(rests), bool)),
-            _marked(np.full(len(owners), length), number == 0, last),
-        ]
-    )
-    row = np.concatenate([row_of[rests], count + np.arange(len(owners))])
-    count += len(owners)
+    # All segments, in the order of the stream: full rows, and the rest of each document.
+    counts = -(-lengths // length)
+    owners = np.repeat(np.arange(len(lengths)), counts)
+    number = ranges(np.zeros_like(counts), counts)
+    offsets = number * length
+    sizes = np.minimum(lengths[owners] - offsets, length)
+    marked = sizes << _MARKS  # length and marks in one number, which is sorted at once
+    marked += (number == 0) * _BEGINS + (number == counts[owners] - 1) * _ENDS
+    # Full rows have the last numbers.
+    is_full = sizes == length
+    row = np.where(is_full, count - 1 + np.cumsum(is_full), row_of[owners])
+    count += int(np.count_nonzero(is_full))
     # Rows in any order, the segments of each together.
     row = stable_argsort(_words(count, key, _ROWS), bits=int(_WORD))[row]
     by_row = stable_argsort(row.astype(np.uint64), bits=count.bit_length())
     firsts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=count))])
-    return RowSegments(firsts, first[by_row], marked[by_row])
+    return RowSegments(firsts, (starts[owners] + offsets)[by_row], marked[by_row])
 
 
 def rounded_up(lengths: Ints, multiple: int) -> Ints:
     """The least multiples that hold some lengths."""
     return lengths if multiple == 1 else -(-lengths // multiple) * multiple
-
-
-def _marked(lengths: Ints, begins: Flags, ends: Flags) -> Ints:
-    """Length and marks of each segment in one number, which is sorted at once."""
-    return lengths << _MARKS | begins * _BEGINS | ends * _ENDS
 
 
 def _words(count: int, key: int, what: int) -> Keys:

@@ -367,9 +367,7 @@ def source_of(
         )
         for stream, cache in enumerate(caches)
     ]
-    eot_id = caches[0].index.eot_id
-    if eot_id is None:
-        raise UsageError("packing= needs the id that ends a document, which the dataset says not.")
+    eot_id = caches[0].index.eot_id  # known: the dataset lists its documents
     return TokenSource(
         reader, cache_limit=cache_limit, plans=plans, multiple=multiple, eot_id=eot_id
     )

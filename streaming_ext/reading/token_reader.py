@@ -5,7 +5,8 @@ The streams of all datasets are laid end to end in one space of token numbers.
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,11 +55,12 @@ class TokenReader:
         headers: bytes of each shard's file before its first token: (shards,).
     """
 
-    def __init__(self, caches: Sequence[ShardCache]) -> None:
+    def __init__(self, caches: Sequence[ShardCache], *, eot_id: int | None = None) -> None:
         """Lay out the token space; no shard is opened yet.
 
         Args:
             caches: of the streams.
+            eot_id: see `find_ends`.
 
         Raises:
             UsageError: the streams store ids of different types.
@@ -80,7 +82,7 @@ class TokenReader:
         # Where token 0 of all streams would lie in each shard's file, in bytes: (shards,)
         self.headers = headers
         self._origins: Ints = headers - self.shard_starts[:-1] * self.dtype.itemsize
-        self._eot: int | None = None
+        self._eot = eot_id
         self._start()
 
     def find_ends(self, eot_id: int) -> None:
@@ -108,16 +110,9 @@ class TokenReader:
         known = self._ends.get(shard)
         return known or self._find_ends(shard, self.shards.views([shard])[shard])
 
-    def __getstate__(self) -> dict[str, object]:
-        """What another process needs; it maps the shards itself."""
-        return {
-            name: value for name, value in self.__dict__.items() if name not in ("shards", "_ends")
-        }
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        """Start with no shard open."""
-        self.__dict__.update(state)
-        self._start()
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process maps the shards itself."""
+        return partial(TokenReader, eot_id=self._eot), (self.caches,)
 
     @property
     def num_shards(self) -> int:

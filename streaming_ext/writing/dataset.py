@@ -16,7 +16,7 @@ from typing import Final, Literal
 import numpy as np
 from filelock import FileLock, Timeout
 
-from streaming_ext.base.errors import StorageError, UsageError
+from streaming_ext.base.errors import StoppedError, StorageError, UsageError
 from streaming_ext.format.compression import Compression
 from streaming_ext.format.layout import MANIFEST, TOKENIZER_FOLDER, documents_path, record_path
 from streaming_ext.format.manifest import Manifest
@@ -37,14 +37,9 @@ from streaming_ext.writing.tokenize import emptied, make_part
 
 WORK_FOLDER: Final = ".making"  # work in progress, removed when the dataset is complete
 _PAUSE: Final = 0.05  # seconds between looks whether another process is done
-_SAMPLED: Final = 3  # parts whose first texts say how much room all of them take
-_SAMPLED_BYTES: Final = 2**17  # of text of each
+_SAMPLED_CHARACTERS: Final = 2**17  # whose tokens say how much room all of them take
 _MOST_BYTES_A_TOKEN: Final = 6.0  # of text: few tokenizers reach it
 _LEAST_PACKED: Final = 0.5  # of the size of tokens, where none are known
-
-
-class _StoppedError(Exception):
-    """Another thread failed, or a signal came."""
 
 
 class DatasetMaker:
@@ -109,7 +104,7 @@ class DatasetMaker:
                     if not self._is_made(part, engine, memories):
                         todo.append(part)
                         time.sleep(_PAUSE)
-                except _StoppedError:
+                except StoppedError:
                     return
 
         with ThreadPoolExecutor(self._threads, "shardmill-text") as pool:
@@ -164,7 +159,7 @@ class DatasetMaker:
     def _stopped(self, *_: object) -> None:
         """End the work of a thread in the middle of a part."""
         if self._stop.is_set():
-            raise _StoppedError
+            raise StoppedError("another thread failed, or a signal came")
 
     def _publish(self) -> None:
         records = [read_record(self._storage, part.number) for part in self._parts]
@@ -197,38 +192,27 @@ class DatasetMaker:
             )
 
     def _needed_bytes(self, limit: int | None) -> float:
-        """What the shards take, by the first texts of some parts, and those that training unpacks.
+        """What the shards take, by some text of one part, and those that training unpacks.
 
         Of files that must be fetched first it is what they take at least.
         """
-        sampled = self._parts[:: -(-len(self._parts) // _SAMPLED)]
-        ids: list[int] = []
-        tokens = sum(self._tokens_of(part, ids) for part in sampled)
-        sizes = [sum(part.size for part in parts) for parts in (self._parts, sampled)]
-        dtype = np.dtype(self._spec.dtype)
-        raw = tokens * dtype.itemsize * sizes[0] / max(sizes[1], 1)
+        part, ids = self._parts[len(self._parts) // 2], []
+        tokens_a_byte = 1 / _MOST_BYTES_A_TOKEN
+        documents = PartDocuments(part, [], self._spec.read_options, pinned=False)
+        batch = None if part.remote else next(documents.batches(), None)
+        if batch is not None and batch.fraction:
+            # A line break stands for the end-of-text id.
+            some = "\n".join(batch.texts.drop_null().to_pylist())[:_SAMPLED_CHARACTERS]
+            ids = self._tokenizer.encode(some)
+            text_bytes = num_text_bytes(batch.texts) / batch.fraction
+            tokens_a_byte = len(ids) / max(len(some.encode()), 1) * text_bytes / max(part.size, 1)
+        sample = np.array(ids or [0], self._spec.dtype)
+        raw = tokens_a_byte * sample.itemsize * sum(part.size for part in self._parts)
         if self._compression is None:
             return raw
-        sample = np.array(ids or [0], dtype).tobytes()
-        stored = len(self._compression.compress(sample)) / len(sample) if ids else _LEAST_PACKED
+        packed = len(self._compression.compress(sample.data)) / sample.nbytes
+        stored = packed if ids else _LEAST_PACKED
         return raw * stored + (raw if limit is None else min(raw, limit))
-
-    def _tokens_of(self, part: Part, ids: list[int]) -> float:
-        """About how many tokens a part has; the first of them are added to `ids`."""
-        if part.remote:
-            return part.size / _MOST_BYTES_A_TOKEN
-        documents = PartDocuments(part, [], self._spec.read_options, pinned=False)
-        batch = next(documents.batches(), None)
-        if batch is None or not batch.fraction:
-            return 0.0
-        before, taken = len(ids), 0
-        for text in batch.texts:
-            some = text.as_py()[:_SAMPLED_BYTES]
-            ids += [*self._tokenizer.encode(some), self._tokenizer.eot_id]
-            taken += len(some.encode())
-            if taken >= _SAMPLED_BYTES:
-                break
-        return (len(ids) - before) / max(taken, 1) * num_text_bytes(batch.texts) / batch.fraction
 
 
 def copy_dataset(source: LocalStorage, target: Storage) -> None:

@@ -33,15 +33,10 @@ def split_indexes(
     for split in spec.splits:
         index, held = merged_index(split, parts, spec), [part.splits[split] for part in parts]
         if shards := sum(len(each.shards) for each in held):
-            summary = SplitSummary(
-                index=FileRecord.of(index_path(split), index),
-                documents=sum(each.documents for each in held),
-                tokens=sum(each.tokens for each in held),
-                padding=sum(each.padding for each in held),
-                samples=sum(each.samples for each in held),
-                shards=shards,
-            )
-            made[split] = summary, index
+            counted = ("documents", "tokens", "padding", "samples")
+            sums = {name: sum(getattr(each, name) for each in held) for name in counted}
+            listed = FileRecord.of(index_path(split), index)
+            made[split] = SplitSummary(index=listed, shards=shards, **sums), index
     return made
 
 
