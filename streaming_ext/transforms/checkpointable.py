@@ -24,7 +24,6 @@ from streaming_ext.transforms.functions import (
 
 if TYPE_CHECKING:
     from streaming_ext.format.spec import FormatName
-    from streaming_ext.transforms.tokenizers import AnyTokenizer
 
 
 class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
@@ -92,14 +91,19 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         seed = shuffle_seed if flag("shuffle", shuffle) else None
         described = f"from_sequence({len(sequence)}, {seed}"
         return CheckpointableDataset._source(
-            of_sources.sequence_pass, described, repeat=repeat, sequence=sequence, seed=seed
+            of_sources.one_pass,
+            described,
+            repeat=repeat,
+            samples=sequence,
+            numbered=True,
+            seed=seed,
         )
 
     @staticmethod
     def from_iterable(iterable: Iterable[Sample], repeat: bool = False) -> "CheckpointableDataset":
         """Samples of an iterable that yields the same ones each time; a resume skips."""
         return CheckpointableDataset._source(
-            of_sources.iterable_pass, "from_iterable(", repeat=repeat, iterable=iterable
+            of_sources.one_pass, "from_iterable(", repeat=repeat, samples=iterable
         )
 
     @staticmethod
@@ -288,7 +292,7 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
 
     def sft(
         self,
-        tokenizer: "AnyTokenizer",
+        tokenizer: Any,
         *,
         chat_template: str | None = None,
         messages: str = "messages",
@@ -317,7 +321,7 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
 
     def tokenize(  # noqa: PLR0917 - as its users call it
         self,
-        tokenizer: "AnyTokenizer",
+        tokenizer: Any,
         tokenizer_kwargs: Mapping[str, Any] | None = None,
         target_column: str = "text",
         parallel: bool = True,
@@ -350,7 +354,7 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
 
     def ensure_bos_eos(
         self,
-        tokenizer: "AnyTokenizer",
+        tokenizer: Any,
         target_column: str = "input_ids",
         pattern: str | None = None,
     ) -> "CheckpointableDataset":
@@ -368,7 +372,7 @@ def concat_datasets(sources: Sequence[CheckpointableDataset]) -> CheckpointableD
     """Datasets one after another."""
     if not sources:
         raise UsageError("concat_datasets() needs at least one dataset.")
-    return _joined(of_sources.concatenate, sources, "concat({})")
+    return _joined(of_sources.concatenate, sources)
 
 
 def interleave_datasets(
@@ -388,17 +392,16 @@ def interleave_datasets(
     cycle = count("chunk_size", chunk_size, least=1)
     if not len(each) == len(given) == len(sources) > 0 or min(each) < 0 or sum(each) <= 0:
         raise UsageError(f"`weights` must be a number of at least 0 for each dataset, got {given}.")
-    described = f"interleave({{}}; {each}, {cycle})"
-    return _joined(of_sources.interleave, sources, described, weights=each, cycle=cycle)
+    return _joined(of_sources.interleave, sources, weights=each, cycle=cycle)
 
 
 def _joined(
-    flow: Open, sources: Sequence[CheckpointableDataset], described: str, **settings: Any
+    flow: Open, sources: Sequence[CheckpointableDataset], **settings: Any
 ) -> CheckpointableDataset:
-    """One dataset of several, whose steps take the place of {} in its description."""
+    """One dataset of several."""
     open_ = partial(flow, sources=[source.open for source in sources], **settings)
     names = ", ".join(source.described for source in sources)
-    return CheckpointableDataset(open_, described.format(names))
+    return CheckpointableDataset(open_, f"{flow.__name__}({names}; {settings})")
 
 
 def names_of(columns: Sequence[str]) -> tuple[str, ...]:

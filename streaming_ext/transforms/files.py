@@ -29,8 +29,8 @@ from streaming_ext.text.formats import can_be_cut, format_of
 from streaming_ext.text.parts import cut_evenly
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.local import require_as_listed
-from streaming_ext.transforms.block import Block, State, concat
-from streaming_ext.transforms.flow import Flow, Input, Open, Subset, growing
+from streaming_ext.transforms.block import Block, State
+from streaming_ext.transforms.flow import Flow, Input, Open, Subset, growing, in_turns
 from streaming_ext.transforms.sources import permuted
 
 SPAN_BYTES: Final = 2**22  # that are fetched and read at once
@@ -115,7 +115,11 @@ def files_pass(
             if not ready:
                 opened.pop(turns.popleft()).close()
                 continue
-            block = _some_turns(ready, most if len(ready) == len(files) else 1)
+            # One turn before a file that is at its end; else as many as fit into a span's bytes.
+            fitting = int(1 / sum(1 / file.size for file in ready))
+            count = min(most // len(ready), fitting, *(file.have for file in ready))
+            turns_each = max(1, count if len(ready) == len(files) else 1)
+            block = in_turns(ready, np.tile(np.arange(len(ready)), turns_each))
             turns.rotate(-len(ready))  # the file after them is at its end, or they are all
             states = [[position, *opened[position].state().values()] for position in turns]
             yield block.at({"next": following, "active": states})
@@ -123,16 +127,6 @@ def files_pass(
         threads.shutdown(wait=False, cancel_futures=True)
         for file in opened.values():
             file.close()
-
-
-def _some_turns(files: Sequence[Input], most: int) -> Block:
-    """A sample of each file, then a second of each, and so on; one at least, `most` in all."""
-    fitting = int(1 / sum(1 / file.size for file in files))  # into the bytes of a span
-    turns = max(1, min(most // len(files), fitting, *(file.have for file in files)))
-    blocks = [file.use(turns) for file in files]
-    # (turns, files): sample `turn` of each file
-    order = np.arange(turns)[:, None] + np.arange(len(files)) * turns
-    return concat(blocks).take(order.reshape(-1))
 
 
 def _read_ahead(subset: Subset, state: State, *, source: Open, threads: Executor) -> Flow:

@@ -13,6 +13,9 @@ from functools import wraps
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import numpy as np
+
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.transforms.block import Block, Sample, State, concat
 
@@ -87,11 +90,6 @@ class Input:
         self.used += len(used)
         return used
 
-    def exactly(self, count: int) -> Block:
-        """Use up this many samples; fewer at the end."""
-        self.has(count)
-        return self.use(count)
-
     def state(self, number: int | None = None) -> dict[str, Any]:
         """The state before a sample, by default the first unused one; states before it go."""
         number = self.used if number is None else number
@@ -109,6 +107,13 @@ class Input:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def in_turns(inputs: Sequence[Input], chosen: Ints) -> Block:
+    """A sample of the input that is chosen, turn after turn; each must have enough."""
+    blocks = [given.use(int((chosen == number).sum())) for number, given in enumerate(inputs)]
+    # Of (turns,) numbers among the samples of all inputs end to end.
+    return concat(blocks).take(np.argsort(np.argsort(chosen, kind="stable")))
 
 
 def step(make: Callable[..., Made], *, same: bool = False) -> Open:
@@ -169,13 +174,10 @@ class CheckpointableIterator:
         Raises:
             ConfigMismatchError: the state is of another chain or subset.
         """
-        self._dataset, self._subset = dataset, subset
-        self._start(state)
-
-    def _start(self, state: Mapping[str, Any] | None) -> None:
         if state is not None:
-            require_same(self._dataset, self._subset, state)
-        self._given = Input(self._dataset.open, self._subset, state)
+            require_same(dataset, subset, state)
+        self._dataset, self._subset = dataset, subset
+        self._given = Input(dataset.open, subset, state)
         self._samples: Sequence[Sample] = ()
         self._at = 0
         self._failed: BaseException | None = None
@@ -218,9 +220,9 @@ class CheckpointableIterator:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Resume from a state, as torchdata's loader does."""
-        before = self._given
-        self._start(state_dict)  # a state that is refused changes nothing
-        before.close()
+        resumed = CheckpointableIterator(self._dataset, self._subset, state_dict)
+        self.close()  # a state that is refused changes nothing
+        vars(self).update(vars(resumed))
 
     def close(self) -> None:
         """Stop what runs in the background."""

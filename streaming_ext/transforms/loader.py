@@ -193,22 +193,15 @@ class CheckpointableLoader:
         """
         if state_dict.get("version") != STATE_VERSION or "states" not in state_dict:
             raise ConfigMismatchError("This is no state of a CheckpointableLoader.")
-        subsets, known = len(state_dict["states"]), state_dict["in_message"]
+        subsets = len(state_dict["states"])
         if subsets % max(self._workers, 1):
             raise ConfigMismatchError(
                 f"The state is of {subsets} workers, each with other samples, which "
                 f"{self._workers} workers cannot read in the same turns. Resume with "
                 f"num_workers=0, or a divisor of {subsets}."
             )
-        if subsets > 1 and self._in_message != known:
-            raise ConfigMismatchError(
-                f"The state is of samples_in_message={known}, this loader has {self._in_message}. "
-                f"Resume with samples_in_message={known}."
-            )
         for number, one in enumerate(state_dict["states"]):
             if one is not None:
                 require_same(self._dataset, (number, subsets), one)
-        state = copy.deepcopy(dict(state_dict))
-        if subsets == 1:  # samples come one after another, whatever a message holds
-            state |= {"in_message": self._in_message, "used": 0}
-        self._state = self._loaded = state
+        self._state = self._loaded = copy.deepcopy(dict(state_dict))
+        self._in_message = state_dict["in_message"]

@@ -85,8 +85,8 @@ class ChatTemplate:
                 "A sample has tools, and the chat template does not use `tools`: training would "
                 "not see them. Pass a chat_template= that does, or remove the column by map()."
             )
-        names |= {"messages": messages, "tools": tools, "documents": None}
-        names |= {"add_generation_prompt": False}
+        names |= {"messages": messages, "tools": tools, "add_generation_prompt": False}
+        names["documents"] = None
         try:
             plain = self._template.render({**names, _MARKED: lambda caller: caller()})
             names[_MARKED] = lambda caller: f"{_MARK}{caller()}{_MARK}"
@@ -132,18 +132,19 @@ def labelling(
         UsageError: the tokenizer is no fast one of transformers, or the template does not mark what
             the assistant says.
     """
-    if (prompt is None) != (completion is None):
+    pair = [column for column in (prompt, completion) if column is not None]
+    if len(pair) == 1:
         raise UsageError("`completion` must be given with `prompt`, and only with it.")
     if not getattr(tokenizer, "is_fast", False):
         raise UsageError(
             "sft() needs a fast tokenizer of transformers, which says where in a text each token "
             f"is from; got {type(tokenizer).__name__}. Load it by AutoTokenizer.from_pretrained()."
         )
-    if prompt is not None and completion is not None:
+    if pair:
         if tokenizer.eos_token_id is None:
             raise UsageError("The tokenizer has no eos_token to end a completion with.")
         known = hub_described(tokenizer, {"eos": tokenizer.eos_token_id})
-        pairs = partial(_pairs, tokenizer=tokenizer, columns=(prompt, completion))
+        pairs = partial(_pairs, tokenizer=tokenizer, columns=pair)
         return pairs, f"{prompt}, {completion}, {known}"
     source = template or tokenizer.chat_template
     if not isinstance(source, str):

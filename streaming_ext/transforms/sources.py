@@ -2,54 +2,66 @@
 
 import os
 import random
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import UsageError
-from streaming_ext.transforms.block import Block, Sample, State, concat
-from streaming_ext.transforms.flow import Flow, Input, Open, Subset, growing, others_have_any
+from streaming_ext.transforms.block import Block, State
+from streaming_ext.transforms.flow import (
+    Flow,
+    Input,
+    Open,
+    Subset,
+    growing,
+    in_turns,
+    others_have_any,
+)
 
 _MOST = 1024  # samples at once: they are made before they are used
 
 
-def sequence_pass(
-    subset: Subset, state: State, epoch: int = 0, *, sequence: Sequence[Sample], seed: int | None
+def one_pass(
+    subset: Subset,
+    state: State,
+    epoch: int = 0,
+    *,
+    samples: Any,
+    numbered: bool = False,
+    seed: int | None = None,
 ) -> Flow:
-    """Samples by their number, counted through all passes: worker 1 of 3 has 1, 4, 7, ..."""
-    size, (number, workers) = len(sequence), subset
-    order = permuted(size, seed, epoch)
-    at = (number - epoch * size) % workers if state is None else int(state)
-    for most in growing(_MOST):
-        chosen = order[at : at + most * workers : workers]
-        if not chosen:
-            return
-        at += len(chosen) * workers
-        yield Block([sequence[one] for one in chosen]).copied().at(at)
+    """Samples of an iterable that yields the same ones each time, or of a sequence by number.
 
-
-def iterable_pass(
-    subset: Subset, state: State, epoch: int = 0, *, iterable: Iterable[Sample]
-) -> Flow:
-    """Samples of an iterable that yields the same ones each time; a resume skips."""
-    left, read, (number, workers) = iter(iterable), int(state or 0), subset
-    if left is iterable:
+    Args:
+        subset: of the samples: worker 1 of 3 has 1, 4, 7, ..., counted through all passes.
+        state: how many were passed, those of other workers included; a resume skips them.
+        epoch: number of the pass.
+        samples: of a pass.
+        numbered: whether it is a sequence, of which only the worker's own samples are read.
+        seed: of the order of a sequence in each epoch; None for its own.
+    """
+    (number, workers), passed = subset, int(state or 0)
+    items = permuted(len(samples), seed, epoch) if numbered else samples
+    size = len(samples) if numbered else 1
+    left = iter(items)
+    if left is items:
         raise UsageError(
             "from_iterable() needs something that can be iterated over again, such as a list "
             "or an object with __iter__; an iterator is used up by reading it."
         )
-    if (found := sum(1 for _ in islice(left, read))) < read:
-        raise UsageError(f"A state names sample {read}; the iterable has {found}.")
+    if (found := sum(1 for _ in islice(left, passed))) < passed:
+        raise UsageError(f"A state names sample {passed}; there are {found}.")
     for most in growing(_MOST):
-        samples = list(islice(left, most))
-        if not samples:
+        some = list(islice(left, most))
+        if not some:
             return
-        own = samples[(number - epoch - read) % workers :: workers]
-        read += len(samples)
-        yield Block(own).copied().at(read)
+        own = some[(number - epoch * size - passed) % workers :: workers]
+        passed += len(some)
+        yield Block([samples[one] for one in own] if numbered else own).copied().at(passed)
 
 
 def permuted(size: int, seed: int | None, epoch: int) -> Sequence[int]:
@@ -144,13 +156,9 @@ def interleave(
                 # The first turn whose source has no sample left is the end.
                 chosen = chosen[: min([len(chosen), *own[given.have :]])]
             turn = turn + count if len(chosen) == count else None
-            together = concat(
-                given.use(int((chosen == source).sum())) for source, given in enumerate(inputs)
-            )
-            # numbers: (turns,), among the samples of all sources end to end
-            numbers = np.argsort(np.argsort(chosen, kind="stable"))
+            block = in_turns(inputs, chosen)
             saved = {"turn": turn, "sources": [given.state() for given in inputs]}
-            yield together.take(numbers).at(saved, min(given.passes for given in inputs))
+            yield block.at(saved, min(given.passes for given in inputs))
 
 
 def concatenate(subset: Subset, state: State, *, sources: Sequence[Open]) -> Flow:

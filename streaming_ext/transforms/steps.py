@@ -70,20 +70,15 @@ def batch(
     """Groups of samples, the last one perhaps smaller."""
     block = given.use(given.have if last and not drop_last else given.have // size * size)
     starts = range(0, len(block), size)
-    # rows: (samples, tokens) each
-    rows = {name: regular(column) for name, column in block.columns.items()}
-    if collate is default_collate and block.rows is None:
-        of_one_length = {name: values for name, values in rows.items() if values is not None}
-        if len(of_one_length) == len(rows):
-            # Each in memory of its own: a batch may be kept, sent or saved alone.
-            made = [
-                {
-                    name: torch.from_numpy(values[first : first + size].astype(np.int64))
-                    for name, values in of_one_length.items()
-                }
-                for first in starts
-            ]
-            return Block(made), at
+    found = {name: regular(column) for name, column in block.columns.items()}
+    rows = {name: values for name, values in found.items() if values is not None}
+    if collate is default_collate and block.rows is None and len(rows) == len(found):
+        # Each in memory of its own: a batch may be kept, sent or saved alone.
+        made = [
+            {name: torch.from_numpy(rows[name][n : n + size].astype(np.int64)) for name in rows}
+            for n in starts
+        ]
+        return Block(made), at
     return Block([collate(list(block.samples[n : n + size])) for n in starts]), at
 
 
@@ -122,8 +117,7 @@ def filled(block: Block, *, names: Sequence[str], longest: int | None) -> Block:
     """The samples that fit into rows: none that is empty, or too long."""
     columns, lengths = _columns(block, names)
     kept = np.flatnonzero((lengths > 0) & (longest is None or lengths <= longest))
-    made = Block(columns=columns)
-    return made if len(kept) == len(block) else made.take(kept)
+    return Block(columns=columns).take(kept)
 
 
 @step
@@ -249,9 +243,10 @@ def shuffle(subset: Subset, state: State, *, source: Open, slots: int, seed: int
         if drawn is None:
             return
         offset = first - given.used  # from a number of `given` to one of the pass
-        pool = given.exactly(slots + drawn - first)  # samples in the buffer, and some that were
-        if drawn and len(pool) < slots + drawn - first:
+        buffered = slots + drawn - first  # samples in the buffer, and some that were
+        if not given.has(buffered) and drawn:
             raise UsageError("A state names more samples than there are: the data changed.")
+        pool = given.use(buffered)
         numbers = first + np.arange(len(pool))  # of the samples in `pool`, ascending
         # held: number of the sample in each slot. Slots that no draw since the oldest sample took
         # hold what they held at the beginning.

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,6 @@ from streaming_ext.transforms.block import Block, Column, tokens_of
 from streaming_ext.transforms.functions import OfBlock
 from streaming_ext.transforms.steps import around
 
-AnyTokenizer: TypeAlias = Any  # a name or path, a `Tokenizer`, or a tokenizer of transformers
 _PROBES: Final = ("Hello world!", " 1,234 näive  words\n\n\tand\u00a0more: 你好 🙂", "")
 # What the call of a tokenizer of transformers returns for each token of a text without padding.
 _VALUES: Final = {"attention_mask": 1, "token_type_ids": 0}
@@ -63,7 +62,7 @@ def encode(tokenizer: Tokenizer, texts: pa.LargeStringArray) -> Encoded:
 _load = cache(load_tokenizer)
 
 
-def _own(tokenizer: AnyTokenizer, pattern: str | None) -> Tokenizer | None:
+def _own(tokenizer: Any, pattern: str | None) -> Tokenizer | None:
     """One of Shardmill's own; None for one of transformers.
 
     Raises:
@@ -73,7 +72,7 @@ def _own(tokenizer: AnyTokenizer, pattern: str | None) -> Tokenizer | None:
         return _load(str(tokenizer), pattern=pattern)
     if isinstance(tokenizer, Tokenizer):
         return tokenizer
-    if callable(tokenizer) and hasattr(tokenizer, "encode"):
+    if hasattr(tokenizer, "encode"):
         return None
     raise UsageError(
         f"`tokenizer` must be a name, a file, or a tokenizer of transformers, got "
@@ -82,7 +81,7 @@ def _own(tokenizer: AnyTokenizer, pattern: str | None) -> Tokenizer | None:
 
 
 def tokenizing(
-    tokenizer: AnyTokenizer, pattern: str | None, settings: Mapping[str, Any], column: str
+    tokenizer: Any, pattern: str | None, settings: Mapping[str, Any], column: str
 ) -> tuple[OfBlock, str]:
     """What tokenizes the texts of a column, and by what a state recognizes it.
 
@@ -90,18 +89,18 @@ def tokenizing(
         UsageError: it is no tokenizer, or takes no such settings.
     """
     own = _own(tokenizer, pattern)
+    if own is not None and settings:
+        raise UsageError("`tokenizer_kwargs` go with a tokenizer of transformers only.")
     if own is not None:
-        if settings:
-            raise UsageError("`tokenizer_kwargs` go with a tokenizer of transformers only.")
-        return partial(by_engine, engine=FastTokenizer(own), column=column), own.fingerprint[:12]
+        return partial(FastTokenizer(own).tokenize, column=column), own.fingerprint[:12]
     known = hub_described(tokenizer, settings)
     engine = None if settings else FastTokenizer.of(tokenizer)
     if engine is not None:
-        return partial(by_engine, engine=engine, column=column), known
+        return partial(engine.tokenize, column=column), known
     return partial(by_call, tokenizer=tokenizer, settings=settings, column=column), known
 
 
-def missing_ends(tokenizer: AnyTokenizer, pattern: str | None) -> tuple[int | None, int | None]:
+def missing_ends(tokenizer: Any, pattern: str | None) -> tuple[int | None, int | None]:
     """The first and the last token of a document that a tokenizer does not add itself.
 
     One token that is both is added once, at the end.
@@ -151,21 +150,23 @@ class FastTokenizer:
             return None
         special = [token.content for token in backend.get_added_tokens_decoder().values()]
         end = tokenizer.eos_token or min(special, default=None)
-        expected = [dict(tokenizer(probe)) for probe in _PROBES]
+        expected = [tokenizer(probe) for probe in _PROBES]
         ids, plain = expected[0]["input_ids"], without_ends(tokenizer, _PROBES[0])
-        starts = [n for n in range(len(ids)) if ids[n : n + len(plain)] == plain]
-        if not starts or not {"input_ids", *_VALUES} >= expected[0].keys():
-            return None
-        before, after = ids[: starts[0]], ids[starts[0] + len(plain) :]
-        values = {name: _VALUES[name] for name in expected[0] if name != "input_ids"}
         try:
             own = JsonTokenizer.of(backend.to_str().encode(), "tokenizer", eot_token=end)
+            start = ids.index(plain[0])
+            before, after = ids[:start], ids[start + len(plain) :]
+            values = {name: _VALUES[name] for name in [*expected[0]][1:]}
             made = cls(own, tokenizer, special, before, after, values)
             found = made.columns(pa.array(_PROBES, pa.large_string()))
-        except ShardmillError:
+        except (ShardmillError, LookupError, ValueError):
             return None
         exact = all(found[name].to_pylist() == [one[name] for one in expected] for name in found)
         return made if exact and not isinstance(fast_loader(own), str) else None
+
+    def tokenize(self, block: Block, *, column: str) -> Block:
+        """The samples with the columns of the texts of one."""
+        return block.with_columns(self.columns(block.texts(column)))
 
     def columns(self, texts: pa.LargeStringArray) -> dict[str, Column]:
         """What its call returns of some texts."""
@@ -187,11 +188,6 @@ def without_ends(tokenizer: Any, text: str) -> list[int]:
     """The ids of a text by a tokenizer of transformers, without those that it puts around it."""
     ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
     return ids
-
-
-def by_engine(block: Block, *, engine: FastTokenizer, column: str) -> Block:
-    """The samples with the columns of the fast engine."""
-    return block.with_columns(engine.columns(block.texts(column)))
 
 
 def by_call(block: Block, *, tokenizer: Any, settings: Mapping[str, Any], column: str) -> Block:

@@ -49,7 +49,8 @@ class Cuts:
             with Input(source, subset, state) as given:
                 while True:
                     length = self._length()
-                    block = given.exactly(length)
+                    given.has(length)
+                    block = given.use(length)
                     if length and not len(block):
                         return
                     yield block.at(given.state())

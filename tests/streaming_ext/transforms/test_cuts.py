@@ -178,7 +178,8 @@ def test_blocks_change_nothing(names: list[str], count: int, seed: int, at: floa
             found: list[Any] = []
             while len(found) < most:
                 some = min(most - len(found), draw.choice([1, 5, 1024, 4096, 7000]))
-                block = source.exactly(some)
+                source.has(some)
+                block = source.use(some)
                 if not len(block):
                     break
                 found.extend(plain(one) for one in block.samples)
