@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
-from streaming_ext.text.documents.files import CODECS, FileStream, LocalBytes
+from streaming_ext.text.documents.files import CODECS, LocalBytes, Stream
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
@@ -80,7 +80,7 @@ class Bench:
 def unpacking_rate(file: Path, text_bytes: int) -> float:
     """MB of text a second of the decompressor alone."""
     began = time.monotonic()
-    with FileStream(LocalBytes(file, file.name)) as stream:
+    with Stream(LocalBytes(file, file.name)) as stream:
         while stream.read(2**22):
             pass
     return text_bytes / 1e6 / (time.monotonic() - began)

@@ -101,13 +101,8 @@ class Input(Options):
 
     heading: ClassVar[str] = "Input"
 
-    sources: Annotated[
-        Several,
-        Field(
-            min_length=1,
-            description="Files, folders, patterns, URLs, or a Hub dataset, ORG/NAME.",
-        ),
-    ]
+    sources: Annotated[Several, Field(min_length=1)]
+    """Files, folders, patterns, URLs, or a Hub dataset, ORG/NAME."""
 
 
 class Hub(Options):
@@ -115,10 +110,8 @@ class Hub(Options):
 
     heading: ClassVar[str] = "Input"
 
-    hub_config: Annotated[
-        str | None,
-        Field(description="Configuration of a Hub dataset, such as sample-10BT."),
-    ] = None
+    hub_config: str | None = None
+    """Configuration of a Hub dataset, such as sample-10BT."""
 
 
 class Parts(Options):
@@ -126,21 +119,10 @@ class Parts(Options):
 
     heading: ClassVar[str] = "Input"
 
-    part_size: Annotated[
-        ByteSize,
-        Field(
-            ge=1024,
-            description="Cut larger files into parts of this size, if possible.",
-        ),
-    ] = ByteSize(2**30)
-    min_part_size: Annotated[
-        ByteSize,
-        Field(
-            ge=0,
-            validate_default=True,
-            description="Put small source files into one part until it has this size.",
-        ),
-    ] = ByteSize(0)
+    part_size: Annotated[ByteSize, Field(ge=1024)] = ByteSize(2**30)
+    """Cut larger files into parts of this size, if possible."""
+    min_part_size: Annotated[ByteSize, Field(ge=0, validate_default=True)] = ByteSize(0)
+    """Put small source files into one part until it has this size."""
 
     @field_validator("min_part_size")
     @classmethod
@@ -156,20 +138,12 @@ class Tokenizer(Options):
 
     heading: ClassVar[str] = "Input"
 
-    tokenizer: Annotated[
-        str,
-        Field(
-            min_length=1,
-            description="Name, Hub repository, tokenizer.json, .model or .tiktoken file.",
-        ),
-    ]
-    eot_token: Annotated[
-        str | None, Field(description="End-of-text token, if the tokenizer does not name one.")
-    ] = None
-    pattern: Annotated[
-        str | None,
-        Field(description="How a .tiktoken file splits text: name (gpt2) or regular expression."),
-    ] = None
+    tokenizer: Annotated[str, Field(min_length=1)]
+    """Name, Hub repository, tokenizer.json, .model or .tiktoken file."""
+    eot_token: str | None = None
+    """End-of-text token, if the tokenizer does not name one."""
+    pattern: str | None = None
+    """How a .tiktoken file splits text: name (gpt2) or regular expression."""
 
 
 class Documents(Options):
@@ -177,32 +151,18 @@ class Documents(Options):
 
     heading: ClassVar[str] = "Input"
 
-    text_column: Annotated[
-        Several,
-        Field(
-            min_length=1,
-            validate_default=True,
-            description="Column or path (meta.text) of the text; several join.",
-        ),
-    ] = cast("Several", "text")
-    text_separator: Annotated[
-        str,
-        Field(description=r"Text between joined columns; \n is a new line, \t a tab."),
-    ] = r"\n\n"
-    format: Annotated[
-        FormatName | None,
-        Field(description="Format of all files; default: by name."),
-    ] = None
-    on_bad_document: Annotated[
-        OnBadDocument,
-        Field(description="What an unreadable document does."),
-    ] = "fail"
-    keep_columns: Annotated[
-        KeptColumns,
-        Field(
-            description="Columns to store for each document, such as language,meta.url.",
-        ),
-    ] = ()
+    text_column: Annotated[Several, Field(min_length=1, validate_default=True)] = cast(
+        "Several", "text"
+    )
+    """Column or path (meta.text) of the text; several join."""
+    text_separator: str = r"\n\n"
+    r"""Text between joined columns; \n is a new line, \t a tab."""
+    format: FormatName | None = None
+    """Format of all files; default: by name."""
+    on_bad_document: OnBadDocument = "fail"
+    """What an unreadable document does."""
+    keep_columns: KeptColumns = ()
+    """Columns to store for each document, such as language,meta.url."""
 
     @field_validator("keep_columns")
     @classmethod
@@ -215,9 +175,8 @@ class Documents(Options):
 class TextOptions(Parts, Filters, Documents, Tokenizer, Hub, Input):
     """Which text is read, which documents stay, and how it is cut into parts."""
 
-    max_files: Annotated[
-        int | None, Field(gt=0, description="Read at most this many source files: the first ones.")
-    ] = None
+    max_files: Annotated[int | None, Field(gt=0)] = None
+    """Read at most this many source files: the first ones."""
 
     @property
     def filters(self) -> Filters:

@@ -7,7 +7,6 @@ import bz2
 import io
 import lzma
 import os
-from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -154,97 +153,37 @@ class EndOfHeadError(Exception):
 
 
 class Stream(_RawFile):
-    """The bytes that documents are read from, in order; Python's libraries take it as a file.
+    """The content of a file in order, unpacked as its name says; Python's libraries take it as one.
+
+    The next chunk is unpacked in a thread while one is used, which takes about as long.
 
     Attributes:
         file: that the bytes are of.
         origin: position of the stream's first byte in the unpacked file.
         position: bytes that were read.
-        fraction: of the file that is read, in [0, 1].
         most: bytes that may come in all.
     """
 
-    origin: int = 0
-    position: int = 0
-    fraction: float = 0.0
-    most: int = 2**63
-    _item: float = float("inf")
-
-    def __init__(self, file: SourceBytes) -> None:
-        self.file = file
-
-    @abstractmethod
-    def more(self, size: int) -> bytes:
-        """The next bytes, at most `size`; none at the end.
-
-        Raises:
-            SourceError: the file is damaged, cut short, or made to fill a disk.
-        """
-
-    def read(self, size: int = -1) -> bytes:
-        """See `more`.
-
-        Raises:
-            SourceError: also if more comes than is allowed.
-        """
-        data = self.more(size)
-        self.position += len(data)
-        self._item -= len(data)
-        if self._item < 0:
-            raise SourceError(
-                f"{self.file.name}: a document of too many bytes. Leave the file out."
-            )
-        return data
-
-    def allow(self, most: int) -> None:
-        """Give at most this many bytes from here on, until this is called again."""
-        self._item = most
-
-    def tell(self) -> int:
-        """How many bytes were read."""
-        return self.position
-
-
-class SpanStream(Stream):
-    """Some bytes of a file that is not packed."""
-
-    def __init__(self, file: SourceBytes, start: int, end: int) -> None:
-        """Begin at the first byte of [start, end)."""
-        super().__init__(file)
-        self.origin, self._size = start, end - start
-
-    @property
-    def fraction(self) -> float:  # type: ignore[override]
-        """The fraction of the bytes that is read, in [0, 1]."""
-        return self.position / max(self._size, 1)
-
-    def more(self, size: int) -> bytes:
-        """See `Stream.more`."""
-        start, size = self.origin + self.position, min(size, self._size - self.position)
-        return self.file.read(start, start + size) if size else b""
-
-
-class FileStream(Stream):
-    """The content of a file from its beginning, unpacked as its name says.
-
-    The next chunk is unpacked in a thread while one is used, which takes about as long.
-    """
-
-    def __init__(self, file: SourceBytes, *, head: int | None = None) -> None:
+    def __init__(
+        self, file: SourceBytes, *, span: Span | None = None, head: int | None = None
+    ) -> None:
         """Open a file.
 
         Args:
             file: to read.
+            span: the only bytes that are read of a file that is not packed.
             head: bytes to look at; `EndOfHeadError` ends them in a longer stream.
 
         Raises:
             SourceError: it is empty and should be packed; or it is gone.
         """
-        super().__init__(file)
+        self.file, self.position, self._head, self._raw = file, 0, head, open_buffered(file)
+        self.origin, self._end = span or (0, file.size)
+        self._raw.seek(self.origin)
         self._thread = ThreadPoolExecutor(1, "read ahead")
         self._next: Future[bytes] | None = None
-        self._head, self._raw = head, open_buffered(file)
         self.most = _LARGEST_GROWTH * file.size + _ALWAYS_ALLOWED_BYTES
+        self._item = float("inf")
         codec = codec_of(file.name)
         if codec != "none" and not file.size:
             raise SourceError(f"{file.name}: an empty file, which no packed file is.")
@@ -258,17 +197,27 @@ class FileStream(Stream):
         self._chunk, self._used = b"", 0
 
     @property
-    def fraction(self) -> float:  # type: ignore[override]
-        """The fraction of the file that is read, in [0, 1]."""
+    def fraction(self) -> float:
+        """The fraction of the file or span that is read, in [0, 1]."""
         if self._raw.closed:  # by a buffered reader of the stream, at its end
             return 1.0
-        return min(1.0, self._raw.tell() / max(self.file.size, 1))
+        return min(1.0, (self._raw.tell() - self.origin) / max(self._end - self.origin, 1))
 
-    def more(self, size: int) -> bytes:
-        """See `Stream.more`.
+    def allow(self, most: int) -> None:
+        """Give at most this many bytes from here on, until this is called again."""
+        self._item = most
+
+    def tell(self) -> int:
+        """How many bytes were read."""
+        return self.position
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes, at most `size`; none at the end.
 
         Raises:
             EndOfHeadError: the head is read.
+            SourceError: the file is damaged, cut short, or made to fill a disk; or more comes than
+                is allowed.
         """
         if self._head is not None:
             size = min(size, self._head - self.position) if size >= 0 else self._head
@@ -281,17 +230,24 @@ class FileStream(Stream):
                 f"{self.file.name}: damaged or cut short ({one_line(error)}). Fetch it again, or "
                 "leave it out."
             ) from error
-        if self.position + len(data) > self.most:
+        self.position += len(data)
+        self._item -= len(data)
+        if self.position > self.most:
             raise SourceError(
                 f"{self.file.name}: it unpacks to more than {_LARGEST_GROWTH} times its bytes: it "
                 "is made to fill a disk. Leave it out."
+            )
+        if self._item < 0:
+            raise SourceError(
+                f"{self.file.name}: a document of too many bytes. Leave the file out."
             )
         return data
 
     def _read(self, size: int) -> bytes:
         """The next bytes; of a packed file the rest of a chunk, or the beginning of the next."""
         if self._unpack is None:
-            return self._raw.read(size)
+            left = self._end - self.origin - self.position
+            return self._raw.read(min(size, left) if size >= 0 else left)
         if self._used == len(self._chunk):
             self._chunk, self._used = self._next.result() if self._next else self._unpack(), 0
             ahead = self._head is None and len(self._chunk) >= _WORTH_A_THREAD
@@ -310,7 +266,7 @@ class FileStream(Stream):
 
 def head_of(file: SourceBytes, size: int) -> bytes:
     """The first `size` bytes of a file, unpacked; all if there are fewer."""
-    with FileStream(file, head=size) as stream:
+    with Stream(file, head=size) as stream:
         return io.BufferedReader(stream, size).read(size)
 
 

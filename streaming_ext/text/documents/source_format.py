@@ -25,7 +25,6 @@ from streaming_ext.text.documents.document_rows import (
 )
 from streaming_ext.text.documents.files import (
     EndOfHeadError,
-    FileStream,
     LocalBytes,
     SourceBytes,
     Span,
@@ -187,8 +186,8 @@ class ObjectFormat(SourceFormat):
         """
 
     def stream(self, file: SourceBytes, span: Span | None, head: int | None = None) -> Stream:
-        """The unpacked bytes of a file, or of a span of it; see `FileStream`."""
-        return FileStream(file, head=head)
+        """The unpacked bytes of a file, or of a span of it; see `Stream`."""
+        return Stream(file, span=span, head=head)
 
     def sound_values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
         """See `values`; whatever a library raises becomes an error that names the last value."""

@@ -17,7 +17,6 @@ import pyarrow.csv as pa_csv
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.document_rows import BadDocument, DocumentRows
 from streaming_ext.text.documents.files import (
-    FileStream,
     SourceBytes,
     Stream,
     head_of,
@@ -53,7 +52,7 @@ class CsvFormat(TableFormat):
         schema = self.schema(rows.file, rows.options)
         for size in _BLOCKS:
             try:
-                with FileStream(rows.file) as stream:
+                with Stream(rows.file) as stream:
                     yield from self._tables(stream, rows, schema, names, size)
             except pa.ArrowInvalid as error:
                 if "block size" not in str(error) or size == _BLOCKS[-1]:

@@ -36,7 +36,6 @@ from streaming_ext.text.documents.document_rows import (
 from streaming_ext.text.documents.files import (
     SourceBytes,
     Span,
-    SpanStream,
     Stream,
     codec_of,
     head_of,
@@ -157,9 +156,9 @@ class JsonLinesFormat(ObjectFormat):
 
     def stream(self, file: SourceBytes, span: Span | None, head: int | None = None) -> Stream:
         """See `ObjectFormat.stream`."""
-        if span is None:
-            return super().stream(file, span, head)
-        return SpanStream(file, line_from(file, span[0]), line_from(file, span[1]))
+        if span is not None:
+            span = line_from(file, span[0]), line_from(file, span[1])
+        return super().stream(file, span, head)
 
     def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
         """See `ObjectFormat.values`; blank lines are left out."""

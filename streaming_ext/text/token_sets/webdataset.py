@@ -10,7 +10,7 @@ import numpy as np
 
 from streaming_ext.base.errors import SourceError, UsageError, one_line
 from streaming_ext.format.spec import IdOptions
-from streaming_ext.text.documents.files import FileStream, packed_suffixes
+from streaming_ext.text.documents.files import Stream, packed_suffixes
 from streaming_ext.text.documents.source_format import faults
 from streaming_ext.text.documents.tar_members import Member, tar_members
 from streaming_ext.text.token_sets.set_file import Ids, IdsOfFile, SetFile, held_ids
@@ -27,7 +27,7 @@ class WebdatasetSet(TokenSetFormat):
     def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """See `TokenSetFormat.open`."""
         found: dict[str, Ids] = {}
-        with FileStream(file) as stream, faults(file, "tar"):
+        with Stream(file) as stream, faults(file, "tar"):
             for member in tar_members(stream, (".npy",)):
                 if member.data is None and not member.problem:
                     continue

@@ -7,7 +7,7 @@ import pytest
 
 from streaming_ext.base.errors import SourceError
 from streaming_ext.text.documents import files
-from streaming_ext.text.documents.files import FileStream, LocalBytes
+from streaming_ext.text.documents.files import LocalBytes, Stream
 from tests.streaming_ext.text.packed import pack
 
 DATA = bytes(range(256)) * 4000
@@ -25,7 +25,7 @@ def test_the_same_bytes(tmp_path: Path, size: int, codec: str) -> None:
     path = tmp_path / f"x.{codec}"
     pack(DATA, path, files.CODECS[f".{codec}"])
     found = []
-    with FileStream(LocalBytes(path, path.name)) as stream:
+    with Stream(LocalBytes(path, path.name)) as stream:
         while data := stream.read(size):
             assert len(data) <= size
             found.append(data)
@@ -40,7 +40,7 @@ def readers() -> set[threading.Thread]:
 def test_closing_ends_the_thread_though_nobody_reads(tmp_path: Path) -> None:
     others = readers()
     pack(DATA, tmp_path / "x.gz", "gzip")
-    with FileStream(LocalBytes(tmp_path / "x.gz", "x.gz")) as stream:
+    with Stream(LocalBytes(tmp_path / "x.gz", "x.gz")) as stream:
         assert stream.read(150) == DATA[:150]
         assert len(stream.read(50)) == 50
         assert len(readers() - others) == 1
@@ -53,7 +53,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with (
         pytest.raises(SourceError, match=r"x\.gz: damaged or cut short"),
-        FileStream(LocalBytes(path, "x.gz")) as stream,
+        Stream(LocalBytes(path, "x.gz")) as stream,
     ):
         while stream.read(1000):
             pass

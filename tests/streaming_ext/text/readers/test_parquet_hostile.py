@@ -56,14 +56,6 @@ def lying(path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[WorkerPool]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SHARDMILL_WORKER_MEMORY", str(LIMIT))
-        with WorkerPool(1) as pool:
-            yield pool
-
-
-@pytest.fixture(scope="module")
 def spec(tokenizer: Tokenizer) -> DatasetSpec:
     config = ShardConfig(sources=("x",), output="y", tokenizer="z")
     return config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
@@ -74,6 +66,24 @@ def saved(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pat
     folder = tmp_path_factory.mktemp("saved")
     tokenizer.save(folder)
     return folder
+
+
+def job_of(source: SourceFile, scratch: Path, saved: Path, spec: DatasetSpec) -> TokenizeJob:
+    return TokenizeJob(part=Part.whole(0, source), scratch=str(scratch),
+                       tokenizer_folder=str(saved), engine="reference", spec=spec)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pool(
+    spec: DatasetSpec, saved: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WorkerPool]:
+    missing, scratch = SourceFile(url="/gone.parquet", size=1), tmp_path_factory.mktemp("scratch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHARDMILL_WORKER_MEMORY", str(LIMIT))
+        with WorkerPool(1) as pool:
+            with pytest.raises(SourceError):  # the worker has started then
+                pool.run(job_of(missing, scratch, saved, spec))
+            yield pool
 
 
 def peak(pool: WorkerPool) -> int:
@@ -108,9 +118,6 @@ def test_is_refused_and_the_worker_lives(
         assert file.stat().st_size < 200_000
     pids = pool.pids
     source = SourceFile(url=str(file), size=file.stat().st_size)
-    job = TokenizeJob(part=Part.whole(0, source),
-                      scratch=str(tmp_path / "scratch"), tokenizer_folder=str(saved),
-                      engine="reference", spec=spec)  # fmt: skip
     if name == "copies":  # the tokens of a thousand million bytes take minutes
         code = f"""
 from pathlib import Path
@@ -128,9 +135,9 @@ for batch in ParquetFormat().read(Path({str(file)!r}), ReadOptions()):
         assert said in ended.stderr
         return
     with pytest.raises(SourceError, match=said) as caught:
-        pool.run(job)
+        pool.run(job_of(source, tmp_path / "scratch", saved, spec))
     assert str(caught.value).startswith(f"{file}: ")
-    assert pool.pids == pids
+    assert pool.pids == pids != []
     assert peak(pool) < LIMIT + 2**29  # with what it starts with
 
 
