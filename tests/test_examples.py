@@ -6,18 +6,17 @@ import runpy
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from contextlib import redirect_stdout
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 import torch
 from prefect.client.orchestration import SyncPrefectClient
 
-from tests.command_line import wait_for
+from tests.command_line import PATIENCE_SECONDS, CommandLine, output_of, wait_for
 from tests.flows.conftest import Command, shardmill  # noqa: F401
+from tests.servers.scripted import Answer, scripted
+from tests.warm import start_module
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -41,18 +40,19 @@ def test_shard_yaml(
     assert "1,024 tokens" in ended.stdout
 
 
-def test_shard_and_train(
-    environment: dict[str, str], api_url: str, vocabulary: Path, sources: Path, tmp_path: Path
-) -> None:
-    ended = subprocess.run(
-        [sys.executable, EXAMPLES / "shard_and_train.py", sources, tmp_path / "out", vocabulary],
-        env=environment | {"PREFECT_API_URL": api_url},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert "third batch (4, 128) the same after a resume: True" in ended.stdout
+def run_example(command: CommandLine, name: str, *arguments: object) -> str:
+    """What a program of examples/ prints."""
+    words = [str(EXAMPLES / name), *map(str, arguments)]
+    with start_module("tests.warm.script", words, command.env) as process:
+        stdout, stderr = output_of(process, seconds=PATIENCE_SECONDS)
+    assert process.returncode == 0, stderr
+    return stdout
+
+
+def test_shard_and_train(served: CommandLine, tmp_path: Path) -> None:
+    arguments = (served.sources, tmp_path / "out", served.tokenizer)
+    printed = run_example(served, "shard_and_train.py", *arguments)
+    assert "third batch (4, 128) the same after a resume: True" in printed
 
 
 def test_train_small_gpt(dataset: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -83,51 +83,24 @@ def test_train_small_gpt(dataset: Path, tmp_path: Path, request: pytest.FixtureR
     assert train("b.pt", 40) == pytest.approx(undisturbed[1:], abs=2e-3)
 
 
-class _Receiver(BaseHTTPRequestHandler):
-    received: list[str] = []  # noqa: RUF012
-
-    def do_POST(self) -> None:
-        """Keep the text of the alert."""
-        self.received.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
-
-
-@pytest.fixture
-def webhook() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Receiver) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/"
-        server.shutdown()
-
-
-def test_alerts(environment: dict[str, str], api_url: str, webhook: str) -> None:
-    for _ in range(2):  # the second time changes it
-        ended = subprocess.run(
-            [sys.executable, EXAMPLES / "alerts.py", webhook],
-            env=environment | {"PREFECT_API_URL": api_url},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stderr
+def test_alerts(served: CommandLine, api_url: str) -> None:
     client = SyncPrefectClient(api_url)  # it repeats a request if the server is busy
-    (automation,) = client.read_automations()
-    assert automation.name == "shardmill-alerts"
-    for flow, state in (("another-flow", "FAILED"), ("shard-dataset", "CANCELLED"),
-                        ("shard-dataset", "FAILED")):  # fmt: skip
-        flow_id = client.request("POST", "/flows/", json={"name": flow}).json()["id"]
-        run = {
-            "flow_id": flow_id,
-            "name": f"{flow} {state}: a.parquet",
-            "state": {"type": "RUNNING"},
-        }
-        run_id = client.request("POST", "/flow_runs/", json=run).json()["id"]
-        changed = {"state": {"type": state, "name": state.capitalize()}, "force": True}
-        client.request("POST", f"/flow_runs/{run_id}/set_state", json=changed)
-    wait_for(lambda: _Receiver.received, seconds=60)
-    assert _Receiver.received == ['{"text": "shard-dataset FAILED: a.parquet: Failed"}']
-    client.delete_automation(automation.id)
+    with scripted(lambda *_: Answer()) as webhook:
+        for _ in range(2):  # the second time changes it
+            run_example(served, "alerts.py", webhook.url)
+        (automation,) = client.read_automations()
+        assert automation.name == "shardmill-alerts"
+        for flow, state in (("another-flow", "FAILED"), ("shard-dataset", "CANCELLED"),
+                            ("shard-dataset", "FAILED")):  # fmt: skip
+            flow_id = client.request("POST", "/flows/", json={"name": flow}).json()["id"]
+            run = {
+                "flow_id": flow_id,
+                "name": f"{flow} {state}: a.parquet",
+                "state": {"type": "RUNNING"},
+            }
+            run_id = client.request("POST", "/flow_runs/", json=run).json()["id"]
+            changed = {"state": {"type": state, "name": state.capitalize()}, "force": True}
+            client.request("POST", f"/flow_runs/{run_id}/set_state", json=changed)
+        wait_for(lambda: webhook.bodies, seconds=60)
+        client.delete_automation(automation.id)
+    assert webhook.bodies == [b'{"text": "shard-dataset FAILED: a.parquet: Failed"}']

@@ -15,9 +15,11 @@ def arguments(embedded: CommandLine, *more: object) -> list[object]:
     return ["plan", embedded.sources, *named, *more]
 
 
-def test_tells_what_would_be_made_and_what_decides(embedded: CommandLine) -> None:
-    ended = embedded.run(*arguments(embedded, "--hosts", 2, "--output", "s3://bucket/x",
-                                    "--link", "10kbit"))  # fmt: skip
+def test_tells_what_would_be_made_and_what_decides(
+    shardmill: Command, embedded: CommandLine
+) -> None:
+    ended = shardmill(*arguments(embedded, "--hosts", 2, "--output", "s3://bucket/x",
+                                 "--link", "10kbit"))  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     assert "300" in ended.stdout.splitlines()[1]
     assert "counted" in ended.stdout
@@ -26,8 +28,8 @@ def test_tells_what_would_be_made_and_what_decides(embedded: CommandLine) -> Non
     assert "network" in decided
 
 
-def test_as_json(embedded: CommandLine, tmp_path: Path) -> None:
-    ended = succeeded(embedded.run(*arguments(embedded, "--json", "--scratch", tmp_path)))
+def test_as_json(shardmill: Command, embedded: CommandLine, tmp_path: Path) -> None:
+    ended = succeeded(shardmill(*arguments(embedded, "--json", "--scratch", tmp_path)))
     found = json.loads(ended.stdout)
     assert found["documents"] == {"value": pytest.approx(300), "error": 0.0}
     assert found["cost"]["bottleneck"] == "workers"
@@ -52,7 +54,7 @@ def test_wrong_usage(
         assert words in ended.stderr
 
 
-def test_the_commands_of_the_document(embedded: CommandLine, tmp_path: Path) -> None:
+def test_the_commands_of_the_document(shardmill: Command, embedded: CommandLine) -> None:
     """With the session's sources and vocabulary in place of those that it names, and their size."""
     commands = [line for block in blocks("docs/how-to/plan.md", "bash") for line in _lines(block)]
     assert len(commands) >= 3
@@ -63,7 +65,7 @@ def test_the_commands_of_the_document(embedded: CommandLine, tmp_path: Path) -> 
         replaced = {"fineweb-edu": sources, "fineweb-edu/000_00000.parquet": sources,
                     "gpt2": tokenizer, "4TB": "4GB"}  # fmt: skip
         words = [replaced.get(word, word) for word in words]
-        succeeded(embedded.run(*words, "--pattern", "gpt2", "--sequence-length", 128))
+        succeeded(shardmill(*words, "--pattern", "gpt2", "--sequence-length", 128))
 
 
 def _lines(block: str) -> list[str]:

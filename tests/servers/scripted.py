@@ -32,6 +32,7 @@ class Scripted(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answer = answer
         self.asked: list[tuple[str, str]] = []
+        self.bodies: list[bytes] = []  # of those requests that have one
         self.connections = 0
 
     def get_request(self) -> tuple[socket.socket, Any]:
@@ -50,7 +51,8 @@ class _Handler(BaseHTTPRequestHandler):
     server: Scripted
 
     def _serve(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if body := self.rfile.read(int(self.headers.get("Content-Length") or 0)):
+            self.server.bodies.append(body)
         self.server.asked.append((self.command, self.path))
         answer = self.server.answer(self.command, self.path, self.headers)
         self.send_response(answer.status)

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -117,7 +118,7 @@ def test_ctrl_c_then_a_worker_dies(
     wait_for(lambda: not any(workers_of(worker.pid) for worker in dask.workers))
     assert not (output / "manifest.json").exists()
 
-    run = served.start(*arguments)
+    run = replace(served, warm=False).start(*arguments)  # as a user's: all it loads is its own
     dying = dask.frozen(run)
     left = psutil.Process(dying.pid).children(recursive=True)
     dying.kill()

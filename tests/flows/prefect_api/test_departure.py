@@ -40,7 +40,7 @@ def test_it_does_not_wait_for_a_server_that_is_gone() -> None:
 def test_it_waits_for_one_that_answers_and_then_goes() -> None:
     with scripted(lambda *_: Answer()) as server:
         process = _waiting(f"{server.url}/api")
-        time.sleep(2)
+        time.sleep(1.5)
         assert process.poll() is None
     assert process.wait(60) == 1
     process.communicate()
