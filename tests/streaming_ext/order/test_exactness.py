@@ -16,20 +16,6 @@ from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
 
 Open = Callable[..., StreamingTokenDataset]
-RANKS = (1, 3, 8)
-
-
-def steps_of(open_raw: Open, ranks: int, *, workers: int = 0, **settings: Any) -> list[list[int]]:
-    """The sequences of each step over all ranks, sorted."""
-    steps: list[list[int]] = []
-    for rank in range(ranks):
-        dataset = open_raw(dp_rank=rank, dp_world_size=ranks, **settings)
-        own = [
-            b["sequence_ids"].tolist() for b in StreamingTokenLoader(dataset, num_workers=workers)
-        ]
-        assert len(own) == len(StreamingTokenLoader(dataset))
-        steps = [a + b for a, b in zip(steps, own, strict=True)] if steps else own
-    return [sorted(step) for step in steps]
 
 
 class TestCoverage:
@@ -52,43 +38,6 @@ class TestCoverage:
         epochs = [torch.cat([batch["sequence_ids"] for batch in loader]).tolist() for _ in range(3)]
         assert len({tuple(epoch) for epoch in epochs}) == 3
         assert all(sorted(epoch) == list(range(585)) for epoch in epochs)
-
-    def test_smaller_epochs_go_on_until_all_was_seen(self, open_raw) -> None:
-        loader = StreamingTokenLoader(open_raw(batch_size=5, epoch_size=195))
-        seen = []
-        for _ in range(3):
-            seen += [s for batch in loader for s in batch["sequence_ids"].tolist()]
-        assert sorted(seen) == list(range(585))
-
-    def test_larger_epochs_repeat_only_what_all_came_of(self, open_raw) -> None:
-        loader = StreamingTokenLoader(open_raw(batch_size=5, epoch_size=1000))
-        seen = [s for batch in loader for s in batch["sequence_ids"].tolist()]
-        assert sorted(seen[:585]) == list(range(585))
-        assert len(set(seen[585:])) == 415
-
-
-class TestElastic:
-    @pytest.mark.parametrize("canonical_nodes", [1, 5])
-    def test_a_step_holds_the_same_on_any_ranks(self, open_raw, canonical_nodes) -> None:
-        runs = [
-            steps_of(open_raw, ranks, batch_size=24 // ranks, num_canonical_nodes=canonical_nodes)
-            for ranks in RANKS
-        ]
-        assert len(runs[0]) == 24
-        assert all(run == runs[0] for run in runs)
-        seen = [sequence for step in runs[0] for sequence in step]
-        assert len(seen) == len(set(seen)) == 585 // 24 * 24
-
-    def test_model_parallel_ranks_read_the_same(self, open_raw, monkeypatch) -> None:
-        seen = []
-        for rank in range(4):
-            monkeypatch.setenv("RANK", str(rank))
-            monkeypatch.setenv("WORLD_SIZE", "4")
-            dataset = open_raw(dp_rank=None, dp_world_size=None, replication=2)
-            seen.append([b["tokens"].tolist() for b in StreamingTokenLoader(dataset)])
-        assert seen[0] == seen[1]
-        assert seen[2] == seen[3]
-        assert seen[0] != seen[2]
 
 
 class TestResume:

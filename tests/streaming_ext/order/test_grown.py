@@ -54,8 +54,20 @@ def rows_of(batch: dict[str, Any]) -> list[bytes]:
     ]  # fmt: skip
 
 
+def rows_left(loader: StreamingTokenLoader) -> Rows:
+    """The rows that are left of an epoch."""
+    return Counter(row for batch in loader for row in rows_of(batch))
+
+
 def all_rows(root: Path) -> Rows:
-    return Counter(row for batch in opened(root, shuffle=False) for row in rows_of(batch))
+    return rows_left(opened(root, shuffle=False))
+
+
+def extended_from(state: dict[str, Any], root: Path, **options: Any) -> StreamingTokenLoader:
+    """A loader of a newer generation that resumes from a state of an older one."""
+    loader = opened(root, **options)
+    loader.load_state_dict(state, extend_state=True)
+    return loader
 
 
 def steps(loader: StreamingTokenLoader, count: int) -> tuple[Rows, dict[str, Any]]:
@@ -79,9 +91,8 @@ def test_each_sequence_comes_once_from_any_step(
     for step in [*draw.integers(1, total, 4).tolist(), total - 1, total]:
         seen, state = steps(opened(old, **options), step)
         assert sum(seen.values()) < sum(wanted.values())
-        loader = opened(new, **options)
-        loader.load_state_dict(state, extend_state=True)
-        rest: Rows = Counter(row for batch in loader for row in rows_of(batch))
+        loader = extended_from(state, new, **options)
+        rest = rows_left(loader)
         assert seen + rest == wanted
         # and from the next epoch on, the order is that of the new generation alone
         plan = loader.dataset.plan
@@ -95,8 +106,7 @@ def test_each_sequence_comes_once_from_any_step(
 def test_through_two_extensions_on_other_ranks(generations: list[Path]) -> None:
     """Resumed in the middle too, of a pass that grew twice; every rank has its own rows."""
     first, state = steps(opened(generations[0]), 7)
-    loader = opened(generations[1])
-    loader.load_state_dict(state, extend_state=True)
+    loader = extended_from(state, generations[1])
     second, state = steps(loader, 11)
     again = opened(generations[1])
     again.load_state_dict(state)
@@ -111,17 +121,16 @@ def test_through_two_extensions_on_other_ranks(generations: list[Path]) -> None:
 
 def test_a_pass_that_grew_goes_on_in_epochs_of_another_size(generations: list[Path]) -> None:
     first, state = steps(opened(generations[0]), 9)
-    loader = opened(generations[1])
-    loader.load_state_dict(state, extend_state=True)
+    loader = extended_from(state, generations[1])
     second, state = steps(loader, 6)
     wanted = all_rows(generations[1])
     left = wanted.total() - first.total() - second.total()
     changed = opened(generations[1], epoch_size=left)
     changed.load_state_dict(state, allow_changes=["epoch_size"])
-    rest: Rows = Counter(row for batch in changed for row in rows_of(batch))
+    rest = rows_left(changed)
     assert first + second + rest == wanted
     # and the pass behind it is a plain one
-    following = Counter(row for batch in changed for row in rows_of(batch))
+    following = rows_left(changed)
     assert max(following.values()) == 1
 
 
@@ -131,8 +140,7 @@ def test_counts_are_of_what_came(generations: list[Path]) -> None:
     steps(old, len(old))
     _, state = steps(old, 10)
     wanted, before = old.achieved()[0], old.tokens_seen
-    loader = opened(generations[1], domain_by="folder", drop_last=True)
-    loader.load_state_dict(state, extend_state=True)
+    loader = extended_from(state, generations[1], domain_by="folder", drop_last=True)
     dataset = opened(generations[1], domain_by="folder", drop_last=True).dataset
     dataset.load_state_dict(state, extend_state=True)
     for going_on in (loader, StreamingTokenLoader(dataset)):
@@ -146,15 +154,13 @@ def test_counts_are_of_what_came(generations: list[Path]) -> None:
             pass
         steps(again, 3)
         assert again.achieved()[0].tokens == again.tokens_seen
-    twice = opened(generations[2], domain_by="folder", drop_last=True)
-    twice.load_state_dict(state, extend_state=True)
+    twice = extended_from(state, generations[2], domain_by="folder", drop_last=True)
     assert twice.achieved()[0].tokens == loader.achieved()[0].tokens == loader.tokens_seen
 
 
 def test_more_of_a_generation_than_it_has_is_damage(generations: list[Path]) -> None:
     _, state = steps(opened(generations[0]), 9)
-    loader = opened(generations[1])
-    loader.load_state_dict(state, extend_state=True)
+    loader = extended_from(state, generations[1])
     state = loader.state_dict()
     state["grown"]["steps"][0][1] = 10**6
     with pytest.raises(ConfigMismatchError, match="damaged"):
@@ -163,8 +169,7 @@ def test_more_of_a_generation_than_it_has_is_damage(generations: list[Path]) -> 
 
 def test_the_same_in_workers_and_from_the_dataset(generations: list[Path]) -> None:
     _, state = steps(opened(generations[0]), 9)
-    here = opened(generations[1])
-    here.load_state_dict(state, extend_state=True)
+    here = extended_from(state, generations[1])
     wanted = [rows_of(batch) for batch in here]
     workers = opened(generations[1])
     loader = StreamingTokenLoader(workers.dataset, num_workers=2)
@@ -179,8 +184,7 @@ def test_the_same_in_workers_and_from_the_dataset(generations: list[Path]) -> No
 def test_traced(generations: list[Path]) -> None:
     """What `trace` tells of a step and of a document, in a pass that grew."""
     _, state = steps(opened(generations[0]), 9)
-    loader = opened(generations[1])
-    loader.load_state_dict(state, extend_state=True)
+    loader = extended_from(state, generations[1])
     (source,) = {
         part.source.url for part in loader.dataset.reader.caches[0].index.manifest.parts[2:]
     }
@@ -210,8 +214,7 @@ def test_with_sequences_of_another_length(generations: list[Path]) -> None:
         opened(generations[1], drop_last=True, sequence_length=32).load_state_dict(
             state, extend_state=True, allow_changes=["sequence_length", "epoch_size"]
         )
-    loader = opened(generations[1], drop_last=True)
-    loader.load_state_dict(state, extend_state=True)
+    loader = extended_from(state, generations[1], drop_last=True)
     _, state = steps(loader, 3)
     longer = opened(generations[1], drop_last=True, sequence_length=32)
     longer.load_state_dict(state, allow_changes=["sequence_length", "epoch_size", "streams"])
@@ -243,8 +246,8 @@ def test_of_a_split_that_an_extension_left_as_it_was(unlike: list[Path]) -> None
     for extend in (False, True):
         loader = opened(unlike[1], split="holdout")
         loader.load_state_dict(state, extend_state=extend)
-        rest: Rows = Counter(row for batch in loader for row in rows_of(batch))
-        assert seen + rest == Counter(row for batch in loaders[0] for row in rows_of(batch))
+        rest = rows_left(loader)
+        assert seen + rest == rows_left(loaders[0])
     more, state = steps(loaders[1], 4)
     again = opened(unlike[1], split="holdout")
     again.load_state_dict(state)
@@ -252,9 +255,9 @@ def test_of_a_split_that_an_extension_left_as_it_was(unlike: list[Path]) -> None
     with pytest.raises(ConfigMismatchError, match="older generation"):
         loaders[2].load_state_dict(state)
     loaders[2].load_state_dict(state, extend_state=True)
-    rest = Counter(row for batch in loaders[2] for row in rows_of(batch))
+    rest = rows_left(loaders[2])
     whole = opened(unlike[2], split="holdout")
-    assert more + rest == Counter(row for batch in whole for row in rows_of(batch))
+    assert more + rest == rows_left(whole)
 
 
 def test_with_epochs_of_a_size(generations: list[Path]) -> None:

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from streaming_ext.order.mixing import WINDOW_ROWS, Mixture
 
@@ -11,21 +9,6 @@ from streaming_ext.order.mixing import WINDOW_ROWS, Mixture
 def all_draws(mixture: Mixture, *, epoch: int = 0) -> tuple[np.ndarray, np.ndarray]:
     positions = np.arange(sum(mixture.rows) * mixture.canonical_nodes)
     return mixture.draws(epoch, positions, (0,) * len(mixture.rows))
-
-
-@given(
-    rows=st.lists(st.integers(1, 300), min_size=2, max_size=5),
-    canonical_nodes=st.integers(1, 4),
-    shuffle=st.booleans(),
-)
-@settings(max_examples=60, deadline=None)
-def test_each_stream_gives_its_draws_once_and_in_order(
-    rows: list[int], canonical_nodes: int, shuffle: bool
-) -> None:
-    mixture = Mixture(tuple(rows), canonical_nodes=canonical_nodes, seed=3, shuffle=shuffle)
-    streams, draws = all_draws(mixture)
-    for stream, count in enumerate(rows):
-        assert draws[streams == stream].tolist() == list(range(count * canonical_nodes))
 
 
 def test_every_window_holds_the_proportions() -> None:

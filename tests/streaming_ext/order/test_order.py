@@ -125,16 +125,6 @@ class TestPassOrder:
 
 
 class TestStreamOrders:
-    def test_draws_may_come_in_any_order_and_from_any_pass(self) -> None:
-        order = StreamOrders(spec_of(), bounds=[bounds_of([5, 6])])
-        draws, streams = np.arange(55), np.zeros(55, np.int64)
-        straight = order.sequences(streams, draws)
-        scrambled = permutation(55, key_of(3))
-        assert order.sequences(streams, scrambled).tolist() == straight[scrambled].tolist()
-        for number in range(5):
-            one_pass = straight[number * 11 : (number + 1) * 11]
-            assert sorted(one_pass.tolist()) == list(range(11))
-
     def test_ten_thousand_million_sequences_need_no_more_memory(self) -> None:
         spec = spec_of(canonical_nodes=8, window=1 << 18)
         order = StreamOrders(spec, bounds=[np.arange(1001) * 10_000_000])

@@ -150,6 +150,7 @@ def test_what_does_not_go_with_a_schedule(changes, ranks, why) -> None:
     ({"shuffle_seed": -1}, "`shuffle_seed` must be at least 0, got -1"),
     ({"num_canonical_nodes": 2.0}, "`num_canonical_nodes` must be a whole number up to 65,536"),
     ({"num_canonical_nodes": 2**40}, "`num_canonical_nodes` must be a whole number up to 65,536"),
+    ({"batch_size": 0}, "`batch_size` must be at least 1, got 0"),
     ({"shuffle_block_size": 2**70}, "`shuffle_block_size` must be a whole number"),
 ])  # fmt: skip
 def test_numbers_that_no_order_has(changes, why) -> None:

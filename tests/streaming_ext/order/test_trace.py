@@ -79,13 +79,6 @@ def test_what_cannot_be_traced(raw, copy, open_raw) -> None:
         trace_step(open_raw(local=root), 0)
 
 
-@pytest.mark.parametrize("name", ["batch_size", "num_canonical_nodes", "shuffle_block_size"])
-@pytest.mark.parametrize("value", [0, -1])
-def test_what_is_below_one_is_refused_and_no_other_value_taken(open_raw, name, value) -> None:
-    with pytest.raises(UsageError, match=f"`{name}` must be at least 1, got {value}"):
-        open_raw(**{name: value})
-
-
 def test_an_epoch_below_the_first_is_refused(open_raw) -> None:
     with pytest.raises(UsageError, match="`epoch` must be at least 0, got -1"):
         trace_step(open_raw(), 0, epoch=-1)
