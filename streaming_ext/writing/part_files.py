@@ -166,7 +166,7 @@ class DocumentsFile:
         self._schema = SHUFFLED_SCHEMA if self._shuffled else DOCUMENTS_SCHEMA
         self._kinds = dict.fromkeys(spec.keep_columns, pa.null())  # of the values so far
         self._added = path.with_suffix(".added")
-        self._file = self._added.open("w+b")
+        self._file = pa.OSFile(str(self._added), "wb")  # closed with this object if work stops
         self._tables = 0  # in that file, one after another
 
     def add(
@@ -207,10 +207,10 @@ class DocumentsFile:
         texts = pa.large_string()
         kinds = [texts if pa.types.is_null(kind) else kind for kind in self._kinds.values()]
         schema = self._with_kept(kinds)
+        self._file.close()
         with pq.ParquetWriter(self._path, schema, compression="zstd") as writer:
             for group in self._row_groups(schema):
                 writer.write_table(group.combine_chunks(), row_group_size=len(group))
-        self._file.close()
         self._added.unlink()
 
     def _with_kept(self, kinds: Sequence[pa.DataType]) -> pa.Schema:
@@ -220,9 +220,9 @@ class DocumentsFile:
 
     def _row_groups(self, schema: pa.Schema) -> Iterator[pa.Table]:
         waiting = schema.empty_table()
-        self._file.seek(0)
+        file = pa.OSFile(str(self._added))
         for _ in range(self._tables):
-            table = pa.ipc.open_stream(self._file).read_all()
+            table = pa.ipc.open_stream(file).read_all()
             for index, name in enumerate(self._kinds, len(self._schema)):
                 field = schema.field(index)
                 table = table.set_column(index, field, as_kind(name, table[index], field.type))
