@@ -152,8 +152,6 @@ def config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollecti
             if not isinstance(given, dict):
                 raise UsageError(f"{source}: expected options, such as `tokenizer: gpt2`.")
             values = {str(name): value for name, value in given.items() if value is not None}
-            if "config" in values:
-                raise UsageError(f"{source}: a file cannot name another one.")
             Dict(values, source=source, use_commands_as_keys=False)(app, commands, arguments)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{source}: cannot be read: {one_line(error)}.") from error

@@ -84,18 +84,10 @@ def dry_run_facts(plan: RunPlan, output: Storage) -> dict[str, Any]:
 def show_dry_run(plan: RunPlan, output: Storage, console: Console, *, all_parts: bool) -> None:
     """What would be done, on the terminal."""
     found = dry_run_facts(plan, output)
-    todo, state = found["todo"], "is complete; nothing would be done"
-    if not plan.published:
-        parts = counted(len(plan.parts), "part")
-        state = f"would be made; {found['done']:,} of {parts} done before"
-    facts = [
-        ("output", f"{output} {state}"),
-        ("to do", f"{counted(len(todo), 'part')}, {bytes_text(found['todo_bytes'])}"),
-        *spec_facts(plan.spec),
-        ("workers", f"{plan.config.workers}, executor {plan.config.executor}"),
-        ("scratch", str(plan.scratch)),
-    ]
-    show_facts(facts, console)
+    todo, size = found.pop("todo"), bytes_text(found.pop("todo_bytes"))
+    del found["spec"]
+    facts = [(name, str(value)) for name, value in found.items()]
+    show_facts([*facts, ("to do", f"{len(todo):,} parts, {size}"), *spec_facts(plan.spec)], console)
     shown = todo if all_parts else todo[:_SHOWN]
     for source in shown:
         say(console, f"  {source}")

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_ext.base.arrays import Ints
-from streaming_ext.base.errors import CorruptDatasetError, DatasetError
+from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.format.duplicates import duplicates_path
 from streaming_ext.format.layout import SPLITS, documents_path
 from streaming_ext.format.provenance import KEPT_PREFIX
@@ -27,7 +27,6 @@ from tasks.core.shuffle.records import (
     MergeIndex,
     SpillRecord,
     read_spill_record,
-    spill_record_path,
 )
 from tasks.core.shuffle.sort import documents_schema, ids_of
 from tasks.core.shuffle.spills import SpillIndex, spill_path, stretches
@@ -80,7 +79,7 @@ class MergeJob(Job[PackedPart]):
         number, spec, storage = self.part.number, self.spec, kept.storage(self.output)
         index = kept.last(MergeIndex.read, storage, self.index)
         copies = CopiesLeftOut(storage, index.copies, number - self.first, spec)
-        spilled = None if spec.shuffle else _record(storage, number)
+        spilled = None if spec.shuffle else read_spill_record(storage, number)
         steps = _sorted(self, storage, index) if spilled is None else _in_order(storage, spilled)
         text_bytes = tokens = documents = 0
         with emptied(self.scratch):
@@ -180,13 +179,3 @@ def _add(
     chosen = pa.array(order)
     values = [documents[f"{KEPT_PREFIX}{name}"].take(chosen) for name in spec.keep_columns]
     files.documents.add(rows, tokens, in_holdout, origins, values)
-
-
-def _record(storage: Storage, part: int) -> SpillRecord:
-    try:
-        return read_spill_record(storage, part)
-    except FileNotFoundError as error:
-        raise DatasetError(
-            f"{storage}/{spill_record_path(part)} is gone: something removed it during the run. "
-            "Run the same command again."
-        ) from error

@@ -24,7 +24,6 @@ def file(tmp_path: Path) -> Path:
         (b"shard: gpt2\n", ["expected options"]),
         (b"tokenizer: !!python/object:os.system x\n", ["line 1", "could not determine a constr"]),
         (b"sources: [x]\nsequence_lenght: 5\n", ["sequence_lenght", "sequence-length"]),
-        (b"config: other.yaml\n", ["cannot name another"]),
         (b"verifi: {deep: true}\n", ["verifi"]),
         (b"? [a]\n: b\n", ["unhashable"]),
         (b"<<: 3\n", ["expected a mapping"]),

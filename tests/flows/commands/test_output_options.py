@@ -20,7 +20,7 @@ class TestDryRun:
         self, shardmill: Command, embedded: CommandLine, tmp_path: Path
     ) -> None:
         ended = succeeded(shardmill(*embedded.shard_arguments(tmp_path / "out"), "--dry-run"))
-        assert f"{tmp_path}/out would be made" in ended.stdout
+        assert f"output            {tmp_path}/out\n" in ended.stdout
         assert f"{NUM_FILES} parts" in ended.stdout
         assert files_of(tmp_path) == set()
 
