@@ -8,16 +8,18 @@ from tasks.core.derive.formats.nanogpt import LlmcFormat, ModdedNanogptFormat, N
 from tasks.core.derive.formats.per_part import NanotronFormat, OlmoFormat, ParquetFormat
 from tasks.core.derive.formats.webdataset import WebdatasetFormat
 
-_ALL: tuple[type[ExportFormat], ...] = (
-    MegatronFormat,
-    NanogptFormat,
-    LlmcFormat,
-    ModdedNanogptFormat,
-    LevanterFormat,
-    LitdataFormat,
-    NanotronFormat,
-    OlmoFormat,
-    ParquetFormat,
-    WebdatasetFormat,
-)
-FORMATS = {form.name: form for form in _ALL}
+FORMATS: dict[str, type[ExportFormat]] = {
+    form.name: form
+    for form in (
+        MegatronFormat,
+        NanogptFormat,
+        LlmcFormat,
+        ModdedNanogptFormat,
+        LevanterFormat,
+        LitdataFormat,
+        NanotronFormat,
+        OlmoFormat,
+        ParquetFormat,
+        WebdatasetFormat,
+    )
+}

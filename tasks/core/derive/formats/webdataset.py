@@ -13,9 +13,10 @@ from typing import ClassVar
 import numpy as np
 
 from streaming_ext.format.layout import Split
+from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.format.webdataset import BLOCK, END, NPY_HEAD, member, npy
 from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
-from tasks.core.derive.export_records import Extent, Made
+from tasks.core.derive.export_records import ExportOptions, Extent, Extents, Made
 from tasks.core.reading.documents import Documents, Ids, Origins
 
 _DEFAULT_BYTES = 128 * 2**20
@@ -29,25 +30,14 @@ class WebdatasetFormat(ExportFormat):
     name = "webdataset"
     made_with: ClassVar = {"python": ".".join(platform.python_version_tuple()[:2])}  # its tarfile
 
-    @property
-    def takes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Rows hold several documents, so they cannot name where they come from."""
-        if self._documents_are_samples:
-            return "rows", "provenance", "max_file_size"
-        return "rows", "sequence_length", "max_file_size"
-
-    @property
-    def needs_origins(self) -> bool:  # type: ignore[override]
-        """If provenance is wanted."""
-        return self.options.provenance
-
-    @property
-    def _documents_are_samples(self) -> bool:
-        return self.options.rows == "documents"
-
-    @property
-    def _length(self) -> int:
-        return self.options.sequence_length or self.spec.sequence_length
+    def __init__(self, spec: DatasetSpec, options: ExportOptions, totals: Extents) -> None:
+        super().__init__(spec, options, totals)
+        self._documents_are_samples = options.rows == "documents"
+        # Rows hold several documents, so they cannot name where they come from.
+        own = "provenance" if self._documents_are_samples else "sequence_length"
+        self.takes, self.needs_origins = ("rows", own, "max_file_size"), options.provenance
+        self._length = options.sequence_length or spec.sequence_length
+        self._most = self._samples_per_tar()
 
     @property
     def file_sizes(self) -> tuple[int, int]:
@@ -60,7 +50,7 @@ class WebdatasetFormat(ExportFormat):
     def files_of(self, documents: int, tokens: int) -> int:
         """As many tars as its samples fill."""
         samples = documents if self._documents_are_samples else -(-tokens // self._length)
-        return -(-samples // self._samples_per_tar())
+        return -(-samples // self._most)
 
     def _sample_bytes(self, tokens: int) -> int:
         content = NPY_HEAD + tokens * self.dtype.itemsize
@@ -73,7 +63,7 @@ class WebdatasetFormat(ExportFormat):
             total = sum(self.totals.values(), Extent())
             length = total.tokens // max(total.documents, 1)
         room = (self.options.max_file_size or _DEFAULT_BYTES) - len(END)
-        origin = 2 * BLOCK if self.options.provenance else 0  # a head, and a line of JSON
+        origin = 2 * BLOCK if self.needs_origins else 0  # a head, and a line of JSON
         return max(room // (self._sample_bytes(length) + origin), 1)
 
     def write(
@@ -81,15 +71,14 @@ class WebdatasetFormat(ExportFormat):
     ) -> None:
         """Write a part's tars."""
         split, number = position.split, position.before.files
-        most = self._samples_per_tar()
         if self._documents_are_samples:
             samples = _documents(f"{split}-", position.before.documents, documents)
         else:  # begins with a number that no part before has reached
-            samples = self._rows(f"{split}-", number * most, documents)
+            samples = self._rows(f"{split}-", number * self._most, documents)
         for first in samples:
             path, tokens, begins = f"{split}/{split}-{number:06}.tar", 0, []
             with out.file(path) as tar:
-                for sample, length in chain([first], islice(samples, most - 1)):
+                for sample, length in chain([first], islice(samples, self._most - 1)):
                     begins.append(tar.size)
                     tar.write(sample)
                     tokens += length
