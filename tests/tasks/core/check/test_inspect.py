@@ -154,23 +154,6 @@ def test_all_samples_together_are_all_texts(
     assert sum(tokens.values()) == description.lengths.tokens
 
 
-def test_a_cut_character_is_left_out(
-    dataset: LocalStorage, description: DatasetDescription, texts: list[list[str | None]]
-) -> None:
-    last = len(texts[1]) - 1
-    excerpts = [
-        excerpt
-        for sample in all_samples(dataset, description)
-        for excerpt in sample.excerpts
-        if (excerpt.part, excerpt.row) == (1, last)
-    ]
-    assert len(excerpts) > 3
-    assert not any("\ufffd" in excerpt.text for excerpt in excerpts)
-    joined = "".join(excerpt.text for excerpt in excerpts)
-    text = texts[1][last] or ""
-    assert len(text) - len(excerpts) < len(joined) < len(text)
-
-
 @pytest.mark.parametrize(
     ("data", "cut_start", "cut_end", "text"),
     [

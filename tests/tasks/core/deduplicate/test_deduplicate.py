@@ -12,37 +12,30 @@ import pytest
 
 from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError
 from streaming_ext.format.duplicates import duplicates_path
-from streaming_ext.format.layout import BUILD
 from streaming_ext.format.provenance import read_provenance
 from streaming_ext.format.reading import read_manifest, read_record
-from streaming_ext.format.schema import content_hash
 from streaming_ext.format.shuffled import sources_of
 from streaming_ext.store import LocalStorage, open_storage
-from streaming_ext.text.listing import list_sources
 from streaming_ext.text.text_hashes import UNICODE, normal_form
-from tasks.core.build.engine import mark_of
 from tasks.core.check.verify import verify
-from tasks.core.config import ShardConfig
 from tasks.core.shard.shard_build import ShardBuild
-from tests.tasks.core.build_dataset import build_from
-from tests.tasks.core.running import do_parts, make_plan, publish, second_phase
+from tests.tasks.core.running import do_parts, publish, second_phase
+from tests.tasks.core.shuffle import building
+from tests.tasks.core.shuffle.building import hash_of
 
-SHUFFLE: dict[str, Any] = {"shuffle": "documents", "shard_size": 2**13}
+IN_ORDER: dict[str, Any] = {"shuffle": None, "shard_size": 4096, "deduplicate": "exact"}
+SHUFFLE = building.SETTINGS
 Where = tuple[str, int]  # a source file and a row of it
 
 
 def build(sources: Path, root: Path, vocabulary: Path, **config: Any) -> Path:
-    return build_from(
-        sources, root, tokenizer=str(vocabulary), **({"deduplicate": "exact"} | config)
-    )
+    return building.build(sources, root, vocabulary, **(IN_ORDER | config))
 
 
-def hash_of(root: Path) -> dict[str, str]:
-    return {
-        file.relative_to(root).as_posix(): content_hash(file.read_bytes())
-        for file in sorted(root.rglob("*"))
-        if file.is_file() and not file.is_relative_to(root / "runs")
-    }
+def begin(
+    lines: Path, root: Path, vocabulary: Path, **config: Any
+) -> tuple[ShardBuild, LocalStorage]:
+    return building.begin(lines, root, vocabulary, **(IN_ORDER | config))
 
 
 @pytest.fixture(params=[{}, SHUFFLE], ids=["in order", "shuffled"], scope="module")
@@ -168,22 +161,6 @@ def test_in_small_steps(
     assert hash_of(build(lines, tmp_path / "many", vocabulary, **settings)) == expected
 
 
-def begin(
-    lines: Path, root: Path, vocabulary: Path, **config: Any
-) -> tuple[ShardBuild, LocalStorage]:
-    settings = {
-        "pattern": "gpt2", "sequence_length": 64, "holdout_fraction": 0.2, "shard_size": 4096,
-        "engine": "reference", "workers": 1, "deduplicate": "exact", **config,
-    }  # fmt: skip
-    made = ShardConfig(
-        sources=(str(lines),), output=str(root), tokenizer=str(vocabulary), **settings
-    )
-    storage = LocalStorage(root)
-    storage.create()
-    sources = tuple(list_sources(made.sources))
-    return make_plan(made, storage, sources), storage
-
-
 def test_resumed(
     tmp_path: Path, lines: Path, whole: Path, vocabulary: Path, settings: dict[str, Any]
 ) -> None:
@@ -204,13 +181,6 @@ def test_resumed(
     second = second_phase(plan, storage)
     assert second.todo == tuple(range(len(second.parts)))[1::2]
     do_parts(second, storage)
-    build(lines, root, vocabulary, **settings)
-    assert hash_of(root) == hash_of(whole)
-    plan, _ = begin(lines, root, vocabulary, **settings)
-    assert plan.published
-    (root / "shuffle").mkdir()
-    (root / "shuffle" / "copies-00000.spill").write_bytes(b"left by a kill behind the manifest")
-    storage.put(BUILD, mark_of(plan))
     build(lines, root, vocabulary, **settings)
     assert hash_of(root) == hash_of(whole)
 
@@ -249,9 +219,9 @@ def test_what_a_loss_of_power_takes_is_made_again(
 
 def test_nothing_changes_without_it(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
     root = build(lines, tmp_path / "out", vocabulary, deduplicate=None)
-    told = (root / "manifest.json").read_text() + (root / "parts" / "00000.json").read_text()
-    assert "dup" not in told
-    assert "unicode" not in told
+    text = (root / "manifest.json").read_text() + (root / "parts" / "00000.json").read_text()
+    assert "dup" not in text
+    assert "unicode" not in text
     assert not (root / "duplicates").exists()
 
 
