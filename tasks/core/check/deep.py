@@ -80,9 +80,8 @@ class ListedDocuments:
         self._left = (self.lengths[chosen] + 1).tolist()
         self._starts = self._ends - self._left
         self._digests = [xxhash.xxh3_64() for _ in self._left]
-        self._shards = [""] * len(self._left)
 
-    def see(self, ids: Ids, begin: int, shard: str) -> None:
+    def see(self, ids: Ids, begin: int) -> None:
         """Take the ids of the next shard, the first of which is at `begin` of the stream."""
         first = int(np.searchsorted(self._ends, begin, side="right"))
         last = int(np.searchsorted(self._starts, begin + len(ids)))
@@ -91,24 +90,13 @@ class ListedDocuments:
             own = ids[start : int(self._ends[number]) - begin]
             self._digests[number].update(np.ascontiguousarray(own, "<u4").data)
             self._left[number] -= len(own)
-            self._shards[number] = shard
 
     def wanted(self, part: int) -> pa.Table:
-        """The wanted documents of a part with the shard of the last id, and the hash of the ids.
-
-        The hash is null if a shard is damaged.
-        """
+        """The wanted documents of a part with the hash of their ids; null if a shard is damaged."""
         pairs = zip(self._digests, self._left, strict=True)
         hashes = [None if left else digest.intdigest() for digest, left in pairs]
-        columns = {
-            "hash_of_ids": pa.array(hashes, pa.uint64()),
-            "shard": pa.array(self._shards, pa.string()),
-            "part": pa.array(np.full(len(hashes), part)),
-        }
-        documents = self._wanted
-        for name, column in columns.items():
-            documents = documents.append_column(name, column)
-        return documents
+        documents = self._wanted.append_column("hash_of_ids", pa.array(hashes, pa.uint64()))
+        return documents.append_column("part", pa.array(np.full(len(hashes), part)))
 
 
 def compare_with_sources(
@@ -252,10 +240,9 @@ class _Comparison:
                 continue  # its shard is damaged
             if name == "split":
                 values = [SPLITS[value] for value in values]
-            row, part, shard = (listed[of][index].as_py() for of in ("row", "part", "shard"))
-            file = shard if name == "hash_of_ids" else documents_path(part)
+            row, part = (listed[of][index].as_py() for of in ("row", "part"))
             words = f"row {row}: {name} is {values[0]!r}, made again {values[1]!r}"
-            self.out.found(file, words, kind=name)
+            self.out.found(documents_path(part), words, kind=name)
 
     def _compare_texts(self, known: KeptHashes, listed: pa.Table, hashes: Keys) -> None:
         """Compare hashes of texts with those that are kept, a copy's with those of its first."""

@@ -32,8 +32,8 @@ class PartFound:
 
     Attributes:
         out: findings and counts.
-        listed: documents and copies to compare with their sources: documents with the part, the
-            hash of their ids and the shard of the last one, copies with their `first` one.
+        listed: documents and copies to compare with their sources: documents with the part and
+            the hash of their ids, copies with their `first` one.
         copies: what the part left out; None if its lists are damaged.
     """
 
@@ -142,7 +142,7 @@ def _check_split(
                 out.found(path, f"sample {sample}, token {token}: {words}")
             ends.append(document_ends(flat, spec.tokenizer.eot_id) + (begin - 1))
             if listed is not None:
-                listed.see(flat, begin, path)
+                listed.see(flat, begin)
             del flat  # before the next one is read
         report(shard.size)
     is_read = len(ends) == len(held.shards)

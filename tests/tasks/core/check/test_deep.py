@@ -27,7 +27,8 @@ def test_deep_finds_other_ids_of_a_text(copy: Path) -> None:
 
     assert forged(copy, change) == set()
     report = check(copy, deep=True, deep_documents=ALL)
-    assert files_named(report) == {Forger(copy).shard_path(1, "train")}
+    assert files_named(report) == {DOCUMENTS}
+    assert "hash_of_ids" in report.findings[0].problem
 
 
 def move_across(forger: Forger) -> None:
