@@ -27,6 +27,7 @@ import xxhash
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import ConfigMismatchError
 from streaming_ext.format.duplicates import Comparison
+from streaming_ext.format.shuffled import Keys, ascending
 from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
 
 DIGEST_BYTES: Final = 16
@@ -70,6 +71,22 @@ def text_digests(texts: pa.LargeStringArray) -> npt.NDArray[np.uint64]:
     """XXH3-128 of the UTF-8 bytes of each text: (texts, 2), the upper 64 bits first."""
     joined = b"".join(map(xxhash.xxh3_128_digest, _each(texts)))
     return np.frombuffer(joined, ">u8").astype(np.uint64).reshape(-1, 2)
+
+
+def first_ones(high: Keys, low: Keys) -> tuple[Ints, Ints]:
+    """The order of texts by hash, and of each text in this order the first one of its hash.
+
+    Both are indexes of texts, (texts,); texts of one hash stay in their order.
+
+    Args:
+        high, low: halves of the hash of each text, (texts,).
+    """
+    order = ascending(high)
+    if (np.diff(high[order]) == 0)[np.diff(low[order]) != 0].any():  # half of a hash in common
+        order = np.lexsort((low, high))
+    same = (np.diff(high[order]) == 0) & (np.diff(low[order]) == 0)
+    begins = np.append(True, ~same)[: len(order)]
+    return order, order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
 
 
 def _each(texts: pa.LargeStringArray) -> Iterator[memoryview]:

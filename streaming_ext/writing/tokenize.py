@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,13 @@ from streaming_ext.format.record import (
 from streaming_ext.format.shuffled import Keys
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.text.documents.text_array import num_text_bytes, text_buffers
-from streaming_ext.text.text_hashes import compared_texts, document_hashes, held_out, text_digests
+from streaming_ext.text.text_hashes import (
+    compared_texts,
+    document_hashes,
+    first_ones,
+    held_out,
+    text_digests,
+)
 from streaming_ext.text.tokenizer.engine import (
     Engine,
     audit_sample,
@@ -37,6 +43,7 @@ from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.part_documents import PartDocuments
 from streaming_ext.writing.part_files import Tokens
 
+MOST_NOTED_TOKENS = 2**24 - 1  # of a text
 _AUDIT_BYTES = 2**13  # of text a batch, a two-thousandth: the reference is thirty times slower
 
 
@@ -57,18 +64,37 @@ class Counts:
 Report = Callable[[float, Counts], None]
 
 
-class NotedTexts(Protocol):
-    """Texts of a batch, some of them known; `new` says which are not: (texts,)."""
+class NotedTexts:
+    """The texts of a batch by their keys, with the tokens of the known ones.
 
-    new: Flags
+    Attributes:
+        new: which of them are to be tokenized, (texts,).
+    """
+
+    def __init__(self, keys: Keys, own: Keys, tokens: Ints) -> None:
+        """Find the texts that the batch holds twice.
+
+        Args:
+            keys: of each text, equal if the texts are, (texts, 2).
+            own: bits of the text itself, for its note above those of its tokens, (texts,).
+            tokens: of what is known, else -1, (texts,).
+        """
+        self.keys, self._own, self._tokens = keys, own, tokens
+        order, firsts = first_ones(keys[:, 0], keys[:, 1])
+        self._firsts = np.empty(len(order), np.int64)
+        self._firsts[order] = firsts
+        self.new: Flags = (tokens < 0) & (self._firsts == np.arange(len(order)))
 
     def lengths(self, of_new: Ints) -> Ints:
         """Tokens of all texts, from those of the new ones."""
-        ...
+        tokens = self._tokens.copy()
+        tokens[self.new] = of_new
+        lengths: Ints = np.where(tokens < 0, tokens[self._firsts], tokens)
+        return lengths
 
     def notes(self, lengths: Ints) -> Keys:
-        """The note beside the hash of each text, (texts,)."""
-        ...
+        """The note of each text in the spill of hashes, (texts,)."""
+        return self._own | np.minimum(lengths, MOST_NOTED_TOKENS).astype(np.uint64)
 
 
 class KnownTexts(Protocol):
@@ -78,7 +104,7 @@ class KnownTexts(Protocol):
         """What is known of the texts of a batch, whose hashes are (texts, 2)."""
         ...
 
-    def add(self, noted: Any, lengths: Ints, kept: Flags) -> None:
+    def add(self, noted: NotedTexts, lengths: Ints, kept: Flags) -> None:
         """Remember the new ones of a batch that are kept."""
         ...
 

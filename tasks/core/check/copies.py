@@ -14,11 +14,12 @@ from streaming_ext.format.layout import DIGESTS_FOLDER, DUPLICATES_FOLDER
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.shuffled import KEY_BITS, Keys, document_keys, key_range
+from streaming_ext.text.text_hashes import first_ones
 from tasks.core.check.findings import Outcome
 from tasks.core.check.manifest import Opened
 from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.reading.documents import duplicates_of
-from tasks.core.shuffle.copies import ROW_BITS, codes, first_ones
+from tasks.core.shuffle.copies import ROW_BITS, codes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

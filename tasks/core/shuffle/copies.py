@@ -24,9 +24,10 @@ from streaming_ext.format.duplicates import (
 from streaming_ext.format.layout import SHUFFLE_FOLDER
 from streaming_ext.format.manifest import KeptDigests
 from streaming_ext.format.schema import FileRecord
-from streaming_ext.format.shuffled import KEY_BITS, Keys, ascending, key_range
+from streaming_ext.format.shuffled import KEY_BITS, Keys, key_range
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
+from streaming_ext.text.text_hashes import first_ones
 from tasks.core.reading.dataset_files import DatasetFiles, read_listed
 from tasks.core.shuffle.sort import DIGESTS
 from tasks.core.shuffle.spills import Spill, SpillIndex, SpillWriter, as_one, read_all
@@ -153,22 +154,6 @@ def _compared(
         pa.record_batch([pa.array(column) for column in columns], schema=_COPIES),
         keys[copies],
     )
-
-
-def first_ones(high: Keys, low: Keys) -> tuple[Ints, Ints]:
-    """The order of texts by hash, and of each text in this order the first one of its hash.
-
-    Both are indexes of texts, (texts,); texts of one hash stay in their order.
-
-    Args:
-        high, low: halves of the hash of each text, (texts,).
-    """
-    order = ascending(high)
-    if (np.diff(high[order]) == 0)[np.diff(low[order]) != 0].any():  # half of a hash in common
-        order = np.lexsort((low, high))
-    same = (np.diff(high[order]) == 0) & (np.diff(low[order]) == 0)
-    begins = np.append(True, ~same)[: len(order)]
-    return order, order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
 
 
 class CopiesLeftOut:

@@ -17,14 +17,13 @@ from streaming_ext.format.shuffled import KEY_BITS, Keys
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
 from streaming_ext.text.text_hashes import text_digests
-from tasks.core.shuffle.copies import first_ones
+from streaming_ext.writing.tokenize import MOST_NOTED_TOKENS, NotedTexts
 from tasks.core.shuffle.records import read_spill_record
 from tasks.core.shuffle.sort import DIGESTS
 from tasks.core.shuffle.spills import SpillIndex
 
 MOST_KNOWN: Final = 2**22  # texts that a worker remembers: 100 MB
-_TOKEN_BITS: Final = np.uint64(24)  # of a note; the bits above them are of the text itself
-_MOST_TOKENS: Final = 2**24 - 1  # of a text that is remembered
+_TOKEN_BITS: Final = np.uint64(MOST_NOTED_TOKENS.bit_length())
 _MOST_PARTS: Final = 1024  # before a part, the nearest ones
 _LOOK_SECONDS: Final = 0.5
 
@@ -35,39 +34,6 @@ def finds_copies(spec: DatasetSpec, storage: Storage) -> bool:
     Nor with a shuffle: the sizes of its spills decide how many documents are sorted at a time.
     """
     return spec.deduplicate is not None and spec.shuffle is None and not storage.remote
-
-
-class Noted:
-    """The texts of a batch by their keys, with the tokens of the known ones.
-
-    Attributes:
-        new: which of them are to be tokenized, (texts,).
-    """
-
-    def __init__(self, keys: Keys, own: Keys, tokens: Ints) -> None:
-        """Find the texts that the batch holds twice.
-
-        Args:
-            keys: of each text, equal if the texts are, (texts, 2).
-            own: bits of the text itself, for its note, (texts,).
-            tokens: of what is known, else -1, (texts,).
-        """
-        self.keys, self._own, self._tokens = keys, own, tokens
-        order, firsts = first_ones(keys[:, 0], keys[:, 1])
-        self._firsts = np.empty(len(order), np.int64)
-        self._firsts[order] = firsts
-        self.new: npt.NDArray[np.bool_] = (tokens < 0) & (self._firsts == np.arange(len(order)))
-
-    def lengths(self, of_new: Ints) -> Ints:
-        """Tokens of all texts, from those of the new ones."""
-        tokens = self._tokens.copy()
-        tokens[self.new] = of_new
-        lengths: Ints = np.where(tokens < 0, tokens[self._firsts], tokens)
-        return lengths
-
-    def notes(self, lengths: Ints) -> Keys:
-        """The note of each text in the spill of hashes, (texts,)."""
-        return self._own | np.minimum(lengths, _MOST_TOKENS).astype(np.uint64)
 
 
 class KnownTexts:
@@ -96,7 +62,7 @@ class KnownTexts:
         self._before = range(max(self._first, part - _MOST_PARTS), part)
         self._looked = -_LOOK_SECONDS
 
-    def look(self, texts: pa.LargeStringArray, digests: Keys) -> Noted:
+    def look(self, texts: pa.LargeStringArray, digests: Keys) -> NotedTexts:
         """What is known of the texts of a batch.
 
         Args:
@@ -113,9 +79,9 @@ class KnownTexts:
             own = _without_tokens(text_digests(texts)[:, 0])
         keys = np.stack([digests[:, 0] ^ own, digests[:, 1]], axis=1)
         tokens = self._earlier.tokens_of(keys)
-        return Noted(keys, own, np.maximum(tokens, self._part.tokens_of(keys)))
+        return NotedTexts(keys, own, np.maximum(tokens, self._part.tokens_of(keys)))
 
-    def add(self, noted: Noted, lengths: Ints, kept: npt.NDArray[np.bool_]) -> None:
+    def add(self, noted: NotedTexts, lengths: Ints, kept: npt.NDArray[np.bool_]) -> None:
         """Remember the new ones of a batch that are kept."""
         chosen = noted.new & kept
         self._part.add(noted.keys[chosen], lengths[chosen])
@@ -156,7 +122,7 @@ class _Table:
 
     def add(self, keys: Keys, tokens: Ints) -> None:
         """Remember texts: (texts, 2), and (texts,)."""
-        fit = (tokens > 0) & (tokens < _MOST_TOKENS)  # others are not remembered
+        fit = (tokens > 0) & (tokens < MOST_NOTED_TOKENS)  # others are not remembered
         if self.full or not fit.any():
             return
         keys, tokens = keys[fit], tokens[fit]
