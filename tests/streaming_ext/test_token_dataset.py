@@ -59,17 +59,13 @@ def prefetching() -> set[threading.Thread]:
 
 
 class TestPlainLoader:
-    @pytest.mark.parametrize("workers", [0, 1, 3])
-    def test_it_gives_the_batches_of_our_loader(self, open_raw, workers) -> None:
+    @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (3, False), (2, True)])
+    def test_it_gives_the_batches_of_our_loader(self, open_raw, workers, persistent) -> None:
         ours = StreamingTokenLoader(open_raw())
-        plain = DataLoader(open_raw(), batch_size=4, num_workers=workers)
+        plain = DataLoader(
+            open_raw(), batch_size=4, num_workers=workers, persistent_workers=persistent
+        )
         assert len(plain) == len(ours) == 146
-        for _ in range(2):
-            assert tokens_of(plain) == tokens_of(ours)
-
-    def test_persistent_workers_go_from_epoch_to_epoch(self, open_raw) -> None:
-        ours = StreamingTokenLoader(open_raw())
-        plain = DataLoader(open_raw(), batch_size=4, num_workers=2, persistent_workers=True)
         for _ in range(3):
             assert tokens_of(plain) == tokens_of(ours)
 

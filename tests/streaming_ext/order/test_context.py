@@ -13,47 +13,32 @@ from tests.streaming_ext.build import build, numbered_parts, some_documents
 PER_TOKEN = ("tokens", "targets", "position_ids", "document_ids")
 
 
-@pytest.mark.parametrize(("size", "workers", "packing"), [
-    (1, 0, None), (2, 1, None), (4, 0, None), (2, 0, "best_fit"), (4, 1, "best_fit"),
+@pytest.mark.parametrize(("size", "workers", "packing", "layout"), [
+    (1, 0, None, "balanced"), (2, 1, None, "balanced"), (4, 0, None, "balanced"),
+    (2, 0, "best_fit", "balanced"), (4, 1, "best_fit", "balanced"), (4, 0, None, "contiguous"),
 ])  # fmt: skip
-def test_the_parts_of_all_ranks_are_the_rows(open_raw, size, workers, packing) -> None:
+def test_the_parts_of_all_ranks_are_the_rows(open_raw, size, workers, packing, layout) -> None:
+    chunks = 2 * size if layout == "balanced" else size
     settings = {"extras": [*PER_TOKEN[1:], "cu_seqlens", "sequence_ids"], "packing": packing,
-                "sequence_length": 16}  # fmt: skip
-    whole = list(StreamingTokenLoader(open_raw(**settings)))
+                "sequence_length": 3 * chunks}  # fmt: skip
+    rows = list(StreamingTokenLoader(open_raw(**settings)))
     parts = [
-        list(StreamingTokenLoader(open_raw(**settings, cp_rank=rank, cp_size=size),
-                                  num_workers=workers))
+        list(StreamingTokenLoader(
+            open_raw(**settings, cp_rank=rank, cp_size=size, cp_layout=layout), num_workers=workers,
+        ))
         for rank in range(size)
     ]  # fmt: skip
-    segment = 16 // (2 * size)
-    for step, batch in enumerate(whole):
+    assert len(rows) > 40
+    for step, batch in enumerate(rows):
         for name in PER_TOKEN:
-            halves = [parts[rank][step][name].split(segment, dim=1) for rank in range(size)]
-            if size == 1:
-                assert torch.equal(parts[0][step][name], batch[name])
-                continue
-            assert all(len(pair) == 2 for pair in halves)
-            ordered = [pair[0] for pair in halves] + [pair[1] for pair in halves[::-1]]
+            own = [part[step][name].split(3, dim=1) for part in parts]
+            ordered = [each[0] for each in own] + [each[1] for each in own[::-1] if each[1:]]
+            assert len(ordered) == chunks
             assert torch.equal(torch.cat(ordered, dim=1), batch[name])
-        for rank in range(size):
-            assert torch.equal(parts[rank][step]["cu_seqlens"], batch["cu_seqlens"])
-            assert torch.equal(parts[rank][step]["sequence_ids"], batch["sequence_ids"])
-            assert parts[rank][step]["tokens"].is_contiguous()
-
-
-def test_parts_that_stand_together(open_raw) -> None:
-    settings = {"extras": PER_TOKEN[1:], "sequence_length": 12}  # no multiple of 2 * 4
-    whole = list(StreamingTokenLoader(open_raw(**settings)))
-    parts = [
-        list(StreamingTokenLoader(open_raw(**settings, cp_rank=rank, cp_size=4,
-                                           cp_layout="contiguous")))
-        for rank in range(4)
-    ]  # fmt: skip
-    for step, batch in enumerate(whole):
-        for name in PER_TOKEN:
-            own = [part[step][name] for part in parts]
-            assert torch.equal(torch.cat(own, dim=1), batch[name])
-            assert {each.shape[1] for each in own} == {3}
+        for part in parts:
+            assert torch.equal(part[step]["cu_seqlens"], batch["cu_seqlens"])
+            assert torch.equal(part[step]["sequence_ids"], batch["sequence_ids"])
+            assert part[step]["tokens"].is_contiguous()
 
 
 def test_the_state_does_not_know_of_it(open_raw) -> None:

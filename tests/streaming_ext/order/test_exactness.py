@@ -5,6 +5,7 @@ training/test_blocks.py prove for any number of ranks and workers how steps are 
 """
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -163,29 +164,26 @@ class TestMixture:
 class TestHoldout:
     @pytest.mark.parametrize(("workers", "worlds"), [(0, (1, 2, 3, 8)), (2, (2,))])
     def test_every_sequence_counts_once_on_any_ranks(self, raw, open_raw, workers, worlds) -> None:
-        expected = raw.streams["holdout"].astype(np.int64).reshape(-1, 8)
+        expected = raw.streams["holdout"].astype(np.int64).reshape(-1, 8).tolist()
+        settings = {"split": "holdout", "shuffle": False, "batch_size": 3,
+                    "extras": ["sequence_ids", "targets"]}  # fmt: skip
         for ranks in worlds:
-            rows, steps = {}, set()
-            for rank in range(ranks):
-                settings = {"split": "holdout", "shuffle": False, "batch_size": 3,
-                            "extras": ["sequence_ids", "targets"]}  # fmt: skip
-                dataset = open_raw(dp_rank=rank, dp_world_size=ranks, **settings)
-                loader = StreamingTokenLoader(dataset, num_workers=workers)
-                for repeat in range(2):  # each evaluation is a whole one
-                    count = 0
-                    for batch in loader:
-                        count += 1
-                        real = batch["real"]
-                        assert (batch["targets"][~real] == -100).all()
-                        ids = batch["sequence_ids"][real].tolist()
-                        for number, row in zip(ids, batch["tokens"][real].tolist(), strict=True):
-                            rows[rank, repeat, number] = row
-                    steps.add(count)
-            assert steps == {-(-len(expected) // (3 * ranks))}
-            for repeat in range(2):
-                of_this = {ids: row for (_, r, ids), row in rows.items() if r == repeat}
-                assert [of_this[ids] for ids in range(len(expected))] == expected.tolist()
-                assert len(of_this) == sum(1 for key in rows if key[1] == repeat)
+            loaders = [
+                StreamingTokenLoader(
+                    open_raw(dp_rank=rank, dp_world_size=ranks, **settings), num_workers=workers
+                )
+                for rank in range(ranks)
+            ]
+            for _ in range(2):  # each evaluation is complete
+                of_ranks = [list(loader) for loader in loaders]
+                assert {len(own) for own in of_ranks} == {-(-len(expected) // (3 * ranks))}
+                rows = []
+                for batch in chain.from_iterable(of_ranks):
+                    real = batch["real"]
+                    assert (batch["targets"][~real] == -100).all()
+                    ids, tokens = batch["sequence_ids"][real], batch["tokens"][real]
+                    rows += zip(ids.tolist(), tokens.tolist(), strict=True)
+                assert sorted(rows) == list(enumerate(expected))
 
     def test_an_evaluation_broken_off_starts_again(self, open_raw) -> None:
         loader = StreamingTokenLoader(open_raw(split="holdout", shuffle=False))

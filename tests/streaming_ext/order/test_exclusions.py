@@ -207,14 +207,20 @@ def test_rows_that_repeat_do_not_count(tmp_path, workers, packing) -> None:
     assert loader.state_dict()["order"]["max_repeated_ngram"] == 8
 
 
-def test_an_epoch_that_begins_anew_is_counted_once(tmp_path: Path) -> None:
-    """Broken off behind a whole epoch, and behind a state of its middle."""
+@pytest.fixture
+def repeating(tmp_path: Path) -> Path:
+    """A dataset in which each fifth document repeats."""
     documents = [[5, 6, 7] * 20 if n % 5 == 2 else ids for n, ids in enumerate(some_documents(60))]
-    root = build(tmp_path / "d", numbered_parts(documents, holdout_every=1000)).root
+    return build(tmp_path / "d", numbered_parts(documents, holdout_every=1000)).root
+
+
+def test_an_epoch_that_begins_anew_is_counted_once(repeating: Path) -> None:
+    """Broken off behind a whole epoch, and behind a state of its middle."""
 
     def opened() -> StreamingTokenLoader:
         return StreamingTokenLoader(StreamingTokenDataset(
-            local=root, batch_size=2, sequence_length=64, max_repeated_ngram=8, drop_last=False,
+            local=repeating, batch_size=2, sequence_length=64, max_repeated_ngram=8,
+            drop_last=False,
             shuffle=True, dp_rank=0, dp_world_size=1, extras=["sequence_ids"],
         ))  # fmt: skip
 
@@ -253,10 +259,8 @@ def masked_so_far(rank: int, root: Path, folder: Path, states: list[dict[str, An
     return reported, loader.state_dict()
 
 
-def test_what_was_masked_is_counted_over_ranks_and_resumes(tmp_path) -> None:
-    documents = [[5, 6, 7] * 20 if n % 5 == 2 else ids for n, ids in enumerate(some_documents(60))]
-    root = build(tmp_path / "d", numbered_parts(documents, holdout_every=1000)).root
-    how: dict[str, Any] = {"local": root, "sequence_length": 64, "max_repeated_ngram": 8,
+def test_what_was_masked_is_counted_over_ranks_and_resumes(repeating, tmp_path) -> None:
+    how: dict[str, Any] = {"local": repeating, "sequence_length": 64, "max_repeated_ngram": 8,
                            "shuffle": True, "num_canonical_nodes": 1, "dp_rank": 0}  # fmt: skip
     plain = StreamingTokenLoader(StreamingTokenDataset(**how, batch_size=2, dp_world_size=1))
     batches = list(itertools.islice(plain, 8))
@@ -264,7 +268,7 @@ def test_what_was_masked_is_counted_over_ranks_and_resumes(tmp_path) -> None:
     assert 0 < want[0] < want[1]
     states: list[dict[str, Any]] = []
     for rows in want:  # two ranks, and two others that go on behind them
-        found = in_processes(2, masked_so_far, root, tmp_path, states)
+        found = in_processes(2, masked_so_far, repeating, tmp_path, states)
         assert [reported for reported, _ in found] == [Masked(rows=rows, tokens=rows * 64)] * 2
         states.append(found[0][1])
     assert states[-1]["masked"] == {"rows": want[1], "tokens": want[1] * 64}
@@ -277,5 +281,5 @@ def test_what_was_masked_is_counted_over_ranks_and_resumes(tmp_path) -> None:
         StreamingTokenLoader(StreamingTokenDataset(**how, batch_size=1, dp_world_size=2)).masked()
     with pytest.raises(UsageError, match="Nothing is masked without max_repeated_ngram="):
         StreamingTokenLoader(
-            StreamingTokenDataset(local=root, batch_size=1, dp_rank=0, dp_world_size=1)
+            StreamingTokenDataset(local=repeating, batch_size=1, dp_rank=0, dp_world_size=1)
         ).masked()

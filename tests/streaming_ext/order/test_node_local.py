@@ -1,7 +1,6 @@
 """Each node with its own partition: real gloo processes, every sequence once, one clear refusal."""
 
 import json
-import multiprocessing
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from streaming_ext.format.manifest import NodePartition
 from streaming_ext.format.schema import to_json
 from streaming_ext.order.node_local import PartitionReport, require_one_group
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents, spec_of
+from tests.streaming_ext.processes import in_processes, join_group
 
 LENGTH = 8
 BATCH = 2
@@ -59,40 +59,18 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> list[Built]:
 Task = Callable[[int, Path], Any]
 
 
-def _process(task: Task, rank: int, size: int, folder: Path, store: Path, answers: Any) -> None:
-    import torch
-    from torch import distributed
-
-    torch.set_num_threads(1)
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=size
-    )
-    try:
-        answers.put((rank, task(rank, folder)))
-    except ShardmillError as error:
-        answers.put((rank, error))
-    finally:
-        distributed.destroy_process_group()
-
-
 def on_ranks(folders: Sequence[Path], task: Task, tmp_path: Path) -> list[Any]:
     """What `task` gives on each rank, or the error that it raised; rank r gets folder r only."""
-    context = multiprocessing.get_context("fork")
-    answers = context.Queue()
     store = tmp_path / f"store{len(list(tmp_path.glob('store*')))}"
-    processes = [
-        context.Process(target=_process, args=(task, rank, len(folders), folder, store, answers))
-        for rank, folder in enumerate(folders)
-    ]
-    for process in processes:
-        process.start()
-    try:
-        found = dict(answers.get(timeout=240) for _ in processes)
-    finally:
-        for process in processes:
-            process.join(240)
-            process.kill()
-    return [found[rank] for rank in range(len(folders))]
+
+    def work(rank: int) -> Any:
+        join_group(store, rank, len(folders))
+        try:
+            return task(rank, folders[rank])
+        except ShardmillError as error:
+            return error
+
+    return in_processes(len(folders), work)
 
 
 def ranks_of(partitions: Sequence[Built], each: int) -> list[Path]:
@@ -186,7 +164,7 @@ def test_every_sequence_once_over_the_nodes(
             assert left_out == set()
     by_step = np.sum([answer["counted"][0] for answer in answers], axis=0)
     before = 2 * (sum(sizes) - answers[0]["left_out"])
-    for answer in answers:  # every rank tells of all, the fillers not counted
+    for answer in answers:  # every rank counts all ranks, without fillers
         _, tokens, passes = answer["counted"]
         assert tokens == ((before + np.cumsum(by_step)) * LENGTH).tolist()
         assert passes == pytest.approx(3 * (1 - answer["left_out"] / sum(sizes)))
