@@ -11,23 +11,13 @@ from hypothesis import strategies as st
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import UsageError
 from streaming_ext.order.epoch_plan import EpochPlan
-from streaming_ext.order.order import OrderSpec, key_of, permute, with_words
+from streaming_ext.order.order import OrderSpec
 from streaming_ext.order.ranks import DataRank
 from streaming_ext.order.steps import Schedule, StepSizes
 from streaming_ext.training.trace import trace_document, trace_step
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 
 Open = Callable[..., StreamingTokenDataset]
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(1, 3000), min_size=1, max_size=8), st.integers(0, 9))
-def test_a_permutation_backwards(sizes, seed) -> None:
-    size = np.repeat(sizes, sizes)
-    positions = np.concatenate([np.arange(n) for n in sizes])
-    keys = np.repeat(with_words(key_of(seed), np.arange(len(sizes))), sizes)
-    images = permute(positions, size, keys)
-    assert (permute(images, size, keys, inverse=True) == positions).all()
 
 
 @settings(max_examples=60, deadline=None)
