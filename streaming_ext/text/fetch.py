@@ -37,7 +37,7 @@ SMALLEST_FILE = 32 * 2**20
 # up that check.
 WORTH_IT = 0.8
 WORTH_A_HASH = 0.3
-# The Hub's hashes, an ETag that may be an MD5, and Google's objects, most of which have one.
+# Versions with a hash: the Hub's, an ETag that may be an MD5, and most of Google's objects.
 _HASHED = re.compile(r"sha256:|git:|generation:|etag:[0-9a-f]{32}$")
 _MERGE_BYTES = 2**20
 _CHUNK_BYTES = 8 * 2**20

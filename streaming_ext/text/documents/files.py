@@ -76,7 +76,7 @@ class LocalBytes:
 
 
 class _RawFile(io.RawIOBase):
-    """A file of which `read` gives the next bytes."""
+    """A file whose `read` gives the next bytes."""
 
     def readable(self) -> bool:
         """It is."""

@@ -179,7 +179,7 @@ class ObjectFormat(SourceFormat):
 
     @abstractmethod
     def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
-        """The values of a file in order, each of which should be an object.
+        """The values of a file in order; each should be an object.
 
         Raises:
             SourceError: the file is damaged; names the location.

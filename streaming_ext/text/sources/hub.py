@@ -201,7 +201,7 @@ class HubReader(WebReader):
 
 
 def cached_file(source: SourceFile) -> Path | None:
-    """The path of a file in the Hub's cache on this machine, if it is there."""
+    """The path of a file in the Hub's cache on this machine; None if the cache lacks it."""
     from huggingface_hub import try_to_load_from_cache
 
     match = _URL.fullmatch(source.url)

@@ -52,7 +52,7 @@ _MOST_AT_ONCE = 2**22
 
 
 def cut(ids: Stretch, eot_id: int, starts: Ints) -> tuple[Stretch, Ints, Ints, int]:
-    """Cut documents out of ids, the first of which begins one.
+    """Cut documents out of ids; the first id begins one.
 
     Args:
         ids: (ids,).
