@@ -11,7 +11,7 @@ each file holds an equal range of hashes, in their order.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,6 @@ from streaming_ext.format.parquet import parquet_bytes, read_batches
 Comparison = Literal["exact", "normalized"]
 Keys = npt.NDArray[np.uint64]
 
-_BYTES_A_HASH: Final = 28  # before compression, which hardly shrinks them
-
 
 def duplicates_path(part: int) -> str:
     """The list of the documents that were left out of a part as copies."""
@@ -37,22 +35,18 @@ def kept_digests_path(first_part: int, number: int) -> str:
     return f"{DIGESTS_FOLDER}/{first_part:05}/{number:05}.parquet"
 
 
-def duplicates_limit(num_duplicates: int) -> int:
-    """The most bytes that a list of this many takes."""
-    return 2**20 + 80 * min(num_duplicates, 2**27)
-
-
-def digests_limit(documents: int) -> int:
-    """The most bytes that a file of this many hashes takes."""
-    return 2**20 + 2 * _BYTES_A_HASH * documents
-
-
 @dataclass(frozen=True)
 class _Table:
     """Columns of one length: (documents,) each, of the type of the file or int64."""
 
     schema: ClassVar[pa.Schema]  # for a dataset that is not shuffled
     repeating: ClassVar[bool]  # whether a dictionary of the values is worth its size
+    row_bytes: ClassVar[int]  # of a file, at most
+
+    @classmethod
+    def limit(cls, rows: int) -> int:
+        """The most bytes that a file of this many rows takes."""
+        return 2**20 + cls.row_bytes * min(rows, 2**27)
 
     @classmethod
     def schema_of(cls, *, shuffled: bool) -> pa.Schema:
@@ -120,6 +114,7 @@ class Duplicates(_Table):
         ]
     )
     repeating = True
+    row_bytes = 80
 
 
 @dataclass(frozen=True)
@@ -141,3 +136,4 @@ class Digests(_Table):
         [("high", pa.uint64()), ("low", pa.uint64()), ("part", pa.int32()), ("row", pa.int64())]
     )
     repeating = False
+    row_bytes = 56  # twice its values: compression hardly shrinks hashes

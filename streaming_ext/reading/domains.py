@@ -11,7 +11,7 @@ Counts come from the order, without other ranks: a call adds the tokens of the p
 last call. So training itself spends nothing on them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,18 +40,11 @@ _BITS: Final = 17  # of a word for the number of a domain, from 0 for padding; t
 Codes = npt.NDArray[np.int32]
 
 
-def write_map(
-    file: BinaryIO, ranges: Iterable[tuple[Ints, Ints]], codes: Mapping[str, int]
-) -> None:
-    """Write a map.
-
-    Args:
-        file: empty.
-        ranges: starts and codes, in order.
-        codes: of the domains by their names, complete when all ranges have come.
-    """
+def write_map(file: BinaryIO, cache: ShardCache, by: str) -> None:
+    """Write the map of a split; see `ranges_of`."""
+    codes: dict[str, int] = {}
     digest = xxhash.xxh3_128()
-    for starts, numbers in ranges:
+    for starts, numbers in ranges_of(cache, by, codes):
         data = (starts << _BITS | numbers + 1).astype("<i8").tobytes()
         digest.update(data)
         file.write(data)
@@ -283,12 +276,11 @@ def open_domains(caches: Sequence[ShardCache], by: str | None) -> TokenDomains |
     digest = xxhash.xxh3_64_hexdigest(by.encode())
 
     def open_map(cache: ShardCache) -> DomainMap:
-        codes: dict[str, int] = {}
         return made_once(
             cache.beside / f"{cache.name}.domains-{VERSION}-{digest}.map",
             what="The map of domains",
             opened=DomainMap,
-            make=lambda file: write_map(file, ranges_of(cache, by, codes), codes),
+            make=partial(write_map, cache=cache, by=by),
         )
 
     return TokenDomains([open_map(cache) for cache in caches], by=by)

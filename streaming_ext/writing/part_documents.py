@@ -121,11 +121,6 @@ class PartDocuments:
         self._paths = [Path(path) for path in paths or (one.source.url for one in part.spans)]
         self._options, self._pinned = options, pinned
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the part is one whole file."""
-        return len(self.part.spans) == 1 and self.part.spans[0].span is None
-
     def whole_version(self) -> str | None:
         """What pins a whole local file, if the part is its first span."""
         source, span = self.part.spans[0].source, self.part.spans[0].span

@@ -167,6 +167,7 @@ def make_part(
         documents, spec, tokenizer, engine, sink.add, where=part.source, report=report, known=known
     )
     splits = sink.finish()
+    is_file = [each.span for each in part.spans] == [None]
     recorded = vars(counts).copy()
     tokens = recorded.pop("tokens")
     if (packed := sum(split.tokens for split in splits.values())) != tokens:
@@ -175,7 +176,7 @@ def make_part(
         part=part.number,
         spec=spec,
         source=documents.spans[0].source,
-        spans=() if documents.is_whole else tuple(documents.spans),
+        spans=() if is_file else tuple(documents.spans),
         splits=splits,
         **recorded,
     )

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import CorruptDatasetError
-from streaming_ext.format.duplicates import Digests, digests_limit
+from streaming_ext.format.duplicates import Digests
 from streaming_ext.format.layout import DIGESTS_FOLDER, DUPLICATES_FOLDER
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
@@ -157,7 +157,7 @@ def check_digests(
     for kept in manifest.digests:
         for number, file in enumerate(kept.files):
             with out.about(file.path):
-                data = files.read(file, limit=digests_limit(kept.documents))
+                data = files.read(file, limit=Digests.limit(kept.documents))
                 found = Digests.joined([*Digests.read(data, shuffled=bool(manifest.shuffled))])
                 own = codes(found.groups, found.rows)
                 known.append(found.chosen(np.isin(own, wanted)))

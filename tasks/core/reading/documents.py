@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import CorruptDatasetError, command
 from streaming_ext.format.compression import decompress
-from streaming_ext.format.duplicates import Duplicates, duplicates_limit
+from streaming_ext.format.duplicates import Duplicates
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import (
@@ -96,7 +96,7 @@ def duplicates_of(files: DatasetFiles, record: PartRecord) -> Duplicates:
     """
     if record.duplicates is None:
         return Duplicates.joined([])
-    data = files.read(record.duplicates, limit=duplicates_limit(record.duplicate_documents))
+    data = files.read(record.duplicates, limit=Duplicates.limit(record.duplicate_documents))
     return Duplicates.joined([*Duplicates.read(data, shuffled=record.spec.shuffle is not None)])
 
 
