@@ -74,6 +74,7 @@ def chain(options: argparse.Namespace, source: Callable[..., Any], *, functions:
 def engine(options: argparse.Namespace) -> dict[str, Any]:
     import pyarrow as pa
 
+    from streaming_ext.transforms.block import Block
     from streaming_ext.transforms.tokenizers import FastTokenizer
 
     fast = FastTokenizer.of(tokenizer_of(options.tokenizer))
@@ -82,13 +83,14 @@ def engine(options: argparse.Namespace) -> dict[str, Any]:
     for path in sorted(Path(options.folder).glob(options.glob)):
         texts = [json.loads(line)["text"] for line in path.open()]
         blocks += [
-            pa.array(texts[n : n + 1000], pa.large_string()) for n in range(0, len(texts), 1000)
+            Block(columns={"text": pa.array(texts[n : n + 1000], pa.large_string())})
+            for n in range(0, len(texts), 1000)
         ]
-    fast.columns(blocks[0])
+    fast.tokenize(blocks[0], column="text")
     meet(options)
     began, before, tokens = time.perf_counter(), time.process_time(), 0
-    for texts in blocks:
-        tokens += len(fast.columns(texts)["input_ids"].values)
+    for block in blocks:
+        tokens += len(fast.tokenize(block, column="text").columns["input_ids"].values)
         if time.perf_counter() - began > options.seconds:
             break
     seconds = time.perf_counter() - began

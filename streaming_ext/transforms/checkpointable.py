@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from torch.utils.data import IterableDataset, default_collate
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.kinds import MOST, count, flag, plain_real
+from streaming_ext.format.spec import FormatName, OnBadDocument, ReadOptions
 from streaming_ext.training.workers import this_worker
 from streaming_ext.transforms import sources as of_sources
 from streaming_ext.transforms import steps
@@ -21,9 +22,6 @@ from streaming_ext.transforms.functions import (
     applied,
     of_samples,
 )
-
-if TYPE_CHECKING:
-    from streaming_ext.format.spec import FormatName
 
 
 class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
@@ -71,15 +69,6 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         return self._then(name, applied, function=of_block, crew=crew, name=name)
 
     @staticmethod
-    def _source(
-        open_: Open, described: str, *, repeat: bool, **settings: Any
-    ) -> "CheckpointableDataset":
-        open_pass = partial(open_, **settings)
-        if flag("repeat", repeat):
-            open_pass = partial(of_sources.repeat, source=open_pass)
-        return CheckpointableDataset(open_pass, f"{described}, {bool(repeat)})")
-
-    @staticmethod
     def from_sequence(
         sequence: Sequence[Sample],
         repeat: bool = False,
@@ -90,32 +79,25 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         shuffle_seed = count("shuffle_seed", shuffle_seed, least=-MOST)
         seed = shuffle_seed if flag("shuffle", shuffle) else None
         described = f"from_sequence({len(sequence)}, {seed}"
-        return CheckpointableDataset._source(
-            of_sources.one_pass,
-            described,
-            repeat=repeat,
-            samples=sequence,
-            numbered=True,
-            seed=seed,
+        return _source(
+            described, repeat, of_sources.one_pass, samples=sequence, numbered=True, seed=seed
         )
 
     @staticmethod
     def from_iterable(iterable: Iterable[Sample], repeat: bool = False) -> "CheckpointableDataset":
         """Samples of an iterable that yields the same ones each time; a resume skips."""
-        return CheckpointableDataset._source(
-            of_sources.one_pass, "from_iterable(", repeat=repeat, samples=iterable
-        )
+        return _source("from_iterable(", repeat, of_sources.one_pass, samples=iterable)
 
     @staticmethod
     def from_files(  # noqa: PLR0917 - as its users call it
         urls: str | Sequence[str],
         repeat: bool = False,
         shuffle_shards: bool = False,
-        format: "FormatName | Literal['auto']" = "auto",  # noqa: A002 - the name that users know
+        format: FormatName | Literal["auto"] = "auto",  # noqa: A002 - the name that users know
         n_active_shards: int = 10,
         n_standby_shards: int = 2,
         seed: int = 42,
-        on_bad_document: Literal["fail", "skip"] = "fail",
+        on_bad_document: OnBadDocument = "fail",
     ) -> "CheckpointableDataset":
         """Samples of files: of several files in turns.
 
@@ -134,7 +116,6 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
             UsageError: there are no such files.
             StorageError: a server refuses, or does not answer.
         """
-        from streaming_ext.format.spec import ReadOptions
         from streaming_ext.text.listing import list_sources
         from streaming_ext.transforms.files import files_pass, fingerprint
 
@@ -147,10 +128,10 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         if not files:
             raise UsageError("from_files() needs at least one file.")
         described = f"{fingerprint(files)}, {order}, {active}, {format}, {on_bad_document}"
-        return CheckpointableDataset._source(
-            files_pass,
+        return _source(
             f"from_files(files {described}",
-            repeat=repeat,
+            repeat,
+            files_pass,
             sources=files,
             options=ReadOptions(
                 columns=("text",), source_format=known, on_bad_document=on_bad_document
@@ -366,6 +347,13 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
 
     def __add__(self, other: "CheckpointableDataset") -> "CheckpointableDataset":  # type: ignore[override]
         return concat_datasets([self, other])
+
+
+def _source(described: str, repeat: bool, open_: Open, **settings: Any) -> CheckpointableDataset:
+    open_pass = partial(open_, **settings)
+    if flag("repeat", repeat):
+        open_pass = partial(of_sources.repeat, source=open_pass)
+    return CheckpointableDataset(open_pass, f"{described}, {bool(repeat)})")
 
 
 def concat_datasets(sources: Sequence[CheckpointableDataset]) -> CheckpointableDataset:

@@ -174,6 +174,5 @@ def _fetched(source: SourceFile, span: Span | None, options: ReadOptions) -> Ite
         require_as_listed(source)
         return
     with tempfile.TemporaryDirectory(prefix="shardmill-") as name:
-        read = None if span is None else options
-        path, _ = fetch(source, Path(name), options=read, span=span)
+        path, _ = fetch(source, Path(name), options=options if span else None, span=span)
         yield path

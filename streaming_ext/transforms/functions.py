@@ -46,14 +46,13 @@ def of_samples(block: Block, *, made_by: Function, kind: str) -> Block:
     if kind == "filter":
         return Block([sample for sample in block.samples if made_by(copied(sample))])
     made = [made_by(sample) for sample in block.samples]
-    if kind == "filter_map":
-        return Block([sample for sample in made if sample is not None])
-    if any(sample is None for sample in made):
+    kept = [sample for sample in made if sample is not None]
+    if kind == "map" and len(kept) < len(made):
         raise UsageError(
             "The function of map() returned None, expected a sample. Return the sample that it "
             "received, or use filter_map() to leave samples out."
         )
-    return Block(made)
+    return Block(kept)
 
 
 class _Consumer(Executor):
@@ -119,7 +118,7 @@ class Crew:
                 "have no processes of its own. Use executor_type='thread', or num_workers=0."
             )
         # A fork inherits the function, which may be one that cannot be pickled.
-        context = multiprocessing.get_context("fork" if hasattr(os, "fork") else None)
+        context = multiprocessing.get_context("fork")
         pool = ProcessPoolExecutor(self.workers, context, initializer=_start, initargs=(function,))
         # Starts the processes before this one has threads, whose locks they would copy.
         pool.submit(_of_process, Block([]))

@@ -46,7 +46,7 @@ class ChatTemplate:
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
         )
-        environment.filters["tojson"] = _to_json
+        environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
         environment.globals["raise_exception"] = _refuse
         try:
             calling = _TAG.sub(lambda tag: tag[1] + _CALLS[tag[2]], source)
@@ -112,11 +112,6 @@ class ChatTemplate:
                 f"{messages!r:.500}. {_FILTER}"
             )
         return plain, spans
-
-
-def _to_json(value: Any, **settings: Any) -> str:
-    """JSON as templates expect it: without HTML's escapes."""
-    return json.dumps(value, **{"ensure_ascii": False, **settings})
 
 
 def _refuse(message: str) -> None:

@@ -1,6 +1,5 @@
 """Sources of samples: a sequence, an iterable, a cache, and datasets repeated or combined."""
 
-import os
 import random
 from collections.abc import MutableMapping, Sequence
 from contextlib import ExitStack
@@ -104,11 +103,10 @@ def cache(
     state: State,
     *,
     source: Open,
-    kept: MutableMapping[tuple[int, ...], list[Block]],
+    kept: MutableMapping[Subset, list[Block]],
 ) -> Flow:
-    """Blocks of a dictionary, by process and subset, once a pass has filled it."""
-    begin, key = state and state["source"], (os.getpid(), *subset)
-    known = kept.get(key, [])
+    """Blocks of a dictionary, by subset, once a pass has filled it."""
+    begin, known = state and state["source"], kept.get(subset, [])
     states = [None, *(block.state for block in known)]
     found = known[states.index(begin) :] if known and begin in states else source(subset, begin)
     blocks = []
@@ -116,7 +114,7 @@ def cache(
         blocks.append(block)
         yield block.copied().at({"source": block.state})  # users may change samples
     if begin is None:
-        kept[key] = blocks
+        kept[subset] = blocks
 
 
 def turns(weights: Sequence[float], count: int) -> Ints:

@@ -31,7 +31,7 @@ from streaming_ext.text.tokenizer.fast_tokenizer import fast_loader
 from streaming_ext.text.tokenizer.json_file import JsonTokenizer
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from streaming_ext.transforms.block import Block, Column, tokens_of
+from streaming_ext.transforms.block import Block, tokens_of
 from streaming_ext.transforms.functions import OfBlock
 from streaming_ext.transforms.steps import around
 
@@ -150,26 +150,23 @@ class FastTokenizer:
             return None
         special = [token.content for token in backend.get_added_tokens_decoder().values()]
         end = tokenizer.eos_token or min(special, default=None)
-        expected = [tokenizer(probe) for probe in _PROBES]
+        probes = [{"text": probe} for probe in _PROBES]
+        expected = [{**probe, **tokenizer(probe["text"])} for probe in probes]
         ids, plain = expected[0]["input_ids"], without_ends(tokenizer, _PROBES[0])
         try:
             own = JsonTokenizer.of(backend.to_str().encode(), "tokenizer", eot_token=end)
             start = ids.index(plain[0])
             before, after = ids[:start], ids[start + len(plain) :]
-            values = {name: _VALUES[name] for name in [*expected[0]][1:]}
+            values = {name: _VALUES[name] for name in [*expected[0]][2:]}
             made = cls(own, tokenizer, special, before, after, values)
-            found = made.columns(pa.array(_PROBES, pa.large_string()))
+            exact = made.tokenize(Block(probes), column="text").samples == expected
         except (ShardmillError, LookupError, ValueError):
             return None
-        exact = all(found[name].to_pylist() == [one[name] for one in expected] for name in found)
         return made if exact and not isinstance(fast_loader(own), str) else None
 
     def tokenize(self, block: Block, *, column: str) -> Block:
         """The samples with the columns of the texts of one."""
-        return block.with_columns(self.columns(block.texts(column)))
-
-    def columns(self, texts: pa.LargeStringArray) -> dict[str, Column]:
-        """What its call returns of some texts."""
+        texts = block.texts(column)
         found = encode(self.own, texts)
         if self.special:
             pattern = "|".join(map(re.escape, self.special))
@@ -181,7 +178,7 @@ class FastTokenizer:
         columns = {"input_ids": tokens_of(ids, lengths, listed=True)}
         for name, value in self.values.items():
             columns[name] = tokens_of(np.full(len(ids), value, np.int8), lengths, listed=True)
-        return columns
+        return block.with_columns(columns)
 
 
 def without_ends(tokenizer: Any, text: str) -> list[int]:
