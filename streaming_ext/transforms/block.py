@@ -22,7 +22,7 @@ Sample: TypeAlias = dict[str, Any]
 State: TypeAlias = Any  # plain values; None at the beginning
 Column: TypeAlias = Any  # an Arrow array
 # Immutable types, which most values of samples have.
-_FIXED = frozenset({str, int, float, bool, bytes, complex, type(None)})
+_FIXED = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +177,7 @@ def regular(column: Column) -> npt.NDArray[Any] | None:
     if not pa.types.is_large_list(column.type):
         return None
     lengths = lengths_of(column)
-    same = len(lengths) > 0 and lengths[0] > 0 and (lengths == lengths[0]).all()
+    same = len(lengths) > 0 and 0 < lengths.min() == lengths.max()
     return flat(column).reshape(len(lengths), -1) if same else None
 
 

@@ -251,7 +251,7 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
     ) -> "CheckpointableDataset":
         """Rows of the samples that have tokens, and not too many."""
         length, names = count("chunk_length", length, least=1), names_of(columns)
-        longest = length if discard else None
+        longest = length if discard else MOST
         name = f"{kind}({length}, {names}, {discard})"
         usable = self._function(name, steps.filled, names=names, longest=longest)
         return usable._then("rows", step, length=length, names=names)
@@ -350,10 +350,10 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
 
 
 def _source(described: str, repeat: bool, open_: Open, **settings: Any) -> CheckpointableDataset:
-    open_pass = partial(open_, **settings)
-    if flag("repeat", repeat):
+    open_pass, repeat = partial(open_, **settings), flag("repeat", repeat)
+    if repeat:
         open_pass = partial(of_sources.repeat, source=open_pass)
-    return CheckpointableDataset(open_pass, f"{described}, {bool(repeat)})")
+    return CheckpointableDataset(open_pass, f"{described}, {repeat})")
 
 
 def concat_datasets(sources: Sequence[CheckpointableDataset]) -> CheckpointableDataset:

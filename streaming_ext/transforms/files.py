@@ -98,7 +98,7 @@ def files_pass(
             opened[position].more()  # start reading
 
     at = state or {"next": 0, "active": []}
-    following, turns = int(at["next"]), deque(position for position, *_ in at["active"])
+    following, turns = at["next"], deque(position for position, *_ in at["active"])
     try:
         for each in at["active"]:
             open_file(*each)

@@ -41,7 +41,8 @@ class Input:
 
     def __init__(self, source: Open, subset: Subset, state: State) -> None:
         """Open a source at `state["source"]`, after `state["skip"]` samples."""
-        begin, self._skip = (None, 0) if state is None else (state["source"], int(state["skip"]))
+        state = state or {"source": None, "skip": 0}
+        begin, self._skip = state["source"], state["skip"]
         self.subset, self._flow = subset, source(subset, begin)
         self._states = deque([(0, begin)])
         self.used, self._came = self._skip, 0
@@ -140,19 +141,24 @@ def step(make: Callable[..., Made], *, same: bool = False) -> Open:
     return flow
 
 
-def others_have_any(
+def require_others(
     source: Open,
     subset: Subset,
+    problem: str,
     keep: Callable[[Block], Block] = lambda block: block,
-) -> bool:
-    """Whether another subset has a sample that `keep` keeps; reads until one is found."""
+) -> None:
+    """Require that another subset has a sample that `keep` keeps; reads until one is found.
+
+    Raises:
+        UsageError: there is none; `problem` says so.
+    """
     own, count = subset
     for number in {*range(count)} - {own}:
         with closing(source((number, count), None)) as flow:
             blocks = takewhile(lambda block: block.passes <= count, flow)
             if any(len(block) and len(keep(block)) for block in blocks):
-                return True
-    return False
+                return
+    raise UsageError(problem)
 
 
 def growing(most: int) -> Iterator[int]:
@@ -174,8 +180,7 @@ class CheckpointableIterator:
         Raises:
             ConfigMismatchError: the state is of another chain or subset.
         """
-        if state is not None:
-            require_same(dataset, subset, state)
+        require_same(dataset, subset, state)
         self._dataset, self._subset = dataset, subset
         self._given = Input(dataset.open, subset, state)
         self._samples: Sequence[Sample] = ()
@@ -236,13 +241,15 @@ class CheckpointableIterator:
 
 
 def require_same(
-    dataset: "CheckpointableDataset", subset: Subset, state: Mapping[str, Any]
+    dataset: "CheckpointableDataset", subset: Subset, state: Mapping[str, Any] | None
 ) -> None:
-    """Refuse a state of another chain.
+    """Refuse a state of another chain; None is the beginning of any.
 
     Raises:
         ConfigMismatchError: naming what differs.
     """
+    if state is None:
+        return
     if state.get("version") != STATE_VERSION or "chain" not in state:
         raise ConfigMismatchError("This is no state of a CheckpointableDataset.")
     old, new = state["chain"], dataset.described

@@ -17,7 +17,6 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
-from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from torch.utils.data import get_worker_info
@@ -25,7 +24,7 @@ from torch.utils.data import get_worker_info
 from streaming_ext.base.errors import UsageError, WorkerDiedError
 from streaming_ext.training.workers import end_with_parent
 from streaming_ext.transforms.block import Block, Sample, State, copied
-from streaming_ext.transforms.flow import Flow, Input, Open, Subset, others_have_any
+from streaming_ext.transforms.flow import Flow, Input, Open, Subset, require_others
 
 ExecutorType: TypeAlias = Literal["thread", "process"]
 Function: TypeAlias = Callable[[Sample], Any]
@@ -64,8 +63,7 @@ class _Consumer(Executor):
         return future
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Crew:
+class Crew(NamedTuple):
     """The workers of a step.
 
     Attributes:
@@ -199,12 +197,11 @@ def applied(
                 # Each pass deals other samples to this worker, until it has seen all. One more
                 # pass: sources that are interleaved do not end their passes together.
                 if task.passes - passes > subset[1] + 1:
-                    if others_have_any(source, subset, function):
-                        return
-                    raise UsageError(
+                    problem = (
                         f"{name} left out every sample of a whole pass, and the source repeats "
                         "them forever. Look at what is kept, or leave out repeat."
                     )
+                    return require_others(source, subset, problem, function)
                 yield made.at(tasks[0].state if tasks else given.state(), task.passes)
     except BrokenExecutor as error:
         raise WorkerDiedError(

@@ -25,9 +25,15 @@ from streaming_ext.transforms.checkpointable import CheckpointableDataset
 from streaming_ext.transforms.flow import require_same
 
 STATE_VERSION: Final = 1
-_OF_THE_CHAIN: Final = frozenset(
-    ("batch_size", "sampler", "batch_sampler", "shuffle", "collate_fn", "drop_last", "in_order")
-)
+_OF_THE_CHAIN: Final = {
+    "batch_size",
+    "sampler",
+    "batch_sampler",
+    "shuffle",
+    "collate_fn",
+    "drop_last",
+    "in_order",
+}
 
 
 class Turn(NamedTuple):
@@ -66,15 +72,15 @@ def _turns(
             )
             for number in own
         }
-        ended: set[int] = set()
-        while len(ended) < len(own):
+        going = set(own)  # not at their end
+        while going:
             for number, samples in passes.items():
                 before = samples.state_dict()
                 some = list(islice(samples, count))
                 count = state["in_message"]
                 if not some:
-                    ended.add(number)
-                if len(ended) < len(own):
+                    going.discard(number)
+                if going:
                     yield Turn(number, some, before)
 
 
@@ -142,9 +148,13 @@ class CheckpointableLoader:
         self._loaded: dict[str, Any] | None = None  # that the next pass starts at
 
     def _first_state(self) -> dict[str, Any]:
-        states: list[Any] = [None] * max(self._workers, 1)
-        counts = {"next": 0, "used": 0, "in_message": self._in_message}
-        return {"version": STATE_VERSION, **counts, "states": states}
+        return {
+            "version": STATE_VERSION,
+            "next": 0,
+            "used": 0,
+            "in_message": self._in_message,
+            "states": [None] * max(self._workers, 1),
+        }
 
     def __iter__(self) -> Iterator[Any]:
         """The rest of the pass whose state was loaded, else a new one; ends earlier iterations."""
@@ -201,7 +211,6 @@ class CheckpointableLoader:
                 f"num_workers=0, or a divisor of {subsets}."
             )
         for number, one in enumerate(state_dict["states"]):
-            if one is not None:
-                require_same(self._dataset, (number, subsets), one)
+            require_same(self._dataset, (number, subsets), one)
         self._state = self._loaded = copy.deepcopy(dict(state_dict))
         self._in_message = state_dict["in_message"]

@@ -153,8 +153,6 @@ def labelling(
 
 def _labelled(ids: Sequence[Sequence[int]], masks: Sequence[npt.NDArray[np.bool_]]) -> Block:
     """Samples of ids, and which of them are labels."""
-    if not ids:
-        return Block()
     values, sizes = np.concatenate(ids).astype(np.int64), [*map(len, ids)]
     labels = np.where(np.concatenate(masks), values, IGNORED)
     columns = {"input_ids": values, "attention_mask": np.ones_like(values), "labels": labels}
@@ -178,8 +176,6 @@ def _conversations(
     """What the assistant says in a column of messages; a column `tools` holds what it may call."""
     tools = [sample.get("tools") for sample in block.samples]
     rendered = [*map(render, shown(block.column(column)), tools)]
-    if not rendered:  # transformers refuses an empty batch
-        return Block()
     texts = [text for text, _ in rendered]
     encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
     masks = []

@@ -18,7 +18,7 @@ from streaming_ext.transforms.flow import (
     Subset,
     growing,
     in_turns,
-    others_have_any,
+    require_others,
 )
 
 _MOST = 1024  # samples at once: they are made before they are used
@@ -43,7 +43,7 @@ def one_pass(
         numbered: whether it is a sequence, of which only the worker's own samples are read.
         seed: of the order of a sequence in each epoch; None for its own.
     """
-    (number, workers), passed = subset, int(state or 0)
+    (number, workers), passed = subset, state or 0
     items = permuted(len(samples), seed, epoch) if numbered else samples
     size = len(samples) if numbered else 1
     left = iter(items)
@@ -52,8 +52,8 @@ def one_pass(
             "from_iterable() needs something that can be iterated over again, such as a list "
             "or an object with __iter__; an iterator is used up by reading it."
         )
-    if (found := sum(1 for _ in islice(left, passed))) < passed:
-        raise UsageError(f"A state names sample {passed}; there are {found}.")
+    if sum(1 for _ in islice(left, passed)) < passed:
+        raise UsageError(f"A state names sample {passed}, and there are fewer.")
     for most in growing(_MOST):
         some = list(islice(left, most))
         if not some:
@@ -85,15 +85,16 @@ def repeat(
         dealt: whether each pass deals other samples to a worker.
     """
     at = state or {"epoch": 0, "source": None, "filled": -1}
-    epoch, begin, filled = int(at["epoch"]), at["source"], int(at["filled"])
+    epoch, begin, filled = at["epoch"], at["source"], at["filled"]
     while epoch != times:
         for block in source(subset, begin, *[epoch] * dealt):
             filled = epoch if len(block) else filled  # the newest pass with a sample
             saved = {"epoch": epoch, "source": block.state, "filled": filled}
             yield block.at(saved, epoch if times is None else 0)
         if epoch - filled >= (subset[1] if dealt else 1):  # this worker has no sample
-            if times is None and not others_have_any(source, subset):
-                raise UsageError("A dataset without a sample cannot repeat: it would never end.")
+            if times is None:
+                problem = "A dataset without a sample cannot repeat: it would never end."
+                require_others(source, subset, problem)
             return
         epoch, begin = epoch + 1, None
 
@@ -162,7 +163,7 @@ def interleave(
 def concatenate(subset: Subset, state: State, *, sources: Sequence[Open]) -> Flow:
     """Sources one after another."""
     at = state or {"number": 0, "source": None}
-    first, begin = int(at["number"]), at["source"]
+    first, begin = at["number"], at["source"]
     for number, source in enumerate(sources[first:], first):
         for block in source(subset, begin):
             yield block.at({"number": number, "source": block.state})

@@ -113,10 +113,10 @@ def chunk(block: Block, *, length: int, names: Sequence[str], drop_rest: bool) -
     return _rows(columns, np.repeat(np.cumsum(lengths) - lengths, counts) + before, row_lengths)
 
 
-def filled(block: Block, *, names: Sequence[str], longest: int | None) -> Block:
+def filled(block: Block, *, names: Sequence[str], longest: int) -> Block:
     """The samples that fit into rows: none that is empty, or too long."""
     columns, lengths = _columns(block, names)
-    kept = np.flatnonzero((lengths > 0) & (longest is None or lengths <= longest))
+    kept = np.flatnonzero((lengths > 0) & (lengths <= longest))
     return Block(columns=columns).take(kept)
 
 
@@ -127,14 +127,14 @@ def concat_chunk(given: Input, at: int, last: bool, *, length: int, names: Seque
     It counts the tokens of the first sample that are used.
     """
     columns, lengths = _columns(given.rest, names)
-    ends = np.cumsum(lengths)
+    ends = np.append(0, np.cumsum(lengths))
     stop = at + (int(ends[-1]) - at) // length * length
     made = {
         name: rows_of(flat(each)[at:stop].reshape(-1, length)) for name, each in columns.items()
     }
-    used = int(np.searchsorted(ends, stop, side="right"))
+    used = int(np.searchsorted(ends, stop, side="right")) - 1
     given.use(used)
-    return Block(columns=made), stop - (int(ends[used - 1]) if used else 0)
+    return Block(columns=made), stop - int(ends[used])
 
 
 @step

@@ -10,10 +10,9 @@ import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -123,8 +122,7 @@ def hub_described(tokenizer: Any, settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(known.encode()).hexdigest()[:12]
 
 
-@dataclass(frozen=True)
-class FastTokenizer:
+class FastTokenizer(NamedTuple):
     """The fast engine, alone or in place of a tokenizer of transformers.
 
     Attributes:
@@ -140,7 +138,7 @@ class FastTokenizer:
     special: Sequence[str] = ()
     before: Sequence[int] = ()
     after: Sequence[int] = ()
-    values: Mapping[str, int] = field(default_factory=dict)
+    values: Sequence[tuple[str, int]] = ()
 
     @classmethod
     def of(cls, tokenizer: Any) -> "FastTokenizer | None":
@@ -157,7 +155,7 @@ class FastTokenizer:
             own = JsonTokenizer.of(backend.to_str().encode(), "tokenizer", eot_token=end)
             start = ids.index(plain[0])
             before, after = ids[:start], ids[start + len(plain) :]
-            values = {name: _VALUES[name] for name in [*expected[0]][2:]}
+            values = [(name, _VALUES[name]) for name in [*expected[0]][2:]]
             made = cls(own, tokenizer, special, before, after, values)
             exact = made.tokenize(Block(probes), column="text").samples == expected
         except (ShardmillError, LookupError, ValueError):
@@ -176,7 +174,7 @@ class FastTokenizer:
                 found = splice(found, rows, encode_rows(encode_slowly, texts, rows.tolist()))
         ids, lengths = around(found.ids, np.diff(found.offsets), self.before, self.after)
         columns = {"input_ids": tokens_of(ids, lengths, listed=True)}
-        for name, value in self.values.items():
+        for name, value in self.values:
             columns[name] = tokens_of(np.full(len(ids), value, np.int8), lengths, listed=True)
         return block.with_columns(columns)
 
@@ -190,8 +188,6 @@ def without_ends(tokenizer: Any, text: str) -> list[int]:
 def by_call(block: Block, *, tokenizer: Any, settings: Mapping[str, Any], column: str) -> Block:
     """The samples with the columns of a call of a tokenizer of transformers."""
     texts = block.texts(column).to_pylist()
-    if not texts:  # transformers refuses an empty batch
-        return block
     added = tokenizer(texts, **settings)
     rows = (dict(zip(added, row, strict=True)) for row in zip(*added.values(), strict=True))
     return Block([{**sample, **row} for sample, row in zip(block.samples, rows, strict=True)])
