@@ -25,13 +25,12 @@ def epoch(workers, how):
 
 if __name__ == "__main__":
     expected = epoch(0, None)
-    for how in ("fork", "spawn"):
-        assert torch.equal(epoch(1, how), expected), how
+    assert torch.equal(epoch(1, "spawn"), expected)
     print(len(expected))
 """
 
 
-def test_training_with_workers_forked_and_spawned(packed: Built, tmp_path: Path) -> None:
+def test_training_with_a_spawned_worker(packed: Built, tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     for name in ("flows.py", "tasks.py", "flows/__init__.py", "tasks/__init__.py"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ import random
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from tests.command_line import (
     wait_for,
 )
 from tests.flows.conftest import undisturbed_by
-from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
+from tests.servers.fault_proxy import FaultProxy, Faults
 from tests.servers.storage.swift import (
     SwiftServer,
     aws_environment,
@@ -32,12 +32,6 @@ from tests.servers.storage.swift import (
 def remote(slow: CommandLine, s3: SwiftServer) -> CommandLine:
     """The command line with an S3 server, on sources of some seconds' work; not patient."""
     return slow.where(**aws_environment(s3.url), SHARDMILL_STORAGE_TIMEOUT="5")
-
-
-@pytest.fixture
-def proxy(s3: SwiftServer) -> Iterator[FaultProxy]:
-    with fault_proxy(s3.port) as running:
-        yield running
 
 
 def behind(proxy: FaultProxy, command: CommandLine, seconds: float = 5) -> CommandLine:
@@ -125,7 +119,7 @@ def test_faults_that_pass_leave_no_trace(
     for name in ("one", "two", "three"):  # again where a run was faster than what was to strike it
         run = command.start(*command.shard_arguments(f"s3://{bucket}/{name}", shard_size="64KiB"))
         wait_for(lambda run=run, name=name: is_held(s3.url, bucket, name) or run.poll() is not None)
-        for fault in faults * 3:
+        for fault in faults * 2:
             struck[fault] += fault(proxy, s3, rng, run)
         _, stderr = run.communicate()
         assert run.returncode == 0, stderr

@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from tests.command_line import (
     workers_of,
 )
 from tests.flows.conftest import Command
-from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
+from tests.servers.fault_proxy import FaultProxy, Faults
 from tests.servers.storage.swift import (
     SwiftServer,
     aws_environment,
@@ -43,17 +42,6 @@ def remote(served: CommandLine, s3: SwiftServer) -> CommandLine:
 def slow_remote(slow: CommandLine, s3: SwiftServer) -> CommandLine:
     """The same on sources of some seconds' work."""
     return slow.where(**aws_environment(s3.url))
-
-
-@pytest.fixture
-def proxy(s3: SwiftServer) -> Iterator[FaultProxy]:
-    with fault_proxy(s3.port) as running:
-        yield running
-
-
-def behind(proxy: FaultProxy, command: CommandLine) -> CommandLine:
-    """The same commands, with all their S3 traffic through the proxy."""
-    return command.where(AWS_ENDPOINT_URL=proxy.url, SHARDMILL_STORAGE_TIMEOUT="5")
 
 
 def copied(s3: SwiftServer, bucket: str, folder: Path) -> Path:
@@ -166,7 +154,7 @@ def write_large_source(path: Path) -> None:
 def test_ctrl_c_ends_at_once_and_lets_go(
     slow_remote: CommandLine, s3: SwiftServer, proxy: FaultProxy, bucket: str
 ) -> None:
-    command = behind(proxy, slow_remote)
+    command = slow_remote.where(AWS_ENDPOINT_URL=proxy.url, SHARDMILL_STORAGE_TIMEOUT="5")
     run = command.start(*command.shard_arguments(f"s3://{bucket}/out", shard_size="64KiB"))
     wait_for(lambda: proxy.bytes_up > 200_000 or run.poll() is not None)
     began = time.monotonic()

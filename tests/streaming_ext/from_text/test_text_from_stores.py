@@ -1,7 +1,5 @@
-"""Text from object storage, and in a folder that holds the user's own `flows` and `tasks`."""
+"""Text from object storage and from the Hub."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,34 +8,8 @@ from huggingface_hub import constants
 from streaming_ext.store.patience import Retry
 from tests.servers.hub import Dataset, hub_server
 from tests.servers.storage.swift import SwiftServer, make_bucket, s3_client
-from tests.streaming_ext.from_text.conftest import LENGTH, Open, rows_of
+from tests.streaming_ext.from_text.conftest import Open, rows_of
 from tests.streaming_ext.from_text.test_text_dataset import rows_read
-
-THEIRS = "raise SystemExit('this is not part of shardmill')\n"
-TRAIN = """
-import sys
-
-import torch
-
-from streaming_ext import StreamingTextDataset, StreamingTokenLoader
-
-
-def epoch(workers, how):
-    dataset = StreamingTextDataset(
-        sources=sys.argv[1], tokenizer=sys.argv[2], pattern="gpt2", local=sys.argv[3],
-        cache_limit=int(sys.argv[4]), sequence_length=32, batch_size=8, shuffle=True,
-        shuffle_block_size=16, shard_size=2000, num_canonical_nodes=1,
-    )
-    loader = StreamingTokenLoader(dataset, num_workers=workers, multiprocessing_context=how)
-    return torch.cat([batch["tokens"] for batch in loader])
-
-
-if __name__ == "__main__":
-    expected = epoch(0, None)
-    assert torch.equal(epoch(2, "spawn"), expected)
-    assert not {"prefect", "flows", "tasks"} & set(sys.modules)
-    print(len(expected))
-"""
 
 
 def test_from_object_storage(
@@ -77,18 +49,3 @@ def test_from_the_hub_with_faults_in_the_middle(
         listed = hub.requests["tree"]
         assert (rows_read(dataset, workers=2) == rows_of(reference, texts)).all()
         assert hub.requests["tree"] == listed  # nothing is listed once a worker
-
-
-@pytest.mark.soak
-def test_in_a_folder_of_the_users_own(folder: Path, vocabulary: Path, tmp_path: Path) -> None:
-    theirs = tmp_path / "theirs"
-    for name in ("flows.py", "tasks.py", "flows/__init__.py", "tasks/__init__.py"):
-        (theirs / name).parent.mkdir(parents=True, exist_ok=True)
-        (theirs / name).write_text(THEIRS)
-    (theirs / "train.py").write_text(TRAIN)
-    ended = subprocess.run(
-        [sys.executable, "train.py", folder, vocabulary, tmp_path / "cache", str(10**6)],
-        cwd=theirs, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    assert int(ended.stdout) * LENGTH > 5_000
