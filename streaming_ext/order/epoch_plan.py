@@ -269,7 +269,7 @@ class EpochPlan:
         """
         return self._of_phase(cursor, steps, self.phase_of(cursor, int(steps[0])))
 
-    def whole_step(self, cursor: Cursor, step: int) -> tuple[Ints, Ints]:
+    def step_of_all_ranks(self, cursor: Cursor, step: int) -> tuple[Ints, Ints]:
         """What all ranks read in one step, rank by rank: streams and sequences, (sequences,)."""
         phase = self.phase_of(cursor, step).of_all_ranks
         streams, sequences = self._of_phase(cursor, np.array([step]), phase)

@@ -95,7 +95,7 @@ def _traces(
 ) -> Iterator[SequenceTrace]:
     """The sequences of one step; only those of a stream among some of the longest length."""
     phase = dataset.plan.phase_of(begin, step)
-    streams, sequences = dataset.plan.whole_step(begin, step)
+    streams, sequences = dataset.plan.step_of_all_ranks(begin, step)
     wanted = sequences >= 0  # others fill up the last batch of an evaluation
     if among is not None:
         stream, numbers = among

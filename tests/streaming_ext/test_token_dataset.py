@@ -314,12 +314,12 @@ class TestArguments:
     pytest.param(lambda dataset: DataLoader(dataset, batch_size=4), id="dataset"),
 ])  # fmt: skip
 def test_an_older_iteration_refuses_to_go_on(open_raw: Any, made: Callable[..., Any]) -> None:
-    """It took steps away from the newer one, which the state told as received."""
+    """It took steps away from the newer one, which the state counts as received."""
     loader = made(open_raw())
     older, newer = iter(loader), iter(loader)
     next(older)
-    begun = next(newer)
-    assert next(newer)["tokens"].tolist() != begun["tokens"].tolist()
+    first = next(newer)
+    assert next(newer)["tokens"].tolist() != first["tokens"].tolist()
     state = loader.state_dict() if made is StreamingTokenLoader else None
     with pytest.raises(UsageError, match="A newer iteration of this (loader|dataset) began"):
         next(older)

@@ -47,7 +47,7 @@ def test_an_epoch_backwards(data) -> None:
     expected: dict[tuple[int, int], list[int]] = {}
     for step in range(plan.steps_left(plan.start(0))):
         for stream, sequence in set(
-            zip(*map(np.ndarray.tolist, plan.whole_step(cursor, step)), strict=True)
+            zip(*map(np.ndarray.tolist, plan.step_of_all_ranks(cursor, step)), strict=True)
         ):
             expected.setdefault((stream, sequence), []).append(step)
     for stream, size in enumerate(sizes):

@@ -1,4 +1,4 @@
-"""Changes that a state may be loaded with: when a place is kept, and when a new epoch begins."""
+"""Changes that a state may be loaded with: when a position is kept, and when a new epoch begins."""
 
 import json
 from collections.abc import Callable
@@ -120,7 +120,7 @@ def two(raw: Built, other: Built) -> list[TokenStream]:
     (("device_per_stream", 8), ("device_per_stream", 4)),
 ])  # fmt: skip
 def test_steps_dealt_out_otherwise_begin_a_new_epoch(opened, raw, other, old, new) -> None:
-    """Each stream goes on from its own count: nothing of a pass comes twice, nothing is missed."""
+    """Each stream continues from its count: nothing of a pass comes twice, nothing is missed."""
     streams = {"local": None, "streams": two(raw, other)}
     loader = opened(**streams, batching_method=old[0], batch_size=old[1])
     seen = taken(loader, 24)

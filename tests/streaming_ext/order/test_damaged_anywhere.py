@@ -1,4 +1,4 @@
-"""Each value of a state, changed or removed: it is refused, or training goes on as before."""
+"""Each value of a state, changed or removed: it is refused, or training continues as before."""
 
 import copy
 import json
@@ -52,7 +52,7 @@ def damages(state: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 def order(loader: StreamingTokenLoader) -> list[Any]:
     """What is left of the epoch, and where it stands."""
     plan, cursor = loader.dataset.plan, loader._cursor
-    steps = [plan.whole_step(cursor, step) for step in range(plan.steps_left(cursor))]
+    steps = [plan.step_of_all_ranks(cursor, step) for step in range(plan.steps_left(cursor))]
     return [np.array(steps).tolist(), loader.epoch]
 
 

@@ -1,4 +1,4 @@
-"""What a dataset and its copies in the workers of a plain DataLoader tell each other."""
+"""What a dataset and its copies in the workers of a plain DataLoader exchange."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ BASE_SEED = 2**40 + 7
 
 @dataclass(frozen=True)
 class Worker:
-    """What `get_worker_info` tells in a worker."""
+    """What `get_worker_info` returns in a worker."""
 
     id: int
     seed: int
@@ -30,7 +30,7 @@ def inside(worker: int, seed: int = BASE_SEED) -> Iterator[None]:
 
 
 def position(epoch: int) -> bytes:
-    return f"place {epoch}".encode()
+    return f"position {epoch}".encode()
 
 
 def test_workers_that_get_a_state_count_alike() -> None:

@@ -112,9 +112,9 @@ class TestResume:
 
 
 class TestMixture:
-    def open(self, raw: Built, other: Built, shares: dict[str, float], **settings: Any) -> Any:
+    def open(self, raw: Built, other: Built, usages: dict[str, float], **settings: Any) -> Any:
         roots = {"raw": raw.root, "other": other.root}
-        streams = [TokenStream(local=roots[name], proportion=p) for name, p in shares.items()]
+        streams = [TokenStream(local=roots[name], proportion=p) for name, p in usages.items()]
         usual = {"batch_size": 8, "shuffle": True, "num_canonical_nodes": 4, "dp_rank": 0,
                  "dp_world_size": 1, "extras": ["sequence_ids"]}  # fmt: skip
         return StreamingTokenDataset(streams=streams, **(usual | settings))
@@ -200,13 +200,13 @@ class TestHoldout:
                         ids = zip(batch["stream_ids"], batch["sequence_ids"], strict=True)
                         own.append([tuple(map(int, each)) for each in ids])
                     rows += own
-                    shares = loader.achieved()
+                    usages = loader.achieved()
                 sizes = [len(built.streams[split]) // 8 for built in (raw, small)]
                 everything = [(s, n) for s, size in enumerate(sizes) for n in range(size)]
                 assert sorted(r for step in rows for r in step if r[1] >= 0) == everything
-                assert [share.sequences for share in shares] == sizes
-                for share, built in zip(shares, (raw, small), strict=True):
-                    counted = sum(share.tokens_by_domain.values())
+                assert [usage.sequences for usage in usages] == sizes
+                for usage, built in zip(usages, (raw, small), strict=True):
+                    counted = sum(usage.tokens_by_domain.values())
                     assert counted == built.manifest.splits[split].tokens
 
     def test_training_to_the_last_sequence_goes_on_with_the_next_epoch(self, open_raw) -> None:

@@ -1,4 +1,4 @@
-"""Training that stands in an older generation of a dataset goes on in the newest one."""
+"""Training that stands in an older generation of a dataset continues in the newest one."""
 
 import json
 import shutil
@@ -129,7 +129,7 @@ def test_a_pass_that_grew_goes_on_in_epochs_of_another_size(generations: list[Pa
     changed.load_state_dict(state, allow_changes=["epoch_size"])
     rest = rows_left(changed)
     assert first + second + rest == wanted
-    # and the pass behind it is a plain one
+    # and the next pass is a plain one
     following = rows_left(changed)
     assert max(following.values()) == 1
 
@@ -182,7 +182,7 @@ def test_the_same_in_workers_and_from_the_dataset(generations: list[Path]) -> No
 
 
 def test_traced(generations: list[Path]) -> None:
-    """What `trace` tells of a step and of a document, in a pass that grew."""
+    """What `trace` reports of a step and of a document, in a pass that grew."""
     _, state = steps(opened(generations[0]), 9)
     loader = extended_from(state, generations[1])
     (source,) = {
@@ -207,7 +207,7 @@ def test_without_the_request(generations: list[Path]) -> None:
 
 
 def test_with_sequences_of_another_length(generations: list[Path]) -> None:
-    """Places of the old pass are no sequences of the new length: refused, and said what to do."""
+    """Positions of the old pass are no sequences of the new length: refused, with advice."""
     old = opened(generations[0], drop_last=True)
     _, state = steps(old, 9)
     with pytest.raises(ConfigMismatchError, match=r"of 16 tokens where these have 32.*state first"):

@@ -31,7 +31,7 @@ def test_a_node_fetches_its_partition_and_what_canonical_nodes_cut(packed, tmp_p
             fetch(packed, tmp_path / str(node), batch_size=1, num_canonical_nodes=canonical_nodes,
                   dp_rank=node * 16 // nodes + rank, dp_world_size=16)  # fmt: skip
         held.append(shards_of(tmp_path / str(node)))
-    # each canonical node begins and ends within a shard that the canonical node beside it needs too
+    # each canonical node begins and ends within a shard that its neighbour needs too
     assert all(len(shards) <= total / nodes + 2 * canonical_nodes / nodes for shards in held)
     assert len(set.union(*held)) >= total - 8  # the last global batch may be left out
     assert sum(map(len, held)) <= total + canonical_nodes

@@ -54,7 +54,7 @@ def test_every_span_has_its_proportions(mixing, tokens, rows, row_tokens) -> Non
     count = len(mixing.proportions)
     spans = mixing.spans(tokens=tokens, rows=rows, row_tokens=row_tokens, room=(inf,) * count)
     assert sum(map(sum, spans)) == rows
-    asked = [Fraction(0)] * count
+    wanted = [Fraction(0)] * count
     given_ = [0] * count
     at = tokens
     for span in spans:
@@ -62,21 +62,21 @@ def test_every_span_has_its_proportions(mixing, tokens, rows, row_tokens) -> Non
         ramp = any(proportion.in_ramp(at) for proportion in mixing.proportions)
         weights = [proportion.at(middle if ramp else at) for proportion in mixing.proportions]
         for stream in range(count):
-            asked[stream] += sum(span) * weights[stream] / sum(weights)
+            wanted[stream] += sum(span) * weights[stream] / sum(weights)
             given_[stream] += span[stream]
             assert weights[stream] or not span[stream]  # nothing of what is switched off
         # A stream that is switched off while it is behind or ahead stays so for good.
-        assert all(abs(a - b) < 2 * count for a, b in zip(asked, given_, strict=True))
+        assert all(abs(a - b) < 2 * count for a, b in zip(wanted, given_, strict=True))
         at += sum(span) * row_tokens
     if count == 2 and all(w for w in weights):
-        assert all(abs(a - b) <= 1 for a, b in zip(asked, given_, strict=True))
+        assert all(abs(a - b) <= 1 for a, b in zip(wanted, given_, strict=True))
 
 
 def test_steps_change_at_their_row_and_ramps_in_a_stair() -> None:
     mixing = mixing_of("0:3 1000:1", 1)
     spans = mixing.spans(tokens=0, rows=200, row_tokens=10, room=(inf, inf))
     assert spans == [(75, 25), (50, 50)]
-    # an epoch that begins between the two goes on where the last one was
+    # an epoch that begins between the two continues where the last one was
     assert mixing.spans(tokens=800, rows=40, row_tokens=10, room=(inf, inf)) == [
         (15, 5),
         (10, 10),
@@ -148,7 +148,7 @@ def plan_of(mixing: Mixing, *, ranks: int = 1, canonical_nodes: int = 2) -> Epoc
 def test_a_mixture_that_changes_goes_on_at_any_step(mixing, epoch) -> None:
     plan = plan_of(mixing)
     begin = plan.start(epoch)
-    steps = [tuple(map(np.ndarray.tolist, plan.whole_step(begin, step)))
+    steps = [tuple(map(np.ndarray.tolist, plan.step_of_all_ranks(begin, step)))
              for step in range(plan.steps_left(begin))]  # fmt: skip
     assert steps
     other = plan_of(mixing, ranks=3)
@@ -163,7 +163,7 @@ def test_a_mixture_that_changes_goes_on_at_any_step(mixing, epoch) -> None:
         loaded = Resume(plan=other, settings=reported, fingerprints=fingerprints)
         state = saved.state_of(plan.after(begin, step)).to_dict()
         cursor = loaded.resumed_at(loaded.saved_cursor(state, allow_changes=()))
-        assert tuple(map(np.ndarray.tolist, other.whole_step(cursor, 0))) == steps[step]
+        assert tuple(map(np.ndarray.tolist, other.step_of_all_ranks(cursor, 0))) == steps[step]
         for stream in steps[step][0]:
             drawn[stream] += 1
     for stream, size in enumerate(plan.sizes):  # and backwards

@@ -1,4 +1,4 @@
-"""Steps dealt out to ranks: every place once, the same step on any number of ranks."""
+"""Steps dealt out to ranks: every position once, the same step on any number of ranks."""
 
 import numpy as np
 import pytest

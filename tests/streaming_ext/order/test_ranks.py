@@ -16,7 +16,7 @@ def find_rank(*, environment: dict[str, str] | None = None, **given: Any) -> Dat
 
 
 class Mesh:
-    """As much of a torch DeviceMesh as is asked."""
+    """The part of a torch DeviceMesh that is used."""
 
     def __init__(self, *shape: int, rank: int = 0) -> None:
         self.ndim, self._shape, self._rank = len(shape), shape, rank

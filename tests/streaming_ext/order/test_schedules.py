@@ -157,13 +157,13 @@ def test_a_mixture_anneals_and_a_small_stream_does_not_repeat_for_ever(tmp_path)
         softer.load_state_dict(states[0])
     changes = ["max_repeats", "at_max_repeats", "streams"]
     softer.load_state_dict(states[9], allow_changes=changes)
-    begun = softer.tokens_seen
-    assert begun == 10 * 4 * 8  # training goes on from there, in a new epoch
+    resumed_at = softer.tokens_seen
+    assert resumed_at == 10 * 4 * 8  # training continues from there, in a new epoch
     state = softer.state_dict()
     assert state["epoch"] == 1
     again = mixed(tmp_path, **settings, at_max_repeats="renormalize")
     again.load_state_dict(state)
-    assert again.tokens_seen == begun
+    assert again.tokens_seen == resumed_at
 
 
 def test_wrong_mixtures(tmp_path) -> None:
