@@ -20,10 +20,8 @@ from streaming_ext.text.token_sets.bare_ids import (
     NanotronSet,
     OlmoSet,
 )
-from streaming_ext.text.token_sets.litdata import LitdataSet
-from streaming_ext.text.token_sets.mds import MdsSet
+from streaming_ext.text.token_sets.held_sets import LitdataSet, MdsSet, WebdatasetSet
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
-from streaming_ext.text.token_sets.webdataset import WebdatasetSet
 
 FORMATS: list[SourceFormat] = [
     ParquetFormat(),

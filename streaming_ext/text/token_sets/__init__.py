@@ -1,1 +1,1 @@
-"""Sets of token ids, as other trainers read them, as sources of documents; a format a file."""
+"""Sets of token ids, as other trainers read them, as sources of documents."""

@@ -1,0 +1,268 @@
+"""Sets whose files are held in memory: litData's chunks, MDS shards, WebDataset tars."""
+
+import io
+import json
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_ext.base.errors import CorruptDatasetError, SourceError, UsageError, one_line
+from streaming_ext.format.mds_index import read_table
+from streaming_ext.format.shard import ShardTable, difference
+from streaming_ext.format.spec import IdOptions, ReadOptions
+from streaming_ext.text.documents.files import Span, Stream, packed_suffixes
+from streaming_ext.text.documents.source_format import faults
+from streaming_ext.text.documents.tar_members import Member, tar_members
+from streaming_ext.text.token_sets.set_file import (
+    Ids,
+    IdsOfFile,
+    SetFile,
+    held_ids,
+    holds,
+    local_file,
+    open_in,
+    pin_of,
+    require_all,
+)
+from streaming_ext.text.token_sets.token_set import TokenSetFormat, require_width
+
+_INDEX = "index.json"
+_ARRAYS = {5: "uint16", 6: "uint32", 2: "int32", 3: "int64"}
+_TENSORS = {15: "int32", 16: "int32", 17: "int64", 18: "int64"}  # of torch; what litGPT writes
+_TYPES = {f"no_header_numpy:{code}": kind for code, kind in _ARRAYS.items()} | {
+    f"no_header_tensor:{code}": kind for code, kind in _TENSORS.items()
+}
+_CODEC = "zstd"  # perhaps followed by a colon and a level
+
+
+class LitdataSet(TokenSetFormat):
+    """litData's chunks, whose items are documents; `index.json` next to them holds the type."""
+
+    name = "litdata"
+    suffixes = (".bin",)
+
+    def companions(self, key: str) -> tuple[str, ...]:
+        """See `TokenSetFormat.companions`: the index of all chunks."""
+        return (_INDEX,)
+
+    def glance(self, file: SetFile, options: IdOptions) -> None:
+        """See `TokenSetFormat.glance`: the index alone."""
+        _index_of(file)
+
+    def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
+        """See `TokenSetFormat.open`."""
+        index, data = _index_of(file), file.read()
+        kind = np.dtype(index.dtype).newbyteorder("<")
+        if index.packed:
+            try:
+                with pa.CompressedInputStream(pa.BufferReader(data), _CODEC) as stream:
+                    data = bytes(stream.read())
+            except OSError as error:
+                raise SourceError(
+                    f"{file.name}: damaged {_CODEC} data: {one_line(error)}. Copy it again."
+                ) from error
+        items = int.from_bytes(data[:4], "little")
+        head = 4 * (items + 2)
+        # offsets: (items + 1,), in bytes
+        offsets = np.frombuffer(data[4:head], "<u4", len(data[4:head]) // 4).astype(np.int64)
+        lengths = np.diff(offsets, prepend=head, append=len(data))
+        if (
+            len(offsets) != items + 1
+            or lengths[[0, -1]].any()
+            or (lengths % kind.itemsize).any()
+            or (lengths < 0).any()
+        ):
+            raise SourceError(
+                f"{file.name}: {len(data):,} bytes, in which its {items:,} items do not follow "
+                f"each other as {kind.name} ids. It is cut short; copy it again."
+            )
+        starts = (offsets[:-1] - head) // kind.itemsize
+        return held_ids(np.frombuffer(data, kind, offset=head), starts=np.unique(starts))
+
+
+class _Index(NamedTuple):
+    """The type of the ids in the chunks of an index, whether they are packed, and their names."""
+
+    dtype: str
+    packed: bool
+    names: frozenset[str]
+
+
+def _index_of(file: SetFile) -> _Index:
+    """The index next to a chunk, which must list it."""
+    index = file.companion(_INDEX)
+    found = _read(index)
+    if file.key not in found.names:
+        raise UsageError(f"{file.name}: {index.name} does not list it. Leave it out.")
+    return found
+
+
+@lru_cache(4)
+def _read(index: SetFile) -> _Index:
+    try:
+        fields = json.loads(index.read())
+        (form,) = fields["config"]["data_format"]
+        codec = fields["config"]["compression"]
+        names = frozenset(chunk["filename"] for chunk in fields["chunks"])
+        counted = any(chunk["dim"] is not None for chunk in fields["chunks"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(f"{index.name}: no index of litData: {one_line(error)}.") from error
+    is_packed = str(codec).partition(":")[0] == _CODEC
+    if str(form) not in _TYPES or not (is_packed or codec is None) or (names and not counted):
+        raise UsageError(
+            f"{index.name}: chunks of {form!r}, compressed with {codec}; only chunks of ids are "
+            f"read ({', '.join(_TYPES)}), written with item_loader=TokensLoader(), not compressed "
+            f"or with {_CODEC}."
+        )
+    require_all(index, sorted(names))
+    return _Index(_TYPES[form], is_packed, names)
+
+
+_PACKED = ("", ".zstd", ".gz", ".bz2")
+
+
+class MdsSet(TokenSetFormat):
+    """Plain MDS, such as llm-foundry's: an `index.json` lists shards of rows of one length.
+
+    Rows continue from shard to shard of an index, in its order. `--dtype` is for sets that store
+    ids as bare bytes.
+    """
+
+    name = "mds"
+    suffixes = tuple(f".mds{packed}" for packed in _PACKED)
+    states_type = False
+
+    def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
+        """See `TokenSetFormat.open`: the index must describe the shard."""
+        index, number = _entry_of(file, options.dtype)
+        table, name, data = index.table, file.name, file.read()
+        cause = difference(data, int(table.sizes[number]), table.hashes[number])
+        try:
+            if not cause:
+                data = table.unpacked(number, data, where=name)
+                cause = table.fault_of(number, np.frombuffer(data, np.uint8))
+        except CorruptDatasetError as error:
+            cause = str(error)
+        if cause:
+            raise SourceError(f"{name}: {cause}. Copy the shard and its index again.")
+        first = int(table.headers[number])
+        ids = np.frombuffer(data, np.dtype(table.dtype).newbyteorder("<"), offset=first)
+        if options.dtype is not None:  # the index does not say it
+            require_width(ids, where=name)
+        return held_ids(ids)
+
+    def pin(self, file: SetFile, options: IdOptions) -> str:
+        """See `TokenSetFormat.pin`: of the index, and of all that it lists."""
+        index, _ = _entry_of(file, options.dtype)
+        return pin_of(index.folder, (_INDEX, *index.table.names))
+
+    def glance(self, file: SetFile, options: IdOptions) -> None:
+        """See `TokenSetFormat.glance`: the index alone."""
+        _entry_of(file, options.dtype)
+
+    def around(self, path: Path, options: ReadOptions, span: Span | None) -> bytes:
+        """See `TokenSetFormat.around`; also the entry of the shard in the index."""
+        dtype = None if options.ids is None else options.ids.dtype
+        index, number = _entry_of(local_file(path), dtype)
+        table = index.table
+        entry = (table.dtype, table.sample_tokens, int(table.samples[number]), table.codecs[number])
+        return repr(entry).encode() + super().around(path, options, span)
+
+    def neighbour(self, file: SetFile, step: int, options: IdOptions) -> SetFile | None:
+        """See `TokenSetFormat.neighbour`: in the order of the index."""
+        index, number = _entry_of(file, options.dtype)
+        names, number = index.table.names, number + step
+        return open_in(index.folder, names[number]) if 0 <= number < len(names) else None
+
+
+class _MdsIndex(NamedTuple):
+    """An index: its folder, the shards that it lists, and their numbers."""
+
+    folder: str
+    table: ShardTable
+    numbers: dict[str, int]
+
+
+def _entry_of(file: SetFile, dtype: str | None) -> tuple[_MdsIndex, int]:
+    """The index of a shard, in its folder or the nearest one above, and its number there."""
+    for folder in file.folders():
+        if holds(folder, _INDEX) and (index := open_in(folder, _INDEX)) is not None:
+            found = _read_mds(index, dtype)
+            number = found.numbers.get(file.name[len(folder) :].lstrip("/"))
+            if number is None:
+                raise UsageError(f"{file.name}: {index.name} does not list it. Leave it out.")
+            return found, number
+    raise UsageError(
+        f"{file.name}: there is no {_INDEX} next to it or above. Write it with the set."
+    )
+
+
+@lru_cache(4)
+def _read_mds(index: SetFile, dtype: str | None) -> _MdsIndex:
+    def fetch(name: str, size: int) -> bytes:
+        found = open_in(index.folder, name)
+        if found is None:
+            raise SourceError(f"{index.folder}/{name}: the file is missing.")
+        return found.read()
+
+    try:
+        table = read_table(index.read(), where=index.name, fetch=fetch, token_dtype=dtype)
+    except CorruptDatasetError as error:
+        raise UsageError(str(error)) from error
+    require_all(index, table.names)
+    return _MdsIndex(index.folder, table, {name: number for number, name in enumerate(table.names)})
+
+
+class WebdatasetSet(TokenSetFormat):
+    """WebDataset tars: a `.npy` a sample, a row or, with `--rows documents`, a document.
+
+    Rows continue from tar to tar of one name, `train-000000.tar` and so on.
+    """
+
+    name = "webdataset"
+    suffixes = (*packed_suffixes(".tar"), ".tgz")
+    numbered = re.compile(r"(.*?)(\d+)(\.tar.*|\.tgz)")
+
+    def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
+        """See `TokenSetFormat.open`."""
+        found: dict[str, Ids] = {}
+        with Stream(file) as stream, faults(file, "tar"):
+            for member in tar_members(stream, (".npy",)):
+                if member.data is None and not member.problem:
+                    continue
+                folder, _, base = member.name.rpartition("/")
+                key = f"{folder}/{base.partition('.')[0]}"
+                if key in found:
+                    raise UsageError(
+                        f"{file.name}: the sample {key.strip('/')} holds several .npy. Tars with "
+                        "one array of ids a sample are read."
+                    )
+                found[key] = _array(member, file.name)
+        if not found:
+            raise UsageError(f"{file.name}: holds no sample with ids as .npy.")
+        arrays = [*found.values()]
+        starts = np.unique(np.cumsum([0, *map(len, arrays[:-1])]))
+        is_document = options.rows == "documents"
+        return held_ids(np.concatenate(arrays), starts=starts if is_document else None)
+
+    def glance(self, file: SetFile, options: IdOptions) -> None:
+        """See `TokenSetFormat.glance`: nothing is known before all is read."""
+
+
+def _array(member: Member, where: str) -> Ids:
+    if member.problem:
+        raise SourceError(f"{where}: {member.name}: {member.problem}.")
+    try:
+        ids = np.load(io.BytesIO(member.data or b""), allow_pickle=False)
+    except Exception as error:
+        raise SourceError(f"{where}: {member.name}: no array: {one_line(error)}.") from error
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise UsageError(
+            f"{where}: {member.name}: {ids.ndim} dimensions of {ids.dtype}; a list of whole "
+            "numbers is expected."
+        )
+    return np.asarray(ids)
