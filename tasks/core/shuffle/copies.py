@@ -30,7 +30,7 @@ from streaming_ext.store import Storage
 from streaming_ext.text.text_hashes import first_ones
 from tasks.core.reading.dataset_files import DatasetFiles, read_listed
 from tasks.core.shuffle.sort import DIGESTS
-from tasks.core.shuffle.spills import Spill, SpillIndex, SpillWriter, as_one, read_all
+from tasks.core.shuffle.spills import Blocks, Spill, SpillIndex, SpillWriter, as_one
 
 RANGE_DOCUMENTS = 2**21  # whose hashes are compared at a time and kept in one file: decides bytes
 ROW_BITS: Final = 40  # of a row of a source or part
@@ -176,8 +176,8 @@ class CopiesLeftOut:
             StorageError: a spill cannot be read.
             CorruptDatasetError: a spill is damaged.
         """
-        wanted = [copies.blocks(number, part, part + 1) for number in range(len(copies.paths))]
-        found = [batch for batches in read_all(storage, wanted) for batch in batches]
+        wanted = [Blocks(number, part, part + 1) for number in range(len(copies.paths))]
+        found = [batch for batches in copies.read_all(storage, wanted) for batch in batches]
         columns = [column.to_numpy() for column in as_one(found, _COPIES).columns]
         self._codes = codes(columns[0], columns[1])
         order = np.argsort(self._codes)

@@ -10,8 +10,9 @@ read of each.
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import IO, Any, Final, Self
+from typing import IO, Any, Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -136,47 +137,12 @@ def stretches(edges: npt.NDArray[Any], most: int) -> Iterator[tuple[int, int]]:
         first = last
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Blocks:
-    """Consecutive blocks of a spill; see `Spill`.
+class Blocks(NamedTuple):
+    """The blocks [first, last) of a spill, which has a number in an index."""
 
-    Attributes:
-        before: rows that are added to those of its documents.
-    """
-
-    path: str
-    offsets: Ints
-    counts: Ints
-    digests: Keys
-    before: int
-
-    def read(self, storage: Storage) -> list[pa.RecordBatch]:
-        """The blocks that hold documents.
-
-        Raises:
-            StorageError: they cannot be read.
-            CorruptDatasetError: a block is damaged.
-        """
-        first, last = int(self.offsets[0]), int(self.offsets[-1])
-        try:
-            data = memoryview(storage.read_range(self.path, first, last))
-        except FileNotFoundError as error:
-            raise StorageError(
-                f"{storage}/{self.path} is missing: something removed it during the run. Run the "
-                "same command again."
-            ) from error
-        found = []
-        for number in np.flatnonzero(self.counts).tolist():
-            begin, end = (self.offsets[number : number + 2] - first).tolist()
-            block = data[begin:end]
-            if xxhash.xxh3_64_intdigest(block) != self.digests[number]:
-                raise CorruptDatasetError(
-                    f"{storage}/{self.path} is damaged between the bytes {first + begin} and "
-                    f"{first + end}. Remove the folder shuffle of the output and run the same "
-                    "command again."
-                )
-            found.append(pa.ipc.open_stream(block).read_next_batch())
-        return found
+    spill: int
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,31 +176,54 @@ class SpillIndex:
             offsets=np.array([offset for spill in spills for offset in spill.offsets], np.int64),
         )
 
-    def blocks(self, spill: int, first: int, last: int) -> Blocks:
-        """The blocks [first, last) of a spill."""
-        begin = int(self.firsts[spill])
-        return Blocks(
-            path=str(self.paths[spill]),
-            offsets=self.offsets[begin + spill + first : begin + spill + last + 1],
-            counts=self.counts[begin + first : begin + last],
-            digests=self.digests[begin + first : begin + last],
-            before=int(self.before[spill]),
-        )
+    def edges(self, blocks: Blocks) -> Ints:
+        """The byte that each block begins with, then the end: (blocks + 1,)."""
+        begin = int(self.firsts[blocks.spill]) + blocks.spill
+        return self.offsets[begin + blocks.first : begin + blocks.last + 1]
+
+    def read_blocks(self, storage: Storage, blocks: Blocks) -> list[pa.RecordBatch]:
+        """Those of some blocks that hold documents.
+
+        Raises:
+            StorageError: they cannot be read.
+            CorruptDatasetError: a block is damaged.
+        """
+        path, edges = self.paths[blocks.spill], self.edges(blocks).tolist()
+        try:
+            data = memoryview(storage.read_range(str(path), edges[0], edges[-1]))
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"{storage}/{path} is missing: something removed it during the run. Run the "
+                "same command again."
+            ) from error
+        found = []
+        numbers = range(int(self.firsts[blocks.spill]) + blocks.first, len(self.counts))
+        for number, (begin, end) in zip(numbers, pairwise(edges), strict=False):
+            block = data[begin - edges[0] : end - edges[0]]
+            if xxhash.xxh3_64_intdigest(block) != self.digests[number]:
+                raise CorruptDatasetError(
+                    f"{storage}/{path} is damaged between the bytes {begin} and {end}. Remove the "
+                    "folder shuffle of the output and run the same command again."
+                )
+            if self.counts[number]:
+                found.append(pa.ipc.open_stream(block).read_next_batch())
+        return found
 
     def of_keys(self, start: int, end: int) -> list[Blocks]:
         """Of each sorted spill the blocks that hold the keys [start, end)."""
         found = []
         for spill, count in enumerate(np.diff(self.firsts).tolist()):
             shift = KEY_BITS - (count.bit_length() - 1)
-            found.append(self.blocks(spill, start >> shift, ((end - 1) >> shift) + 1))
+            found.append(Blocks(spill, start >> shift, ((end - 1) >> shift) + 1))
         return found
 
     def size(self, start: int, end: int) -> int:
         """About how many bytes hold the keys [start, end), which are spread evenly."""
         size = 0.0
         for blocks, count in zip(self.of_keys(start, end), np.diff(self.firsts), strict=True):
-            width = (len(blocks.counts) << KEY_BITS) // int(count)
-            size += int(blocks.offsets[-1] - blocks.offsets[0]) * ((end - start) / width)
+            width = ((blocks.last - blocks.first) << KEY_BITS) // int(count)
+            edges = self.edges(blocks)
+            size += int(edges[-1] - edges[0]) * ((end - start) / width)
         return int(size)
 
     def read(self, storage: Storage, start: int, end: int, schema: pa.Schema) -> pa.RecordBatch:
@@ -249,9 +238,9 @@ class SpillIndex:
             StorageError: a spill cannot be read.
             CorruptDatasetError: a spill is damaged.
         """
-        wanted = [blocks for blocks in self.of_keys(start, end) if blocks.counts.any()]
+        wanted = [blocks for blocks in self.of_keys(start, end) if np.ptp(self.edges(blocks))]
         found, counts = [], []
-        for batches in read_all(storage, wanted):
+        for batches in self.read_all(storage, wanted):
             first = int(np.searchsorted(batches[0].column(0).to_numpy(), np.uint64(start)))
             batches[0] = batches[0].slice(first)
             keys = batches[-1].column(0).to_numpy()
@@ -260,24 +249,26 @@ class SpillIndex:
             found += batches
             counts.append(sum(batch.num_rows for batch in batches))
         documents = as_one(found, schema)
-        if any(blocks.before for blocks in wanted):
-            before = np.repeat([blocks.before for blocks in wanted], counts)
+        if self.before.any():
+            before = np.repeat(self.before[[blocks.spill for blocks in wanted]], counts)
             rows = pa.array(documents["row"].to_numpy() + before)
             documents = documents.set_column(schema.get_field_index("row"), "row", rows)
         return documents
 
+    def read_all(
+        self, storage: Storage, wanted: Sequence[Blocks]
+    ) -> Iterator[list[pa.RecordBatch]]:
+        """The blocks of several spills, read from object storage some at a time.
 
-def read_all(storage: Storage, wanted: Sequence[Blocks]) -> Iterator[list[pa.RecordBatch]]:
-    """The blocks of several spills, read from object storage some at a time.
-
-    Raises:
-        StorageError, CorruptDatasetError: see `Blocks.read`.
-    """
-    if not storage.remote:
-        yield from (blocks.read(storage) for blocks in wanted)
-        return
-    with ThreadPoolExecutor(_READS_AT_ONCE) as threads:
-        yield from threads.map(lambda blocks: blocks.read(storage), wanted)
+        Raises:
+            StorageError, CorruptDatasetError: see `read_blocks`.
+        """
+        read = partial(self.read_blocks, storage)
+        if not storage.remote:
+            yield from map(read, wanted)
+            return
+        with ThreadPoolExecutor(_READS_AT_ONCE) as threads:
+            yield from threads.map(read, wanted)
 
 
 def as_one(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:

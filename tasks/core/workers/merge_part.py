@@ -29,7 +29,7 @@ from tasks.core.shuffle.records import (
     read_spill_record,
 )
 from tasks.core.shuffle.sort import documents_schema, ids_of
-from tasks.core.shuffle.spills import SpillIndex, spill_path, stretches
+from tasks.core.shuffle.spills import Blocks, SpillIndex, spill_path, stretches
 from tasks.core.workers.messages import Job, JobProgress, Kept, Report
 from tasks.core.workers.move_part import PackedPart
 
@@ -144,7 +144,7 @@ def _in_order(storage: Storage, record: SpillRecord) -> Steps:
     """The documents of a part as phase one read them."""
     index = SpillIndex.of(record.spills)
     for first, last in stretches(index.offsets, _IN_ORDER_BYTES):
-        for documents in index.blocks(0, first, last).read(storage):
+        for documents in index.read_blocks(storage, Blocks(0, first, last)):
             fraction = int(index.offsets[last]) / int(index.offsets[-1])
             yield fraction, documents, np.arange(len(documents))
 
