@@ -215,7 +215,6 @@ class PartRecord(PartCounts, Sealed):
             texts that stay are unknown, so `text_bytes` of a subset is 0.
     """
 
-    format: Literal[1] = 1
     documents: FileRecord
     duplicate_documents: Count = 0
     duplicate_tokens: Count = 0

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Annotated, Final, Self, TypeVar
+from typing import Annotated, Final, Literal, Self, TypeVar
 
 import xxhash
 from pydantic import (
@@ -90,7 +90,10 @@ class Value(BaseModel):
 
 
 class Sealed(Value):
-    """A file that holds, in its last line, the hash of all its bytes before that line."""
+    """The record of a part: a file whose last line is the hash of all bytes before that line."""
+
+    format: Literal[1] = 1
+    part: Count
 
 
 class FileRecord(Value):

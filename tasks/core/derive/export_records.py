@@ -100,9 +100,7 @@ class ExportRecord(Sealed):
         spans: all bytes that it wrote.
     """
 
-    format: Literal[1] = 1
     identity: ExportIdentity
-    part: Count
     documents: Count
     tokens: Count
     made: tuple[Made, ...]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import xxhash
 
@@ -24,7 +24,7 @@ from streaming_ext.format.manifest import Manifest, chosen_generation
 from streaming_ext.format.provenance import SourceRows
 from streaming_ext.format.reading import listed_record, manifest_of, record_of
 from streaming_ext.format.record import PartRecord
-from streaming_ext.format.schema import FileRecord, content_hash
+from streaming_ext.format.schema import FileRecord, Sealed, content_hash
 from streaming_ext.format.shuffled import sources_of
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
@@ -36,6 +36,7 @@ MAX_JSON_BYTES = 2**30
 _IO_THREADS = 8
 Item = TypeVar("Item")
 Read = TypeVar("Read")
+Record = TypeVar("Record", bound=Sealed)
 MAX_FAILURES = 4  # files in a row that storage fails, each after all attempts
 
 
@@ -312,18 +313,6 @@ def read_dataset_manifest(storage: Storage, file: FileRecord) -> Manifest:
         CorruptDatasetError: the storage holds another dataset now.
     """
     return manifest_of(read_recorded(storage, file), where=f"{storage}/{file.path}")
-
-
-class HasPart(Protocol):
-    """A record of any kind."""
-
-    @property
-    def part(self) -> int:
-        """Its number."""
-        ...
-
-
-Record = TypeVar("Record", bound=HasPart)
 
 
 def read_records(storage: Storage, parts: Iterable[int] | None = None) -> dict[int, PartRecord]:

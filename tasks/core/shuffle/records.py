@@ -14,7 +14,7 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 
@@ -46,7 +46,6 @@ class SpillRecord(PartCounts, Sealed):
         digests: spills of their hashes, if copies are looked for.
     """
 
-    format: Literal[1] = 1
     documents: tuple[Count, ...]
     whole_version: str | None = None
     spills: tuple[Spill, ...]
