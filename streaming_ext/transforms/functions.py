@@ -34,7 +34,7 @@ _IN_FLIGHT: Final = 2  # tasks a worker, the current one included
 _FARTHEST: Final = 64  # tasks a worker while the first one is slow, unless ordered
 _LEAST: Final = 64  # samples of a task of whole blocks
 _log = logging.getLogger(__name__)
-_function: OfBlock | None = None  # of a worker process
+_function: Any = None  # of a worker process
 
 
 def of_samples(block: Block, *, made_by: Function, kind: str) -> Block:
@@ -135,8 +135,8 @@ def _start(function: OfBlock) -> None:
 
 
 def _of_process(block: Block) -> Block:
-    assert _function is not None  # noqa: S101 - for the type checker
-    return _function(block)
+    made: Block = _function(block)
+    return made
 
 
 class _Task(NamedTuple):

@@ -51,7 +51,7 @@ class Turn(NamedTuple):
 
 
 def _turns(
-    dataset: CheckpointableDataset, state: Mapping[str, Any], *, worker: int, workers: int
+    dataset: CheckpointableDataset, state: Mapping[str, Any], worker: int, workers: int
 ) -> Iterator[Turn]:
     """The turns of one worker, until all of its subsets are at their end.
 
@@ -101,7 +101,7 @@ def _messages(
     dataset: CheckpointableDataset, state: Mapping[str, Any], worker: int, workers: int
 ) -> Iterator[bytes]:
     """The pickled turns of a worker: what cannot be pickled is an error of the worker."""
-    for turn in _turns(dataset, state, worker=worker, workers=workers):
+    for turn in _turns(dataset, state, worker, workers):
         file = io.BytesIO()
         _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(turn)
         yield file.getvalue()

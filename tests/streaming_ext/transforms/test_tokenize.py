@@ -1,5 +1,6 @@
 """`tokenize`: the ids of the given tokenizer, whatever engine finds them."""
 
+import pickle
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
+from streaming_ext.text.tokenizer.json_file import JsonTokenizer
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.transforms import CheckpointableDataset, tokenizers
 from streaming_ext.transforms.tokenizers import FastTokenizer, missing_ends
@@ -82,6 +84,14 @@ def test_of_transformers(hub_tokenizer: Any) -> None:
         hub_tokenizer, {"truncation": True, "max_length": 3}
     )
     assert {len(s["input_ids"]) for s in short} <= {1, 2, 3}
+
+
+def test_a_tokenizer_survives_pickling(tokenizer_json: str) -> None:
+    """Special tokens in a text stay text."""
+    own = JsonTokenizer.of(tokenizer_json.encode(), "own")
+    again = pickle.loads(pickle.dumps(own))  # noqa: S301 - made here
+    assert [again.encode(text) for text in TEXTS] == [own.encode(text) for text in TEXTS]
+    assert again.fingerprint == own.fingerprint
 
 
 def test_ends_that_are_missing(hub_tokenizer: Any) -> None:
