@@ -1,4 +1,4 @@
-"""What all commands share: options of printing, `--config FILE`, errors about options in words."""
+"""Options that all commands have: printing, `--config FILE`, errors about options in words."""
 
 import json as to_json
 import logging
