@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 from torch.utils.data import IterableDataset, default_collate
 
+import streaming_ext.transforms.sources as of_sources
+import streaming_ext.transforms.steps as of_steps
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.kinds import MOST, count, flag, plain_real
 from streaming_ext.format.spec import FormatName, OnBadDocument, ReadOptions
 from streaming_ext.training.workers import this_worker
-from streaming_ext.transforms import sources as of_sources
-from streaming_ext.transforms import steps
 from streaming_ext.transforms.block import Block, Sample
 from streaming_ext.transforms.flow import CheckpointableIterator, Open, Subset
 from streaming_ext.transforms.functions import (
@@ -182,35 +182,37 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
 
     def enumerate(self, count_column: str = "step") -> "CheckpointableDataset":
         """Samples with their number in a column."""
-        return self._then(f"enumerate({count_column})", steps.enumerated, column=count_column)
+        return self._then(f"enumerate({count_column})", of_steps.enumerated, column=count_column)
 
     def take(self, max_count: int) -> "CheckpointableDataset":
         """The first `max_count` samples."""
         max_count = count("max_count", max_count, least=0)
-        return self._then(f"take({max_count})", steps.take, count=max_count)
+        return self._then(f"take({max_count})", of_steps.take, count=max_count)
 
     def stride(self, interval: int, offset: int) -> "CheckpointableDataset":
         """One sample of each interval: interval 3 and offset 1 give the samples 1, 4, 7, ..."""
         interval = count("interval", interval, least=1)
         offset = count("offset", offset, least=0, most=interval - 1)
         described = f"stride({interval}, {offset})"
-        return self._then(described, steps.stride, interval=interval, offset=offset)
+        return self._then(described, of_steps.stride, interval=interval, offset=offset)
 
     def shuffle(self, buffer_size: int, seed: int = 42) -> "CheckpointableDataset":
         """Samples out of a buffer, a random one each time, as in tf.data and webdataset."""
         slots = count("buffer_size", buffer_size, least=1)
         seed = count("seed", seed, least=-MOST)
-        return self._then(f"shuffle({slots}, {seed})", steps.shuffle, slots=slots, seed=seed)
+        return self._then(f"shuffle({slots}, {seed})", of_steps.shuffle, slots=slots, seed=seed)
 
     def batch(
-        self, batch_size: int, collate_fn: steps.Collate | None = None, drop_last: bool = False
+        self, batch_size: int, collate_fn: of_steps.Collate | None = None, drop_last: bool = False
     ) -> "CheckpointableDataset":
         """Samples in groups, joined by torch's `default_collate` or by `collate_fn`."""
         size = count("batch_size", batch_size, least=1)
         drop_last = flag("drop_last", drop_last)
         collate = collate_fn or default_collate
         described = f"batch({size}, {drop_last})"
-        return self._then(described, steps.batch, size=size, drop_last=drop_last, collate=collate)
+        return self._then(
+            described, of_steps.batch, size=size, drop_last=drop_last, collate=collate
+        )
 
     def repeat(self, times: int | None = None) -> "CheckpointableDataset":
         """The same samples again and again, forever or `times` times."""
@@ -231,20 +233,20 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         length, names = count("chunk_length", chunk_length, least=1), names_of(target_columns)
         drop_rest = flag("drop_remainder", drop_remainder)
         name = f"chunk({length}, {names}, {drop_rest})"
-        return self._function(name, steps.chunk, length=length, names=names, drop_rest=drop_rest)
+        return self._function(name, of_steps.chunk, length=length, names=names, drop_rest=drop_rest)
 
     def concat_chunk(
         self, chunk_length: int, target_columns: Sequence[str] = ("input_ids",)
     ) -> "CheckpointableDataset":
         """Rows of `chunk_length` tokens of all samples end to end."""
-        return self._rows("concat_chunk", steps.concat_chunk, chunk_length, target_columns)
+        return self._rows("concat_chunk", of_steps.concat_chunk, chunk_length, target_columns)
 
     def pack_chunk(
         self, chunk_length: int, target_columns: Sequence[str], discard_long_samples: bool = False
     ) -> "CheckpointableDataset":
         """Rows of at most `chunk_length` tokens, of whole samples; longer ones are cut."""
         discard = flag("discard_long_samples", discard_long_samples)
-        return self._rows("pack_chunk", steps.pack_chunk, chunk_length, target_columns, discard)
+        return self._rows("pack_chunk", of_steps.pack_chunk, chunk_length, target_columns, discard)
 
     def _rows(
         self, kind: str, step: Open, length: int, columns: Sequence[str], discard: bool = False
@@ -253,14 +255,16 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         length, names = count("chunk_length", length, least=1), names_of(columns)
         longest = length if discard else MOST
         name = f"{kind}({length}, {names}, {discard})"
-        usable = self._function(name, steps.filled, names=names, longest=longest)
+        usable = self._function(name, of_steps.filled, names=names, longest=longest)
         return usable._then("rows", step, length=length, names=names)
 
     def pad(self, pad_values: Mapping[str, int], chunk_length: int) -> "CheckpointableDataset":
         """Columns filled up to one length, each with its value."""
         values = {name: count(name, value, least=-MOST) for name, value in pad_values.items()}
         length = count("chunk_length", chunk_length, least=1)
-        return self._function(f"pad({values}, {length})", steps.pad, length=length, values=values)
+        return self._function(
+            f"pad({values}, {length})", of_steps.pad, length=length, values=values
+        )
 
     def add_bos_eos(
         self, bos_token_id: int | None, eos_token_id: int | None, target_column: str = "input_ids"
@@ -269,7 +273,7 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         bos = count("bos_token_id", bos_token_id, least=0, optional=True)
         eos = count("eos_token_id", eos_token_id, least=0, optional=True)
         name = f"add_bos_eos({bos}, {eos}, {target_column})"
-        return self._function(name, steps.add_bos_eos, bos=bos, eos=eos, column=target_column)
+        return self._function(name, of_steps.add_bos_eos, bos=bos, eos=eos, column=target_column)
 
     def sft(
         self,

@@ -14,7 +14,7 @@ from streaming_ext.store.faults import ask, words_of
 from streaming_ext.store.locations import require_no_secret
 from streaming_ext.store.patience import connect_seconds, timeout_seconds
 from streaming_ext.store.process_clients import client_of_process
-from streaming_ext.text.sources.addresses import RedirectGuard
+from streaming_ext.store.redirects import RedirectGuard
 from streaming_ext.text.sources.patterns import alternatives
 from streaming_ext.text.sources.source_file import SourceFile
 

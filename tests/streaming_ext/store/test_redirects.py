@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from streaming_ext.base.errors import SourceError
-from streaming_ext.text.sources.addresses import RedirectGuard, addresses_of
+from streaming_ext.store.redirects import RedirectGuard, addresses_of
 
 PUBLIC, OTHER = "93.184.216.34", "8.8.4.4"  # on the loopback device of a namespace
 SERVERS = """
