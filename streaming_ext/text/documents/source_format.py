@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import ShardmillError, SourceError, one_line
 from streaming_ext.format.condition import comparable
 from streaming_ext.format.spec import ReadOptions
@@ -233,6 +234,7 @@ class Table(NamedTuple):
     batch: Any  # pa.RecordBatch | int
     fraction: float
     bad: Sequence[BadDocument] = ()
+    positions: Ints | None = None
 
 
 class TableFormat(SourceFormat):
@@ -254,7 +256,7 @@ class TableFormat(SourceFormat):
             paths = paths_of(schema, options, where=rows.file.name)
         with faults(rows.file, self.name, lambda: f", damaged from row {rows.file_row} on"):
             names = [".".join(path) for path in paths.values()]
-            for batch, fraction, bad in self.tables(rows, names):
+            for batch, fraction, bad, positions in self.tables(rows, names):
                 if isinstance(batch, int):
                     yield rows.passed_over(batch, fraction)
                     continue
@@ -263,7 +265,7 @@ class TableFormat(SourceFormat):
                     for name in options.columns
                 ]
                 columns += [comparable(column_at(batch, paths[name])) for name in options.compared]
-                yield from rows.batches(columns, fraction, bad)
+                yield from rows.batches(columns, fraction, bad, positions)
                 del batch, columns  # before the next is read: one may be large
 
     def records(self, rows: DocumentRows) -> Iterator[list[Record]]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -15,6 +16,7 @@ from streaming_ext.format.reading import read_manifest, read_record
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.documents.source_format import SourceFormat
+from streaming_ext.text.readers.arrow import ArrowFormat
 from streaming_ext.text.readers.json_files import JsonLinesFormat
 from streaming_ext.text.readers.parquet import ParquetFormat
 from tasks.core.check.decode import decode_samples
@@ -29,7 +31,7 @@ from tests.tasks.core.doubles import write_source
 
 TEXT = ReadOptions()
 DOCUMENTS = [text[:1500] for text in make_documents(90, seed=8)]
-FORMATS: list[SourceFormat] = [ParquetFormat(), JsonLinesFormat()]
+FORMATS: list[SourceFormat] = [ParquetFormat(), JsonLinesFormat(), ArrowFormat()]
 ALL = pytest.mark.parametrize("kind", FORMATS, ids=lambda kind: kind.name)
 
 
@@ -38,6 +40,10 @@ def write(kind: SourceFormat, path: Path, documents: Sequence[str]) -> Path:
     path.parent.mkdir(exist_ok=True)
     if kind.name == "parquet":
         write_source(path, documents, row_group_size=9)
+    elif kind.name == "arrow":
+        table = pa.table({"text": documents})
+        with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
+            writer.write_table(table, max_chunksize=9)
     else:
         lines = [json.dumps({"text": text}, ensure_ascii=False) for text in documents]
         path.write_bytes("\n".join(lines).encode())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from tests.streaming_ext.text.reading import looked_at
 from tests.tasks.core.doubles import write_source
 
 TEXT = ReadOptions()
-CUTTABLE = {".parquet", ".jsonl", ".ndjson", ".lines.json"}
+CUTTABLE = {".parquet", ".jsonl", ".ndjson", ".lines.json", ".file.arrow"}
 ALL = pytest.mark.parametrize(
     "kind", [kind for kind in KINDS if kind.suffix in CUTTABLE], ids=lambda kind: kind.suffix
 )
@@ -133,7 +134,7 @@ def test_a_file_cut_anywhere(kind: Kind, tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "suffix", [".jsonl.gz", ".json", ".json.gz", ".jsonl.bz2", ".file.arrow", ".csv", ".avro"]
+    "suffix", [".jsonl.gz", ".json", ".json.gz", ".jsonl.bz2", ".stream.arrow", ".csv", ".avro"]
 )
 def test_a_file_that_cannot_be_entered_is_not_cut(suffix: str, tmp_path: Path) -> None:
     kind = next(kind for kind in KINDS if kind.suffix == suffix)
@@ -162,6 +163,34 @@ def test_a_mark_in_the_middle_is_no_byte_order_mark(tmp_path: Path) -> None:
     for part in (None, span):
         with pytest.raises(SourceError, match="no valid JSON"):
             documents_of(tmp_path / "x.jsonl", part, 2**20)
+
+
+def test_arrow_dictionaries_are_read_with_each_span(tmp_path: Path) -> None:
+    path = tmp_path / "x.arrow"
+    texts = [f"text {row % 3}" for row in range(30)]
+    table = pa.table({"text": pa.array(texts).dictionary_encode(), "n": range(30)})
+    with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
+        writer.write_table(table, max_chunksize=4)
+    size = path.stat().st_size
+    found = [documents_of(path, span, 2**20)[0] for span in pairwise([0, 500, size - 400, size])]
+    assert [text for own in found for text in own] == texts
+    assert all(found[:2])
+
+
+def test_a_damaged_arrow_span_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.arrow"
+    table = pa.table({"text": ["a" * 100] * 30})
+    with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
+        writer.write_table(table, max_chunksize=4)
+    data = path.read_bytes()
+    for broken in (data[:900], data[:-400] + b"\xff" * 300 + data[-100:]):
+        path.write_bytes(broken)
+        for span in ((400, 900), (0, len(data))):
+            with pytest.raises(SourceError, match=r"not a whole arrow file|damaged from row"):
+                documents_of(path, span, 2**20)
+    path.write_bytes(data[:900])
+    with pytest.raises(SourceError, match=r"not a whole arrow file|damaged from row"):
+        format_of(path.name).needed(looked_at(path), TEXT, (0, 900))
 
 
 @settings(
