@@ -69,21 +69,16 @@ class NanotronSet(TokenSetFormat):
 
     def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """See `TokenSetFormat.open`: the last document must end with the file."""
-        dtype = options.dtype or token_dtype(options.vocab_size)
-        index = file.companion(f"{file.key}.index")
+        index = file.companion(*self.companions(file.key))
         data = index.read()
         # ends: (documents,), in ids
         ends = np.frombuffer(data[: len(data) // 8 * 8], "<u8")
-        count = int(ends[-1]) if len(ends) else 0
-        expected = count * np.dtype(dtype).itemsize
-        if len(data) % 8 or (ends[1:] < ends[:-1]).any() or expected != file.size:
-            raise SourceError(
-                f"{file.name}: {file.size:,} bytes, but the {len(data):,} bytes of {index.key} "
-                f"list {count:,} ids, {expected:,} bytes as {dtype}. One of both is cut short, or "
-                "its ids have another type (--dtype)."
-            )
-        starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
-        return raw_ids(file, dtype, starts=np.unique(starts))
+        if len(data) % 8 or (ends[1:] < ends[:-1]).any():
+            raise SourceError(f"{index.name}: is not a list of ascending numbers of 64 bits.")
+        # bounds: (documents + 1,), in ids
+        bounds = np.concatenate([[0], ends]).astype(np.int64)
+        dtype = options.dtype or token_dtype(options.vocab_size)
+        return raw_ids(file, dtype, starts=np.unique(bounds[:-1]), count=int(bounds[-1]))
 
 
 class LlmcSet(TokenSetFormat):
@@ -107,13 +102,7 @@ class LlmcSet(TokenSetFormat):
                 f"{file.name}: does not begin as files of llm.c do (20240520, 1 or 20240801, 7). "
                 "Files of bare ids are of the format nanogpt."
             )
-        expected = _LLMC_HEAD + int(head[2]) * np.dtype(dtype).itemsize
-        if expected != file.size:
-            raise SourceError(
-                f"{file.name}: {file.size:,} bytes, but its head counts {int(head[2]):,} ids, "
-                f"which make {expected:,}. It is cut short; copy it again."
-            )
-        return raw_ids(file, dtype, head=_LLMC_HEAD)
+        return raw_ids(file, dtype, head=_LLMC_HEAD, count=int(head[2]))
 
 
 class MegatronSet(TokenSetFormat):
@@ -134,33 +123,26 @@ class MegatronSet(TokenSetFormat):
 
     def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """See `TokenSetFormat.open`."""
-        index = file.companion(*self.companions(file.key))
-        dtype, starts, expected = _read_index(index)
-        if expected != file.size:
-            raise SourceError(
-                f"{file.name}: {file.size:,} bytes, but {index.key} points to {expected:,}. One of "
-                "both is cut short, or another file's; copy both again."
-            )
-        return raw_ids(file, dtype, starts=starts)
+        dtype, starts, count = _read_index(file.companion(*self.companions(file.key)))
+        return raw_ids(file, dtype, starts=starts, count=count)
 
 
 @lru_cache(1)  # for one span of a file after another
 def _read_index(index: SetFile) -> tuple[str, Ints, int]:
-    """Type of the ids, where documents begin among them, and the bytes of all of them."""
+    """Type of the ids, where documents begin among them, and their number."""
     data, where = index.read(), index.name
     if data[: len(_MEGATRON_MAGIC)] != _MEGATRON_MAGIC or len(data) < _MEGATRON_HEAD:
         raise UsageError(f"{where}: no index of Megatron: it does not begin with MMIDIDX.")
     version, code, sequences, documents = struct.unpack_from("<QBQQ", data, len(_MEGATRON_MAGIC))
     if version != 1 or code not in _MEGATRON_TYPES:
-        known = ", ".join(f"{number} ({kind})" for number, kind in _MEGATRON_TYPES.items())
         raise UsageError(
-            f"{where}: version {version} with ids of type {code}; version 1 with type {known} is "
-            "read."
+            f"{where}: version {version} with ids of type {code}; version 1 with types of "
+            f"{_MEGATRON_TYPES} is read."
         )
-    if len(data) != (expected := _MEGATRON_HEAD + 12 * sequences + 8 * documents):
+    if len(data) != _MEGATRON_HEAD + 12 * sequences + 8 * documents:
         raise SourceError(
-            f"{where}: {len(data):,} bytes, but {sequences:,} sequences and {documents:,} "
-            f"boundaries of documents make {expected:,}. It is cut short."
+            f"{where}: {len(data):,} bytes do not hold {sequences:,} sequences and {documents:,} "
+            "boundaries of documents. It is cut short."
         )
     itemsize = np.dtype(_MEGATRON_TYPES[code]).itemsize
     lengths = np.frombuffer(data, "<i4", sequences, _MEGATRON_HEAD).astype(np.int64)
@@ -168,11 +150,13 @@ def _read_index(index: SetFile) -> tuple[str, Ints, int]:
     numbers = np.frombuffer(data, "<i8", documents, _MEGATRON_HEAD + 12 * sequences)
     # bounds: (sequences + 1,), in ids
     bounds = np.concatenate([[0], np.cumsum(lengths)])
-    if (lengths < 0).any() or (offsets != bounds[:-1] * itemsize).any():
-        raise SourceError(f"{where}: its sequences do not follow each other in the .bin.")
     steps = np.diff(numbers, prepend=0, append=sequences)
-    if not documents or (steps < 0).any() or steps[[0, -1]].any():
-        raise SourceError(
-            f"{where}: its documents do not go from sequence 0 to {sequences:,} in order."
-        )
-    return _MEGATRON_TYPES[code], np.unique(bounds[numbers[:-1]]), int(bounds[-1]) * itemsize
+    if (
+        (lengths < 0).any()
+        or (offsets != bounds[:-1] * itemsize).any()
+        or not documents
+        or (steps < 0).any()
+        or steps[[0, -1]].any()
+    ):
+        raise SourceError(f"{where}: its sequences or documents do not follow each other.")
+    return _MEGATRON_TYPES[code], np.unique(bounds[numbers[:-1]]), int(bounds[-1])

@@ -4,7 +4,6 @@ import io
 import json
 import re
 from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ import pyarrow as pa
 from streaming_ext.base.errors import CorruptDatasetError, SourceError, UsageError, one_line
 from streaming_ext.format.mds_index import read_table
 from streaming_ext.format.shard import ShardTable, difference
-from streaming_ext.format.spec import IdOptions, ReadOptions
+from streaming_ext.format.spec import IdOptions
 from streaming_ext.text.documents.files import Span, Stream, packed_suffixes
 from streaming_ext.text.documents.source_format import faults
 from streaming_ext.text.documents.tar_members import Member, tar_members
@@ -23,10 +22,8 @@ from streaming_ext.text.token_sets.set_file import (
     SetFile,
     held_ids,
     holds,
-    local_file,
     open_in,
     pin_of,
-    require_all,
 )
 from streaming_ext.text.token_sets.token_set import TokenSetFormat, require_width
 
@@ -118,7 +115,8 @@ def _read(index: SetFile) -> _Index:
             f"read ({', '.join(_TYPES)}), written with item_loader=TokensLoader(), not compressed "
             f"or with {_CODEC}."
         )
-    require_all(index, sorted(names))
+    for name in sorted(names):
+        index.companion(name)
     return _Index(_TYPES[form], is_packed, names)
 
 
@@ -138,8 +136,8 @@ class MdsSet(TokenSetFormat):
 
     def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """See `TokenSetFormat.open`: the index must describe the shard."""
-        index, number = _entry_of(file, options.dtype)
-        table, name, data = index.table, file.name, file.read()
+        _, table, number = _entry_of(file, options.dtype)
+        name, data = file.name, file.read()
         cause = difference(data, int(table.sizes[number]), table.hashes[number])
         try:
             if not cause:
@@ -157,64 +155,52 @@ class MdsSet(TokenSetFormat):
 
     def pin(self, file: SetFile, options: IdOptions) -> str:
         """See `TokenSetFormat.pin`: of the index, and of all that it lists."""
-        index, _ = _entry_of(file, options.dtype)
-        return pin_of(index.folder, (_INDEX, *index.table.names))
+        folder, table, _ = _entry_of(file, options.dtype)
+        return pin_of(folder, (_INDEX, *table.names))
 
     def glance(self, file: SetFile, options: IdOptions) -> None:
         """See `TokenSetFormat.glance`: the index alone."""
         _entry_of(file, options.dtype)
 
-    def around(self, path: Path, options: ReadOptions, span: Span | None) -> bytes:
+    def around(self, file: SetFile, options: IdOptions, span: Span | None) -> bytes:
         """See `TokenSetFormat.around`; also the entry of the shard in the index."""
-        dtype = None if options.ids is None else options.ids.dtype
-        index, number = _entry_of(local_file(path), dtype)
-        table = index.table
+        _, table, number = _entry_of(file, options.dtype)
         entry = (table.dtype, table.sample_tokens, int(table.samples[number]), table.codecs[number])
-        return repr(entry).encode() + super().around(path, options, span)
+        return repr(entry).encode() + super().around(file, options, span)
 
     def neighbour(self, file: SetFile, step: int, options: IdOptions) -> SetFile | None:
         """See `TokenSetFormat.neighbour`: in the order of the index."""
-        index, number = _entry_of(file, options.dtype)
-        names, number = index.table.names, number + step
-        return open_in(index.folder, names[number]) if 0 <= number < len(names) else None
+        folder, table, number = _entry_of(file, options.dtype)
+        number += step
+        return open_in(folder, table.names[number]) if 0 <= number < len(table.names) else None
 
 
-class _MdsIndex(NamedTuple):
-    """An index: its folder, the shards that it lists, and their numbers."""
-
-    folder: str
-    table: ShardTable
-    numbers: dict[str, int]
-
-
-def _entry_of(file: SetFile, dtype: str | None) -> tuple[_MdsIndex, int]:
-    """The index of a shard, in its folder or the nearest one above, and its number there."""
+def _entry_of(file: SetFile, dtype: str | None) -> tuple[str, ShardTable, int]:
+    """The folder of a shard's index, its own or the nearest one above; the index; its number."""
     for folder in file.folders():
         if holds(folder, _INDEX) and (index := open_in(folder, _INDEX)) is not None:
-            found = _read_mds(index, dtype)
-            number = found.numbers.get(file.name[len(folder) :].lstrip("/"))
-            if number is None:
+            table = _read_mds(index, dtype)
+            key = file.name[len(folder) :].lstrip("/")
+            if key not in table.names:
                 raise UsageError(f"{file.name}: {index.name} does not list it. Leave it out.")
-            return found, number
+            return folder, table, table.names.index(key)
     raise UsageError(
         f"{file.name}: there is no {_INDEX} next to it or above. Write it with the set."
     )
 
 
 @lru_cache(4)
-def _read_mds(index: SetFile, dtype: str | None) -> _MdsIndex:
+def _read_mds(index: SetFile, dtype: str | None) -> ShardTable:
     def fetch(name: str, size: int) -> bytes:
-        found = open_in(index.folder, name)
-        if found is None:
-            raise SourceError(f"{index.folder}/{name}: the file is missing.")
-        return found.read()
+        return index.companion(name).read()
 
     try:
         table = read_table(index.read(), where=index.name, fetch=fetch, token_dtype=dtype)
     except CorruptDatasetError as error:
         raise UsageError(str(error)) from error
-    require_all(index, table.names)
-    return _MdsIndex(index.folder, table, {name: number for number, name in enumerate(table.names)})
+    for name in table.names:
+        index.companion(name)
+    return table
 
 
 class WebdatasetSet(TokenSetFormat):
@@ -248,9 +234,6 @@ class WebdatasetSet(TokenSetFormat):
         starts = np.unique(np.cumsum([0, *map(len, arrays[:-1])]))
         is_document = options.rows == "documents"
         return held_ids(np.concatenate(arrays), starts=starts if is_document else None)
-
-    def glance(self, file: SetFile, options: IdOptions) -> None:
-        """See `TokenSetFormat.glance`: nothing is known before all is read."""
 
 
 def _array(member: Member, where: str) -> Ids:

@@ -1,6 +1,5 @@
 """A file of a token set, local or remote, the files next to it, and the ids that it holds."""
 
-import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -167,38 +166,6 @@ def forget_listings() -> None:
     pin_of_all.cache_clear()
 
 
-def numbered_neighbour(file: SetFile, step: int, names: re.Pattern[str]) -> SetFile | None:
-    """The file of the same name with the next number, None for the first or last of them.
-
-    Args:
-        file: of a set.
-        step: 1 for the next one, -1 for the previous one.
-        names: the groups of a file name: before the number, the number, after it.
-
-    Raises:
-        SourceError: its folder cannot be read, or lacks this file and has a further one.
-    """
-    match = names.fullmatch(file.key)
-    if match is None:
-        return None
-    before, number, after = match.groups()
-    wanted = int(number) + step
-    others = {
-        int(other[2]): key
-        for key in names_in(file.folder)
-        if (other := names.fullmatch(key)) and (other[1], other[3]) == (before, after)
-    }
-    if wanted in others:
-        return open_in(file.folder, others[wanted])
-    if any((other - wanted) * step > 0 for other in others):
-        raise SourceError(
-            f"{file.folder}/{before}{wanted:0{len(number)}}{after}: the file is missing, and "
-            "others of its set with numbers on either side exist: documents continue from file "
-            "to file. Copy it again."
-        )
-    return None
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IdsOfFile:
     """The ids of an open file.
@@ -236,43 +203,44 @@ class IdsOfFile:
         return self.starts[first:last]
 
 
-def raw_ids(file: SetFile, dtype: str, *, head: int = 0, starts: Ints | None = None) -> IdsOfFile:
+def raw_ids(
+    file: SetFile,
+    dtype: str,
+    *,
+    head: int = 0,
+    starts: Ints | None = None,
+    count: int | None = None,
+) -> IdsOfFile:
     """A file whose ids lie back to back after a head, to its end.
 
+    Args:
+        file: the file.
+        dtype: type of its ids.
+        head: bytes before the first one.
+        starts: see `IdsOfFile`.
+        count: number of ids as the format says it, if it does.
+
     Raises:
-        SourceError: its size is no whole number of ids.
+        SourceError: its size is another one, or no whole number of ids.
     """
     kind = np.dtype(dtype).newbyteorder("<")
     size = file.size - head
-    if size < 0 or size % kind.itemsize:
+    if count is None:
+        count = size // kind.itemsize
+    if size < 0 or size != count * kind.itemsize:
         raise SourceError(
-            f"{file.name}: {size + head:,} bytes are no whole number of {kind.name} ids"
-            + (f" after a head of {head}" if head else "")
-            + ". It is cut short, or its ids have another type (--dtype)."
+            f"{file.name}: {file.size:,} bytes, expected a head of {head:,} and {count:,} "
+            f"ids of type {kind.name}. It or its index is cut short, or its ids have another type "
+            "(--dtype)."
         )
 
     def read(start: int, end: int) -> Ids:
         first, last = (head + position * kind.itemsize for position in (start, end))
         return np.frombuffer(file.read(first, last), kind)
 
-    count = size // kind.itemsize
     return IdsOfFile(count=count, read=read, starts=starts, head=head, itemsize=kind.itemsize)
 
 
 def held_ids(ids: Ids, *, starts: Ints | None = None) -> IdsOfFile:
     """Ids that are in memory."""
     return IdsOfFile(count=len(ids), read=lambda start, end: ids[start:end], starts=starts)
-
-
-def require_all(index: SetFile, keys: Iterable[str]) -> None:
-    """Refuse an index that lists a missing file of its folder, or of a folder below it.
-
-    Raises:
-        UsageError: naming the first.
-    """
-    lost = [key for key in keys if open_in(index.folder, key) is None]
-    if lost:
-        raise UsageError(
-            f"{index.name}: lists {lost[0]}{' and more' if len(lost) > 1 else ''}, which does not "
-            "exist. Copy the set again."
-        )

@@ -29,7 +29,7 @@ from streaming_ext.text.documents.document_rows import (
     DocumentBatch,
     DocumentRows,
 )
-from streaming_ext.text.documents.files import LocalBytes, SourceBytes, Span
+from streaming_ext.text.documents.files import SourceBytes, Span
 from streaming_ext.text.documents.source_format import Block, SourceFormat
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
@@ -39,7 +39,8 @@ from streaming_ext.text.token_sets.set_file import (
     IdsOfFile,
     SetFile,
     local_file,
-    numbered_neighbour,
+    names_in,
+    open_in,
     pin_of,
     pin_of_all,
 )
@@ -76,8 +77,6 @@ def cut(ids: Stretch, eot_id: int, starts: Ints) -> tuple[Stretch, Ints, Ints, i
 def bounds(ids: Stretch, eot_id: int, starts: Ints) -> tuple[Ints, Ints]:
     """Where documents end in a stretch of ids, and where the next begins after each."""
     eots = np.flatnonzero(ids == eot_id)
-    if not len(starts):
-        return eots, eots + 1
     ends, after = np.concatenate([starts, eots]), np.concatenate([starts, eots + 1])
     order = np.lexsort((after, ends))
     return ends[order], after[order]
@@ -189,13 +188,34 @@ class TokenSetFormat(SourceFormat):
         """The patterns that are tried in turn for one that the user gives."""
         return (pattern,)
 
-    def glance(self, file: SetFile, options: IdOptions) -> IdsOfFile | None:
-        """Open a file as far as that costs little; raises what `open` does."""
-        return self.open(file, options)
+    def glance(self, file: SetFile, options: IdOptions) -> None:
+        """Check a file that must be read whole, as far as that costs little; see `open`."""
 
     def neighbour(self, file: SetFile, step: int, options: IdOptions) -> SetFile | None:
-        """The file before (-1) or after (+1) one, if documents continue from file to file."""
-        return None if self.numbered is None else numbered_neighbour(file, step, self.numbered)
+        """The file before (-1) or after (+1) one, if documents continue from file to file.
+
+        Raises:
+            SourceError: the folder cannot be read, or lacks this file and has a further one.
+        """
+        match = None if self.numbered is None else self.numbered.fullmatch(file.key)
+        if match is None:
+            return None
+        before, number, after = match.groups()
+        wanted = int(number) + step
+        others = {
+            int(other[2]): key
+            for key in names_in(file.folder)
+            if (other := match.re.fullmatch(key)) and (other[1], other[3]) == (before, after)
+        }
+        if wanted in others:
+            return open_in(file.folder, others[wanted])
+        if any((other - wanted) * step > 0 for other in others):
+            raise SourceError(
+                f"{file.folder}/{before}{wanted:0{len(number)}}{after}: the file is missing, and "
+                "others of its set with numbers on either side exist: documents continue from "
+                "file to file. Copy it again."
+            )
+        return None
 
     def pin(self, file: SetFile, options: IdOptions) -> str:
         """Changes with other files that decide the documents of a file.
@@ -218,27 +238,25 @@ class TokenSetFormat(SourceFormat):
 
     def outside(self, path: Path, options: ReadOptions, span: Span | None) -> list[str]:
         """See `SourceFormat.outside`."""
-        beside = [path.with_name(key) for key in self.companions(path.name)]
-        files = [LocalBytes(other, str(other)) for other in beside]
-        held = [file.read(0, file.size) for file in files]
-        return [content_hash(data) for data in (*held, self.around(path, options, span)) if data]
+        file, ids = local_file(path), _ids(options)
+        held = [file.companion(key).read() for key in self.companions(file.key)]
+        return [content_hash(data) for data in (*held, self.around(file, ids, span)) if data]
 
-    def around(self, path: Path, options: ReadOptions, span: Span | None) -> bytes:
+    def around(self, file: SetFile, options: IdOptions, span: Span | None) -> bytes:
         """How the first document of a local file begins, and how the last continues.
 
         Empty if the documents begin and end with the file, as if it were alone.
         """
-        file, ids = local_file(path), _ids(options)
-        if self._is_alone(file, ids):
+        if self._is_alone(file, options):
             return b""
-        opened = self.open(file, ids)
+        opened = self.open(file, options)
         first, last = opened.within(span)
         if first == last:
             return b""
-        fresh = first > 0 or self._is_fresh(opened, file, first, ids)
+        fresh = first > 0 or self._is_fresh(opened, file, first, options)
         found = [] if fresh else [b"goes on"]
-        if int(opened.read(last - 1, last)[0]) != ids.eot_id and not opened.begins(last):
-            rest, with_end = self._rest(opened, file, last, ids)
+        if int(opened.read(last - 1, last)[0]) != options.eot_id and not opened.begins(last):
+            rest, with_end = self._rest(opened, file, last, options)
             if len(rest) or with_end:
                 found += [rest.tobytes(), b"end" if with_end else b""]
         return b"|".join(found)
@@ -262,9 +280,10 @@ class TokenSetFormat(SourceFormat):
         """
         ids = _ids(options)
         try:
-            opened = self.glance(_set_file(file), ids)
-            if opened is None:
+            if not self.is_cut:
+                self.glance(_set_file(file), ids)
                 return
+            opened = self.open(_set_file(file), ids)
             first = opened.read(0, min(_LOOKED_AT, opened.count))
             checked(first, ids, where=file.name, first=0)
             if not self.states_type:
