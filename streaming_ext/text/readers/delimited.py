@@ -38,8 +38,6 @@ class CsvFormat(TableFormat):
     def schema(self, file: SourceBytes, options: ReadOptions) -> pa.Schema:
         """See `TableFormat.schema`."""
         head = head_of(file, LOOK_BYTES)
-        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise ValueError("it is UTF-16, and UTF-8 is read")
         with pa_csv.open_csv(
             pa.BufferReader(head), parse_options=self._parsed(lambda row: "skip")
         ) as reader:

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from streaming_ext.base.errors import SourceError, StorageError, UsageError
+from streaming_ext.base.errors import StorageError, UsageError
 from streaming_ext.store.faults import ask, words_of
 from streaming_ext.store.patience import timeout_seconds
 from streaming_ext.store.remote import within
@@ -47,6 +47,15 @@ def _offline() -> bool:
     return bool(constants.HF_HUB_OFFLINE)
 
 
+def _parsed(url: str) -> re.Match[str]:
+    match = _URL.fullmatch(url)
+    if match is None:
+        raise UsageError(
+            f"{url}: expected hf://datasets/ORG/NAME[@REVISION]/PATH, wildcards allowed in PATH."
+        )
+    return match
+
+
 def list_files(url: str, takes: Takes) -> list[SourceFile]:
     """The files that an hf:// URL with or without wildcards names.
 
@@ -54,11 +63,7 @@ def list_files(url: str, takes: Takes) -> list[SourceFile]:
         UsageError: it is no URL of a dataset; the revision or file does not exist.
         StorageError: the dataset does not exist or is hidden, the server does not answer.
     """
-    match = _URL.fullmatch(url)
-    if match is None:
-        raise UsageError(
-            f"{url}: expected hf://datasets/ORG/NAME[@REVISION]/PATH, wildcards allowed in PATH."
-        )
+    match = _parsed(url)
     repository, _ = _pin(match["repo"], match["revision"] or "main")
     return _list(repository, [match["path"] or ""], takes)
 
@@ -188,9 +193,7 @@ class HubReader(WebReader):
         from huggingface_hub import HfApi
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-        match = _URL.fullmatch(source.url)
-        if match is None or not match["revision"]:
-            raise SourceError(f"{source.url}: expected a file of the Hub at a commit.")
+        match = _parsed(source.url)
         if _offline():
             raise StorageError(
                 f"{source.url} is not in the Hub's local cache, and HF_HUB_OFFLINE is set."
@@ -204,14 +207,13 @@ def cached_file(source: SourceFile) -> Path | None:
     """The path of a file in the Hub's cache on this machine; None if the cache lacks it."""
     from huggingface_hub import try_to_load_from_cache
 
-    match = _URL.fullmatch(source.url)
-    if match is None:
-        return None
+    match = _parsed(source.url)
     found = try_to_load_from_cache(
         match["repo"], match["path"], revision=match["revision"], repo_type="dataset"
     )
-    path = Path(found) if isinstance(found, str) else None
-    return path if path is not None and path.stat().st_size == source.size else None
+    if isinstance(found, str) and Path(found).stat().st_size == source.size:
+        return Path(found)
+    return None
 
 
 def _cached_snapshot(name: str, revision: str) -> Path:

@@ -4,7 +4,6 @@ import io
 import json
 import re
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -48,13 +47,13 @@ class LitdataSet(TokenSetFormat):
 
     def glance(self, file: SetFile, options: IdOptions) -> None:
         """See `TokenSetFormat.glance`: the index alone."""
-        _index_of(file)
+        _type_of(file)
 
     def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """See `TokenSetFormat.open`."""
-        index, data = _index_of(file), file.read()
-        kind = np.dtype(index.dtype).newbyteorder("<")
-        if index.packed:
+        (dtype, is_packed), data = _type_of(file), file.read()
+        kind = np.dtype(dtype).newbyteorder("<")
+        if is_packed:
             try:
                 with pa.CompressedInputStream(pa.BufferReader(data), _CODEC) as stream:
                     data = bytes(stream.read())
@@ -81,25 +80,18 @@ class LitdataSet(TokenSetFormat):
         return held_ids(np.frombuffer(data, kind, offset=head), starts=np.unique(starts))
 
 
-class _Index(NamedTuple):
-    """The type of the ids in the chunks of an index, whether they are packed, and their names."""
-
-    dtype: str
-    packed: bool
-    names: frozenset[str]
-
-
-def _index_of(file: SetFile) -> _Index:
-    """The index next to a chunk, which must list it."""
+def _type_of(file: SetFile) -> tuple[str, bool]:
+    """The type of a chunk's ids, and whether it is packed; the index next to it must list it."""
     index = file.companion(_INDEX)
-    found = _read(index)
-    if file.key not in found.names:
+    dtype, is_packed, names = _read(index)
+    if file.key not in names:
         raise UsageError(f"{file.name}: {index.name} does not list it. Leave it out.")
-    return found
+    return dtype, is_packed
 
 
 @lru_cache(4)
-def _read(index: SetFile) -> _Index:
+def _read(index: SetFile) -> tuple[str, bool, frozenset[str]]:
+    """Type of the ids in all chunks, whether these are packed, and their names."""
     try:
         fields = json.loads(index.read())
         (form,) = fields["config"]["data_format"]
@@ -117,7 +109,7 @@ def _read(index: SetFile) -> _Index:
         )
     for name in sorted(names):
         index.companion(name)
-    return _Index(_TYPES[form], is_packed, names)
+    return _TYPES[form], is_packed, names
 
 
 _PACKED = ("", ".zstd", ".gz", ".bz2")

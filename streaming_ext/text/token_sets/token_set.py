@@ -94,10 +94,10 @@ def checked(ids: Ids, options: IdOptions, *, where: str, first: int) -> Stretch:
     Raises:
         SourceError: one is outside the vocabulary.
     """
-    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < options.vocab_size:
-        wrong = int(np.flatnonzero((ids < 0) | (ids >= options.vocab_size))[0])
+    wrong = np.flatnonzero((ids < 0) | (ids >= options.vocab_size))
+    if len(wrong):
         raise SourceError(
-            f"{where}: id {int(ids[wrong])} at position {first + wrong:,} is outside the "
+            f"{where}: id {ids[wrong[0]]} at position {first + wrong[0]:,} is outside the "
             f"vocabulary of {options.vocab_size:,} ids. Is --tokenizer the one of the set, and "
             "--dtype the type of its ids?"
         )

@@ -127,7 +127,8 @@ def test_an_unsafe_code_point_would_be_wrong_without_the_reference() -> None:
     tokenizer = rank_probe("o200k_base")
     load = fast_loader(tokenizer)
     assert not isinstance(load, str)
-    careless, careful = FastEngine(tokenizer, load, ()), FastEngine(tokenizer, load)
+    careless, careful = FastEngine(tokenizer, load), FastEngine(tokenizer, load)
+    careless._unsafe = ((0x10FFFF, 0x10FFFF),)
     for point in (0x295, 0x88F, 0x10940, 0x323B0):
         texts = arrow([template.replace("{c}", chr(point)) for template in TEMPLATES])
         with pytest.raises(EngineMismatchError):
@@ -204,7 +205,7 @@ def test_splice(lengths: list[int], new_lengths: list[int], chosen: set[int]) ->
     assert result.offsets.tolist() == encoded(expected).offsets.tolist()
 
 
-def test_the_audit_names_row_and_position(tokenizer: Tokenizer) -> None:
+def test_the_audit_names_the_document(tokenizer: Tokenizer) -> None:
     texts = arrow(["one", "two words and more"])
     encoded = ReferenceEngine(tokenizer).encode(texts)
     audit_sample(tokenizer, texts, encoded, [0, 1])
@@ -212,10 +213,10 @@ def test_the_audit_names_row_and_position(tokenizer: Tokenizer) -> None:
     wrong[encoded.offsets[1] + 2] += 1
     changed = Encoded(wrong, encoded.offsets)
     audit_sample(tokenizer, texts, changed, [0])
-    with pytest.raises(EngineMismatchError, match=r"Document 1: .* differ from id 2 on"):
+    with pytest.raises(EngineMismatchError, match="Document 1: .* differ"):
         audit_sample(tokenizer, texts, changed, [1])
     shorter = Encoded(encoded.ids[:-1], encoded.offsets - np.array([0, 0, 1]))
-    with pytest.raises(EngineMismatchError, match="differ from id"):
+    with pytest.raises(EngineMismatchError, match="differ"):
         audit_sample(tokenizer, texts, shorter, [1])
 
 
