@@ -149,8 +149,10 @@ def config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollecti
         options = yaml.safe_load(local_path(file).read_text("utf-8")) or {}
         of_command = options.get(commands[-1]) if isinstance(options, dict) else None
         for given in (of_command or {}, options):
-            if not isinstance(given, dict):
-                raise UsageError(f"{source}: expected options, such as `tokenizer: gpt2`.")
+            if not isinstance(given, dict) or "config" in given:
+                raise UsageError(
+                    f"{source}: expected options other than `config`, such as `tokenizer: gpt2`."
+                )
             values = {str(name): value for name, value in given.items() if value is not None}
             Dict(values, source=source, use_commands_as_keys=False)(app, commands, arguments)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:

@@ -44,7 +44,7 @@ class Question(Options):
     """Find the steps that held documents with these words. Reads all shards."""
     plan: bool = False
     """Show the phases of training with their steps and tokens."""
-    epoch: int = 0
+    epoch: Annotated[int, Field(ge=0)] = 0
     """Epoch, from 0."""
     epochs: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Number of epochs to plan or to search."""
@@ -204,8 +204,7 @@ def _show_steps(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
         if len(traces) > 1:
             say(out, f"step {step}")
         for trace in sequences:
-            head = f"rank {trace.rank}: sequence {trace.sequence}{_of_stream(trace, dataset)}"
-            say(out, head, style="bold cyan")
+            say(out, _sequence(trace, dataset), style="bold cyan")
             for span in trace.spans:
                 tokens = f"{span.tokens} tokens of {span.document}, from its token {span.first} on"
                 say(out, f"  token {span.position}: {tokens}")
@@ -226,13 +225,14 @@ def _show_visits(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
                 say(out, "No step of this epoch holds it: it is excluded, or after the last step.")
             for visit in visits:
                 span = visit.span
-                where = f"step {visit.step}, rank {visit.rank}: sequence {visit.sequence}"
-                tokens = f"{span.tokens} tokens of it, from its token {span.first} on"
-                say(out, f"{where}{_of_stream(visit, dataset)}, token {span.position}: {tokens}")
+                where = f"step {visit.step}, {_sequence(visit, dataset)}, token {span.position}"
+                say(out, f"{where}: {span.tokens} tokens of it, from its token {span.first} on")
 
 
-def _of_stream(found: Any, dataset: "StreamingTokenDataset") -> str:
-    return f" of stream {found.stream}" if len(dataset.streams) > 1 else ""
+def _sequence(found: Any, dataset: "StreamingTokenDataset") -> str:
+    """The rank and sequence of a trace or a visit, with its stream if there are several."""
+    stream = f" of stream {found.stream}" if len(dataset.streams) > 1 else ""
+    return f"rank {found.rank}: sequence {found.sequence}{stream}"
 
 
 def _documents(streams: "Sequence[TokenStream]", config: TraceConfig) -> list[tuple[str, int]]:
@@ -247,19 +247,19 @@ def _documents(streams: "Sequence[TokenStream]", config: TraceConfig) -> list[tu
         source, _, row = config.document.rpartition(":")
         return [(source, int(row))]
     option = f"--text {config.text}" if config.grep is None else f"--grep {config.grep!r}"
-    wanted = [(config.grep, False)]  # texts, and whether each is a whole document
+    wanted = {config.grep or "": False}  # text -> whether it is all of a document
     if config.text is not None:
         try:
             text = local_path(config.text).read_bytes().decode()
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"`{option}` cannot be read: {one_line(error)}.") from error
-        wanted = [(text, True), (text.removesuffix("\n"), True)]  # editors add a line break
+        wanted = {text: True, text.removesuffix("\n"): True}  # editors add a line break
     found: list[SourceRow] = []
     for stream in streams:
         storage, generation = open_storage(stream.url), stream.generation
-        for words, is_all in dict.fromkeys(wanted):
+        for words, is_all in wanted.items():
             holding = find_documents(
-                storage, config.split, words or "", is_all=is_all, generation=generation
+                storage, config.split, words, is_all=is_all, generation=generation
             )
             found += islice(holding, _MOST_DOCUMENTS + 1)
     if not found:
@@ -273,8 +273,6 @@ def _show_plan(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
     """The phases of training: a table on the terminal, or a picture in a file."""
     from streaming_ext.training.training_plan import training_plan
 
-    if config.epoch < 0:
-        raise UsageError(f"`--epoch` must be at least 0, got {config.epoch}.")
     plan = training_plan(dataset.plan, dataset.plan.start(config.epoch), epochs=config.epochs)
     if config.output is None:
         columns, *rows = plan.rows()

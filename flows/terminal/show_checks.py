@@ -93,11 +93,9 @@ def show_export(export: ExportDescription, console: Console) -> None:
 def show_samples(samples: Iterable[DecodedSample], console: Console) -> None:
     """The text of samples, document by document, with the source of each."""
     for sample in samples:
-        padding = f", {sample.padding} ids of padding at its end" if sample.padding else ""
         console.print()
         console.print(Rule(Text(f"{sample.split} sample {sample.sample}", style="bold")))
-        location = f"sample {sample.sample_in_shard} of {sample.shard}{padding}"
-        say(console, location, style="dim")
+        say(console, f"sample {sample.sample_in_shard} of {sample.shard}", style="dim")
         for span in sample.excerpts:
             _show_span(span, console)
         if sample.padding:

@@ -22,6 +22,8 @@ def file(tmp_path: Path) -> Path:
         (b"- tokenizer\n- gpt2\n", ["expected options"]),
         (b"gpt2\n", ["expected options"]),
         (b"shard: gpt2\n", ["expected options"]),
+        (b"config: other.yaml\n", ["other than `config`"]),
+        (b"shard: {config: {a: b}}\n", ["other than `config`"]),
         (b"tokenizer: !!python/object:os.system x\n", ["line 1", "could not determine a constr"]),
         (b"sources: [x]\nsequence_lenght: 5\n", ["sequence_lenght", "sequence-length"]),
         (b"verifi: {deep: true}\n", ["verifi"]),

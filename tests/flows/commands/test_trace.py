@@ -89,7 +89,7 @@ def test_a_step_of_a_schedule(root, capsys) -> None:
             {"plan": True, "epochs": 999_999},
             "--epochs: must be less than or equal to 10000, got 999999",
         ),
-        ({"plan": True, "epoch": -1}, "`--epoch` must be at least 0"),
+        ({"plan": True, "epoch": -1}, "--epoch: must be greater than or equal to 0"),
         ({"plan": True, "proportion": ["1"], "max_repeats": [0.5], "epochs": 9}, "max_repeats"),
     ],
 )
