@@ -328,11 +328,15 @@ def identify(
     if source.pin is not None:
         checked = NOT_CHECKED if came_unchecked(local) else None
         return SourceIdentity(url=source.url, size=source.size, version=source.pin, content=checked)
-    ranges = reads.needed(file, options, span) if span and options else [(0, file.size)]
     hashed = xxhash.xxh3_128()
-    for start, end in ranges:
-        for first in range(start, end, _HASHED_BYTES):
-            hashed.update(file.read(first, min(first + _HASHED_BYTES, end)))
+    if span and options:
+        for start, end in reads.needed(file, options, span):
+            for first in range(start, end, _HASHED_BYTES):
+                hashed.update(file.read(first, min(first + _HASHED_BYTES, end)))
+    else:
+        with local.open("rb") as raw:
+            while data := raw.read(_HASHED_BYTES):
+                hashed.update(data)
     digest = hashed.hexdigest()
     if further := reads.outside(local, chosen, span):
         digest = content_hash("".join([digest, *further]).encode())

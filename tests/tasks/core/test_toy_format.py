@@ -90,9 +90,8 @@ def test_damage_is_named(toys: Path, tmp_path: Path, vocabulary: Path) -> None:
 def words_in(module: str) -> set[str]:
     """Names, imports and strings of a module, but for its docstrings."""
     file = ROOT.joinpath(*module.split("."))
-    tree = ast.parse(
-        (file / "__init__.py" if file.is_dir() else file.with_suffix(".py")).read_text()
-    )
+    module_file = file.with_suffix(".py")
+    tree = ast.parse((module_file if module_file.exists() else file / "__init__.py").read_text())
     prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     found = set()
     for node in ast.walk(tree):

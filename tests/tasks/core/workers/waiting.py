@@ -10,7 +10,7 @@ import pytest
 
 from streaming_ext.text.sources import SourceFile
 
-GONE = "no such file or directory"
+GONE = "(?i)no such file or directory"
 
 
 class Waiting:
