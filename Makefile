@@ -10,8 +10,8 @@ export DO_NOT_TRACK := 1
 # Some images set this. Then no bytecode is kept, and each of a thousand processes compiles again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# One more than there are cores, because tests sometimes wait (tests/distribution.py).
-TEST_WORKERS ?= $(shell expr $$(nproc) + 1)
+# Two more than there are cores, because tests often wait (tests/distribution.py).
+TEST_WORKERS ?= $(shell expr $$(nproc) + 2)
 
 .PHONY: venv demo test docs soak interop lint types tests format audit clean
 

@@ -36,7 +36,7 @@ def plan(
 ) -> int:
     """Estimate tokens, disk and time of a run; returns the exit code."""
     from flows.terminal.show_plans import show_estimate
-    from streaming_ext.text.memory import limit_memory
+    from streaming_ext.base.memory import limit_memory
     from tasks.core.estimate.estimate import estimate
 
     require_linux()

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import UsageError
+from streaming_ext.base.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.base.units import size_text
 from streaming_ext.format.layout import SPLITS, Split, documents_path
 from streaming_ext.format.provenance import DOCUMENTS_SCHEMA, KEPT_PREFIX, SHUFFLED_SCHEMA
@@ -21,7 +22,6 @@ from streaming_ext.format.shuffled import Keys
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.text.documents.columns import as_kind, common_type
 from streaming_ext.text.documents.document_rows import DocumentBatch
-from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.writing.split_writer import Memories, Memory, SplitWriter
 
 _DOCUMENTS_A_ROW_GROUP = 2**20

@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import ShardmillError, SourceError, one_line
+from streaming_ext.base.memory import VARIABLE as MEMORY_VARIABLE
+from streaming_ext.base.memory import memory_limit
 from streaming_ext.format.condition import comparable
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.columns import check_schema, column_at, paths_of
@@ -39,8 +41,6 @@ from streaming_ext.text.documents.objects import (
     check_fields,
     records_of_values,
 )
-from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
-from streaming_ext.text.memory import memory_limit
 
 LOOK_BYTES = 2**20  # of a file, unpacked: a look reads no large document
 _LOOK_DOCUMENTS = 50

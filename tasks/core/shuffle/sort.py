@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streaming_ext.base.arrays import Flags
+from streaming_ext.base.memory import within_memory
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.provenance import KEPT_PREFIX
 from streaming_ext.format.record import SplitPart
@@ -17,7 +18,6 @@ from streaming_ext.format.shuffled import KEY_BITS, document_keys
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.documents.text_array import text_buffers
-from streaming_ext.text.memory import within_memory
 from streaming_ext.writing.part_documents import PartDocuments
 from streaming_ext.writing.part_files import Tokens
 from tasks.core.shuffle.spills import (

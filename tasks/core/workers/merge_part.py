@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import CorruptDatasetError
+from streaming_ext.base.memory import within_memory
 from streaming_ext.format.duplicates import duplicates_path
 from streaming_ext.format.layout import SPLITS, documents_path
 from streaming_ext.format.provenance import KEPT_PREFIX
@@ -18,7 +19,6 @@ from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.shuffled import ascending, key_range
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
-from streaming_ext.text.memory import within_memory
 from streaming_ext.text.parts import Part
 from streaming_ext.writing.part_files import Origins, PartFiles
 from streaming_ext.writing.tokenize import emptied

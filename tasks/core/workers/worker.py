@@ -15,7 +15,7 @@ import traceback
 from typing import Any
 
 from streaming_ext.base.errors import ShardmillError, WorkerDiedError
-from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
+from streaming_ext.base.memory import VARIABLE as MEMORY_VARIABLE
 from tasks.core.workers.messages import Answer, Failure, Job, JobProgress, Kept
 
 _PROGRESS_SECONDS = 0.25
@@ -66,7 +66,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import pyarrow as pa
 
-    from streaming_ext.text.memory import limit_memory
+    from streaming_ext.base.memory import limit_memory
 
     pa.set_cpu_count(1)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()

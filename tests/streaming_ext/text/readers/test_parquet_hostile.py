@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.base.memory import memory_limit
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.text.documents.document_rows import MAX_TEXT_BYTES
-from streaming_ext.text.memory import memory_limit
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
@@ -123,7 +123,7 @@ def test_is_refused_and_the_worker_lives(
 from pathlib import Path
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.readers.parquet import ParquetFormat
-from streaming_ext.text.memory import limit_memory
+from streaming_ext.base.memory import limit_memory
 limit_memory()
 for batch in ParquetFormat().read(Path({str(file)!r}), ReadOptions()):
     assert batch.texts.nbytes < 2**25
@@ -153,7 +153,7 @@ def test_repeated_texts_are_read_where_memory_is_short(tmp_path: Path) -> None:
 from pathlib import Path
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.readers import parquet as documents
-from streaming_ext.text.memory import limit_memory
+from streaming_ext.base.memory import limit_memory
 documents.ParquetFormat  # loaded before the limit
 limit_memory()
 rows, sizes = [], 0

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from streaming_ext.base.memory import limit_memory
 from streaming_ext.store import LocalStorage
-from streaming_ext.text.memory import limit_memory
 from tests.tasks.core.running import do_parts, publish, second_phase
 from tests.tasks.core.shuffle.building import FILES, begin, build, hash_of
 
