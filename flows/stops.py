@@ -40,7 +40,8 @@ def stop_by_signals() -> None:
 
     def stop(number: int, _: object) -> NoReturn:
         if number == signal.SIGHUP:
-            _redirect_to_nothing(terminals)
+            for stream in terminals:  # closed, a terminal answers each write with an error
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         # Not kept in a variable: its traceback would keep this frame, and the frame the exception.
         raise _repeated(Stopped(number))
 
@@ -92,14 +93,6 @@ def _repeated(stop: Stopped) -> Stopped:
     signal.signal(signal.SIGALRM, look)
     signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS, _AGAIN_SECONDS)
     return stop
-
-
-def _redirect_to_nothing(streams: list[int]) -> None:
-    """A closed terminal answers each write with an error."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    for stream in streams:
-        os.dup2(nothing, stream)
-    os.close(nothing)
 
 
 def leave(code: int) -> NoReturn:

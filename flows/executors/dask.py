@@ -33,19 +33,18 @@ class DaskCluster(OnHosts):
         self._futures: dict[str, Future[Any]] = {}
         self._refused: set[str] = set()  # addresses of workers
 
-    def start(self, output: str, run: str, partition: int, attempt: int) -> str | None:
+    def start(self, name: str, parameters: dict[str, Any]) -> str | None:
         """Submit an attempt, if possible to workers that have refused none."""
         workers = set(self._client.nthreads()) - self._refused  # type: ignore[no-untyped-call]
-        guest = f"shardmill-{run}-{partition}-{attempt}"
-        self._futures[guest] = self._client.submit(
+        self._futures[name] = self._client.submit(
             work_as_guest,
             get_current_settings().api.url,
-            {"output": output, "run": run, "partition": partition, "attempt": attempt},
-            key=guest,
+            parameters,
+            key=name,
             workers=sorted(workers) if self._refused and workers else None,
             pure=False,
         )
-        return guest
+        return name
 
     def states(self, guests: Sequence[str]) -> dict[str, State]:
         """The states of guests that have ended; of others their signs say more than Dask."""

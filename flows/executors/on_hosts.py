@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Self
+from typing import Any, Self
 from uuid import UUID
 
 import httpx
@@ -58,7 +58,7 @@ class Partition:
     Attributes:
         number: of the partition.
         parts: numbers of its parts.
-        attempt: the current one; 0 before the first.
+        attempt: the current one, from 1.
         guest: id of the guest of this attempt, once it is started.
         sign: the latest of this attempt.
         ended: nothing is left to do.
@@ -66,18 +66,14 @@ class Partition:
         pulse: of this attempt.
     """
 
-    def __init__(self, number: int, parts: Sequence[int]) -> None:
-        self.number = number
-        self.parts = tuple(parts)
-        self.attempt = 0
-        self.guest: str | None = None
-        self.sign: PartitionSign | None = None
+    def __init__(self, number: int, parts: Sequence[int], now: float) -> None:
+        """Begin the first attempt, at a time on a monotonic clock."""
+        self.number, self.parts = number, tuple(parts)
+        self.attempt = self._without_gain = 0
         self.ended = False
-        self.refused: str | None = None
         self._known: set[int] = set()  # parts
         self._shown: set[int] = set()  # parts
-        self._known_before = self._without_gain = 0
-        self.pulse = Pulse(0.0)
+        self.begin_attempt(now)
 
     @property
     def left(self) -> list[int]:
@@ -87,7 +83,9 @@ class Partition:
     def begin_attempt(self, now: float) -> None:
         """Begin another attempt."""
         self.attempt += 1
-        self.guest = self.sign = self.refused = None
+        self.guest: str | None = None
+        self.sign: PartitionSign | None = None
+        self.refused: str | None = None
         self._known_before = len(self._known)
         self.pulse = Pulse(now)
 
@@ -169,8 +167,12 @@ class OnHosts(ABC):
         self._stack.close()
 
     @abstractmethod
-    def start(self, output: str, run: str, partition: int, attempt: int) -> str | None:
+    def start(self, name: str, parameters: dict[str, Any]) -> str | None:
         """Start a guest; returns its id, or None to be called again.
+
+        Args:
+            name: of the attempt.
+            parameters: of `shard_partition`.
 
         Raises:
             UsageError: no guest can be started there.
@@ -191,7 +193,10 @@ class OnHosts(ABC):
         # Resume in Prefect runs the flow again, and the guests of a second phase are new ones.
         self._run = f"{flow_run.id}-{flow_run.run_count}-{plan.phase}"
         shared = put_shared_plan(plan, storage, self._run, self._most)
-        self._partitions = [Partition(*each) for each in enumerate(shared.partitions)]
+        self._partitions = [
+            Partition(number, parts, time.monotonic())
+            for number, parts in enumerate(shared.partitions)
+        ]
         self._heartbeat = Heartbeat(storage, parent_path(self._run), self._sign)
         self._stack.callback(self._remove_signs)
         self._stack.enter_context(self._heartbeat)
@@ -204,14 +209,17 @@ class OnHosts(ABC):
         self._prepare(plan, storage)
         sizes = {part: plan.parts[part].size for part in plan.todo}
         progress.begin(parts=len(sizes), source_bytes=sum(sizes.values()))
-        for partition in self._partitions:
-            partition.begin_attempt(time.monotonic())
-        self._heartbeat.beat_if_possible()
         while waiting := [partition for partition in self._partitions if not partition.ended]:
             for partition in waiting:
                 if partition.guest is None:
                     partition.guest = self.start(
-                        str(storage), self._run, partition.number, partition.attempt
+                        f"shardmill-{self._run}-{partition.number}-{partition.attempt}",
+                        {
+                            "output": str(storage),
+                            "run": self._run,
+                            "partition": partition.number,
+                            "attempt": partition.attempt,
+                        },
                     )
             progress.enter(describe(self._partitions, self._name, self._refusals[-1:]))
             time.sleep(POLL_SECONDS)
@@ -326,12 +334,9 @@ def _guests(partitions: Iterable[Partition]) -> list[str]:
 
 def describe(partitions: Sequence[Partition], name: str, refusals: Sequence[str]) -> str:
     """What a run on other hosts is doing, in words."""
-    waiting = [partition for partition in partitions if not partition.ended]
-    hosts = {partition.sign.host for partition in waiting if partition.sign is not None}
-    if hosts:
+    signs = [partition.sign for partition in partitions if not partition.ended]
+    if hosts := {sign.host for sign in signs if sign is not None}:
         return f"sharding on {counted(len(hosts), 'host')}"
-    if len(waiting) < len(partitions):
-        return f"sharding; {len(waiting)} of {len(partitions)} partitions wait for a host"
     refused = "".join(f"; refused by {refusal}" for refusal in refusals)
     return f"waiting for a worker of {name}{refused}"
 
@@ -363,19 +368,15 @@ class WorkPool(OnHosts):
             ) from error
         super().__init__(f"the work pool {found.work_pool_name or '?'}", partitions)
 
-    def start(self, output: str, run: str, partition: int, attempt: int) -> str | None:
+    def start(self, name: str, parameters: dict[str, Any]) -> str | None:
         """Start a run for an attempt; called again, it is the same run.
 
         Raises:
             UsageError: the deployment is gone, or cannot take a partition.
         """
-        parameters = {"output": output, "run": run, "partition": partition, "attempt": attempt}
         try:
             created = run_deployment(
-                self._deployment,
-                parameters=parameters,
-                timeout=0,
-                idempotency_key=f"{run}-{partition}-{attempt}",
+                self._deployment, parameters=parameters, timeout=0, idempotency_key=name
             )
         except ObjectNotFound as error:
             raise UsageError(

@@ -47,10 +47,8 @@ class OwnServer:
 
     def __exit__(self, *_: object) -> None:
         with self._process, self._output:
-            assert self._process.stdin is not None  # noqa: S101  (it is a pipe)
-            self._process.stdin.close()
             try:
-                self._process.wait(END_SECONDS)
+                self._process.communicate(timeout=END_SECONDS)  # closes its standard input
             except subprocess.TimeoutExpired:
                 self._process.kill()
 

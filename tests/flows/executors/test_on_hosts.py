@@ -37,9 +37,7 @@ def hear(partition: Partition, sign: PartitionSign, now: float) -> list[PartTime
 
 
 def started() -> Partition:
-    partition = Partition(0, [3, 4, 5])
-    partition.begin_attempt(0.0)
-    return partition
+    return Partition(0, [3, 4, 5], 0.0)
 
 
 def test_each_result_is_reported_once() -> None:
@@ -143,9 +141,9 @@ def test_a_worker_s_run_needs_an_output_that_outlives_it(monkeypatch: pytest.Mon
         require_absolute(config.model_copy(update={"output": output}))
 
 
-def test_a_run_waits_for_a_worker_only_until_one_has_worked() -> None:
-    partitions = [Partition(number, [number]) for number in range(4)]
+def test_a_run_waits_for_a_worker_until_one_works() -> None:
+    partitions = [Partition(number, [number], 0.0) for number in range(4)]
     assert describe(partitions, "the work pool a", []) == "waiting for a worker of the work pool a"
     assert describe(partitions, "Dask", ["host a: full"]).endswith("; refused by host a: full")
-    partitions[0].ended = partitions[1].ended = True
-    assert describe(partitions, "Dask", []) == "sharding; 2 of 4 partitions wait for a host"
+    hear(partitions[0], PartitionSign(beat=1, host="h"), 1.0)
+    assert describe(partitions, "Dask", ["host a: full"]) == "sharding on 1 host"
