@@ -70,8 +70,8 @@ def finished_parts(run: Run) -> Results:
     def submit(part: Part, steps: tuple[Step, ...]) -> None:
         progress.step(part.number, part.source, steps[0].name, platform.node())
         progress.tasks += 1
-        # Not opaque, Prefect would look for futures in each span of the part, perhaps thousands.
-        future = task_of(steps[0].name).submit(run, opaque(part), steps[0])
+        # Not opaque, Prefect would look for futures in all that a run and its parts hold.
+        future = task_of(steps[0].name).submit(opaque(run), opaque(part), steps[0])
         future.add_done_callback(lambda _: ended.put((part, steps, future)))
 
     def begin(count: int) -> int:
