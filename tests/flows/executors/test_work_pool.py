@@ -14,7 +14,7 @@ from streaming_ext.base.errors import UsageError
 from tests.command_line import CommandLine
 from tests.servers.prefect.server import ask, free_port
 
-PARAMETERS = ("output", "run", "partition", "attempt")
+PARAMETERS = {"output": "/out", "run": "run", "partition": 3, "attempt": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -48,10 +48,10 @@ def test_an_attempt_is_one_run_however_often_it_is_sent(
 ) -> None:
     name, _ = deploy(api_url, *PARAMETERS)
     found = WorkPool(client, name, 1)
-    first = found.start("/out", "run", 3, 1)
+    first = found.start("attempt-1", PARAMETERS)
     assert first is not None
-    assert found.start("/out", "run", 3, 1) == first
-    assert found.start("/out", "run", 3, 2) != first
+    assert found.start("attempt-1", PARAMETERS) == first
+    assert found.start("attempt-2", PARAMETERS | {"attempt": 2}) != first
 
 
 def test_one_that_does_not_exist(client: SyncPrefectClient) -> None:
@@ -62,7 +62,7 @@ def test_one_that_does_not_exist(client: SyncPrefectClient) -> None:
 def test_one_that_wants_more(api_url: str, client: SyncPrefectClient) -> None:
     name, _ = deploy(api_url, *PARAMETERS, "region", required=("region",))
     with pytest.raises(UsageError, match=r"(?s)starts no run of it.*409.*region"):
-        WorkPool(client, name, 1).start("/out", "run", 0, 1)
+        WorkPool(client, name, 1).start("attempt-1", PARAMETERS)
 
 
 def test_one_that_is_deleted_meanwhile(api_url: str, client: SyncPrefectClient) -> None:
@@ -70,7 +70,7 @@ def test_one_that_is_deleted_meanwhile(api_url: str, client: SyncPrefectClient) 
     found = WorkPool(client, name, 1)
     ask("DELETE", url)
     with pytest.raises(UsageError, match="was deleted"):
-        found.start("/out", "run", 0, 1)
+        found.start("attempt-1", PARAMETERS)
 
 
 def test_a_server_that_is_away_is_sent_the_request_again(
@@ -78,7 +78,7 @@ def test_a_server_that_is_away_is_sent_the_request_again(
 ) -> None:
     found = WorkPool(client, deploy(api_url, *PARAMETERS)[0], 1)
     with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}):
-        assert found.start("/out", "run", 0, 1) is None
+        assert found.start("attempt-1", PARAMETERS) is None
 
 
 def test_the_command_says_so(served: CommandLine, api_url: str, tmp_path: Path) -> None:
