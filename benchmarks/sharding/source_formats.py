@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.text.documents.files import CODECS, LocalBytes, Stream
@@ -40,12 +41,18 @@ NAMES = (
     "x.csv",
 )
 ROUNDS = 3
+ROWS = 1000
 
 
 def write(folder: Path, texts: list[str]) -> None:
-    """The same documents in each format."""
+    """The same documents in each format; tables in groups and batches of 1,000 rows."""
+    table = pa.table({"id": range(len(texts)), "text": texts})
+    pq.write_table(table, folder / "x.parquet", row_group_size=ROWS, compression="zstd")
+    with pa.ipc.new_stream(folder / "x.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=ROWS)
     for name in NAMES:
-        write_documents(folder / name, texts)
+        if name not in {"x.parquet", "x.arrow"}:
+            write_documents(folder / name, texts)
 
 
 class Bench:

@@ -155,14 +155,13 @@ def _facts(dataset: DatasetDescription) -> Iterator[tuple[str, str]]:
 
 
 def _part(part: PartRecord, *, shuffled: bool) -> dict[str, str]:
-    splits = part.splits.values()
     return {
         "part": f"{part.part:05}",
-        "documents": f"{sum(split.documents for split in splits):,}",
+        "documents": f"{part.documents_kept:,}",
         "null": f"{part.null_documents:,}",
         "empty": f"{part.empty_documents:,}",
         "text": bytes_text(part.text_bytes),
-        "tokens": f"{sum(split.tokens for split in splits):,}",
+        "tokens": f"{part.tokens_kept:,}",
         "source": "all sources" if shuffled else part.made_of_text,
     }
 
@@ -182,13 +181,8 @@ def _run(run: RunReport) -> dict[str, str]:
 
 
 def _show_lengths(lengths: Lengths, console: Console) -> None:
-    quantiles = {"median": 0.5, "p90": 0.9, "p99": 0.99}
-    figures = {
-        "mean": round(lengths.mean),
-        **{name: lengths.quantile(fraction) for name, fraction in quantiles.items()},
-        "longest": lengths.longest,
-    }
-    say(console, "   ".join(f"{name} {value:,}" for name, value in figures.items()))
+    figures = lengths.figures().items()
+    say(console, "   ".join(f"{name} {value:,.0f}" for name, value in figures))
     bars = lengths.histogram()
     most = max((count for _, _, count in bars), default=1)
     rows = (

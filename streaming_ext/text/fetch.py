@@ -334,7 +334,7 @@ def identify(
             for first in range(start, end, _HASHED_BYTES):
                 hashed.update(file.read(first, min(first + _HASHED_BYTES, end)))
     else:
-        with local.open("rb") as raw:
+        with file.open() as raw:
             while data := raw.read(_HASHED_BYTES):
                 hashed.update(data)
     digest = hashed.hexdigest()

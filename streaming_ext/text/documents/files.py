@@ -50,7 +50,7 @@ class LocalBytes:
         Raises:
             SourceError: it is missing, or cannot be read.
         """
-        with self._open() as file:
+        with self.open() as file:
             return os.fstat(file.fileno()).st_size
 
     def read(self, start: int, end: int) -> bytes:
@@ -59,7 +59,7 @@ class LocalBytes:
         Raises:
             SourceError: the file is missing, shorter than it was, or cannot be read.
         """
-        with self._open() as file:
+        with self.open() as file:
             file.seek(start)
             data = file.read(end - start)
         if len(data) < end - start:
@@ -67,7 +67,8 @@ class LocalBytes:
         return data
 
     @contextmanager
-    def _open(self) -> Iterator[io.BufferedReader]:
+    def open(self) -> Iterator[io.BufferedReader]:
+        """The file, to read from its start; see `read`."""
         try:
             with self.path.open("rb") as file:
                 yield file

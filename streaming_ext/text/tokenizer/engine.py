@@ -34,7 +34,7 @@ _AUDIT_DOCUMENT_BYTES = 2**17  # longer documents are left out of the audit
 # each has its own tables of Unicode. A code point that Unicode 14.0 assigned is of the same class
 # in all of them, with few exceptions; tests try each code point with the pinned versions.
 TABLE: Final = Path(__file__).with_name("unsafe_code_points.json")
-_DENSE: Final = 8  # bytes for one beyond ASCII; in most text there are more
+_HIGH_BITS: Final = np.uint64(0x8080808080808080)  # set in bytes beyond ASCII
 Ranges = Sequence[tuple[int, int]]  # of code points beyond ASCII, both ends included, ascending
 
 
@@ -202,13 +202,17 @@ def rows_with_any(texts: pa.LargeStringArray, ranges: Ranges) -> Ints:
         ranges: at least one, of code points beyond ASCII.
     """
     data, offsets = text_buffers(texts)
-    block = data[int(offsets[0]) : int(offsets[-1])]
-    beyond = block >= 0x80
-    if np.count_nonzero(beyond) * _DENSE < len(block):  # search only the bytes beyond ASCII
-        at = np.flatnonzero(beyond)
-        ends = np.searchsorted(at, offsets - offsets[0])
+    start = int(offsets[0]) & ~7  # words that are not aligned are read slowly
+    offsets = offsets - start
+    block = data[start : start + int(offsets[-1])]
+    words = block[: len(block) & ~7].view(np.uint64)
+    beyond = np.append(np.flatnonzero((words & _HIGH_BITS) != 0), len(words))
+    if len(beyond) < len(words) // 2:  # search only the words with bytes beyond ASCII
+        at = np.searchsorted(beyond, offsets // 8)
+        ends = at * 8 + np.where(beyond[at] == offsets // 8, offsets % 8, 0)
+        searched = np.append(words[beyond[:-1]].view(np.uint8), block[len(words) * 8 :])
         texts = pa.LargeStringArray.from_buffers(
-            len(texts), pa.py_buffer(ends), pa.py_buffer(block[at])
+            len(texts), pa.py_buffer(ends), pa.py_buffer(searched)
         )
     pattern = "".join(rf"\x{{{start:x}}}-\x{{{end:x}}}" for start, end in ranges)
     return np.flatnonzero(np.asarray(pc.match_substring_regex(texts, f"[{pattern}]")))

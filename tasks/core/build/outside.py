@@ -1,4 +1,4 @@
-"""What lies around an output: no other dataset, but perhaps its own sources."""
+"""What lies around an output: no other dataset, perhaps its own sources, its scratch folder."""
 
 import os
 from collections.abc import Callable
@@ -20,9 +20,12 @@ from streaming_ext.format.layout import (
     TOKENIZER_FOLDER,
 )
 from streaming_ext.format.reading import read_manifest
+from streaming_ext.format.schema import content_hash
 from streaming_ext.store import Storage, open_storage
 from streaming_ext.store.locations import local_path
+from streaming_ext.store.scratch import user_scratch
 from streaming_ext.text.sources import SourceFile, is_remote
+from tasks.core.options import Execution
 
 _MADE = {
     *SPLITS,
@@ -102,3 +105,19 @@ def _is_dataset(storage: Storage) -> bool:
             raise
         return False  # what may not be read cannot be told
     return True
+
+
+def scratch_folder(config: Execution, storage: Storage) -> Path:
+    """The folder for work in progress: the configured one, or that of the storage."""
+    if config.scratch is None:
+        return storage.scratch_parent / f".{storage.name}.scratch"
+    return scratch_base(config, storage)
+
+
+def scratch_base(config: Execution, storage: Storage) -> Path:
+    """The folder on this host for work on this output: as configured, else a temporary one."""
+    # Two outputs may have one name: a hash of the path keeps their folders apart.
+    name = f"{storage.name}-{content_hash(str(storage).encode())[:8]}"
+    if config.scratch is None:
+        return user_scratch() / name
+    return local_path(config.scratch).absolute() / name

@@ -96,15 +96,14 @@ class DatasetDescription:
 
     def facts(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
-        lengths, manifest = self.lengths, self.manifest
-        quantiles = {f"p{percent}": lengths.quantile(percent / 100) for percent in (50, 90, 99)}
+        manifest = self.manifest
         facts = {
             "dataset": self.dataset,
             "spec": manifest.spec.model_dump(mode="json", exclude_defaults=True),
             "documents": self.documents,
             **{name: getattr(manifest, name) for name in _COUNTS},
             "bytes_per_token": self.bytes_per_token,
-            "lengths": {"mean": lengths.mean, **quantiles, "longest": lengths.longest},
+            "lengths": self.lengths.figures(),
             "splits": {
                 name: {
                     **split.summary.model_dump(mode="json"),
@@ -122,17 +121,7 @@ class DatasetDescription:
         if manifest.merged:
             facts["merged"] = len(manifest.merged)
         if manifest.generations:
-            facts["generations"] = [
-                {
-                    "manifest": each.manifest.xxh128,
-                    "parts": each.parts,
-                    **{
-                        name: sum(getattr(split, name) for split in each.splits.values())
-                        for name in ("documents", "tokens")
-                    },
-                }
-                for each in manifest.generations
-            ]
+            facts["generations"] = [each.model_dump(mode="json") for each in manifest.generations]
         return facts
 
 

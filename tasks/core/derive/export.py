@@ -18,7 +18,7 @@ from streaming_ext.text.sources import SourceFile
 from streaming_ext.writing.split_writer import Memories, Memory
 from tasks.core.build.build import Build, OnStatus, Published, Recorded, Words, file_sizes
 from tasks.core.build.engine import all_recorded, compare
-from tasks.core.build.outside import open_other
+from tasks.core.build.outside import open_other, scratch_folder
 from tasks.core.derive.config import ExportConfig
 from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
 from tasks.core.derive.export_records import (
@@ -37,7 +37,6 @@ from tasks.core.derive.export_records import (
 from tasks.core.derive.formats import FORMATS
 from tasks.core.reading.dataset_files import read_dataset, read_dataset_manifest, recorded_sizes
 from tasks.core.reading.documents import Documents, PartOfDataset
-from tasks.core.shard.plan import scratch_folder
 from tasks.core.shuffle.records import shard_bytes
 from tasks.core.workers.messages import Job, JobProgress, Kept, MadePart, Report
 

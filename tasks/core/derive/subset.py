@@ -29,7 +29,7 @@ from streaming_ext.writing.publish import publish_splits
 from streaming_ext.writing.tokenize import emptied
 from tasks.core.build.build import Build, OnStatus, Published, Recorded, Stretch, Words
 from tasks.core.build.engine import all_recorded, compare, hash_of
-from tasks.core.build.outside import open_other
+from tasks.core.build.outside import open_other, scratch_folder
 from tasks.core.derive.choosing import Choice, choose, chosen
 from tasks.core.derive.config import SubsetConfig
 from tasks.core.derive.merging import require_divisible
@@ -45,7 +45,6 @@ from tasks.core.reading.dataset_files import (
 )
 from tasks.core.reading.dataset_layout import existing_manifest
 from tasks.core.reading.documents import PartOfDataset, listed_documents
-from tasks.core.shard.plan import scratch_folder
 from tasks.core.shard.publish import published_dataset
 from tasks.core.shuffle.records import shard_bytes
 from tasks.core.workers.messages import Job, JobProgress, Kept, MadePart, Message, Report

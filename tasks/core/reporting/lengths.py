@@ -65,6 +65,11 @@ class Lengths:
         rank = max(int(np.ceil(fraction * self.documents)), 1)
         return int(self._lengths[np.searchsorted(np.cumsum(self._counts), rank)])
 
+    def figures(self) -> dict[str, float]:
+        """The mean, some quantiles and the longest, by name."""
+        quantiles = {f"p{percent}": self.quantile(percent / 100) for percent in (50, 90, 99)}
+        return {"mean": self.mean, **quantiles, "longest": self.longest}
+
     def histogram(self, steps: int = 1) -> list[tuple[int, int, int]]:
         """(length, next length, documents from the one up to the other), ascending.
 

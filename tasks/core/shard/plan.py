@@ -1,25 +1,21 @@
 """What a run has to do: its sources, its tokenizer, and which parts the output holds already."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from streaming_ext.base.errors import ConfigMismatchError, command
 from streaming_ext.format.layout import MANIFEST
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartSummary
-from streaming_ext.format.schema import content_hash
 from streaming_ext.format.shuffled import sources_of
 from streaming_ext.format.spec import TokenizerIdentity
 from streaming_ext.store import Storage
-from streaming_ext.store.locations import local_path
-from streaming_ext.store.scratch import user_scratch
 from streaming_ext.text.parts import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.build.build import OnStatus
 from tasks.core.build.engine import compare, lost_files
+from tasks.core.build.outside import scratch_folder
 from tasks.core.config import ShardConfig
-from tasks.core.options import Execution
 from tasks.core.reading.dataset_files import read_recorded, read_records, recorded_sizes
 from tasks.core.reading.dataset_layout import digests_of, existing_manifest
 from tasks.core.shard.arrange import stand_ins
@@ -30,22 +26,6 @@ from tasks.core.shard.same_sources import new_sources, require_same_parts, requi
 from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.shard.sources import check_sources, own_partition, parts_of
 from tasks.core.shuffle.records import MergeInput, first_sources
-
-
-def scratch_folder(config: Execution, storage: Storage) -> Path:
-    """The folder for work in progress: the configured one, or that of the storage."""
-    if config.scratch is None:
-        return storage.scratch_parent / f".{storage.name}.scratch"
-    return scratch_base(config, storage)
-
-
-def scratch_base(config: Execution, storage: Storage) -> Path:
-    """The folder on this host for work on this output: as configured, else a temporary one."""
-    # Two outputs may have one name: a hash of the path keeps their folders apart.
-    name = f"{storage.name}-{content_hash(str(storage).encode())[:8]}"
-    if config.scratch is None:
-        return user_scratch() / name
-    return local_path(config.scratch).absolute() / name
 
 
 def plan_shard(

@@ -23,9 +23,9 @@ from streaming_ext.format.layout import BUILD
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.tokenizer.load import open_saved
 from tasks.core.build.engine import drop
+from tasks.core.build.outside import scratch_folder
 from tasks.core.config import ShardConfig
 from tasks.core.reading.dataset_files import read_records
-from tasks.core.shard.plan import scratch_folder
 from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.shard.sources import check_sources, look_into_sources
 from tests.tasks.core.doubles import do, write_source
