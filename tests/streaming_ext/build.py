@@ -1,21 +1,22 @@
-"""A published dataset made in memory from lists of documents, by the rules of the format."""
+"""A small dataset made of lists of documents."""
 
+import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from streaming_ext.format.compression import Compression
 from streaming_ext.format.layout import MANIFEST, SPLITS, documents_path, index_path
 from streaming_ext.format.manifest import Manifest, SplitSummary
 from streaming_ext.format.mds import MdsFormat
-from streaming_ext.format.record import PartRecord, SourceIdentity, SplitPart
-from streaming_ext.format.schema import FileRecord, content_hash, to_json
-from streaming_ext.format.shard import Shard
+from streaming_ext.format.record import PartRecord, SourceIdentity
+from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
+from streaming_ext.writing.part_files import DocumentsFile
+from streaming_ext.writing.publish import merged_index
+from streaming_ext.writing.split_writer import Memory, SplitWriter
 
 EOT = 99
 Document = Sequence[int]
@@ -26,7 +27,7 @@ class Built:
     """What a test knows of a dataset: its folder and the stream of each split."""
 
     root: Path
-    streams: dict[str, np.ndarray] = field(default_factory=dict)
+    streams: dict[str, np.ndarray]
     manifest: Manifest
 
 
@@ -54,22 +55,20 @@ def spec_of(*, sequence_length: int, compression: str, shard_samples: int, vocab
 
 
 def build(
-    root: Path,
-    parts: Sequence[Sequence[tuple[str, Document]]],
-    *,
-    sequence_length: int = 8,
-    compression: str = "zstd:1",
-    shard_samples: int = 4,
-    vocab_size: int = 100,
-    fingerprint: str = "f0",
-) -> Built:
-    """Write a dataset; each part is a list of (split, token ids), one a row of its source."""
+    root: Path, parts: Sequence[Sequence[tuple[str, Document]]], *, sequence_length: int = 8,
+    compression: str = "zstd:1", shard_samples: int = 4, **identity: Any,
+) -> Built:  # fmt: skip
+    """Write a dataset; each part is a list of (split, token ids), one a row of its source.
+
+    Its streams are put together here: what the dataset holds is compared with them.
+    """
     spec = spec_of(sequence_length=sequence_length, compression=compression,
-                   shard_samples=shard_samples, vocab_size=vocab_size,
-                   fingerprint=fingerprint)  # fmt: skip
+                   shard_samples=shard_samples, **identity)  # fmt: skip
     form = spec.shard_format
-    codec = Compression.parse(compression)
-    records, entries, streams = [], {s: [] for s in SPLITS}, {s: [] for s in SPLITS}
+    streams: dict[str, list[int]] = {split: [] for split in SPLITS}
+    records = []
+    for split in SPLITS:
+        shutil.rmtree(root / split, ignore_errors=True)
 
     def write(path: str, data: bytes) -> FileRecord:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -79,62 +78,37 @@ def build(
     for number, rows in enumerate(parts):
         splits = {}
         for split in SPLITS:
-            documents = [ids for where, ids in rows if where == split]
-            flat = np.array([t for ids in documents for t in [*ids, EOT]], form.dtype)
-            padding = -len(flat) % sequence_length
-            flat = np.concatenate([flat, np.full(padding, EOT, form.dtype)])
-            streams[split].append(flat)
-            samples = flat.reshape(-1, sequence_length)
-            shards = []
-            for first in range(0, len(samples), form.samples_per_shard):
-                chosen = samples[first : first + form.samples_per_shard]
-                raw = form.header(len(chosen)) + chosen.tobytes()
-                name = form.shard_name(split, number, len(shards))
-                packed = codec.compress(raw) if codec else None
-                shard = Shard(
-                    samples=len(chosen), raw_name=name, raw_bytes=len(raw),
-                    raw_hash=content_hash(raw),
-                    zip_name=None if packed is None else f"{name}.{codec.codec}",
-                    zip_bytes=None if packed is None else len(packed),
-                    zip_hash=None if packed is None else content_hash(packed),
-                )  # fmt: skip
-                write(f"{split}/{shard.name}", raw if packed is None else packed)
-                shards.append(shard)
-                entries[split].append(shard)
-            splits[split] = SplitPart(documents=len(documents), tokens=len(flat) - padding,
-                                      padding=padding, shards=tuple(shards))  # fmt: skip
-        sink = pa.BufferOutputStream()
-        pq.write_table(
-            pa.table({
-                "row": pa.array(range(len(rows)), pa.int64()),
-                "split": pa.array([split for split, _ in rows], pa.string()),
-                "tokens": pa.array([len(ids) for _, ids in rows], pa.uint32()),
-            }),
-            sink,
-        )  # fmt: skip
+            documents = [ids for of, ids in rows if of == split]
+            stream = [token for ids in documents for token in [*ids, EOT]]
+            writer = SplitWriter(root / split, number, spec, Memory())
+            writer.add(np.array(stream, form.id_type), len(documents))
+            splits[split] = writer.finish()
+            streams[split] += [*stream, *[EOT] * (-len(stream) % sequence_length)]
+        listed = root / documents_path(number)
+        table = DocumentsFile(listed, spec)
+        table.add(np.arange(len(rows)), np.array([len(ids) for _, ids in rows], np.int64),
+                  np.array([split == "holdout" for split, _ in rows], bool))  # fmt: skip
+        table.close()
         record = PartRecord(
             part=number, spec=spec,
             source=SourceIdentity(url=f"mem://source-{number}.parquet", size=1, version="v"),
             rows=len(rows), null_documents=0, empty_documents=0, text_bytes=len(rows),
-            splits=splits, documents=write(documents_path(number), sink.getvalue().to_pybytes()),
+            splits=splits, documents=FileRecord.of(documents_path(number), listed.read_bytes()),
         )  # fmt: skip
         records.append(record)
         write(f"parts/{number:05}.json", to_json(record))
-    summaries = {
-        split: SplitSummary(
-            index=write(index_path(split), form.index(entries[split])),
-            documents=sum(r.splits[split].documents for r in records),
-            tokens=sum(r.splits[split].tokens for r in records),
-            padding=sum(r.splits[split].padding for r in records),
-            samples=sum(r.splits[split].samples for r in records),
-            shards=len(entries[split]),
-        )
-        for split in SPLITS
-    }
+    summaries = {}
+    for split in SPLITS:
+        held = [record.splits[split] for record in records]
+        sums = {name: sum(getattr(each, name) for each in held)
+                for name in ("documents", "tokens", "padding", "samples")}  # fmt: skip
+        index = write(index_path(split), merged_index(split, records, spec))
+        shards = sum(len(each.shards) for each in held)
+        summaries[split] = SplitSummary(index=index, shards=shards, **sums)
     manifest = Manifest(spec=spec, parts=tuple(r.summary() for r in records), splits=summaries,
                         tokenizer_files=())  # fmt: skip
     write(MANIFEST, to_json(manifest))
-    flat = {s: np.concatenate(streams[s]) if streams[s] else np.empty(0) for s in SPLITS}
+    flat = {split: np.array(ids, form.id_type) for split, ids in streams.items()}
     return Built(root=root, streams=flat, manifest=manifest)
 
 

@@ -30,32 +30,12 @@ def segments_in(row: list[int]) -> list[list[int]]:
     return [each for each in segments if each not in ([], [EOT])]
 
 
-def expected_masks(row: list[int], sizes: list[int], goes_on: int | None) -> dict[str, list[int]]:
-    """Of one row, written out.
-
-    Args:
-        row: its tokens.
-        sizes: of its segments.
-        goes_on: what follows in the document of the last one, None where that ends.
-    """
-    filled = sum(sizes)
-    segments = [*sizes, len(row) - filled]
-    targets = [*row[1:], -100 if goes_on is None else goes_on]
-    if filled < len(row):
-        targets[filled - 1 :] = [-100] * (len(row) - filled + 1)
-    return {
-        "position_ids": [position for size in segments for position in range(size)],
-        "document_ids": [number for number, size in enumerate(segments) for _ in range(size)],
-        "targets": targets,
-    }
-
-
-@pytest.mark.parametrize(("length", "shuffle"), [
-    (1, True), (7, True), (64, False), (1000, True),
-])  # fmt: skip
-def test_every_document_comes_whole_and_once(open_packed, raw, length, shuffle) -> None:
+@pytest.mark.parametrize(
+    ("length", "multiple"), [(1, 1), (7, 1), (64, 1), (1000, 1), (32, 4), (64, 8)]
+)
+def test_every_document_comes_whole_and_once(open_packed, raw, length, multiple) -> None:
     loader = StreamingTokenLoader(
-        open_packed(sequence_length=length, batch_size=1, shuffle=shuffle)
+        open_packed(sequence_length=length, document_multiple=multiple, batch_size=1)
     )
     rows = [batch["tokens"][0].tolist() for batch in loader]
     assert all(len(row) == length for row in rows)
@@ -71,32 +51,65 @@ def test_every_document_comes_whole_and_once(open_packed, raw, length, shuffle) 
     assert reported == Counter(token for each in documents for token in each if token != EOT)
 
 
-@pytest.mark.parametrize("length", [7, 16, 40])
-def test_masks_are_those_of_the_rows(open_packed, raw, length) -> None:
-    settings = {"sequence_length": length, "batch_size": 3, "extras": [*MASKS, "sequence_ids"]}
-    dataset = open_packed(**settings)
-    (plan,) = dataset.batch_reader.source.plans
-    stream = raw.streams["train"]
-    ends = np.cumsum(dataset.reader.caches[0].index.samples) * 8
+def first_tokens(stream: list[int]) -> dict[tuple[str, int], int]:
+    """Where each document of the split begins in its stream, by its source and row."""
+    starts = [at for at, token in enumerate(stream)
+              if token != EOT and (at == 0 or stream[at - 1] == EOT)]  # fmt: skip
+    rows = [(f"mem://source-{part}.parquet", row)
+            for part, listed in enumerate(numbered_parts(some_documents(300)))
+            for row, (split, _) in enumerate(listed) if split == "train"]  # fmt: skip
+    return dict(zip(rows, starts, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("length", "multiple", "workers"), [(7, 1, 0), (16, 1, 0), (32, 4, 0), (40, 1, 0), (40, 8, 1)]
+)
+def test_rows_and_masks_are_those_of_their_documents(
+    open_packed, raw, length, multiple, workers
+) -> None:
+    loader = StreamingTokenLoader(
+        open_packed(sequence_length=length, document_multiple=multiple, batch_size=3,
+                    extras=MASKS),
+        num_workers=workers,
+    )  # fmt: skip
+    stream = raw.streams["train"].tolist()
+    firsts = first_tokens(stream)
+    shard_ends = (np.cumsum(loader.dataset.reader.caches[0].index.samples) * 8).tolist()
     checked = 0
-    for batch in StreamingTokenLoader(dataset):
+    for step, batch in enumerate(loader):
         edges = [0]
-        for number, row in enumerate(batch["tokens"].tolist()):
-            reported = plan.look_up(np.array([int(batch["sequence_ids"][number])]))
-            after = int(reported.starts[-1] + reported.lengths[-1])
-            goes_on = None if reported.ends[-1] or after in ends else int(stream[after])
-            expected = expected_masks(row, reported.lengths.tolist(), goes_on)
-            assert {name: batch[name][number].tolist() for name in expected} == expected
-            first = int(reported.starts[0])
-            inside = first > 0 and stream[first - 1] != EOT
-            assert batch["starts_inside"][number] == inside
-            numbers = expected["document_ids"]
-            changes = [
-                position
-                for position in range(1, length)
-                if numbers[position] != numbers[position - 1]
-            ]
-            edges += [number * length + position for position in [*changes, length]]
+        for number, trace in enumerate(loader.trace(step)):
+            row: list[int] = []
+            sizes: list[int] = []  # of the segments, and of the padding of the row
+            untargeted: list[int] = []
+            for span in trace.spans:
+                assert span.position == len(row)
+                begin = firsts[span.source, span.row] + span.first
+                end = begin + span.tokens
+                row += stream[begin:end]
+                padding = -span.tokens % multiple
+                if padding:
+                    untargeted += range(len(row) - 1, len(row) + padding)
+                    row += [EOT] * padding
+                sizes.append(span.tokens + padding)
+            if len(row) < length:
+                sizes.append(length - len(row))
+                untargeted += range(len(row) - 1, length)
+                row += [EOT] * sizes[-1]
+            targets = [*row[1:], stream[end]]
+            if stream[end - 1] == EOT or end in shard_ends:
+                targets[-1] = -100
+            for at in untargeted:
+                targets[at] = -100
+            assert {name: batch[name][number].tolist()
+                    for name in ("tokens", "targets", "position_ids", "document_ids")} == {
+                "tokens": row,
+                "targets": targets,
+                "position_ids": [position for size in sizes for position in range(size)],
+                "document_ids": [each for each, size in enumerate(sizes) for _ in range(size)],
+            }  # fmt: skip
+            assert batch["starts_inside"][number] == (trace.spans[0].first > 0)
+            edges += [edges[-1] + int(each) for each in np.cumsum(sizes)]
             checked += 1
         assert batch["cu_seqlens"].tolist() == edges
         assert batch["max_seqlen"] == max(np.diff(edges))
@@ -163,22 +176,18 @@ class TestThePlanOnDisk:
         (path,) = folder.rglob("*.plan")
         return path
 
-    def test_it_is_made_once_and_is_always_the_same(self, open_packed, tmp_path) -> None:
+    def test_it_is_made_once_and_again_the_same_if_it_is_damaged_or_gone(
+        self, open_packed, tmp_path
+    ) -> None:
         open_packed()
         path = self.only(tmp_path)
-        made = path.stat().st_mtime_ns, path.read_bytes()
+        good, written = path.read_bytes(), path.stat().st_mtime_ns
         open_packed()
-        assert (path.stat().st_mtime_ns, path.read_bytes()) == made
-        path.unlink()
-        open_packed()
-        assert path.read_bytes() == made[1]
-
-    def test_a_damaged_directory_is_made_again(self, open_packed, tmp_path) -> None:
-        open_packed()
-        path = self.only(tmp_path)
-        good = path.read_bytes()
-        for bad in (b"", good[:-1], good[:-30] + b"x" + good[-29:]):
-            path.write_bytes(bad)
+        assert path.stat().st_mtime_ns == written
+        for bad in (None, b"", good[:-1], good[:-30] + b"x" + good[-29:]):
+            path.unlink()
+            if bad is not None:
+                path.write_bytes(bad)
             open_packed()
             assert path.read_bytes() == good
 

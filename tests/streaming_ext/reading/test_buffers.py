@@ -20,11 +20,8 @@ def address(array: np.ndarray) -> int:
 
 
 KEEPERS: dict[str, Callable[[np.ndarray], Any]] = {
-    "the array": lambda array: array,
-    "a view": lambda array: array[1:],
     "a view of a view": lambda array: array[1:].reshape(-1)[2:].view(np.int32),
     "a memoryview": memoryview,
-    "a tensor": torch.from_numpy,
     "a view of a tensor": lambda array: torch.from_numpy(array)[2, 1:],
     "an array of a tensor": lambda array: torch.from_numpy(array)[1].numpy(),
     "what autograd keeps": lambda array: (

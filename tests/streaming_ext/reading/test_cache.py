@@ -119,20 +119,20 @@ def test_jobs_of_two_users_do_not_meet(
 
 
 class TestLimit:
-    @pytest.mark.parametrize(("place", "workers"), [("remote", 2), ("unpacked", 0)])
+    @pytest.mark.parametrize(("in_a_cache", "workers"), [(True, 2), (False, 0)])
     def test_two_epochs_stay_below_it(
-        self, packed: Built, copy: Any, open_raw: Any, tmp_path: Path, place: str, workers: int
-    ) -> None:
+        self, packed: Built, copy: Any, open_raw: Any, tmp_path: Path, in_a_cache: bool,
+        workers: int,
+    ) -> None:  # fmt: skip
         """In the order of an unlimited run, and without touching the dataset."""
-        expected = tokens(StreamingTokenLoader(open_raw()), epochs=2)
+        expected = tokens(StreamingTokenLoader(open_raw(epoch_size=200)), epochs=2)
         root = copy(packed)
         before = {path: path.stat().st_mtime_ns for path in root.rglob("*.*")}
-        if place == "remote":
+        settings, cache = {"local": root}, root / ".unpacked"
+        if in_a_cache:
             settings, cache = {"remote": str(root), "local": tmp_path / "cache"}, tmp_path / "cache"
-        else:
-            settings, cache = {"local": root}, root / ".unpacked"
         limit = 8 * int(open_raw(**settings).reader.raw_sizes.max())
-        dataset = open_raw(**settings, cache_limit=limit)
+        dataset = open_raw(**settings, cache_limit=limit, epoch_size=200)
         with watched(cache) as held:
             loader = StreamingTokenLoader(dataset, num_workers=workers)
             assert tokens(loader, epochs=2) == expected
@@ -140,6 +140,35 @@ class TestLimit:
         assert looks > 20
         assert limit // 2 < peak <= limit
         assert {path: path.stat().st_mtime_ns for path in before} == before
+
+    def test_what_is_read_in_place_is_never_touched(
+        self, raw: Built, copy: Any, open_raw: Any
+    ) -> None:
+        root = copy(raw)
+        dataset = open_raw(local=root, cache_limit="1mb")
+        before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+        assert len(tokens(StreamingTokenLoader(dataset), epochs=1)) == 146
+        assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
+
+    def test_the_smallest_one_gives_the_same_batches(
+        self, packed: Built, open_raw: Any, tmp_path: Path
+    ) -> None:
+        """In processes of their own: a fault of memory would end this one."""
+        settings = {"batch_size": 64, "shuffle_block_size": 16, "epoch_size": 256,
+                    "extras": ["starts_inside", "targets"]}  # fmt: skip
+        limit = 4 * int(open_raw(local=packed.root).reader.raw_sizes.max())
+
+        def read(number: int) -> list[Any]:
+            limited = open_raw(**settings, remote=str(packed.root), local=tmp_path / str(number),
+                               cache_limit=limit)  # fmt: skip
+            return plain(StreamingTokenLoader(limited, num_workers=2 * number))
+
+        def plain(loader: StreamingTokenLoader) -> list[Any]:
+            return [{name: values.tolist() for name, values in batch.items()} for batch in loader]
+
+        expected = plain(StreamingTokenLoader(open_raw(**settings)))
+        assert len(expected) == 4
+        assert in_processes(2, read) == [expected, expected]
 
     @pytest.mark.parametrize("packing", [None, "best_fit"])
     def test_masks_of_a_worker_s_block_hold_no_more_than_a_step(

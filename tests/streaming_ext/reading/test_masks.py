@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from streaming_ext.base.errors import UsageError
 from streaming_ext.format.index import read_index
 from streaming_ext.store.remote import Remote
 from tests.streaming_ext.build import EOT, Built, build
@@ -48,11 +48,9 @@ class Reference:
         return begins
 
 
-def batches_of(built: Built, **settings: Any) -> list[dict[str, Any]]:
-    usual = {"local": built.root, "batch_size": 3, "shuffle": True, "extras": EXTRAS,
-             "dp_rank": 0, "dp_world_size": 1}  # fmt: skip
-    workers = settings.pop("workers", 0)
-    dataset = StreamingTokenDataset(**(usual | settings))
+def batches_of(built: Built, *, workers: int = 0, **settings: Any) -> list[dict[str, Any]]:
+    dataset = StreamingTokenDataset(local=built.root, batch_size=3, shuffle=True, extras=EXTRAS,
+                                    dp_rank=0, dp_world_size=1, **settings)  # fmt: skip
     return list(StreamingTokenLoader(dataset, num_workers=workers))
 
 
@@ -82,10 +80,10 @@ def assert_as_reference(batch: dict[str, Any], reference: Reference, length: int
     return bounds
 
 
-@pytest.mark.parametrize(("length", "split", "workers"), [
-    (1, "train", 0), (2, "holdout", 0), (3, "train", 1), (8, "train", 0), (24, "holdout", 1),
-    (50, "train", 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("length", "split", "workers"),
+    [(1, "train", 0), (3, "train", 1), (24, "holdout", 1), (50, "train", 0)],
+)
 def test_they_equal_the_reference(raw: Built, length: int, split: str, workers: int) -> None:
     reference = Reference(raw, split)
     assert any(reference.padding)
@@ -97,34 +95,14 @@ def test_they_equal_the_reference(raw: Built, length: int, split: str, workers: 
 
 
 def test_types_are_those_that_models_take(raw: Built) -> None:
-    import torch
-
     batch = batches_of(raw)[0]
-    kinds = {name: value.dtype for name, value in batch.items() if name != "max_seqlen"}
-    assert kinds.pop("cu_seqlens") == torch.int32
-    assert kinds.pop("starts_inside") == torch.bool
-    assert kinds.pop("position_ids") == kinds.pop("document_ids") == torch.int32
-    assert set(kinds.values()) == {torch.int64}
-    assert all(value.is_contiguous() for name, value in batch.items() if name != "max_seqlen")
-    assert type(batch["max_seqlen"]) is int
-
-
-def test_loss_leaves_out_what_is_ignored(raw: Built) -> None:
-    import torch
-
-    batch = batches_of(raw, split="holdout", shuffle=False)[-1]
-    logits = torch.zeros(*batch["targets"].shape, 100)
-    loss = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1), batch["targets"].flatten(), reduction="sum"
-    )
-    counted = int((batch["targets"] >= 0).sum())
-    assert 0 < counted < batch["targets"].numel()
-    assert loss.item() == pytest.approx(counted * np.log(100), rel=1e-5)
-
-
-def test_unknown_extras_are_refused(raw: Built) -> None:
-    with pytest.raises(UsageError, match="may name targets"):
-        batches_of(raw, extras=["labels"])
+    assert type(batch.pop("max_seqlen")) is int
+    assert all(value.is_contiguous() for value in batch.values())
+    assert {name: value.dtype for name, value in batch.items()} == {
+        "tokens": torch.int64, "targets": torch.int64, "sequence_ids": torch.int64,
+        "position_ids": torch.int32, "document_ids": torch.int32, "cu_seqlens": torch.int32,
+        "starts_inside": torch.bool,
+    }  # fmt: skip
 
 
 def take_repeated_ends_for_padding(reference: Reference) -> None:
@@ -136,8 +114,7 @@ def take_repeated_ends_for_padding(reference: Reference) -> None:
         reference.padding[at] = both and at not in shard_starts
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_documents_of_a_token_and_padding_within(tmp_path, workers) -> None:
+def test_documents_of_a_token_and_padding_within(tmp_path) -> None:
     """More boundaries than a message has room for; padding that no part of ours would have."""
     rng = np.random.default_rng(1)
     ids = np.where(rng.random(2000) < 0.6, EOT, 5)
@@ -151,13 +128,13 @@ def test_documents_of_a_token_and_padding_within(tmp_path, workers) -> None:
     reference = Reference(built, "train")
     take_repeated_ends_for_padding(reference)
     seen = 0
-    for batch in batches_of(built, sequence_length=length, workers=workers):
+    for batch in batches_of(built, sequence_length=length, workers=1):
         assert_as_reference(batch, reference, length)
         seen += len(batch["sequence_ids"])
     assert seen > 40
 
 
-@pytest.mark.parametrize(("length", "workers"), [(64, 1), (300, 0), (1000, 1)])
+@pytest.mark.parametrize(("length", "workers"), [(64, 1), (1000, 0)])
 def test_long_documents(tmp_path, length, workers) -> None:
     """Segments of hundreds of tokens, some of one, two and none between them, and padding."""
     rng = np.random.default_rng(length)
