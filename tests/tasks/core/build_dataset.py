@@ -67,6 +67,15 @@ def build_as(config: ShardConfig) -> Path:
     return Path(config.output)
 
 
+def file_hashes(root: Path) -> dict[str, str]:
+    """The hash of each file of a dataset, but of the reports of its runs."""
+    return {
+        file.relative_to(root).as_posix(): content_hash(file.read_bytes())
+        for file in sorted(root.rglob("*"))
+        if file.is_file() and not file.is_relative_to(root / "runs")
+    }
+
+
 class Forger:
     """Changes what a dataset says or holds, and then makes every hash and sum right again."""
 
@@ -87,13 +96,13 @@ class Forger:
 
     def stream(self, part: int, split: Split) -> npt.NDArray[Any]:
         """All ids of a part's split, padding included; a copy."""
-        pieces = []
+        arrays = []
         for shard in self.records[part].splits[split].shards:
             data = (self.root / split / shard.name).read_bytes()
             if shard.zip_name is not None:
                 data = decompress(data, codec=self.spec.compression, raw_size=shard.raw_bytes)
-            pieces.append(self.spec.shard_format.tokens_of(data, shard.samples).reshape(-1))
-        return np.concatenate(pieces or [np.empty(0, self.spec.dtype)])
+            arrays.append(self.spec.shard_format.tokens_of(data, shard.samples).reshape(-1))
+        return np.concatenate(arrays or [np.empty(0, self.spec.dtype)])
 
     def set_stream(self, part: int, split: Split, ids: npt.NDArray[Any], **counts: int) -> None:
         """Write other shards; `counts` are what the record is to say besides."""

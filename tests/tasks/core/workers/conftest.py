@@ -1,8 +1,9 @@
 """Pools of workers, and jobs for them that end at once or wait."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,14 +12,11 @@ from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
 from tasks.core.workers.pool import WorkerPool
 from tasks.core.workers.tokenize_part import TokenizeJob
-from tests.tasks.core.doubles import (
-    make_spec,
-    tokenize_job,
-)
-from tests.tasks.core.workers.waiting import Waiting
+from tests.tasks.core.doubles import make_spec, tokenize_job, write_source
+from tests.tasks.core.workers.waiting import MakeJob, Waiting
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved tokenizer of one id a byte."""
     folder = tmp_path_factory.mktemp("tokenizer")
@@ -36,11 +34,13 @@ def pool() -> Iterator[WorkerPool]:
 
 
 @pytest.fixture
-def job(tmp_path: Path, tokenizer_folder: Path) -> Callable[..., TokenizeJob]:
-    """A job on a source file."""
+def job(tmp_path: Path, tokenizer_folder: Path) -> MakeJob:
+    """A job on a source file, or on one of three tokens."""
 
-    def make(source: SourceFile, name: str = "s") -> TokenizeJob:
-        made = tokenize_job(source, tmp_path / name, make_spec())
+    def make(source: SourceFile | None = None, name: str = "s", **spec: Any) -> TokenizeJob:
+        if source is None:
+            source = write_source(tmp_path / "small.parquet", ["ab", None])
+        made = tokenize_job(source, tmp_path / name, make_spec(**spec))
         return made.model_copy(update={"tokenizer_folder": tokenizer_folder})
 
     return make

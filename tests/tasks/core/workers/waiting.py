@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 
 from streaming_ext.text.sources import SourceFile
+from tasks.core.workers.tokenize_part import TokenizeJob
 
+MakeJob = Callable[..., TokenizeJob]
 GONE = "(?i)no such file or directory"
 
 
