@@ -158,6 +158,30 @@ class Forger:
         pq.write_table(table, self.root / path)
         self.change(part, documents=FileRecord.of(path, (self.root / path).read_bytes()))
 
+    def listed(self, part: int) -> list[tuple[int, Split, npt.NDArray[Any]]]:
+        """Row, split and ids of each document."""
+        streams = {split: self.stream(part, split) for split in self.records[part].splits}
+        found = []
+        for row, split, tokens in zip(*self.documents(part).values(), strict=True):
+            ids, streams[split] = np.split(streams[split], [tokens])
+            found.append((row, split, ids))
+            streams[split] = streams[split][1:]  # behind the end-of-text id
+        return found
+
+    def set_listed(self, part: int, documents: list[tuple[int, Split, npt.NDArray[Any]]]) -> None:
+        """Write provenance, shards and counts of other documents."""
+        eot_id, length = self.spec.tokenizer.eot_id, self.spec.sequence_length
+        rows, splits, ids = zip(*documents, strict=True)
+        tokens = [len(each) for each in ids]
+        self.set_documents(part, {"row": [*rows], "split": [*splits], "tokens": tokens})
+        for split in self.records[part].splits:
+            own = [np.append(ids, eot_id) for _, each, ids in documents if each == split]
+            stream = np.concatenate(own)
+            padding = -len(stream) % length
+            whole = np.append(stream, np.full(padding, eot_id))
+            counts = {"documents": len(own), "tokens": len(stream), "padding": padding}
+            self.set_stream(part, split, whole, **counts)
+
     def seal(self, edit: Callable[[dict[str, Any]], object] = lambda manifest: None) -> None:
         """Write records, indexes and manifest anew; `edit` changes the manifest at the end."""
         parts = [self.records[part] for part in sorted(self.records)]

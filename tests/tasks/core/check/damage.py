@@ -1,8 +1,12 @@
-"""What the tests of `verify` share: running it, and damage done to a dataset."""
+"""What the tests of `verify` and `inspect` share: running and printing, and damage."""
 
+import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from streaming_ext.format.schema import content_hash
 from streaming_ext.store import LocalStorage
@@ -23,12 +27,11 @@ def files_named(report: Report) -> set[str]:
     return {finding.file for finding in report.findings}
 
 
-def listing(root: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(root)): content_hash(path.read_bytes())
-        for path in root.rglob("*")
-        if path.is_file()
-    }
+def printed(show: Callable[..., None], value: object) -> str:
+    """What a function prints on a wide terminal."""
+    console = Console(file=io.StringIO(), record=True, width=200)
+    show(value, console)
+    return console.export_text()
 
 
 def flip(path: Path, position: int = -1) -> None:
@@ -48,11 +51,11 @@ def forged(copy: Path, change: Callable[[Forger], None], **options: Any) -> set[
     return files_named(check(copy, **options))
 
 
-def fix_hash_in_manifest(copy: Path, forger: Forger) -> None:
-    old, data = forger.manifest.parts[1].record, (copy / RECORD).read_bytes()
-    text = (copy / "manifest.json").read_text()
-    text = text.replace(old.xxh128, content_hash(data))
-    before, found, after = text.partition('"path": "parts/00001.json",\n    "size": ')
-    assert found
-    rest = after.partition(",")[2]
-    (copy / "manifest.json").write_text(f"{before}{found}{len(data)},{rest}")
+def with_record(copy: Path, data: bytes) -> set[str]:
+    """The files that are named if a record is something else, and the manifest lists it so."""
+    (copy / RECORD).write_bytes(data)
+    manifest = json.loads((copy / "manifest.json").read_bytes())
+    manifest["parts"][1]["record"] |= {"size": len(data), "xxh128": content_hash(data)}
+    text = json.dumps(manifest, sort_keys=True, indent=1, ensure_ascii=False)
+    (copy / "manifest.json").write_text(text + "\n")
+    return files_named(check(copy))

