@@ -129,12 +129,18 @@ class Spread:
         self._names = frozenset(names)
         self._buffers = buffers
         self._lengths: Small = np.diff(boundaries.edges)
+        tokens = shape[0] * shape[1]
         # The first offset of each step, then the end: (steps + 1,)
-        steps = np.arange(0, boundaries.edges[-1] + 1, shape[0] * shape[1])
+        steps = np.arange(0, boundaries.edges[-1] + 1, tokens)
         edge_steps = np.searchsorted(boundaries.edges, steps)
         # Lists, since single numbers are taken from them faster.
         self._edge_steps: list[int] = edge_steps.tolist()
         self._ignored_steps: list[int] = np.searchsorted(boundaries.ignored, steps).tolist()
+        self._ignored = boundaries.ignored % tokens
+        # First offset of each segment in its step, and the end of each step: (segments + steps,)
+        counts = np.diff(edge_steps) + 1
+        edges = boundaries.edges[ranges(edge_steps[:-1], counts)]
+        self._edges = edges - np.repeat(steps[:-1].astype(np.int32), counts)
         self._longest = np.maximum.reduceat(self._lengths, edge_steps[:-1]).tolist()
         self._last_targets = boundaries.last_targets.reshape(-1, shape[0])
         self._granules: Ints | None = None
@@ -156,8 +162,7 @@ class Spread:
         """
         names = self._names
         begin, end = self._edge_steps[step], self._edge_steps[step + 1]
-        # First offset of each segment of the step, then the end: (segments + 1,)
-        edges = self.boundaries.edges[begin : end + 1] - np.int32(step * tokens.size)
+        edges = self._edges[begin + step : end + step + 1]
         masks: dict[str, Any] = {}
         if "targets" in names:
             masks["targets"] = self._targets(step, tokens)
@@ -180,7 +185,7 @@ class Spread:
         targets[:, -1] = self._last_targets[step]
         begin, end = self._ignored_steps[step], self._ignored_steps[step + 1]
         if begin < end:
-            flat[self.boundaries.ignored[begin:end] - step * tokens.size] = IGNORED
+            flat[self._ignored[begin:end]] = IGNORED
         return targets
 
     def _position_ids(self, step: int, starts: Small, lengths: Small) -> Small:

@@ -144,6 +144,9 @@ class Rows:
         shards, sizes = runs.shards[some], (runs.ends - runs.begins)[some] // reader.dtype.itemsize
         begins = (runs.begins[some] - reader.headers[shards]) // reader.dtype.itemsize
         laid = np.cumsum(sizes) - sizes
+        # In the order of the tokens: sorted numbers are found several times faster.
+        order = np.argsort(reader.shard_starts[shards] + begins)
+        shards, begins, sizes, laid = (each[order] for each in (shards, begins, sizes, laid))
         found = Ends.joined(
             [
                 reader.ends(shard).in_runs(begins[own], begins[own] + sizes[own], laid[own])
