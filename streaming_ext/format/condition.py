@@ -69,23 +69,6 @@ class Condition:
         Raises:
             UsageError: one is compared with values of several kinds.
         """
-        return self._columns_of(self._tree)
-
-    @cached_property
-    def columns_of_not(self) -> frozenset[str]:
-        """Columns of which a comparison is negated: by `not`, `!=` or `not in`."""
-        negated = [
-            node
-            for node in ast.walk(self._tree)
-            if (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
-            or (
-                isinstance(node, ast.Compare)
-                and any(isinstance(how, ast.NotEq | ast.NotIn) for how in node.ops)
-            )
-        ]
-        return frozenset(self._columns_of(*negated))
-
-    def _columns_of(self, *nodes: ast.expr) -> dict[str, Kind]:
         kinds: dict[str, Kind] = {}
 
         def seen(column: str, kind: Kind) -> pc.Expression:
@@ -95,9 +78,14 @@ class Condition:
                 raise self._refused(f"{column} is compared with a {kinds[column]} and a {kind}")
             return pc.field(column)
 
-        for node in nodes:
-            self._build(node, seen)
+        self._build(self._tree, seen)
         return kinds
+
+    @cached_property
+    def negates(self) -> bool:
+        """Whether it has `not`, `!=` or `not in`."""
+        nodes = ast.walk(self._tree)
+        return any(isinstance(node, ast.Not | ast.NotEq | ast.NotIn) for node in nodes)
 
     def apply(self, column_of: Callable[[str], Any]) -> Any:
         """The condition on columns as `column_of` returns them by name: arrays, or `pc.field`s.

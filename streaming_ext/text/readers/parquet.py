@@ -171,14 +171,15 @@ class Footer:
         If statistics are missing, or cannot be compared with the values of the condition, a group
         may stay: its rows are compared one by one. Statistics of floating-point numbers leave out
         NaN, for which `!=`, `not in` and comparisons after `not` are true: if the condition has
-        such a comparison of a floating-point column, all groups may stay.
+        one of these and a floating-point column, all groups may stay.
         """
         every = range(self.metadata.num_row_groups)
         condition = options.filters.condition
         if condition is None:
             return every
         paths = paths_of(self.schema, options, where=self._file.name)
-        if any(_floating(kind_at(self.schema, paths[name])) for name in condition.columns_of_not):
+        kinds = (kind_at(self.schema, paths[name]) for name in condition.columns)
+        if condition.negates and any(map(_floating, kinds)):
             return every
         fragment = pa.dataset.ParquetFileFormat().make_fragment(open_for_arrow(self._file))
         try:
