@@ -1,17 +1,15 @@
 """The documents of a split in the order of its token stream: where each lies, and its source."""
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import islice
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.layout import SPLITS
 from streaming_ext.format.provenance import (
     DocumentRows,
@@ -23,10 +21,6 @@ from streaming_ext.format.reading import listed_record, read_listed
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.shuffled import sources_of
 from streaming_ext.reading.cache import ShardCache
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-_AT_ONCE: Final = 8
 
 
 class Documents(NamedTuple):
@@ -246,16 +240,3 @@ split_documents = lru_cache(maxsize=16)(SplitDocuments)
 @lru_cache(maxsize=32)  # some hundred megabytes at most
 def _kept(documents: SplitDocuments, span: PartSpan) -> PartDocuments:
     return documents.read(span)
-
-
-def mapped_ahead(
-    function: Callable[[Item], Result], items: Iterable[Item], *, threads: int = _AT_ONCE
-) -> Iterator[Result]:
-    """The results of a function for each item, in order, made by threads ahead of their use."""
-    items = iter(items)
-    with ThreadPoolExecutor(threads, thread_name_prefix="shardmill-ahead") as pool:
-        waiting = deque(pool.submit(function, item) for item in islice(items, threads))
-        while waiting:
-            result = waiting.popleft().result()
-            waiting.extend(pool.submit(function, item) for item in islice(items, 1))
-            yield result

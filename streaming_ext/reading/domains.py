@@ -24,12 +24,13 @@ import xxhash
 
 from streaming_ext.base.arrays import Flags, Ints, ranges
 from streaming_ext.base.errors import UsageError
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.provenance import DocumentRows
 from streaming_ext.format.schema import content_hash
 from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.state import Cursor
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.documents import PartSpan, mapped_ahead, split_documents
+from streaming_ext.reading.documents import PartSpan, split_documents
 from streaming_ext.reading.made_once import damaged, made_once, map_file, write_directory
 from streaming_ext.reading.rows import Spans, TokenSource
 from streaming_ext.reading.token_reader import by_value

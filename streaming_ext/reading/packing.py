@@ -38,10 +38,11 @@ import xxhash
 
 from streaming_ext.base.arrays import Flags, Ints, ranges
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.schema import content_hash
 from streaming_ext.order.order import Keys, key_of, mix
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.documents import Documents, mapped_ahead, split_documents
+from streaming_ext.reading.documents import Documents, split_documents
 from streaming_ext.reading.made_once import damaged, made_once, map_file, write_directory
 
 

@@ -12,13 +12,13 @@ import hashlib
 import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 import xxhash
 
 from streaming_ext.base.errors import SourceError
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.record import LOCAL_VERSION, NOT_CHECKED, SourceIdentity
 from streaming_ext.format.schema import content_hash
 from streaming_ext.format.spec import ReadOptions
@@ -164,20 +164,16 @@ def _fetch_ranges(
     if answered.exists() and partial.exists():
         number, _, before = answered.read_text().partition("\n")
         done = int(number) if before == plan else 0
-    have = sum(end - start for start, end in requests[:done])
-    with partial.open("r+b" if done else "wb") as file, ThreadPoolExecutor(_AT_ONCE) as threads:
+    have, left = sum(end - start for start, end in requests[:done]), requests[done:]
+    with partial.open("r+b" if done else "wb") as file:
         file.truncate(size)
-        # Batches keep memory small, whatever the size of the file.
-        for first in range(done, len(requests), _AT_ONCE):
-            batch = requests[first : first + _AT_ONCE]
-            for (start, _), data in zip(
-                batch, threads.map(lambda request: reader.read(*request), batch), strict=True
-            ):
-                file.seek(start)
-                file.write(data)
-                fetched += len(data)
+        found = mapped_ahead(lambda request: reader.read(*request), left, threads=_AT_ONCE)
+        for (start, _), data in zip(left, found, strict=True):
+            file.seek(start)
+            file.write(data)
             file.flush()
-            answered.write_text(f"{first + len(batch)}\n{plan}")
+            fetched, done = fetched + len(data), done + 1
+            answered.write_text(f"{done}\n{plan}")
             report(have + fetched)
     target.with_suffix(_UNCHECKED).touch()
     answered.unlink(missing_ok=True)  # first: it must not outlive the file

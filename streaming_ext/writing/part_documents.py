@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streaming_ext.base.errors import SourceError
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.filters import FilterName
 from streaming_ext.format.record import BadDocument, SpanRecord
 from streaming_ext.format.spec import ReadOptions
@@ -52,14 +52,12 @@ def fetch_part(
     def one(source_span: SourceSpan) -> tuple[Path, int]:
         return _fetch(source_span, folder, options=options, check=check)
 
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        for source_span, (path, fetched) in zip(
-            part.spans, threads.map(one, part.spans), strict=True
-        ):
-            paths.append(path)
-            total += fetched
-            done += source_span.size
-            report(done)
+    found = mapped_ahead(one, part.spans, threads=_AT_ONCE)
+    for source_span, (path, fetched) in zip(part.spans, found, strict=True):
+        paths.append(path)
+        total += fetched
+        done += source_span.size
+        report(done)
     return paths, total
 
 

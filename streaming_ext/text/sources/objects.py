@@ -1,11 +1,10 @@
 """Source files in object stores."""
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from streaming_ext.base.errors import SourceError, StorageError, UsageError
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.store.buckets import Bucket, split_url
 from streaming_ext.text.sources.patterns import Takes, folder_of, is_pattern, matching
 from streaming_ext.text.sources.source_file import SourceFile
@@ -67,14 +66,11 @@ class ObjectReader:
     def stream(self, start: int) -> Iterator[bytes]:
         """All bytes from `start` on."""
         size = self._source.size
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            coming: deque[Future[bytes]] = deque()
-            for first in range(start, size, _CHUNK_BYTES):
-                coming.append(threads.submit(self.read, first, min(first + _CHUNK_BYTES, size)))
-                if len(coming) == _AT_ONCE:
-                    yield coming.popleft().result()
-            while coming:
-                yield coming.popleft().result()
+        yield from mapped_ahead(
+            lambda first: self.read(first, min(first + _CHUNK_BYTES, size)),
+            range(start, size, _CHUNK_BYTES),
+            threads=_AT_ONCE,
+        )
 
     def headers(self) -> Mapping[str, str]:
         """The headers that may hold hashes of the object."""

@@ -1,7 +1,6 @@
 """HTTP requests, and source files at plain https:// URLs."""
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -10,6 +9,7 @@ from typing import TypeVar
 import httpx
 
 from streaming_ext.base.errors import SourceError, StorageError, UsageError, one_line
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.store.faults import ask, words_of
 from streaming_ext.store.locations import require_no_secret
 from streaming_ext.store.patience import connect_seconds, timeout_seconds
@@ -201,8 +201,7 @@ def list_url(pattern: str) -> list[SourceFile]:
         first, *others = alternatives(pattern)
         _require_host(httpx.URL(first))
         found = [_list_one(first)]  # alone: what is wrong with all of them is reported once
-        with ThreadPoolExecutor(_LISTED_AT_ONCE) as threads:
-            return found + list(threads.map(_list_one, others))
+        return found + list(mapped_ahead(_list_one, others, threads=_LISTED_AT_ONCE))
     except (httpx.InvalidURL, UnicodeError) as error:
         raise UsageError(f"{pattern[:200]!r} is no URL: {error}.") from error
 

@@ -14,6 +14,7 @@ from streaming_ext.base.errors import (
     TransientStorageError,
     UsageError,
 )
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.layout import (
     BUILD,
     EXPORT,
@@ -27,7 +28,6 @@ from streaming_ext.store import Storage
 from streaming_ext.store.scratch import drop_scratch, take_scratch
 from tasks.core.build.build import Build, OnStatus, Recorded, Stretch, file_sizes
 from tasks.core.build.outside import require_outside
-from tasks.core.reading.dataset_files import side_by_side
 
 _BLOCK = 8 * 2**20  # bytes that are read at once
 _SHOWN = 3  # files in a message
@@ -237,7 +237,7 @@ def damaged_parts(recorded: Recorded) -> frozenset[int]:
                 return f"{stretch.path}: {words}"
         return ""
 
-    found = zip(parts, side_by_side(problem, parts), strict=True)
+    found = zip(parts, mapped_ahead(problem, parts), strict=True)
     damaged = {part: words for part, words in found if words}
     for words in damaged.values():
         _log.warning("%s/%s. It is made again.", storage, words)

@@ -1,13 +1,14 @@
 """A dataset as text: what chosen samples hold, and the documents that hold some words."""
 
 import codecs
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from streaming_ext.base.errors import CorruptDatasetError, UsageError, one_line
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.layout import Split, index_path
 from streaming_ext.format.manifest import Manifest, index_file
 from streaming_ext.format.provenance import SourceRow
@@ -41,8 +42,8 @@ class Excerpt:
         begins, ends: whether the document's first token, or its end-of-text id, is in the sample.
         first_token: position in the document of the first token.
         document_tokens: ids of the whole document, without the end-of-text id.
-        part, row, source: row of the source file that the document is.
-        from_byte: rows are counted from those that begin at this byte; 0: from the file's start.
+        part: that holds the document.
+        source_row: the row of a source file that it is.
     """
 
     text: str
@@ -52,14 +53,7 @@ class Excerpt:
     first_token: int
     document_tokens: int
     part: int
-    row: int
-    source: str
-    from_byte: int = 0
-
-    @property
-    def source_row(self) -> SourceRow:
-        """The row, for people."""
-        return SourceRow(self.source, self.row, self.from_byte)
+    source_row: SourceRow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,9 +172,7 @@ class _Part:
                 first_token=max(-start, 0),
                 document_tokens=end - start,
                 part=self.part,
-                row=origin.row,
-                source=origin.source,
-                from_byte=origin.from_byte,
+                source_row=origin,
             )
 
 
@@ -243,16 +235,8 @@ def find_documents(
             for number in matching(block)
         ]
 
-    return _each(search, len(manifest.parts))
-
-
-def _each(search: Callable[[int], list[SourceRow]], parts: int) -> Iterator[SourceRow]:
-    with ThreadPoolExecutor(_THREADS) as threads:
-        try:
-            for rows in threads.map(search, range(parts)):
-                yield from rows
-        finally:  # cancels what nobody wants any more
-            threads.shutdown(wait=False, cancel_futures=True)
+    found = mapped_ahead(search, range(len(manifest.parts)), threads=_THREADS)
+    return chain.from_iterable(found)
 
 
 def _open(storage: Storage, split: Split, generation: str | None) -> tuple[DatasetFiles, Manifest]:

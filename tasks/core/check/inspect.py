@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.layout import RUNS_FOLDER, Split
 from streaming_ext.format.manifest import Manifest, ShuffleSummary, SplitSummary
 from streaming_ext.format.record import PartRecord
@@ -16,7 +17,6 @@ from tasks.core.reading.dataset_files import (
     DatasetFiles,
     open_dataset,
     read_record,
-    side_by_side,
 )
 from tasks.core.reading.documents import listed_documents
 from tasks.core.reporting.lengths import Lengths
@@ -146,7 +146,7 @@ def describe(storage: Storage, *, generation: str | None = None) -> DatasetDescr
         return record, of_part
 
     records: list[PartRecord] = []
-    for record, of_part in side_by_side(look_at, range(len(manifest.parts))):
+    for record, of_part in mapped_ahead(look_at, range(len(manifest.parts))):
         records.append(record)
         lengths.include(of_part)
     return DatasetDescription(

@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 from pydantic import BaseModel
 
 from streaming_ext.base.errors import StorageError, TokenizerError
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.layout import (
     BUILD,
     MANIFEST,
@@ -30,7 +31,6 @@ from tasks.core.check.findings import Outcome
 from tasks.core.reading.dataset_files import (
     DatasetFiles,
     open_tokenizer,
-    side_by_side,
 )
 from tasks.core.reading.dataset_layout import beside_parts, is_of_extension, part_of, tables_of
 from tasks.core.shuffle.records import identity_of_table
@@ -120,7 +120,7 @@ def _records(files: DatasetFiles, manifest: Manifest | None, out: Outcome) -> di
         return None, found
 
     records: dict[int, PartRecord] = {}
-    for record, found in side_by_side(read, listed or paths):
+    for record, found in mapped_ahead(read, listed or paths):
         out.take(found)
         if record is not None:
             records[record.part] = record

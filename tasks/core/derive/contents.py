@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.layout import EXPORT, MANIFEST
 from streaming_ext.format.manifest import index_file
 from streaming_ext.format.record import PartRecord
@@ -12,7 +13,7 @@ from streaming_ext.store import Storage, open_storage
 from tasks.core.build.build import Stretch
 from tasks.core.build.engine import hash_of
 from tasks.core.derive.export_records import ExportRecord, is_export, read_export
-from tasks.core.reading.dataset_files import read_dataset, read_recorded, side_by_side
+from tasks.core.reading.dataset_files import read_dataset, read_recorded
 from tasks.core.reading.dataset_layout import beside_parts
 from tasks.core.workers.messages import Message
 
@@ -155,7 +156,7 @@ def _of_export(storage: Storage) -> Contents:
     def read(file: FileRecord) -> ExportRecord:
         return from_json(ExportRecord, read_recorded(storage, file), where=f"{storage}/{file.path}")
 
-    records = list(side_by_side(read, manifest.records))
+    records = list(mapped_ahead(read, manifest.records))
     spans: dict[str, list[Stretch]] = {}
     owners: dict[str, int] = {}  # the part of each file
     for part, written in enumerate([*(record.spans for record in records), manifest.spans]):

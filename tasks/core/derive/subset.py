@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.filters import FilterName
 from streaming_ext.format.layout import MANIFEST, SPLITS, Split, documents_path, record_path
 from streaming_ext.format.manifest import Manifest, MergedDataset
@@ -41,7 +42,6 @@ from tasks.core.reading.dataset_files import (
     read_recorded,
     read_records,
     recorded_sizes,
-    side_by_side,
 )
 from tasks.core.reading.dataset_layout import existing_manifest
 from tasks.core.reading.documents import PartOfDataset, listed_documents
@@ -339,7 +339,7 @@ def _lengths(dataset: Storage, records: Sequence[PartRecord]) -> Iterator[Ints]:
         return lengths
 
     for first in range(0, len(records), _PARTS_HELD):
-        yield from side_by_side(of, records[first : first + _PARTS_HELD])
+        yield from mapped_ahead(of, records[first : first + _PARTS_HELD])
 
 
 def _groups(

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_ext.base.errors import SourceError
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.filters import NO_FILTERS
 from streaming_ext.format.layout import record_path
 from streaming_ext.format.spec import DatasetSpec, ReadOptions
@@ -25,7 +26,6 @@ from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.estimate.config import EstimateConfig
-from tasks.core.reading.dataset_files import side_by_side
 from tasks.core.workers.move_part import PackedPart, WriteJob, WrittenPart
 from tasks.core.workers.pool import WorkerPool
 from tasks.core.workers.tokenize_part import TokenizeJob
@@ -114,7 +114,7 @@ def sample_files(
 
     rng = random.Random(config.sample_seed)  # noqa: S311 - no secret
     drawn = rng.sample(list(sources), min(len(sources), config.sample_files))
-    found = list(side_by_side(look, drawn))
+    found = list(mapped_ahead(look, drawn))
     errors = [each for each in found if isinstance(each, SourceError)]
     if len(errors) == len(found):
         raise errors[0]
@@ -136,7 +136,7 @@ def read_texts(files: Sequence[SampledFile], config: EstimateConfig) -> list[Tex
             drawn = [file.blocks[number] for number in chosen]
         return list(_read(file, drawn, config.read_options, most))
 
-    return [texts for found in side_by_side(read, files) for texts in found]
+    return [texts for found in mapped_ahead(read, files) for texts in found]
 
 
 def _read(

@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +18,7 @@ from streaming_ext.base.errors import (
     UsageError,
     command,
 )
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.layout import EXPORT, MANIFEST, PARTS_FOLDER, TOKENIZER_FOLDER
 from streaming_ext.format.manifest import Manifest, chosen_generation
 from streaming_ext.format.provenance import SourceRows
@@ -33,8 +33,6 @@ from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 
 # Far more than any real one: a manifest takes about 500 bytes a part, an index 600 a shard.
 MAX_JSON_BYTES = 2**30
-_IO_THREADS = 8
-Item = TypeVar("Item")
 Read = TypeVar("Read")
 Record = TypeVar("Record", bound=Sealed)
 MAX_FAILURES = 4  # files in a row that storage fails, each after all attempts
@@ -164,12 +162,6 @@ class DatasetFiles:
                 "again with the same options to finish it."
             )
         raise (NotADatasetError if self.sizes else MissingFolderError)(f"{self.storage} {what}")
-
-
-def side_by_side(read: Callable[[Item], Read], items: Iterable[Item]) -> Iterator[Read]:
-    """What a function returns for each item, in order; some at a time wait for storage."""
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        yield from threads.map(read, items)
 
 
 def recorded_sizes(files: Iterable[FileRecord]) -> dict[str, int]:
@@ -302,7 +294,7 @@ def read_dataset(
     """
     files, manifest = open_dataset(storage, generation=generation)
     parts = range(len(manifest.parts))
-    records = side_by_side(lambda part: read_record(files, manifest, part), parts)
+    records = mapped_ahead(lambda part: read_record(files, manifest, part), parts)
     return files, manifest, list(records)
 
 
@@ -350,4 +342,4 @@ def records_in(
                 f"{error}. If nothing is published yet, remove it to have its part made again."
             ) from error
 
-    return {record.part: record for record in side_by_side(read, paths)}
+    return {record.part: record for record in mapped_ahead(read, paths)}

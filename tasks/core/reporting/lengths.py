@@ -8,9 +8,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.layout import documents_path
 from streaming_ext.store import Storage
-from tasks.core.reading.dataset_files import side_by_side
 from tasks.core.reporting.report import PartCounts
 
 Ints = npt.NDArray[np.int64]
@@ -97,7 +97,7 @@ def sample_lengths(storage: Storage, parts: Sequence[PartCounts]) -> Lengths:
         data = storage.read(documents_path(parts[index].part))
         return pq.read_table(pa.BufferReader(data), columns=["tokens"], use_threads=False)["tokens"]
 
-    for tokens in side_by_side(read, evenly([part.documents for part in parts])):
+    for tokens in mapped_ahead(read, evenly([part.documents for part in parts])):
         lengths.add(tokens.to_numpy().astype("int64"))
     return lengths
 

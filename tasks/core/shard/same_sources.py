@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from streaming_ext.base.errors import ConfigMismatchError
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.record import PartRecord, SpanRecord
 from streaming_ext.format.shuffled import Source
 from streaming_ext.format.spec import ReadOptions
@@ -13,7 +14,6 @@ from streaming_ext.store import Storage
 from streaming_ext.text.fetch import identify
 from streaming_ext.text.parts import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile
-from tasks.core.reading.dataset_files import side_by_side
 from tasks.core.shard.sources import shortened
 from tasks.core.shuffle.records import SpillRecord, source_numbers
 
@@ -137,7 +137,7 @@ def _refuse(storage: Storage, lines: Sequence[str], advice: str) -> None:
 
 
 def _differences(pairs: Iterable[Pair], options: ReadOptions | None) -> list[str]:
-    found = side_by_side(lambda pair: difference(*pair, options), pairs)
+    found = mapped_ahead(lambda pair: difference(*pair, options), pairs)
     return [words for words in found if words]
 
 

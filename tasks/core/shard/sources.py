@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 
 from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.manifest import NodePartition
 from streaming_ext.format.schema import content_hash
 from streaming_ext.text.formats import can_be_cut, format_of
@@ -14,7 +15,6 @@ from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.build.outside import made_by_output
 from tasks.core.config import ShardConfig
-from tasks.core.reading.dataset_files import side_by_side
 from tasks.core.shard.import_config import list_token_files
 
 
@@ -145,7 +145,7 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
     remote = [source for source in sources if source.remote]
     local = [source for source in sources if not source.remote]
     looked_into = local[:_MOST_LOOKED_INTO] + remote[:1]
-    wrong = tuple(words for words in side_by_side(check, looked_into) if words is not None)
+    wrong = tuple(words for words in mapped_ahead(check, looked_into) if words is not None)
     if wrong and len(wrong) == len(looked_into):
         raise UsageError("\n".join(shortened([*dict.fromkeys(wrong)])))  # of a set, each once
     if remote and not local:

@@ -8,7 +8,6 @@ read of each.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -21,6 +20,7 @@ import xxhash
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import CorruptDatasetError, StorageError
+from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.layout import SHUFFLE_FOLDER
 from streaming_ext.format.provenance import KEPT_PREFIX
 from streaming_ext.format.schema import Count, FileRecord, Value, content_hash
@@ -267,8 +267,7 @@ class SpillIndex:
         if not storage.remote:
             yield from map(read, wanted)
             return
-        with ThreadPoolExecutor(_READS_AT_ONCE) as threads:
-            yield from threads.map(read, wanted)
+        yield from mapped_ahead(read, wanted, threads=_READS_AT_ONCE)
 
 
 def as_one(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:

@@ -103,7 +103,8 @@ def test_the_same_stream(
     assert report.checked.source_rows == sum(map(len, FILES))
     assert report.checked.retokenized > 50
     (sample,) = decode_samples(LocalStorage(root), "train", [3])
-    assert sample.excerpts[0].text[:20] in FILES[sample.excerpts[0].part][sample.excerpts[0].row]  # type: ignore[operator]
+    excerpt = sample.excerpts[0]
+    assert excerpt.text[:20] in str(FILES[excerpt.part][excerpt.source_row.row])
 
 
 def test_verify_sees_another_text(tmp_path: Path, vocabulary: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from flows.terminal.show_checks import show_dataset, show_samples, show_verified
 from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, UsageError
+from streaming_ext.format.provenance import SourceRow
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.check.decode import DecodedSample, decode_cut, decode_samples
@@ -120,7 +121,7 @@ def test_lengths_are_exact_below_65536_and_close_above() -> None:
 def test_all_samples_together_are_all_texts(
     dataset: LocalStorage, description: DatasetDescription, texts: list[list[str | None]]
 ) -> None:
-    tokens: dict[tuple[str, int], int] = {}
+    tokens: dict[SourceRow, int] = {}
     whole = 0
     for sample in all_samples(dataset, description):
         assert (
@@ -128,9 +129,9 @@ def test_all_samples_together_are_all_texts(
             == LENGTH
         )
         for excerpt in sample.excerpts:
-            text = texts[excerpt.part][excerpt.row]
+            text = texts[excerpt.part][excerpt.source_row.row]
             assert text is not None
-            assert excerpt.source.endswith(f"{excerpt.part:03}.parquet")
+            assert excerpt.source_row.source.endswith(f"{excerpt.part:03}.parquet")
             assert excerpt.text in text
             assert excerpt.begins == (excerpt.first_token == 0)
             if excerpt.ends:
@@ -138,9 +139,9 @@ def test_all_samples_together_are_all_texts(
             if excerpt.begins and excerpt.ends:
                 assert excerpt.text == text
                 whole += 1
-            seen = tokens.get((excerpt.source, excerpt.row), 0)
+            seen = tokens.get(excerpt.source_row, 0)
             assert seen == excerpt.first_token  # excerpts of a document follow each other
-            tokens[excerpt.source, excerpt.row] = seen + excerpt.tokens
+            tokens[excerpt.source_row] = seen + excerpt.tokens
     assert whole
     assert len(tokens) == description.documents
     assert sum(tokens.values()) == description.lengths.tokens

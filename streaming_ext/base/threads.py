@@ -1,0 +1,23 @@
+"""Work that waits for storage, done by threads ahead of its use."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def mapped_ahead(
+    function: Callable[[Item], Result], items: Iterable[Item], *, threads: int = 8
+) -> Iterator[Result]:
+    """The results of a function for each item, in order; as many are ahead as there are threads."""
+    items = iter(items)
+    with ThreadPoolExecutor(threads, thread_name_prefix="shardmill-ahead") as pool:
+        waiting = deque(pool.submit(function, item) for item in islice(items, threads))
+        while waiting:
+            result = waiting.popleft().result()
+            waiting.extend(pool.submit(function, item) for item in islice(items, 1))
+            yield result
