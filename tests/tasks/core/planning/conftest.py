@@ -1,28 +1,60 @@
-"""A vocabulary, a few sources, and what to make of them."""
+"""A vocabulary, four sources, and an output that runs over them plan for."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from streaming_ext.format.layout import BUILD
+from streaming_ext.store import Storage, open_storage
 from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
 from tasks.core.config import ShardConfig
+from tasks.core.shard.shard_build import ShardBuild
+from tasks.core.shard.sources import check_sources
 from tests.tasks.core.doubles import write_source
+from tests.tasks.core.running import do_parts, make_plan, publish
 
-NUM_SOURCES = 4
+
+@dataclass(frozen=True)
+class Output:
+    """What runs of one configuration find on their output, and leave there."""
+
+    config: ShardConfig
+    storage: Storage
+
+    def changed(self, **changes: Any) -> ShardConfig:
+        return ShardConfig(**(self.config.model_dump() | changes))
+
+    def plan(self, **changes: Any) -> ShardBuild:
+        config = self.changed(**changes)
+        return make_plan(config, self.storage, check_sources(config))
+
+    def do(self, parts: Iterable[int]) -> ShardBuild:
+        """Some parts, by a run that ends then."""
+        plan = self.plan()
+        do_parts(plan, self.storage, parts)
+        return plan
+
+    def complete(self) -> None:
+        """What is left, by a run that ends as it should."""
+        plan = self.plan()
+        do_parts(plan, self.storage)
+        publish(plan, self.storage)
+
+    def content(self) -> dict[str, bytes]:
+        """All files but the mark of a run that is not finished."""
+        return {path: self.storage.read(path) for path in self.storage.list() if path != BUILD}
 
 
 @pytest.fixture
-def ranks(tmp_path: Path) -> Path:
-    """A vocabulary of the 256 bytes."""
-    path = tmp_path / "bytes.tiktoken"
-    path.write_bytes(rank_file_bytes({bytes([byte]): byte for byte in range(256)}))
-    return path
-
-
-@pytest.fixture
-def config(tmp_path: Path, ranks: Path) -> ShardConfig:
-    for number in range(NUM_SOURCES):
-        texts: list[str | None] = [f"{number} {row}" for row in range(10)]
+def config(tmp_path: Path) -> ShardConfig:
+    """Of a vocabulary of the 256 bytes."""
+    ranks = tmp_path / "bytes.tiktoken"
+    ranks.write_bytes(rank_file_bytes({bytes([byte]): byte for byte in range(256)}))
+    for number in range(4):
+        texts = [f"{number} {row}" for row in range(10)]
         write_source(tmp_path / f"sources/{number}.parquet", texts)
     return ShardConfig(
         sources=(str(tmp_path / "sources"),),
@@ -35,3 +67,10 @@ def config(tmp_path: Path, ranks: Path) -> ShardConfig:
         engine="reference",
         workers=1,
     )
+
+
+@pytest.fixture
+def output(config: ShardConfig) -> Output:
+    made = Output(config, open_storage(config.output))
+    made.storage.create()
+    return made

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 from streaming_ext.base.errors import (
     ConfigMismatchError,
     CorruptDatasetError,
-    ScratchError,
     SourceError,
     StorageError,
     TokenizerError,
@@ -24,221 +22,114 @@ from streaming_ext.store import LocalStorage
 from streaming_ext.text.tokenizer.load import open_saved
 from tasks.core.build.engine import drop
 from tasks.core.build.outside import scratch_folder
-from tasks.core.config import ShardConfig
-from tasks.core.reading.dataset_files import read_records
-from tasks.core.shard.shard_build import ShardBuild
-from tasks.core.shard.sources import check_sources, look_into_sources
-from tests.tasks.core.doubles import do, write_source
-from tests.tasks.core.planning.conftest import NUM_SOURCES
-from tests.tasks.core.running import make_plan, publish
+from tasks.core.shard.sources import check_sources, look_into_sources, shortened
+from tests.tasks.core.doubles import write_source
+from tests.tasks.core.planning.conftest import Output
+from tests.tasks.core.running import make_plan
 
 
-@pytest.fixture
-def storage(config: ShardConfig) -> LocalStorage:
-    made = LocalStorage(Path(config.output))
-    made.create()
-    return made
+def test_of_an_empty_output_all_is_to_do(output: Output, tmp_path: Path) -> None:
+    plan = output.plan()
+    assert (plan.todo, plan.published) == ((0, 1, 2, 3), False)
+    names = [part.spans[0].source.name for part in plan.parts]
+    assert names == [f"{number}.parquet" for number in range(4)]
+    assert plan.scratch == tmp_path / ".out.scratch"
+    assert open_saved(plan.tokenizer_folder).encode("ab") == [97, 98]
+    left = plan.part_scratch(3) / "train.tokens"
+    left.parent.mkdir()
+    left.touch()  # as a killed run leaves it
+    output.plan()
+    assert not left.parent.exists()
+    drop(plan)
+    assert not plan.scratch.exists()
 
 
-@pytest.fixture
-def planned(storage: LocalStorage) -> Callable[[ShardConfig], ShardBuild]:
-    def make(config: ShardConfig) -> ShardBuild:
-        return make_plan(config, storage, check_sources(config))
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        (
+            {"scratch": f"{__file__}/below"},
+            StorageError,
+            r"Cannot write to scratch .*test_plan\.py",
+        ),
+        ({"tokenizer": "/nowhere.tiktoken"}, TokenizerError, "nowhere"),
+        ({"sequence_length": 1000}, UsageError, "cannot hold one sample"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(
+    output: Output, changes: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        output.plan(**changes)
 
-    return make
 
-
-def changed(config: ShardConfig, **changes: Any) -> ShardConfig:
-    return ShardConfig(**(config.model_dump() | changes))
-
-
-Planned = Callable[[ShardConfig], ShardBuild]
-
-
-class TestFresh:
-    def test_all_is_to_do(self, config: ShardConfig, planned: Planned, tmp_path: Path) -> None:
-        plan = planned(config)
-        assert plan.todo == (0, 1, 2, 3)
-        assert not plan.published
-        assert [part.spans[0].source.name for part in plan.parts] == [
-            f"{n}.parquet" for n in range(4)
-        ]
-        assert plan.scratch == tmp_path / ".out.scratch"
-        assert plan.part_scratch(3) == tmp_path / ".out.scratch/00003"
-        assert open_saved(plan.tokenizer_folder).encode("ab") == [97, 98]
-        drop(plan)
-        assert not plan.scratch.exists()
-
-    def test_old_scratch_is_removed(self, config: ShardConfig, planned: Planned) -> None:
-        plan = planned(config)
-        (plan.part_scratch(0)).mkdir()
-        (plan.part_scratch(0) / "train.tokens").touch()
-        planned(config)
-        assert not plan.part_scratch(0).exists()
-
-    def test_a_folder_of_others_in_its_place_stays(
-        self, config: ShardConfig, planned: Planned, tmp_path: Path
-    ) -> None:
-        (tmp_path / "victim/thesis").mkdir(parents=True)
-        (tmp_path / ".out.scratch").symlink_to("victim")
-        with pytest.raises(ScratchError, match=r"\.out\.scratch is a link"):
-            planned(config)
-        assert (tmp_path / "victim/thesis").is_dir()
-
-    def test_scratch_that_cannot_be_written(
-        self, config: ShardConfig, planned: Planned, tmp_path: Path
-    ) -> None:
-        (tmp_path / "file").touch()
-        with pytest.raises(StorageError, match="Cannot write to scratch .*file"):
-            planned(changed(config, scratch=str(tmp_path / "file/below")))
-
-    def test_tokenizer_that_is_not_there(
-        self, config: ShardConfig, planned: Planned, tmp_path: Path
-    ) -> None:
-        with pytest.raises(TokenizerError, match="nowhere"):
-            planned(changed(config, tokenizer=str(tmp_path / "nowhere.tiktoken")))
-
-    def test_a_shard_too_small_for_a_sample(self, config: ShardConfig, planned: Planned) -> None:
-        with pytest.raises(UsageError, match="cannot hold one sample"):
-            planned(changed(config, sequence_length=1000))
-
-    @pytest.mark.parametrize("scratch", [None, "fast"])
-    def test_scratch_folder(
-        self, config: ShardConfig, storage: LocalStorage, tmp_path: Path, scratch: str | None
-    ) -> None:
-        where = None if scratch is None else str(tmp_path / scratch)
-        parent = tmp_path if scratch is None else tmp_path / scratch
-        found = scratch_folder(changed(config, scratch=where), storage)
-        assert found.parent == parent
-        assert found.name == ".out.scratch" if scratch is None else found.name.startswith("out-")
-
-    def test_outputs_of_one_name_do_not_share_a_scratch_folder(
-        self, config: ShardConfig, tmp_path: Path
-    ) -> None:
-        config = changed(config, scratch=str(tmp_path / "fast"))
-        folders = {scratch_folder(config, LocalStorage(tmp_path / x / "out")) for x in "ab"}
-        assert len(folders) == 2
+def test_a_scratch_folder_is_of_one_output(output: Output, tmp_path: Path) -> None:
+    config = output.changed(scratch=str(tmp_path / "fast"))
+    folders = {scratch_folder(config, LocalStorage(tmp_path / x / "out")) for x in "ab"}
+    assert len(folders) == 2
+    assert {(each.parent, each.name[:4]) for each in folders} == {(tmp_path / "fast", "out-")}
 
 
 class TestResume:
-    @pytest.mark.parametrize("done", [(), (0,), (3,), (1, 2), (0, 1, 2, 3)])
-    def test_recorded_parts_are_not_done_again(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned, done: tuple[int, ...]
-    ) -> None:
-        do(planned(config), storage, *done)
-        before = {path: storage.read(path) for path in storage.list()}
-        plan = planned(config)
+    @pytest.mark.parametrize("done", [(3,), (1, 2), (0, 1, 2, 3)])
+    def test_recorded_parts_are_not_done_again(self, output: Output, done: tuple[int, ...]) -> None:
+        output.do(done)
+        before = output.content()
+        plan = output.plan()
         assert plan.todo == tuple(part for part in range(4) if part not in done)
         assert not plan.published
         assert tuple(counts.part for counts in plan.earlier) == done
         assert all(counts.documents and counts.tokens for counts in plan.earlier)
-        assert {path: storage.read(path) for path in storage.list()} == before
+        assert output.content() == before
 
-    def test_leftovers_of_unrecorded_parts_are_removed(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned
-    ) -> None:
-        do(planned(config), storage, 0, 1)
+    def test_leftovers_of_unrecorded_parts_are_removed(self, output: Output) -> None:
+        output.do([0, 1])
+        storage = output.storage
         storage.remove("parts/00000.json")  # as a kill just before the record leaves it
         storage.put("holdout/00003/shard.00000.mds", b"half")
         storage.put("train/index.json", b"{}")
-        (storage.root / ".incoming/half").write_bytes(b"half")
+        incoming = Path(output.config.output, ".incoming")
+        (incoming / "half").write_bytes(b"half")
         kept = {path for path in storage.list() if "/00001" in path}
         assert {path.split("/")[0] for path in kept} == {"train", "holdout", "documents", "parts"}
         storage.put("runs/one.json", b"{}")
-
-        assert planned(config).todo == (0, 2, 3)
+        assert output.plan().todo == (0, 2, 3)
         assert set(storage.list()) == kept | {"runs/one.json", BUILD}
-        assert not list((storage.root / ".incoming").iterdir())
+        assert not list(incoming.iterdir())
 
-    def test_resumed_is_like_undisturbed(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned
+    def test_what_was_killed_before_the_first_record_is_not_foreign(self, output: Output) -> None:
+        output.plan()
+        output.storage.put("train/00000/shard.00000.mds", b"half")
+        assert output.plan().todo == (0, 1, 2, 3)
+        assert list(output.storage.list()) == [BUILD]
+
+    def test_other_means_may_change_and_the_tokenizer_move(
+        self, output: Output, tmp_path: Path
     ) -> None:
-        do(planned(config), storage, 0, 2)
-        storage.remove("parts/00002.json")
-        plan = planned(config)
-        do(plan, storage, *plan.todo)
-        publish(plan, storage)
-        resumed = {path: storage.read(path) for path in storage.list()}
-
-        shutil.rmtree(storage.root)
-        storage.create()
-        plan = planned(config)
-        do(plan, storage, *plan.todo)
-        publish(plan, storage)
-        assert {path: storage.read(path) for path in storage.list()} == resumed
-        assert "manifest.json" in resumed
-
-    def test_published_is_left_alone(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned
-    ) -> None:
-        plan = planned(config)
-        do(plan, storage, *plan.todo)
-        publish(plan, storage)
-        drop(plan)
-        before = {path: storage.read(path) for path in storage.list()}
-        again = planned(config)
-        assert again.published
-        assert again.todo == ()
-        assert not again.scratch.exists()
-        assert {path: storage.read(path) for path in storage.list()} == before
-
-    def test_the_tokenizer_may_have_moved(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned, tmp_path: Path
-    ) -> None:
-        first = planned(config)
-        do(first, storage, 0)
-        moved = shutil.copy(config.tokenizer, tmp_path / "renamed.tiktoken")
-        plan = planned(changed(config, tokenizer=str(moved)))
+        first = output.do([0])
+        moved = shutil.copy(output.config.tokenizer, tmp_path / "renamed.tiktoken")
+        plan = output.plan(tokenizer=str(moved), workers=7, scratch=str(tmp_path / "elsewhere"))
         assert plan.todo == (1, 2, 3)
         assert plan.spec == first.spec  # as the first run named it: the manifest stays the same
 
-    def test_other_means_may_change(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned, tmp_path: Path
-    ) -> None:
-        do(planned(config), storage, 0)
-        plan = planned(changed(config, workers=7, scratch=str(tmp_path / "elsewhere")))
-        assert plan.todo == (1, 2, 3)
 
-    def test_records_are_read_by_part(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned
-    ) -> None:
-        do(planned(config), storage, 2, 1)
-        records = read_records(storage)
-        assert {part: record.source.url[-9:] for part, record in records.items()} == {
-            1: "1.parquet",
-            2: "2.parquet",
-        }
-
-    def test_a_damaged_record(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned
-    ) -> None:
-        do(planned(config), storage, 1)
-        storage.put("parts/00001.json", storage.read("parts/00001.json")[:100])
-        with pytest.raises(CorruptDatasetError, match=r"parts/00001\.json is no valid part record"):
-            planned(config)
-
-
-class TestMismatch:
-    """Refused with what differs; nothing on the output is touched."""
+class TestStarted:
+    """By a run of two parts. What differs is named, and nothing on the output is touched."""
 
     @pytest.fixture
-    def refused(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned
-    ) -> Callable[..., str]:
-        plan = planned(config)
-        do(plan, storage, 0, 1)
-        before = storage.list()
+    def started(self, output: Output) -> Output:
+        output.do([0, 1])
+        return output
 
-        def check(kind: type[Exception] = ConfigMismatchError, **changes: Any) -> str:
-            with pytest.raises(kind) as caught:
-                planned(changed(config, **changes))
-            assert storage.list() == before
-            return str(caught.value)
-
-        return check
+    def refusal(self, started: Output, **changes: Any) -> str:
+        before = started.content()
+        with pytest.raises(ConfigMismatchError) as refused:
+            started.plan(**changes)
+        assert started.content() == before
+        return str(refused.value)
 
     @pytest.mark.parametrize(
-        ("changes", "said"),
+        ("changes", "words"),
         [
             ({"sequence_length": 16}, "sequence_length: the output has 8, this run asks for 16"),
             ({"holdout_seed": 1}, "holdout_seed: the output has 0, this run asks for 1"),
@@ -246,160 +137,106 @@ class TestMismatch:
             ({"compression": "none"}, "compression: the output has 'zstd:1'"),
             ({"shard_size": 2048}, "shard_size: the output has '1KiB'"),
             ({"pattern": "cl100k_base"}, "tokenizer.fingerprint: the output has"),
+            ({"max_files": 1}, "part 00001: the output has"),
         ],
     )
-    def test_configuration(
-        self, refused: Callable[..., str], changes: dict[str, Any], said: str
+    def test_another_configuration(
+        self, started: Output, changes: dict[str, Any], words: str
     ) -> None:
-        message = refused(**changes)
-        assert said in message
-        assert "Use the old values, or another --output." in message
+        message = self.refusal(started, **changes)
+        assert words in message
+        assert re.search(r"Use the old .*, or another --output", message)
 
-    def test_a_source_that_moved(self, refused: Callable[..., str], tmp_path: Path) -> None:
-        (tmp_path / "sources/1.parquet").rename(tmp_path / "sources/9.parquet")
-        message = refused()
+    def test_a_source_that_moved(self, started: Output, tmp_path: Path) -> None:
+        sources = tmp_path / "sources"
+        (sources / "1.parquet").rename(sources / "9.parquet")
+        message = self.refusal(started)
         assert "was made from other sources" in message
-        assert (
-            f"the output has {tmp_path}/sources/1.parquet, this run {tmp_path}/sources/2.parquet"
-        ) in message
+        assert f"the output has {sources}/1.parquet, this run {sources}/2.parquet" in message
         assert "0.parquet" not in message
 
-    def test_a_source_of_another_size(self, refused: Callable[..., str], tmp_path: Path) -> None:
+    def test_a_source_of_another_size(self, started: Output, tmp_path: Path) -> None:
         path = tmp_path / "sources/1.parquet"
         size = path.stat().st_size
         write_source(path, ["x" * 1000])
-        message = refused()
-        assert f"1.parquet: {size} bytes in the dataset, {path.stat().st_size} now" in message
+        now = path.stat().st_size
+        assert f"1.parquet: {size} bytes in the dataset, {now} now" in self.refusal(started)
 
-    def test_a_source_of_the_same_size(self, refused: Callable[..., str], tmp_path: Path) -> None:
+    def test_a_source_of_the_same_size(self, started: Output, tmp_path: Path) -> None:
         path = tmp_path / "sources/0.parquet"
         data = path.read_bytes()
         path.write_bytes(data.replace(b"parquet-cpp-arrow", b"parquet-cpp-ARROW", 1))
-        message = refused()
+        message = self.refusal(started)
         assert f"{path}: content xxh128:" in message
         assert "1.parquet" not in message
 
-    def test_fewer_sources(self, refused: Callable[..., str]) -> None:
-        assert "part 00001: the output has" in refused(max_files=1)
+    def test_a_source_that_is_removed_meanwhile(self, started: Output, tmp_path: Path) -> None:
+        sources = check_sources(started.config)
+        (tmp_path / "sources/1.parquet").unlink()
+        with pytest.raises(SourceError, match=r"1\.parquet: cannot be read"):
+            make_plan(started.config, started.storage, sources)
 
-    def test_a_source_more_in_front(self, refused: Callable[..., str], tmp_path: Path) -> None:
-        write_source(tmp_path / "sources/!.parquet", ["x"])
-        message = refused()
-        assert f"the output has {tmp_path}/sources/0.parquet" in message
-        assert f"the output has {tmp_path}/sources/1.parquet" in message
-
-    def test_a_source_more_at_the_end(
-        self, refused: Callable[..., str], config: ShardConfig, planned: Planned, tmp_path: Path
-    ) -> None:
+    def test_a_source_more_at_the_end_is_a_part_more(self, started: Output, tmp_path: Path) -> None:
         write_source(tmp_path / "sources/9.parquet", ["x"])
-        assert planned(config).todo == (2, 3, 4)
-
-    def test_many_differences_are_cut(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned, tmp_path: Path
-    ) -> None:
-        for number in range(10, 35):
-            write_source(tmp_path / f"sources/{number}.parquet", [])
-        plan = planned(config)
-        do(plan, storage, *plan.todo)
-        shutil.move(tmp_path / "sources", tmp_path / "moved")
-        with pytest.raises(ConfigMismatchError, match=r"\.\.\. and 9 more\n"):
-            planned(changed(config, sources=[str(tmp_path / "moved")]))
+        assert started.plan().todo == (2, 3, 4)
 
 
-class TestPublishedMismatch:
-    @pytest.fixture(autouse=True)
-    def _published(self, config: ShardConfig, storage: LocalStorage, planned: Planned) -> None:
-        plan = planned(config)
-        do(plan, storage, *plan.todo)
-        publish(plan, storage)
-
-    def test_a_source_more(self, config: ShardConfig, planned: Planned, tmp_path: Path) -> None:
-        write_source(tmp_path / "sources/9.parquet", ["x"])
-        with pytest.raises(ConfigMismatchError, match="complete dataset of 4 parts, .* has 5"):
-            planned(config)
-
-    def test_records_lost(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned
-    ) -> None:
-        storage.remove("parts/00002.json")
-        assert planned(config).todo == (2,)
-
-    def test_a_damaged_manifest(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned
-    ) -> None:
-        storage.put("manifest.json", b"{}")
-        with pytest.raises(CorruptDatasetError, match=r"manifest\.json is no valid manifest"):
-            planned(config)
+def test_many_differences_are_cut() -> None:
+    lines = [str(number) for number in range(29)]
+    assert shortened(lines) == [*lines[:20], "... and 9 more"]
+    assert shortened(lines[:20]) == lines[:20]
 
 
-class TestForeignFiles:
-    @pytest.mark.parametrize(
-        ("files", "said"),
-        [
-            (["thesis.tex"], "(thesis.tex). Use an empty folder"),
-            (["a/b/c", "d"], "(a/b/c, d)"),
-            (["1", "2", "3", "4"], "(1, 2, 3 and 1 more files)"),
-        ],
-    )
-    def test_are_refused_and_kept(
-        self,
-        config: ShardConfig,
-        storage: LocalStorage,
-        planned: Planned,
-        files: list[str],
-        said: str,
-    ) -> None:
-        for file in files:
-            storage.put(file, b"mine")
-        with pytest.raises(UsageError, match="holds other files") as caught:
-            planned(config)
-        assert said in str(caught.value)
-        assert sorted(storage.list()) == files
+def test_a_published_dataset_is_left_alone(output: Output, tmp_path: Path) -> None:
+    output.complete()
+    drop(output.plan())
+    before = output.content()
+    again = output.plan()
+    assert (again.published, again.todo) == (True, ())
+    assert not again.scratch.exists()
+    write_source(tmp_path / "sources/9.parquet", ["x"])
+    with pytest.raises(ConfigMismatchError, match="complete dataset of 4 parts, .* has 5"):
+        output.plan()
+    with pytest.raises(ConfigMismatchError, match="sequence_length"):
+        output.plan(sequence_length=16)
+    assert output.content() == before
+    output.storage.put("manifest.json", b"{}")
+    with pytest.raises(CorruptDatasetError, match=r"manifest\.json is no valid manifest"):
+        output.plan()
 
-    def test_what_a_killed_run_leaves_is_not_foreign(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned
-    ) -> None:
-        planned(config)
-        storage.put("train/00000/shard.00000.mds", b"half")
-        storage.put("documents/00000.parquet", b"half")
-        assert planned(config).todo == (0, 1, 2, 3)
-        assert list(storage.list()) == [BUILD]
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        (["thesis.tex"], "(thesis.tex). Use an empty folder"),
+        (["1", "2", "3", "a/4"], "(1, 2, 3 and 1 more files)"),
+    ],
+)
+def test_files_of_others_are_refused_and_kept(output: Output, files: list[str], words: str) -> None:
+    for file in files:
+        output.storage.put(file, b"mine")
+    with pytest.raises(UsageError, match="holds other files") as refused:
+        output.plan()
+    assert words in str(refused.value)
+    assert output.content() == dict.fromkeys(files, b"mine")
 
 
 class TestCheckSources:
-    def test_a_file_without_the_column(self, config: ShardConfig, tmp_path: Path) -> None:
+    def test_a_file_without_the_column_fails_alone(self, output: Output, tmp_path: Path) -> None:
         pq.write_table(pa.table({"body": ["x"]}), tmp_path / "sources/2.parquet")
-        sources, wrong = look_into_sources(config)
-        assert len(sources) == NUM_SOURCES  # it fails alone
+        sources, wrong = look_into_sources(output.config)
+        assert len(sources) == 4
         assert re.fullmatch(r".*2\.parquet has no column 'text'; .* body.*", *wrong)
-        assert look_into_sources(changed(config, max_files=2))[1] == ()
+        assert look_into_sources(output.changed(max_files=2))[1] == ()
 
-    def test_no_file_with_the_column_names_all(self, config: ShardConfig, tmp_path: Path) -> None:
+    def test_no_file_with_the_column_names_all(self, output: Output, tmp_path: Path) -> None:
         for file in (tmp_path / "sources").iterdir():
             pq.write_table(pa.table({"body": ["x"]}), file)
-        with pytest.raises(UsageError) as told:
-            check_sources(config)
-        said = str(told.value)
-        assert all(f"{n}.parquet has no column 'text'" in said for n in range(NUM_SOURCES))
+        with pytest.raises(UsageError) as refused:
+            check_sources(output.config)
+        named = re.findall(r"(\d)\.parquet has no column 'text'", str(refused.value))
+        assert named == ["0", "1", "2", "3"]
 
-    def test_a_damaged_file_is_left_to_its_part(self, config: ShardConfig, tmp_path: Path) -> None:
+    def test_a_damaged_file_is_left_to_its_part(self, output: Output, tmp_path: Path) -> None:
         (tmp_path / "sources/2.parquet").write_bytes(b"no parquet")
-        assert len(check_sources(config)) == NUM_SOURCES
-
-    def test_a_damaged_file_of_the_recorded_size_is_noticed(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned, tmp_path: Path
-    ) -> None:
-        do(planned(config), storage, 2)
-        path = tmp_path / "sources/2.parquet"
-        path.write_bytes(b"x" * path.stat().st_size)
-        with pytest.raises(ConfigMismatchError, match=r"2\.parquet: content"):
-            planned(config)
-
-    def test_a_source_that_went_away_meanwhile(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned, tmp_path: Path
-    ) -> None:
-        do(planned(config), storage, 2)
-        sources = check_sources(config)
-        (tmp_path / "sources/2.parquet").unlink()
-        with pytest.raises(SourceError, match=r"2\.parquet: cannot be read"):
-            make_plan(config, storage, sources)
+        assert len(check_sources(output.config)) == 4
