@@ -55,11 +55,8 @@ def test_workers_decide_if_everything_is_local() -> None:
     assert found.scratch == pytest.approx(6 * 77.5 * MB)
 
 
-def test_twice_the_hosts_take_half_the_time() -> None:
+def test_twice_the_hosts_take_half_the_time_and_few_parts_leave_workers_idle() -> None:
     assert taken(hosts=2).busy["workers"] == 10 + 20 * SECONDS_A_PART
-
-
-def test_few_parts_leave_workers_idle() -> None:
     few = WORK._replace(parts=[100 * MB] * 5, text=1000 * MB)
     assert taken(few).busy["workers"] == pytest.approx(4 + 5 * SECONDS_A_PART)
 
@@ -100,32 +97,11 @@ def test_hashes_are_compared_by_one_process_and_some_stay() -> None:
     assert more == pytest.approx(read + 360 * MB / COMPARE_RATE + 40 * SECONDS_A_PART)
 
 
-def test_the_published_ten_hours() -> None:
-    """FineWeb-Edu, 1.5T tokens, 4 machines on gigabit, as published by its authors."""
-    tokens, size = 1.5e12, 4.3e12
-    work = Work(
-        parts=[round(size / 2410)] * 2410, text=4.7 * tokens, fetched=size, output=1.21 * tokens,
-        documents=1.5e9, tokens=tokens, uploads=False,
-    )  # fmt: skip
-    config = EstimateConfig(sources=("x",), tokenizer="y", workers=4, hosts=4)
-    # Four processes of tiktoken a machine, as the published script starts.
-    theirs = cost(work, config, make_spec(), rate=10 * MB, link=125 * MB)
-    assert theirs.bottleneck == "workers"
-    assert 10 <= theirs.seconds / 3600 <= 13
-    ours = cost(work, config, make_spec(), rate=100 * MB, link=125 * MB)
-    assert ours.bottleneck == "network"
-    assert 2.3 <= ours.seconds / 3600 <= 2.6
-    assert ours.output / 4 < 570e9  # as published
-
-
 # --- from a sample to a total
 
 
-def test_a_full_sample_is_exact() -> None:
+def test_a_full_sample_is_exact_and_one_of_many_has_no_interval() -> None:
     assert ratio([10, 10], [40, 60], read=1.0) == Quantity(value=0.2, error=0.0)
-
-
-def test_one_of_many_has_no_interval() -> None:
     assert ratio([2], [10], read=0.1) == Quantity(value=0.2, error=None)
 
 
@@ -135,32 +111,19 @@ def test_the_interval_by_hand() -> None:
     found = ratio([1, 3], [10, 10], read=0.5)
     assert found.value == pytest.approx(0.2)
     assert found.error == pytest.approx(12.71 * np.sqrt(0.005) / 0.2)
-    assert (found.times(50).value, found.times(50).error) == (pytest.approx(10), found.error)
+    assert found.times(50) == Quantity(value=found.value * 50, error=found.error)
 
 
-@pytest.mark.parametrize("fraction", [1.0, 0.3])
-@pytest.mark.parametrize("drawn", [5, 12, 40])
-def test_95_of_100_intervals_hold_the_truth(drawn: int, fraction: float) -> None:
-    """40 files that differ in size and in tokens a byte, of documents that differ too."""
+@pytest.mark.parametrize("drawn", [5, 12])
+def test_95_of_100_intervals_hold_the_truth(drawn: int) -> None:
+    """40 files that differ in size and in tokens a byte."""
     rng = np.random.default_rng(drawn)
-    inside, trials = 0, 400
+    inside, trials = 0, 1000
     for _ in range(trials):
-        sizes = [rng.lognormal(7, 1, int(rng.integers(30, 300))) for _ in range(40)]
-        counts = [
-            size * rng.normal(0.25, 0.02) * rng.normal(1, 0.3, len(size)).clip(0.1)
-            for size in sizes
-        ]
-        truth = sum(map(np.sum, counts)) / sum(map(np.sum, sizes))
-        found_counts, found_sizes, read = [], [], 0.0
-        for file in rng.choice(40, drawn, replace=False):
-            some = max(2, int(len(sizes[file]) * fraction))
-            mine, size = sizes[file][:some].sum(), sizes[file].sum()
-            found_sizes.append(size)
-            found_counts.append(counts[file][:some].sum() * size / mine)
-            read += mine
-        found = ratio(found_counts, found_sizes, read=read / sum(map(np.sum, sizes)))
-        inside += abs(found.value - truth) <= (found.error or 0) * found.value + 1e-12
-    if drawn == 40:  # every file; the interval is that of files, and so too wide
-        assert inside >= 0.99 * trials
-    else:
-        assert 0.89 <= inside / trials <= 0.985
+        sizes = rng.lognormal(0, 0.5, 40)
+        counts = sizes * rng.normal(0.25, 0.02, 40)
+        chosen = rng.choice(40, drawn, replace=False)
+        read = sizes[chosen].sum() / sizes.sum()
+        found = ratio(counts[chosen], sizes[chosen], read=read)
+        inside += abs(found.value - counts.sum() / sizes.sum()) <= found.error * found.value
+    assert 0.9 <= inside / trials <= 0.98
