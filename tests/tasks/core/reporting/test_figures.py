@@ -12,7 +12,6 @@ from streaming_ext.format.filters import Filters
 from streaming_ext.format.record import BadDocument
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from tasks.core.reporting import lengths as report_lengths
 from tasks.core.reporting.figures import Figures, group_by_source, make_figures, throughput
 from tasks.core.reporting.lengths import Lengths, evenly, sample_lengths
 from tasks.core.reporting.report import FailedFile, PartCounts, PartTimes, RunReport
@@ -44,36 +43,50 @@ def figures(*parts: PartTimes, earlier: tuple[PartCounts, ...] = (), **changes: 
     return make_figures(report(*parts, **changes), earlier, make_spec(), Lengths())
 
 
-class TestGroups:
-    @pytest.mark.parametrize(
-        ("sources", "groups"),
-        [
-            ([], []),
-            (["/d/b.parquet", "/d/a.parquet"], [("a.parquet", 1), ("b.parquet", 1)]),
-            (["/d/x/1.parquet", "/d/2.parquet"], [("2.parquet", 1), ("x", 1)]),
-            (["hf://datasets/o/n@c/19/1", "hf://datasets/o/n@c/20/1"], [("19", 1), ("20", 1)]),
-            (["https://h/x/19/1", "https://h/x/19/2", "https://h/x/20/1"], [("19", 2), ("20", 1)]),
-        ],
-    )
-    def test_by_the_first_folder_that_differs(
-        self, sources: list[str], groups: list[tuple[str, int]]
-    ) -> None:
-        found = group_by_source([part(number, source) for number, source in enumerate(sources)])
-        assert [(group.name, group.parts) for group in found] == groups
+@pytest.mark.parametrize(("seconds", "rate"), [(2.0, 1.5), (0.5, 6.0), (0.0, 0.0)])
+def test_the_rate_of_a_run(seconds: float, rate: float) -> None:
+    assert make_report(seconds=seconds).megabytes_per_second == rate
 
-    def test_thousands_become_neighbours(self) -> None:
-        parts = [part(number) for number in range(2400)]
-        groups = group_by_source(parts)
-        assert len(groups) == 16
-        assert {group.parts for group in groups} == {150}
-        assert sum(group.tokens for group in groups) == 2400 * 110
-        assert groups[0].name == "00000.parquet … 00149.parquet"
 
-    def test_bytes_a_token_leave_the_ends_of_texts_out(self) -> None:
-        (group,) = group_by_source([part(0)])
-        assert group.bytes_per_token == 400 / 100
-        (empty,) = group_by_source([part(0, tokens=0, documents=0)])
-        assert empty.bytes_per_token == 0
+def test_the_rate_is_that_of_the_work() -> None:
+    """Two parts at once and one later, in seven of a hundred seconds."""
+    times = {"tokenize_seconds": 2.0, "write_seconds": 1.0}
+    parts = [part(n, tokenized_at=at, **times) for n, at in enumerate((52.0, 53.0, 90.0))]
+    made = report(*parts, seconds=100.0, text_bytes=14_000_000)
+    assert made.work_seconds == 4 + 3
+    assert made.megabytes_per_second == 2.0
+    again = made.model_copy(update={"merged": (part(3, tokenized_at=99.0, **times),)})
+    assert again.work_seconds == 4 + 3 + 3
+
+
+def test_bytes_a_token_leave_the_ends_of_texts_out() -> None:
+    assert report(part(0), text_bytes=400, tokens=110).bytes_per_token == 4.0
+    (group,) = group_by_source([part(0)])
+    assert group.bytes_per_token == 4.0
+    (empty,) = group_by_source([part(0, tokens=0, documents=0)])
+    assert empty.bytes_per_token == 0
+
+
+@pytest.mark.parametrize(
+    ("sources", "groups"),
+    [
+        ([], []),
+        (["/d/b.parquet", "/d/a.parquet"], [("a.parquet", 1), ("b.parquet", 1)]),
+        (["/d/x/1.parquet", "/d/2.parquet"], [("2.parquet", 1), ("x", 1)]),
+        (["https://h/x/19/1", "https://h/x/19/2", "https://h/x/20/1"], [("19", 2), ("20", 1)]),
+    ],
+)
+def test_groups_are_by_the_first_folder_that_differs(
+    sources: list[str], groups: list[tuple[str, int]]
+) -> None:
+    found = group_by_source([part(number, source) for number, source in enumerate(sources)])
+    assert [(group.name, group.parts) for group in found] == groups
+
+
+def test_thousands_of_groups_are_joined_with_their_neighbours() -> None:
+    groups = group_by_source([part(number) for number in range(2400)])
+    assert [(group.parts, group.tokens) for group in groups] == [(150, 150 * 110)] * 16
+    assert groups[0].name == "00000.parquet … 00149.parquet"
 
 
 class TestThroughput:
@@ -81,44 +94,51 @@ class TestThroughput:
         found = throughput(report(part(0), seconds=20.0))
         assert found is not None
         assert list(found.edges) == list(range(21))
-        expected = np.zeros(20)
-        expected[6:10] = 100  # 400 bytes in the four seconds before the tenth
-        assert found.rates == pytest.approx(expected)
+        # 400 bytes in the four seconds before the tenth
+        assert found.rates == pytest.approx([0] * 6 + [100] * 4 + [0] * 10)
 
     def test_no_byte_is_lost_if_the_clocks_of_hosts_differ(self) -> None:
-        parts = [
-            part(n, tokenized_at=BEGAN.timestamp() + 15 * n - 500, text_bytes=n)
-            for n in range(1, 80)
-        ]
+        parts = [part(n, tokenized_at=BEGAN.timestamp() + 15 * n - 500) for n in range(80)]
         found = throughput(report(*parts, seconds=600.0))
         assert found is not None
         assert len(found.edges) == 61
-        assert (found.rates * np.diff(found.edges)).sum() == pytest.approx(sum(range(1, 80)))
+        assert (found.rates * np.diff(found.edges)).sum() == pytest.approx(80 * 400)
 
     def test_nothing_done(self) -> None:
         assert throughput(report()) is None
         assert throughput(report(part(0, tokenized_at=0.0))) is None  # a part of a merge
 
 
-class TestFigures:
-    def test_earlier_parts_are_in_the_total_but_not_among_the_slowest(self) -> None:
-        old = PartCounts(part=0, source="/data/old", text_bytes=50, tokens=20, documents=10)
-        found = figures(part(1), part(2, write_seconds=9.0), earlier=(old,))
-        assert (found.total.parts, found.total.tokens, found.total.text_bytes) == (3, 240, 850)
-        assert [slow.part for slow in found.slowest] == [2, 1]
-        assert found.skipped == (("1 part", "done by an earlier run"),)
+def test_earlier_parts_are_in_the_total_but_not_among_the_slowest() -> None:
+    old = PartCounts(part=0, source="/data/old", text_bytes=50, tokens=20, documents=10)
+    found = figures(part(1), part(2, write_seconds=9.0), earlier=(old,))
+    assert (found.total.parts, found.total.tokens, found.total.text_bytes) == (3, 240, 850)
+    assert [slow.part for slow in found.slowest] == [2, 1]
+    assert found.skipped == (("1 part", "done by an earlier run"),)
+
+
+class TestWhatWasSkipped:
+    def test_nothing(self) -> None:
+        assert figures(part(1)).skipped == ()
+
+    def test_each_with_its_reason(self) -> None:
+        failed = FailedFile(part=3, source="/x", step="write", reason="full")
+        found = figures(
+            part(1, null_documents=3, empty_documents=1), part(2, null_documents=4),
+            failed=(failed,), published=False,
+        )  # fmt: skip
+        assert [what for what, _ in found.skipped] == ["1 part", "7 rows", "1 row", "the manifest"]
+        assert "null in the column text" in found.skipped[1][1]
 
     def test_bad_documents_are_named(self) -> None:
-        bad = tuple(
-            BadDocument(
-                file="a.jsonl", row=row, location=f"line {row + 1}, byte {row}", reason="bad"
-            )
+        bad = [
+            BadDocument(file="a.jsonl", row=row, location=f"line {row + 1}", reason="bad")
             for row in range(3)
-        )
-        found = figures(part(0, bad_documents=2000, bad_listed=bad))
+        ]
+        found = figures(part(0, bad_documents=2000, bad_listed=tuple(bad)))
         ((what, why),) = found.skipped
         assert what == "2,000 rows"
-        assert "a.jsonl: line 2, byte 1: bad" in why
+        assert "a.jsonl: line 2: bad" in why
         assert "1,997 more" in why
 
     def test_what_filters_dropped(self) -> None:
@@ -128,54 +148,31 @@ class TestFigures:
             part(1, dropped_documents={"where": 34, "min_tokens": 1}),
         )
         spec = make_spec().model_copy(update={"filters": filters})
-        found = make_figures(made, (), spec, Lengths())
-        assert found.skipped == (
+        assert make_figures(made, (), spec, Lengths()).skipped == (
             ("1,234 rows", "dropped by --where stars > 3"),
             ("1 row", "dropped by --min-tokens 10"),
         )
-
-    def test_what_was_skipped_and_why(self) -> None:
-        failed = FailedFile(part=3, source="/x", step="write", reason="full")
-        found = figures(
-            part(1, null_documents=3, empty_documents=1), part(2, null_documents=4),
-            failed=(failed,), published=False,
-        )  # fmt: skip
-        assert [what for what, _ in found.skipped] == ["1 part", "7 rows", "1 row", "the manifest"]
-        assert "null in the column text" in found.skipped[1][1]
-
-    def test_nothing(self) -> None:
-        assert figures(part(1)).skipped == ()
 
 
 class TestLengths:
     def test_of_a_dataset(self, tmp_path: Path, rank_path: Path, tokenizer: Tokenizer) -> None:
         texts = [["xy", "one two three", None, ""], ["abc"]]
         root = build_dataset(tmp_path, texts, tokenizer=str(rank_path))
-        parts = [part(0, documents=2), part(1, documents=1)]
-        lengths = sample_lengths(LocalStorage(root), parts)
+        lengths = sample_lengths(LocalStorage(root), [part(0, documents=2), part(1, documents=1)])
         expected = [len(tokenizer.encode(text)) for text in ("xy", "one two three", "abc")]
         assert (lengths.documents, lengths.longest) == (3, max(expected))
         assert lengths.tokens == sum(expected)
+        with pytest.raises(FileNotFoundError):  # a smaller sample would not be even
+            sample_lengths(LocalStorage(root), [part(2)])
 
-    def test_a_missing_file_is_no_small_sample(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError):
-            sample_lengths(LocalStorage(tmp_path), [part(0)])
-
-    def test_few_files_are_all_read(self) -> None:
-        assert evenly([10] * 12) == list(range(12))
+    def test_files_are_sampled_evenly(self) -> None:
         assert evenly([]) == []
-
-    def test_many_are_sampled_evenly(self) -> None:
-        chosen = evenly([1000] * 2400)
-        assert len(chosen) == report_lengths._MOST_FILES
-        assert set(np.diff(chosen)) == {50}
-
-    def test_large_ones_too(self) -> None:
-        chosen = evenly([600_000] * 2400)
-        assert chosen == [0, 400, 800, 1200, 1600, 2000]
+        assert evenly([10] * 12) == list(range(12))
+        assert evenly([1000] * 2400) == list(range(0, 2400, 50))
+        assert evenly([600_000] * 2400) == [0, 400, 800, 1200, 1600, 2000]
         assert evenly([10**9] * 5) == [0]
 
-    def test_histogram_adds_up(self) -> None:
+    def test_a_histogram_adds_up(self) -> None:
         lengths = Lengths()
         lengths.add(np.array([1, 2, 3, 3, 5, 100, 65_535, 65_536, 300_000]))
         for steps in (1, 2, 4):
