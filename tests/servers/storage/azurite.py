@@ -62,13 +62,17 @@ class AzuriteServer:
 
 @contextmanager
 def azurite_server(root: Path) -> Iterator[AzuriteServer]:
-    """Run the server with its data in `root`."""
+    """Run the server with its log in `root`, its data in memory.
+
+    On a disk it closes the file of an upload that was cut while writes to it are pending: they land
+    in whatever has the descriptor next, such as another client's connection.
+    """
     node, script = _programs()
     root.mkdir(parents=True)
     port = free_port()
     with answering(
         [str(node), str(script), "--blobHost", "127.0.0.1", "--blobPort", str(port),
-         "--location", str(root), "--silent", "--disableTelemetry", "--skipApiVersionCheck"],
+         "--inMemoryPersistence", "--silent", "--disableTelemetry", "--skipApiVersionCheck"],
         f"http://127.0.0.1:{port}/{ACCOUNT}",
         log=root / "azurite.log",
         seconds=START_SECONDS,

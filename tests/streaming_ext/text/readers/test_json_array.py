@@ -8,10 +8,9 @@ import pytest
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents import document_rows
-from streaming_ext.text.listing import list_sources
 from streaming_ext.text.readers import json_files
 from streaming_ext.text.readers.json_files import JsonFormat
-from tests.streaming_ext.text.reading import documents
+from tests.streaming_ext.text.reading import documents, faults, read
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 64, 2**20])
@@ -53,30 +52,33 @@ def test_what_is_bad_is_named(
     assert problem in str(caught.value)
 
 
-def test_a_folder_leaves_them_out_unless_named(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").touch()
-    (tmp_path / "state.json").touch()
-    assert [source.name for source in list_sources([str(tmp_path)])] == ["a.jsonl"]
-    assert len(list_sources([f"{tmp_path}/*.json*"])) == 2
-
-
+@pytest.mark.parametrize("chunk", [1, 7, 2**20])
 def test_a_value_that_is_wrong_costs_no_other_and_a_syntax_error_ends_the_file(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
-    deep = b"[" * 401 + b"]" * 401
-    data = b'[{"text": "a"}, {"text": "\xff"}, 7, {"text": "\\ud800"}, ' + deep + b', {"text": "c"}'
-    path = tmp_path / "x.json"
+    monkeypatch.setattr(json_files, "_CHUNK_BYTES", chunk)
+    path, deep = tmp_path / "x.json", b"[" * 401 + b"]" * 401
+    data = b'[{"text": "a"}, 5, {"text": "\xc3\xa9 \xff\xfe"}, {"text": {}}, {"text": "\\ud800"}, '
+    data += deep + b', {"text": "\xc3\xa9"}'
     path.write_bytes(data + b"]")
-    options = ReadOptions(on_bad_document="skip")
-    (batch,) = JsonFormat().read(path, options)
-    assert batch.texts.to_pylist() == ["a", "c"]
-    assert [(bad.row, bad.location) for bad in batch.bad] == [
-        (1, "document 2, byte 26"), (2, "document 3, byte 31"), (3, "document 4, byte 34"),
-        (4, f"document 5, byte {data.index(deep)}"),
+    good, bad, rows = read(path)
+    assert good == [(0, "a"), (6, "é")]
+    assert rows == 7
+    *of_values, (row, where, _) = faults(bad)
+    assert of_values == [
+        (1, "document 2, byte 16", "a value of type number, expected object"),
+        (2, f"document 3, byte {data.index(0xFF)}", "no valid UTF-8"),
+        (3, f"document 4, byte {data.index(b'{}') - 9}",
+         "'text' is of type object, expected string"),
+        (4, f"document 5, byte {data.index(b'ud800') - 11}",
+         "'text' holds half of a surrogate pair, no character"),
     ]  # fmt: skip
+    assert (row, where) == (5, f"document 6, byte {data.index(deep)}")
+    with pytest.raises(SourceError, match=r"x\.json: document 2, byte 16: a value of type number"):
+        read(path, ReadOptions())
     path.write_bytes(data + b', {"text" 5}, {"text": "d"}]')
-    with pytest.raises(SourceError, match=rf"after document 6, .*byte {len(data) + 10}: Expecting"):
-        list(JsonFormat().read(path, options))
+    with pytest.raises(SourceError, match=rf"after document 7, .*byte {len(data) + 10}: Expecting"):
+        read(path)
 
 
 def test_a_value_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents import files
+from streaming_ext.text.documents import document_rows, files, objects
 from streaming_ext.text.readers import json_files
 from streaming_ext.text.readers.json_files import JsonLinesFormat
 from tests.streaming_ext.text.packed import pack
-from tests.streaming_ext.text.reading import documents, looked_at
+from tests.streaming_ext.text.reading import documents, faults, looked_at, read
 
 GOOD = b'{"text": "good"}\n'
 META = ReadOptions(columns=("meta.text",))
@@ -57,14 +57,43 @@ def test_unusual_lines(tmp_path: Path, data: bytes, expected: list[tuple[int, st
     ],
 )
 @pytest.mark.parametrize("before", [0, 70])
-def test_a_bad_line_is_named(
+def test_a_bad_line_is_named_and_costs_no_other(
     tmp_path: Path, line: bytes, byte: int, problem: str, before: int
 ) -> None:
-    at = before * len(GOOD) + byte
+    path, location = tmp_path / "x.jsonl", f"line {before + 1}, byte {before * len(GOOD) + byte}"
+    data = GOOD * before + line + b"\n" + GOOD
     with pytest.raises(SourceError) as caught:
-        documents(tmp_path / "x.jsonl", GOOD * before + line + b"\n" + GOOD, batch_bytes=500)
-    assert f"x.jsonl: line {before + 1}, byte {at}: {problem}" in str(caught.value)
+        documents(path, data, batch_bytes=500)
+    assert f"x.jsonl: {location}: {problem}" in str(caught.value)
     assert "\n" not in str(caught.value)
+    pack(data, tmp_path / "x.jsonl.gz", "gzip")
+    for name, batch_bytes in (("x.jsonl", 1), ("x.jsonl", 2**20), ("x.jsonl.gz", 30)):
+        good, bad, rows = read(tmp_path / name, batch_bytes=batch_bytes)
+        assert [row for row, _ in good] == [*range(before), before + 1]
+        assert rows == before + 2
+        ((row, where, reason),) = faults(bad)
+        assert (row, where) == (before, location)
+        assert reason.startswith(problem)
+
+
+def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (json_files, objects, document_rows):
+        monkeypatch.setattr(module, "MAX_TEXT_BYTES", 1000)
+    long = b'{"text": "' + b"a" * 5000 + b'"}\n'
+    path = tmp_path / "x.jsonl"
+    for batch_bytes in (100, 700, 10_000):
+        path.write_bytes(GOOD * 2 + long + GOOD + long + long + GOOD)
+        good, bad, rows = read(path, batch_bytes=batch_bytes)
+        assert [row for row, _ in good] == [0, 1, 3, 6]
+        assert [(one.row, one.location) for one in bad] == [
+            (2, "line 3, byte 34"), (4, f"line 5, byte {51 + len(long)}"),
+            (5, f"line 6, byte {51 + 2 * len(long)}"),
+        ]  # fmt: skip
+        assert rows == 7
+        path.write_bytes(GOOD + long[:-1])  # the last line, without an end
+        assert len(read(path, batch_bytes=batch_bytes)[1]) == 1
+        with pytest.raises(SourceError, match=r"line 2, byte 17: longer than"):
+            read(path, ReadOptions(), batch_bytes)
 
 
 def test_a_path(tmp_path: Path) -> None:
@@ -174,17 +203,13 @@ def test_xz_may_be_padded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert len(documents(path, packed + b"\0" * 8 + packed + b"\0" * 4)) == 200
 
 
-class TestLook:
-    def look(self, path: Path, data: bytes) -> None:
+def test_a_look_refuses_no_more_than_another_column(tmp_path: Path) -> None:
+    """Damage is left to the part that reads it."""
+    path = tmp_path / "x.jsonl"
+    for data in (b"", b"\n\n", b'{"text": null}\n', b'{"text": "a"}', b"{\n",
+                 b'{"a": 1}\n{"text": "a"}\n'):  # fmt: skip
         path.write_bytes(data)
         JsonLinesFormat().check(looked_at(path), ReadOptions())
-
-    @pytest.mark.parametrize("data", [b"", b"\n\n", b'{"text": null}\n', b'{"text": "a"}',
-                                      b'{"a": 1}\n{"text": "a"}\n'])  # fmt: skip
-    def test_nothing_to_say(self, tmp_path: Path, data: bytes) -> None:
-        self.look(tmp_path / "x.jsonl", data)
-
-    def test_damage_is_left_to_the_part(self, tmp_path: Path) -> None:
-        self.look(tmp_path / "x.jsonl", b"{\n")
-        with pytest.raises(UsageError, match="no column 'text'"):
-            self.look(tmp_path / "x.jsonl", b'{\n{"a": 1}\n')
+    path.write_bytes(b'{\n{"a": 1}\n')
+    with pytest.raises(UsageError, match="no column 'text'"):
+        JsonLinesFormat().check(looked_at(path), ReadOptions())

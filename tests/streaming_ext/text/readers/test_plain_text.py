@@ -8,7 +8,6 @@ import pytest
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents import document_rows
-from streaming_ext.text.listing import list_sources
 from streaming_ext.text.readers import plain_text
 from tests.streaming_ext.text.reading import SKIP, faults, read
 
@@ -38,12 +37,3 @@ def test_bad_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (good, len(bad), number) == ([], 1, 1)
     with pytest.raises(SourceError, match="longer than"):
         read(path, ReadOptions())
-
-
-def test_a_named_format_takes_all_files_of_a_folder(tmp_path: Path) -> None:
-    for name in ("a.py", "deep/__init__.py", "README", "x.txt", ".git/config", "y.parquet"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(name)
-    found = [source.name for source in list_sources([str(tmp_path)], any_name=True)]
-    assert found == ["README", "a.py", "__init__.py", "x.txt", "y.parquet"]
-    assert [source.name for source in list_sources([str(tmp_path)])] == ["y.parquet"]
