@@ -4,6 +4,8 @@ import bz2
 import gzip
 import json
 import tracemalloc
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +18,9 @@ from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.format.compression import Compression, decompress
 from streaming_ext.format.mds import MdsFormat
 from streaming_ext.format.mds_index import MAX_SHARD_BYTES
-from streaming_ext.format.schema import content_hash
 from streaming_ext.format.shard import Shard, TokenDtype, token_dtype
+from streaming_ext.training.stock import streaming
+from tests.streaming_ext.build import build
 
 RAW = bytes(range(256)) * 40
 HASH = "0" * 32
@@ -30,100 +33,53 @@ def small_format(**changes: object) -> MdsFormat:
     return MdsFormat(**(values | changes))  # type: ignore[arg-type]
 
 
-class TestAgainstMDSWriter:
-    """Byte for byte, on the same samples."""
-
-    pytestmark = pytest.mark.filterwarnings(
-        "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::DeprecationWarning"
-    )
-
-    @staticmethod
-    def written_by_stock(
-        folder: Path, form: MdsFormat, samples: np.ndarray
-    ) -> tuple[list[bytes], dict[str, object]]:
-        """The stored files in order, and the index."""
-        pytest.importorskip("torch")
-        from streaming_ext.training.stock import streaming
-
-        writer = streaming.MDSWriter(
-            out=str(folder),
-            columns={"tokens": form.encoding},
-            compression=None if form.compression == "none" else form.compression,
-            hashes=["xxh128"],
-            size_limit=form.shard_size,
-        )
-        with writer:
-            for sample in samples:
-                writer.write({"tokens": sample})
-        index = json.loads((folder / "index.json").read_text())
-        names = [(entry["zip_data"] or entry["raw_data"])["basename"] for entry in index["shards"]]
-        return [(folder / name).read_bytes() for name in names], index
-
-    @pytest.mark.parametrize(
-        ("compression", "dtype", "num_samples"),
-        [
-            ("none", "uint16", 13),
-            ("none", "uint32", 7),
-            ("zstd", "uint32", 7),
-            ("zstd:7", "uint16", 13),
-            ("gz:6", "uint16", 13),
-            ("bz2:9", "uint32", 7),
-        ],
-    )
-    def test_same_bytes(
-        self, tmp_path: Path, compression: str, dtype: TokenDtype, num_samples: int
-    ) -> None:
-        form = small_format(
-            sequence_length=16, dtype=dtype, shard_size=400, compression=compression
-        )
-        rng = np.random.default_rng(1)
-        # samples: (num_samples, sequence_length)
-        samples = rng.integers(0, 50_000, (num_samples, 16)).astype(dtype)
-        stored, index = self.written_by_stock(tmp_path / "stock", form, samples)
-
-        codec = Compression.parse(compression)
-        ours, shards = [], []
-        for number, first in enumerate(range(0, num_samples, form.samples_per_shard)):
-            chosen = samples[first : first + form.samples_per_shard]
-            raw = form.header(len(chosen)) + chosen.tobytes()
-            packed = raw if codec is None else codec.compress(raw)
-            name = form.shard_name("train", 0, number)
-            sizes = {"samples": len(chosen), "raw_bytes": len(raw), "raw_hash": content_hash(raw)}
-            if codec is not None:
-                sizes |= {"zip_name": f"{name}.{codec.codec}", "zip_bytes": len(packed)}
-                sizes |= {"zip_hash": content_hash(packed)}
-            assert len(raw) == form.raw_size(len(chosen)) <= form.shard_size
-            ours.append(packed)
-            shards.append(shard(raw_name=name, **sizes))
-        assert len(ours) >= 3
-        assert num_samples % form.samples_per_shard  # the last one is partial
-
-        made = json.loads(form.index(shards))
-        if codec is not None and codec.codec == "gz":  # stock gzip holds the time of day
-            stored = [gzip.decompress(data) for data in stored]
-            assert [gzip.decompress(data) for data in ours] == stored
-            for entry in [*made["shards"], *index["shards"]]:  # type: ignore[misc]
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::DeprecationWarning"
+)
+@pytest.mark.parametrize(
+    ("compression", "vocab_size", "num_samples"),
+    [("none", 60_000, 13), ("none", 70_000, 7), ("zstd", 70_000, 7), ("zstd:7", 60_000, 13),
+     ("gz:6", 60_000, 13), ("bz2:9", 70_000, 7)],
+)  # fmt: skip
+def test_the_bytes_of_mds_writer(
+    tmp_path: Path, compression: str, vocab_size: int, num_samples: int
+) -> None:
+    """Of each shard and of the index, on the same samples; the last shard is partial."""
+    ids = np.random.default_rng(1).integers(0, 50_000, num_samples * 16 - 1).tolist()
+    built = build(
+        tmp_path / "ours", [[("train", ids)]], sequence_length=16, compression=compression,
+        shard_samples=3, vocab_size=vocab_size,
+    )  # fmt: skip
+    form = built.manifest.spec.shard_format
+    with streaming.MDSWriter(
+        out=str(tmp_path / "stock"),
+        columns={"tokens": form.encoding},
+        compression=None if compression == "none" else compression,
+        hashes=["xxh128"],
+        size_limit=form.shard_size,
+    ) as writer:
+        for sample in built.streams["train"].reshape(num_samples, 16):
+            writer.write({"tokens": sample})
+    folders = (built.root / "train", tmp_path / "stock")
+    ours, theirs = (json.loads((folder / "index.json").read_text()) for folder in folders)
+    assert len(ours["shards"]) >= 3
+    stored: list[list[bytes]] = []
+    for folder, index in zip(folders, (ours, theirs), strict=True):
+        stored.append([])
+        for entry in index["shards"]:
+            kept = entry["zip_data"] or entry["raw_data"]
+            data = (folder / kept["basename"]).read_bytes()
+            if compression == "gz:6":  # stock gzip holds the time of day
+                data = gzip.decompress(data)
                 entry["zip_data"].pop("hashes")
-        else:
-            assert ours == stored
-        for entry in made["shards"]:
-            for data in filter(None, (entry["raw_data"], entry["zip_data"])):
-                data["basename"] = data["basename"].removeprefix("00000/")
-        assert made == index
+            stored[-1].append(data)
+            for names in filter(None, (entry["raw_data"], entry["zip_data"])):
+                names["basename"] = names["basename"].removeprefix("00000/")
+    assert stored[0] == stored[1]
+    assert ours == theirs
 
 
 class TestHeader:
-    @pytest.mark.parametrize("num_samples", [1, 2, 3])
-    def test_the_rest_of_the_file_is_the_samples(self, num_samples: int) -> None:
-        form = small_format()
-        ids = np.arange(num_samples * 4, dtype=np.uint16)
-        raw = form.header(num_samples) + ids.tobytes()
-        found = form.tokens_of(raw, num_samples)
-        assert found.shape == (num_samples, 4)
-        assert found.dtype == np.uint16
-        assert found.reshape(-1).tolist() == list(range(num_samples * 4))
-        assert not found.flags.owndata  # a view
-
     def test_any_other_shard_is_refused(self) -> None:
         form = small_format()
         raw = form.header(2) + bytes(16)
@@ -151,16 +107,14 @@ class TestHeader:
     ) -> None:
         form = small_format(sequence_length=length, shard_size=shard_size, dtype=dtype)
         if form.raw_size(1) > shard_size:
-            with pytest.raises(UsageError, match="cannot hold one sample"):
+            message = (
+                rf"{shard_size} bytes cannot hold one sample of {length} tokens .*--shard-size"
+            )
+            with pytest.raises(UsageError, match=message):
                 _ = form.samples_per_shard
         else:
             count = form.samples_per_shard
             assert form.raw_size(count) <= shard_size < form.raw_size(count + 1)
-
-    def test_a_shard_too_small_for_a_sample_says_so(self) -> None:
-        message = r"203 bytes cannot hold one sample of 4 tokens \(8 bytes\).*--shard-size"
-        with pytest.raises(UsageError, match=message):
-            _ = small_format(shard_size=203).samples_per_shard
 
 
 @pytest.mark.parametrize(
@@ -213,24 +167,14 @@ class TestCompression:
         packed = codec.compress(RAW)
         assert len(packed) < len(RAW) / 4
         assert packed == codec.compress(RAW)
-        assert decompress(packed, codec=text, raw_size=len(RAW)) == RAW
-        assert decompress(packed, codec=codec.codec, raw_size=len(RAW)) == RAW
-
-    def test_the_level_is_used(self) -> None:
-        noise = np.random.default_rng(0).integers(0, 4, 50_000).astype(np.uint8).tobytes()
-        sizes = []
-        for text in ("zstd:1", "zstd:19"):
-            codec = Compression.parse(text)
-            assert codec is not None
-            sizes.append(len(codec.compress(noise)))
-        assert sizes[1] < sizes[0]
+        for name in (text, codec.codec):
+            assert decompress(packed, codec=name, raw_size=len(RAW)) == RAW
 
 
-PACKED = {
-    "zstd": zstd.compress(RAW, 3, 1),
-    "gz": gzip.compress(RAW, mtime=0),
-    "bz2": bz2.compress(RAW),
-}
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "zstd": zstd.compress, "gz": partial(gzip.compress, mtime=0), "bz2": bz2.compress,
+}  # fmt: skip
+PACKED = {codec: compress(RAW) for codec, compress in COMPRESS.items()}
 
 
 @pytest.mark.parametrize("codec", PACKED)
@@ -243,11 +187,7 @@ class TestDecompress:
             decompress(PACKED[codec], codec=codec, raw_size=len(RAW) + change)
 
     def test_a_bomb_is_not_unpacked(self, codec: str) -> None:
-        bomb = {
-            "zstd": lambda data: zstd.compress(data, 3, 1),
-            "gz": gzip.compress,
-            "bz2": bz2.compress,
-        }[codec](bytes(64 * 2**20))
+        bomb = COMPRESS[codec](bytes(64 * 2**20))
         assert len(bomb) < 2**17
         tracemalloc.start()
         try:
@@ -304,15 +244,13 @@ PACKED_FILE = {"zip_name": "00000/shard.00000.mds.zstd", "zip_bytes": 5, "zip_ha
 
 
 class TestShard:
-    def test_names(self) -> None:
+    def test_it_is_named_and_sized_by_what_is_stored(self) -> None:
         names = [small_format().shard_name("train", *at) for at in ((7, 12), (123_456, 100_000))]
         assert names == ["00007/shard.00012.mds", "123456/shard.100000.mds"]
-        assert [shard(raw_name=name).name for name in names] == names
-
-    def test_what_is_stored(self) -> None:
-        raw, packed = shard(), shard(**PACKED_FILE)
-        assert (raw.name, raw.size, raw.hash) == ("00000/shard.00000.mds", 10, HASH)
-        assert [packed.name, packed.size, packed.hash] == [*PACKED_FILE.values()]
+        for name in names:
+            raw, packed = shard(raw_name=name), shard(**PACKED_FILE)
+            assert (raw.name, raw.size, raw.hash) == (name, 10, HASH)
+            assert [packed.name, packed.size, packed.hash] == [*PACKED_FILE.values()]
 
     @pytest.mark.parametrize(
         ("change", "said"),
