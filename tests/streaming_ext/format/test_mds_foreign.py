@@ -43,10 +43,14 @@ def write(
     return root
 
 
-def ours(root: Path, **settings: Any) -> list[list[int]]:
+def opened(root: Path, **settings: Any) -> StreamingTokenDataset:
     usual = {"split": None, "batch_size": 5, "dp_rank": 0, "dp_world_size": 1}
-    dataset = StreamingTokenDataset(local=root, **(usual | settings))
-    return [row for batch in StreamingTokenLoader(dataset) for row in batch["tokens"].tolist()]
+    return StreamingTokenDataset(local=root, **(usual | settings))
+
+
+def ours(root: Path, **settings: Any) -> list[list[int]]:
+    loader = StreamingTokenLoader(opened(root, **settings))
+    return [row for batch in loader for row in batch["tokens"].tolist()]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # stock's files
@@ -86,19 +90,16 @@ def test_the_samples_are_those_that_stock_reads(
 
 def test_what_is_unknown_is_said(tmp_path) -> None:
     root = write(tmp_path / "set", BYTES, samples_of(BYTES, "int64"))
-    dataset = StreamingTokenDataset(local=root, split=None, token_dtype="int64", dp_rank=0,
-                                    dp_world_size=1, batch_size=1)  # fmt: skip
-    said = " ".join(dataset.unknown)
-    for part in ("end-of-text id", "one length", "type of an id, taken as int64", "hash"):
-        assert part in said
+    said = " ".join(opened(root, token_dtype="int64").unknown)
+    for words in ("end-of-text id", "one length", "type of an id, taken as int64", "hash"):
+        assert words in said
 
 
 def test_masks_of_a_set_whose_end_the_user_names(tmp_path) -> None:
     samples = [{"tokens": np.array([1, 2, 9, 3, 4, 5, 6, 9], np.int64).tobytes()}] * 5
     root = write(tmp_path / "set", BYTES, samples)
-    dataset = StreamingTokenDataset(local=root, split=None, token_dtype="int64", dp_rank=0,
-                                    dp_world_size=1, batch_size=2, eot_id=9,
-                                    extras=["position_ids", "cu_seqlens"])  # fmt: skip
+    dataset = opened(root, token_dtype="int64", batch_size=2, eot_id=9,
+                     extras=["position_ids", "cu_seqlens"])  # fmt: skip
     batch = next(iter(StreamingTokenLoader(dataset)))
     assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1, 2, 3, 4]] * 2
     assert batch["cu_seqlens"].tolist() == [0, 3, 8, 11, 16]
@@ -116,26 +117,18 @@ def test_an_end_of_text_that_cannot_be_is_refused(tmp_path, open_raw) -> None:
     assert open_raw(eot_id=99).eot_id == 99
 
 
-def test_bytes_without_a_type_are_refused(tmp_path) -> None:
-    root = write(tmp_path / "set", BYTES, samples_of(BYTES, "int64"))
-    with pytest.raises(UsageError, match="Pass it as token_dtype= .*--dtype.*: int64"):
-        ours(root)
-    with pytest.raises(UsageError, match="may be uint16"):
-        ours(root, token_dtype="float32")
-
-
-@pytest.mark.parametrize(("true", "named"), [("int64", "int32"), ("int64", "uint16")])
-def test_bytes_with_too_narrow_a_type_are_refused(tmp_path, true, named) -> None:
-    root = write(tmp_path / "set", BYTES, samples_of(BYTES, true), compression="zstd:3")
-    with pytest.raises(UsageError, match=r"shard.*64 bits and not .*Pass int64 as token_dtype="):
+@pytest.mark.parametrize(("columns", "named", "said"), [
+    (BYTES, None, "Pass it as token_dtype= .*--dtype.*: int64"),
+    (BYTES, "float32", "may be uint16"),
+    (BYTES, "int32", r"shard.*64 bits and not .*Pass int64 as token_dtype="),
+    (BYTES, "uint16", r"shard.*64 bits and not .*Pass int64 as token_dtype="),
+    ({"tokens": "ndarray:int64"}, "int32", "says int64"),
+])  # fmt: skip
+def test_a_type_of_ids_that_is_missing_or_wrong_is_refused(tmp_path, columns, named, said) -> None:
+    samples = samples_of(columns, "int64")
+    root = write(tmp_path / "set", columns, samples, compression="zstd:3")
+    with pytest.raises(UsageError, match=said):
         ours(root, token_dtype=named)
-
-
-def test_a_type_that_the_set_contradicts_is_refused(tmp_path) -> None:
-    columns = {"tokens": "ndarray:int32"}
-    root = write(tmp_path / "set", columns, samples_of(columns, "int32"))
-    with pytest.raises(UsageError, match="says int32"):
-        ours(root, token_dtype="int64")
 
 
 @pytest.mark.parametrize("at", [3, COUNT - 2])
@@ -193,14 +186,12 @@ def test_documents_of_such_a_set_can_be_imported(
     tmp_path: Path, encoding: str, compression: str | None, dtype: IdType | None
 ) -> None:
     """They go on from shard to shard; the last one, which has no end, is a document too."""
-    ids = [token for length in range(1, 40) for token in [*([length] * length), 99]]
-    ids = ids[: len(ids) // 8 * 8]
-    with streaming.MDSWriter(
-        out=str(tmp_path), columns={"tokens": encoding}, compression=compression, size_limit=600
-    ) as writer:
-        for at in range(0, len(ids), 8):
-            row = np.array(ids[at : at + 8], "u2" if "uint16" in encoding else "i8")
-            writer.write({"tokens": row.tobytes() if encoding == "bytes" else row})
+    documents = [[length] * length for length in range(1, 43)]
+    ids = [token for document in documents for token in [*document, 99]][:-1]
+    assert len(ids) % 8 == 0
+    rows = np.array(ids, "u2" if "uint16" in encoding else "i8").reshape(-1, 8)
+    samples = [{"tokens": row.tobytes() if encoding == "bytes" else row} for row in rows]
+    write(tmp_path, {"tokens": encoding}, samples, compression=compression, size_limit=600)
     chosen = ReadOptions(ids=IdOptions(set_format="mds", eot_id=99, vocab_size=100, dtype=dtype))
     files = sorted(tmp_path.glob("*.mds*"))
     assert len(files) > 3
@@ -211,17 +202,7 @@ def test_documents_of_such_a_set_can_be_imported(
         for encoded in [IdsAsTheyAre().encode(batch.texts)]
         for document in np.split(encoded.ids, encoded.offsets[1:-1])
     ]
-    assert found == _runs(ids, 99)
+    assert found == documents
     files[1].write_bytes(files[1].read_bytes()[:-1])
     with pytest.raises(SourceError, match="bytes, the index says"):
         list(format_of(str(files[1]), chosen).read(files[1], chosen))
-
-
-def _runs(ids: list[int], end: int) -> list[list[int]]:
-    runs: list[list[int]] = [[]]
-    for token in ids:
-        if token == end:
-            runs.append([])
-        else:
-            runs[-1].append(token)
-    return [run for run in runs if run]

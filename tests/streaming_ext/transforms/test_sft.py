@@ -91,25 +91,6 @@ def test_labels_end_where_a_tokenizer_drops_characters(template: str) -> None:
     assert words == [[2, 5], [2]]
 
 
-CHANGING = {
-    "filter": ("{% filter trim %}", "{% endfilter %}"),
-    "set": ("{% set said %}", "{% endset %}{{ said | trim }}"),
-}
-
-
-@pytest.mark.parametrize("around", CHANGING.values(), ids=CHANGING)
-def test_a_template_that_changes_what_is_generated_is_refused(
-    hub_tokenizer: Any, around: tuple[str, str]
-) -> None:
-    """Its text would differ from that at inference, which has no marks."""
-    begin, end = "{% generation %}", "{% endgeneration %}"
-    template = TEMPLATE.replace(begin, around[0] + begin).replace(end, end + around[1])
-    dataset = Chain.from_sequence([talk("Hello?", " Hello world! ")])
-    template = template.replace("{{ eos_token }}", "")
-    with pytest.raises(UsageError, match="changes what it puts between"):
-        list(dataset.sft(hub_tokenizer, chat_template=template))
-
-
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
 WITH_TOOLS = "{% if tools is not none %}{{ tools | tojson }}{% endif %}" + TEMPLATE
 
@@ -123,19 +104,6 @@ def test_tools_reach_the_template(hub_tokenizer: Any) -> None:
             return_dict=True,
         )["input_ids"]  # fmt: skip
     assert "add" in hub_tokenizer.decode(found[0]["input_ids"][:-9])
-
-
-@pytest.mark.parametrize(("tools", "template", "message"), [
-    (TOOLS, TEMPLATE, "the chat template does not use `tools`"),
-    ("[]", WITH_TOOLS, "must be a list of dictionaries, got '\\[\\]'"),
-    (["add"], WITH_TOOLS, "must be a list of dictionaries"),
-])  # fmt: skip
-def test_tools_that_do_not_reach_the_template_are_refused(
-    hub_tokenizer: Any, tools: Any, template: str, message: str
-) -> None:
-    dataset = Chain.from_sequence([talk("Hello?", "Hello!") | {"tools": tools}])
-    with pytest.raises(UsageError, match=message):
-        list(dataset.sft(hub_tokenizer, chat_template=template))
 
 
 def test_what_the_assistant_says_without_a_token_is_refused() -> None:
@@ -169,43 +137,48 @@ def test_a_state_of_another_template_or_tokenizer_is_refused(hub_tokenizer: Any)
     dataset.sft(hub_tokenizer, chat_template=TEMPLATE).iter(state).close()
 
 
-@pytest.mark.parametrize(("conversation", "message"), [
-    ([{"role": "assistant", "content": None}], "refuses a conversation: .*NoneType"),
-    (["Hello?"], "conversation must be a list"),
-    (None, "conversation must be a list"),
+GENERATION = ("{% generation %}", "{% endgeneration %}")
+UNENDED = TEMPLATE.replace("{{ eos_token }}", "")
+TALK = talk("Hello?", " Hello world! ")
+WORDS_ADDED = TEMPLATE.replace("{{ message.content }}", "{{ message.content + '' }}")
+
+
+def around(begin: str, end: str) -> str:
+    """A template that changes what is generated: at inference it has no marks, and does not."""
+    return UNENDED.replace(GENERATION[0], begin + GENERATION[0]).replace(
+        GENERATION[1], GENERATION[1] + end
+    )
+
+
+@pytest.mark.parametrize(("sample", "template", "message"), [
+    (TALK, around("{% filter trim %}", "{% endfilter %}"), "changes what it puts between"),
+    (TALK, around("{% set said %}", "{% endset %}{{ said | trim }}"), "changes what it puts"),
+    (TALK | {"tools": TOOLS}, TEMPLATE, "the chat template does not use `tools`"),
+    (TALK | {"tools": "[]"}, WITH_TOOLS, r"must be a list of dictionaries, got '\[\]'"),
+    (TALK | {"tools": ["add"]}, WITH_TOOLS, "must be a list of dictionaries"),
+    ({"messages": [{"role": "assistant", "content": None}]}, WORDS_ADDED,
+     "refuses a conversation: .*NoneType"),
+    ({"messages": ["Hello?"]}, TEMPLATE, "conversation must be a list"),
+    ({"messages": None}, TEMPLATE, "conversation must be a list"),
+    ({"text": "Hello"}, TEMPLATE, "no column 'messages'; it has 'text'"),
+    (TALK, TEMPLATE.replace("'assistant'", "'bot'"), "marks nothing.*'role': 'user'"),
+    (talk("Hello?"), TEMPLATE, "marks nothing"),
+    (TALK, "{{ ''.__class__.__mro__ }}" + "".join(GENERATION), "refuses a conversation"),
 ])  # fmt: skip
-def test_other_values_are_no_conversation(
-    hub_tokenizer: Any, conversation: Any, message: str
+def test_a_sample_that_gives_no_labels_is_refused(
+    hub_tokenizer: Any, sample: dict[str, Any], template: str, message: str
 ) -> None:
-    template = TEMPLATE.replace("{{ message.content }}", "{{ message.content + '' }}")
-    dataset = Chain.from_sequence([{"messages": conversation}])
     with pytest.raises(UsageError, match=message):
-        list(dataset.sft(hub_tokenizer, chat_template=template))
+        list(Chain.from_sequence([sample]).sft(hub_tokenizer, chat_template=template))
 
 
-def test_a_template_without_marks_is_refused(hub_tokenizer: Any) -> None:
-    dataset = Chain.from_sequence(TALKS)
-    with pytest.raises(UsageError, match="does not say which tokens are the assistant's"):
-        dataset.sft(hub_tokenizer, chat_template=WITHOUT)
-    with pytest.raises(UsageError, match="has no chat template"):
-        dataset.sft(hub_tokenizer)
-    with pytest.raises(UsageError, match="is no Jinja template"):
-        dataset.sft(hub_tokenizer, chat_template="{% if %}")
-    never = TEMPLATE.replace("'assistant'", "'bot'")
-    with pytest.raises(UsageError, match="marks nothing.*'role': 'user'"):
-        list(dataset.sft(hub_tokenizer, chat_template=never))
-    with pytest.raises(UsageError, match="marks nothing"):
-        list(Chain.from_sequence([talk("Hello?")]).sft(hub_tokenizer, chat_template=TEMPLATE))
-
-
-def test_wrong_usage(hub_tokenizer: Any) -> None:
-    dataset = Chain.from_sequence([{"text": "Hello"}])
-    with pytest.raises(UsageError, match="needs a fast tokenizer of transformers"):
-        dataset.sft("gpt2")
-    with pytest.raises(UsageError, match="no column 'messages'; it has 'text'"):
-        list(dataset.sft(hub_tokenizer, chat_template=TEMPLATE))
-    with pytest.raises(UsageError, match="`completion` must be given"):
-        dataset.sft(hub_tokenizer, prompt="text")
-    escape = "{{ ''.__class__.__mro__ }}{% generation %}{% endgeneration %}"
-    with pytest.raises(UsageError, match="refuses a conversation"):
-        list(Chain.from_sequence(TALKS).sft(hub_tokenizer, chat_template=escape))
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"chat_template": WITHOUT}, "does not say which tokens are the assistant's"),
+    ({}, "has no chat template"),
+    ({"chat_template": "{% if %}"}, "is no Jinja template"),
+    ({"prompt": "text"}, "`completion` must be given"),
+    ({"tokenizer": "gpt2"}, "needs a fast tokenizer of transformers"),
+])  # fmt: skip
+def test_wrong_usage(hub_tokenizer: Any, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Chain.from_sequence(TALKS).sft(**{"tokenizer": hub_tokenizer, **settings})

@@ -78,10 +78,9 @@ def test_text_flows_as_arrays_and_resumes(folder: Path, records: Records, vocabu
     assert sorted(row for batch in batches for row in batch["input_ids"]) == sorted(rows)
 
 
-@pytest.mark.parametrize("workers", [3])
-def test_each_worker_has_its_own_spans(folder: Path, workers: int) -> None:
+def test_each_worker_has_its_own_spans(folder: Path) -> None:
     dataset = Chain.from_files(str(folder))
-    of_each = [[s["id"] for s in dataset.iter_subset((n, workers))] for n in range(workers)]
+    of_each = [[one["id"] for one in dataset.iter_subset((n, 3))] for n in range(3)]
     assert sorted(one for own in of_each for one in own) == list(range(40))
     assert min(map(len, of_each)) > 5
 
@@ -163,18 +162,13 @@ def test_a_worker_without_a_span_ends(tmp_path: Path) -> None:
             next(Chain.from_files(str(tmp_path), repeat=True).iter_subset((number, 4)))
 
 
-def test_from_object_storage(
-    folder: Path, records: Records, vocabulary: Path, s3: SwiftServer
-) -> None:
+def test_from_object_storage(folder: Path, vocabulary: Path, s3: SwiftServer) -> None:
     bucket = make_bucket(s3.url)
     client = s3_client(s3.url)
     for file in folder.iterdir():
         client.put_object(Bucket=bucket, Key=f"in/{file.name}", Body=file.read_bytes())
     client.close()
     url = f"s3://{bucket}/in/{{0..2}}.jsonl"
-    assert list(Chain.from_files(url, n_active_shards=1)) == [
-        one for documents in records for one in documents
-    ]
     local, remote = (
         Chain.from_files(where, n_active_shards=2).tokenize(str(vocabulary), pattern="gpt2")
         .concat_chunk(32).batch(2)

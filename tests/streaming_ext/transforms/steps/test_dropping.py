@@ -75,6 +75,7 @@ def test_of_files(tmp_path: Path) -> None:
     (lambda d: d.chunk(100), r"chunk\(100, .*, True\)"),
     (lambda d: d.map(lambda s: {"input_ids": [0, 1]}).pack_chunk(
         1, ["input_ids"], discard_long_samples=True), r"pack_chunk\(1, .*, True\)"),
+    (lambda d: d.map(lambda s: {"input_ids": []}).pack_chunk(8, ["input_ids"]), r"pack_chunk\(8"),
     (lambda d: interleave_datasets([d, d.filter(nothing)]).shuffle(3).batch(2), "filter"),
     (lambda d: d.filter(nothing) + d, "filter"),
     (lambda d: d.filter(nothing).repeat(2), "filter"),
