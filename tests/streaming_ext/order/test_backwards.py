@@ -5,55 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import UsageError
-from streaming_ext.order.epoch_plan import EpochPlan
-from streaming_ext.order.order import OrderSpec
-from streaming_ext.order.ranks import DataRank
-from streaming_ext.order.steps import Schedule, StepSizes
 from streaming_ext.training.trace import trace_document, trace_step
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 
 Open = Callable[..., StreamingTokenDataset]
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.data())
-def test_an_epoch_backwards(data) -> None:
-    streams = data.draw(st.integers(1, 3))
-    canonical_nodes, batch, ranks = (data.draw(st.integers(1, 4)) for _ in range(3))
-    bounds, left_out = [], []
-    for _ in range(streams):
-        counts = data.draw(st.lists(st.integers(0, 20), min_size=1, max_size=5))
-        counts[0] += 4
-        bounds.append(np.concatenate([[0], np.cumsum(counts)]))
-        left_out.append(np.empty(0, np.int64))
-    sizes = [int(each[-1]) for each in bounds]
-    choose = [max(4, data.draw(st.integers(1, 3 * size))) for size in sizes]
-    spec = OrderSpec(
-        shuffle=data.draw(st.booleans()), seed=5, canonical_nodes=canonical_nodes, window=7
-    )
-    steps = StepSizes(
-        Schedule.of_integers(batch * ranks, name="batch"), Schedule.of_integers(1, name="length")
-    )
-    if sum(count // canonical_nodes * canonical_nodes for count in choose) < batch * ranks:
-        return
-    plan = EpochPlan(spec, bounds=bounds, choose=choose, steps=steps, drop_last=True,
-                     rank=DataRank(rank=0, size=ranks), left_out=left_out)  # fmt: skip
-    cursor = plan.start(data.draw(st.integers(0, 2)))
-    expected: dict[tuple[int, int], list[int]] = {}
-    for step in range(plan.steps_left(plan.start(0))):
-        for stream, sequence in set(
-            zip(*map(np.ndarray.tolist, plan.step_of_all_ranks(cursor, step)), strict=True)
-        ):
-            expected.setdefault((stream, sequence), []).append(step)
-    for stream, size in enumerate(sizes):
-        for sequence in range(size):
-            found = plan.steps_with(cursor, stream, np.array([sequence]))
-            assert found == expected.get((stream, sequence), [])
 
 
 @pytest.mark.parametrize(("changes", "epoch"), [

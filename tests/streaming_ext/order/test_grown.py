@@ -13,7 +13,6 @@ import pytest
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError
 from streaming_ext.format.schema import content_hash
-from streaming_ext.order.growth import laid_in
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.extending.extended import extended, write_source
 
@@ -158,15 +157,6 @@ def test_counts_are_of_what_came(generations: list[Path]) -> None:
     assert twice.achieved()[0].tokens == loader.achieved()[0].tokens == loader.tokens_seen
 
 
-def test_more_of_a_generation_than_it_has_is_damage(generations: list[Path]) -> None:
-    _, state = steps(opened(generations[0]), 9)
-    loader = extended_from(state, generations[1])
-    state = loader.state_dict()
-    state["grown"]["steps"][0][1] = 10**6
-    with pytest.raises(ConfigMismatchError, match="damaged"):
-        loader.load_state_dict(state)
-
-
 def test_the_same_in_workers_and_from_the_dataset(generations: list[Path]) -> None:
     _, state = steps(opened(generations[0]), 9)
     here = extended_from(state, generations[1])
@@ -274,12 +264,3 @@ def test_with_epochs_of_a_size(generations: list[Path]) -> None:
     found, wanted = seen + more + Counter(rest[:left]), all_rows(generations[1])
     assert not found - wanted
     assert sum(found.values()) == 64 + left > new.dataset.size - 4
-
-
-@pytest.mark.parametrize("sizes", [(0, 0), (5, 0), (0, 5), (9, 4), (4, 9), (100, 1), (17, 16)])
-@pytest.mark.parametrize("row", [1, 4, 8])
-def test_laid_in(sizes: tuple[int, int], row: int) -> None:
-    left, added = sizes
-    is_left, numbers = laid_in(np.arange(left + added), left=left, added=added, row=row)
-    assert sorted(numbers[is_left].tolist()) == list(range(left))
-    assert sorted(numbers[~is_left].tolist()) == list(range(added))

@@ -1,4 +1,4 @@
-"""Proportions that change with the tokens: exact in every span, within their limits, resumed."""
+"""Streams mixed, by proportions that may change with the tokens: exact in every span and window."""
 
 from fractions import Fraction
 from math import inf
@@ -9,12 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.order.epoch_plan import EpochPlan
-from streaming_ext.order.mixing import Mixing, Mixture
-from streaming_ext.order.order import OrderSpec
-from streaming_ext.order.ranks import DataRank
-from streaming_ext.order.steps import Schedule, StepSizes
-from streaming_ext.training.resume import Resume
+from streaming_ext.order.mixing import WINDOW_ROWS, Mixing, Mixture
+from streaming_ext.order.steps import Schedule
 
 
 def mixing_of(*proportions: str | float, limits: tuple[float | None, ...] | None = None,
@@ -115,7 +111,8 @@ def test_spans_are_dealt_out_one_after_another(spans, canonical_nodes) -> None:
         return
     mixture = Mixture(*spans, canonical_nodes=canonical_nodes, seed=4, shuffle=True)
     total = sum(map(sum, spans))
-    streams, draws = mixture.draws(2, np.arange(total * canonical_nodes), (0, 0, 0))
+    bases = (4, 60, 0)  # what was drawn before
+    streams, draws = mixture.draws(2, np.arange(total * canonical_nodes), bases)
     begin = 0
     for span in spans:
         end = begin + sum(span) * canonical_nodes
@@ -123,57 +120,31 @@ def test_spans_are_dealt_out_one_after_another(spans, canonical_nodes) -> None:
         begin = end
     for stream in range(3):
         own = np.flatnonzero(streams == stream)
-        assert draws[own].tolist() == list(range(len(own)))
+        assert (draws[own] - bases[stream]).tolist() == list(range(len(own)))
         for draw in range(0, len(own), 7):
             assert mixture.position_of(2, stream, draw) == own[draw]
     for position in range(0, total * canonical_nodes + 1, 5):
         assert mixture.seen(2, position) == tuple(np.bincount(streams[:position], minlength=3))
+    for position in range(0, total * canonical_nodes, canonical_nodes):
+        assert mixture.consumed(2, position) == mixture.seen(2, position)
 
 
-def plan_of(mixing: Mixing, *, ranks: int = 1, canonical_nodes: int = 2) -> EpochPlan:
-    steps = StepSizes(
-        Schedule.of_integers(12, name="batch"), Schedule.of_integers(4, name="length")
-    )
-    count = len(mixing.proportions)
-    return EpochPlan(
-        OrderSpec(shuffle=True, seed=3, canonical_nodes=canonical_nodes, window=17),
-        bounds=[np.array([0, 40, 90 + 30 * number]) for number in range(count)],
-        choose=[100] * count, steps=steps, rank=DataRank(rank=0, size=ranks), drop_last=True,
-        mixing=mixing,
-    )  # fmt: skip
+def test_every_window_holds_the_proportions() -> None:
+    mixture = Mixture((700, 200, 100), canonical_nodes=2, seed=3, shuffle=True)
+    streams, _ = mixture.draws(0, np.arange(2000), (0, 0, 0))
+    windows = streams.reshape(-1, WINDOW_ROWS * 2)
+    for window in windows:
+        assert np.bincount(window).tolist() == [140, 40, 20]
+    assert len({tuple(window) for window in windows}) == len(windows)
 
 
-@settings(max_examples=10, deadline=None)
-@given(mixings(), st.integers(0, 2))
-def test_a_mixture_that_changes_goes_on_at_any_step(mixing, epoch) -> None:
-    plan = plan_of(mixing)
-    begin = plan.start(epoch)
-    steps = [tuple(map(np.ndarray.tolist, plan.step_of_all_ranks(begin, step)))
-             for step in range(plan.steps_left(begin))]  # fmt: skip
-    assert steps
-    other = plan_of(mixing, ranks=3)
-    drawn = [0] * len(mixing.proportions)
-    fingerprints = tuple("abcd"[: len(mixing.proportions)])
-    reported = {"sequence_length": 4, "num_canonical_nodes": 2, **mixing.identity()}
-    for step in range(len(steps)):
-        assert plan.seen(plan.after(begin, step)) == tuple(
-            a + b for a, b in zip(begin.before, drawn, strict=True)
-        )
-        saved = Resume(plan=plan, settings=reported, fingerprints=fingerprints)
-        loaded = Resume(plan=other, settings=reported, fingerprints=fingerprints)
-        state = saved.state_of(plan.after(begin, step)).to_dict()
-        cursor = loaded.resumed_at(loaded.saved_cursor(state, allow_changes=()))
-        assert tuple(map(np.ndarray.tolist, other.step_of_all_ranks(cursor, 0))) == steps[step]
-        for stream in steps[step][0]:
-            drawn[stream] += 1
-    for stream, size in enumerate(plan.sizes):  # and backwards
-        found = plan.steps_with(begin, stream, np.arange(size))
-        assert found == [step for step, (streams, _) in enumerate(steps) if stream in streams]
-
-
-def test_limits_hold_over_epochs() -> None:
-    plan = plan_of(mixing_of(1, 3, limits=(1.5, None), at_limit="renormalize"))
-    assert plan.start(9).before[0] == 90 * 3 // 2 // 2 * 2  # in whole rows of two
-    strict = plan_of(mixing_of(1, 3, limits=(1.5, None)))
-    with pytest.raises(UsageError, match="stream 0 has reached `max_repeats`"):
-        strict.start(9)
+@pytest.mark.parametrize("rows", [(333, 5, 171), (1, 999), (10, 10, 10, 10)])
+def test_counts_stay_within_two_rows_of_the_proportion(rows: tuple[int, ...]) -> None:
+    mixture = Mixture(rows, canonical_nodes=1, seed=3, shuffle=True)
+    total = sum(rows)
+    for row in range(total + 1):
+        counts = mixture.counts(row)
+        assert sum(counts) == row
+        for count, part_rows in zip(counts, rows, strict=True):
+            assert abs(count - row * part_rows / total) < 2
+    assert mixture.counts(total) == rows

@@ -73,6 +73,7 @@ def test_a_process_group(tmp_path: Any) -> None:
     [
         ({"dp_rank": 0}, "give both or neither"),
         ({"dp_rank": 4, "dp_world_size": 4}, r"in \[0, 4\), got 4"),
+        ({"dp_rank": -1, "dp_world_size": 4}, r"got -1"),
         ({"dp_rank": 0, "dp_world_size": 1, "device_mesh": Mesh(1)}, "not several"),
         ({"dp_rank": 0, "dp_world_size": 4, "replication": 2}, "leave replication out"),
         ({"environment": {"RANK": "1"}}, "RANK=1 and WORLD_SIZE=None .* whole numbers"),
