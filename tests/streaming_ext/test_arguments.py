@@ -1,15 +1,18 @@
-"""Kinds of arguments: NumPy's numbers make plain states, wrong kinds are errors."""
+"""Arguments: NumPy's numbers make plain states, wrong ones are errors, amounts have units."""
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from pydantic import ByteSize, TypeAdapter
 
 from streaming_ext import StreamingTokenLoader, TokenStream
-from streaming_ext.base.errors import UsageError
+from streaming_ext.base.errors import NotADatasetError, UsageError
+from streaming_ext.base.units import parse_bytes, parse_count, size_text
 from streaming_ext.transforms import CheckpointableDataset, interleave_datasets
 
 Chain = CheckpointableDataset
@@ -44,26 +47,43 @@ def require_plain(state: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("named", "message"), [
     ({"shuffle": "no"}, "`shuffle` must be True or False, got 'no'"),
     ({"download_retry": -1}, "`download_retry` must be at least 0, got -1"),
-    ({"download_retry": None}, "`download_retry` must be a whole number .*got None"),
     ({"download_timeout": 0}, "`download_timeout` must be seconds above 0, got 0"),
     ({"download_timeout": float("nan")}, "`download_timeout` must be seconds above 0, got nan"),
     ({"batch_size": True}, "`batch_size` must be a whole number .*got True"),
     ({"shuffle_seed": 1.5}, "`shuffle_seed` must be a whole number .*got 1.5"),
+    ({"predownload": 0}, "`predownload` must be at least 1, got 0"),
+    ({"local": None}, "either streams"),
+    ({"streams": [TokenStream(local="x")]}, "not both"),
+    ({"remote": "s3://bucket/data", "local": None}, "give local= a folder"),
+    ({"shuffle_block_size": 0}, "shuffle_block_size"),
+    ({"sequence_length": -8}, "sequence_length"),
+    ({"sequence_length": 10_000}, "less than one sequence"),
+    ({"batch_size": 1000}, "less than one global batch of 1000"),
+    ({"cache_limit": "1gx"}, "cache_limit"),
+    ({"dp_world_size": 0}, "dp_rank"),
+    ({"extras": ["labels"]}, "may name targets"),
 ])  # fmt: skip
-def test_wrong_kinds(open_raw: Any, named: dict[str, Any], message: str) -> None:
+def test_senseless_settings(open_raw: Any, named: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         open_raw(**named)
 
 
+def test_no_dataset_in_the_folder(open_raw: Any, tmp_path: Path) -> None:
+    with pytest.raises(NotADatasetError):
+        open_raw(local=tmp_path)
+
+
 @pytest.mark.parametrize(("name", "value", "message"), [
     ("choose", "40", "`choose` must be a whole number .*got '40'"),
-    ("repeat", "2", "`repeat` must be a number above 0, got '2'"),
     ("repeat", 0, "`repeat` must be a number above 0, got 0"),
     ("proportion", True, "`proportion` must be a number above 0, got True"),
 ])  # fmt: skip
 def test_amounts_of_streams(name: str, value: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         TokenStream(local="data", **{name: value})
+
+
+def test_streams_take_numbers_of_numpy() -> None:
     stream = TokenStream(local="data", choose=np.int64(40))  # type: ignore[arg-type]
     assert type(stream.choose) is int
     half = TokenStream(local="data", repeat=np.float32(0.5))  # type: ignore[arg-type]
@@ -88,10 +108,10 @@ STEPS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("number", range(len(STEPS)))
-def test_chains_take_numbers_of_numpy(number: int) -> None:
+@pytest.mark.parametrize("step", STEPS)
+def test_chains_take_numbers_of_numpy(step: Any) -> None:
     def run(whole: Any, *, true: Any) -> tuple[list[str], Any]:
-        chain = STEPS[number](Chain.from_sequence(SAMPLES), whole, true)
+        chain = step(Chain.from_sequence(SAMPLES), whole, true)
         with chain.iter() as samples:
             found = [repr(next(samples)) for _ in range(2)]
             state = samples.state_dict()
@@ -115,3 +135,30 @@ def test_chains_take_numbers_of_numpy(number: int) -> None:
 def test_wrong_kinds_of_a_chain(wrong: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         wrong(Chain.from_sequence(SAMPLES))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(None, None), (5, 5), ("7", 7), ("100b", 100), ("64kb", 65_536), ("1.5GB", 3 * 2**29),
+     ("2 tb", 2**41)],
+)  # fmt: skip
+def test_amounts_of_bytes(text, expected) -> None:
+    assert parse_bytes(text, name="cache_limit") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("100k", 10**5), ("64M", 64 * 10**6), ("1.5t", 15 * 10**11)]
+)
+def test_amounts_of_tokens(text, expected) -> None:
+    assert parse_count(text, name="epoch_size") == expected
+
+
+@pytest.mark.parametrize("text", ["", "gb", "-1", 0, "1zb", "1e3", "1 0", "0.0kb"])
+def test_no_amounts_are_refused_by_name(text) -> None:
+    with pytest.raises(UsageError, match="`cache_limit`"):
+        parse_bytes(text, name="cache_limit")
+
+
+@pytest.mark.parametrize("text", ["64MiB", "1500KB", "1TB", "1TiB", "1000001B"])
+def test_a_size_is_shown_as_it_was_given(text: str) -> None:
+    assert size_text(TypeAdapter(ByteSize).validate_python(text)) == text

@@ -1,6 +1,9 @@
 """A text of three files, and what its rows must be by the reference alone."""
 
 import json
+import multiprocessing
+import os
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streaming_ext import StreamingTextDataset
+from streaming_ext import StreamingTextDataset, StreamingTokenLoader
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.synthetic import make_documents
@@ -77,3 +80,38 @@ def rows_of(
         ids = [i for text in documents for i in [*reference.encode(text), reference.eot_id]]
         streams += [ids, [reference.eot_id] * (-len(ids) % length)]
     return np.array([i for stream in streams for i in stream]).reshape(-1, length)
+
+
+def rows_read(dataset: StreamingTextDataset, *, workers: int = 0) -> np.ndarray:
+    """All rows of an epoch in the order of the data: (rows, length)."""
+    batches = list(StreamingTokenLoader(dataset, num_workers=workers))
+    ids = np.concatenate([batch["sequence_ids"] for batch in batches])
+    assert sorted(ids.tolist()) == list(range(dataset.size))
+    return np.concatenate([batch["tokens"] for batch in batches])[np.argsort(ids)]
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    """All files of a dataset; locks, and what training unpacked, are hidden."""
+    found = {file.relative_to(root).as_posix(): file for file in root.rglob("*") if file.is_file()}
+    return {name: file.read_bytes() for name, file in found.items() if "/." not in f"/{name}"}
+
+
+def kill_before_rename(renames: int, work: Callable[[], object]) -> None:
+    """Do work in a process that is killed before it renames one more complete temporary file."""
+
+    def killed() -> None:
+        replaced, left = Path.replace, iter(range(renames))
+
+        def replace(path: Path, target: Path) -> Path:
+            if next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return replaced(path, target)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "replace", replace)
+            work()
+
+    process = multiprocessing.get_context("fork").Process(target=killed)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL

@@ -1,9 +1,6 @@
 """The dataset in the cache is that of `shardmill shard`; training resumes in it and in copies."""
 
 import json
-import multiprocessing
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +10,14 @@ import torch
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from tests.servers.storage.swift import SwiftServer, make_bucket
-from tests.streaming_ext.from_text.conftest import LENGTH, Open, write_lines
+from tests.streaming_ext.from_text.conftest import (
+    LENGTH,
+    Open,
+    files_of,
+    kill_before_rename,
+    write_lines,
+)
 from tests.tasks.core.build_dataset import build_from
-
-
-def files_of(root: Path) -> dict[str, bytes]:
-    """All files of a dataset; locks, and what training unpacked, are hidden."""
-    found = {file.relative_to(root).as_posix(): file for file in root.rglob("*") if file.is_file()}
-    return {name: file.read_bytes() for name, file in found.items() if "/." not in f"/{name}"}
 
 
 @pytest.fixture
@@ -78,22 +75,7 @@ def test_training_resumes_in_the_dataset_of_shard_and_in_a_copy(
 def test_a_copy_that_was_killed_resumes(open_text: Open, files: Path, tmp_path: Path) -> None:
     text = open_text(sources=str(files), local=tmp_path / "cache", **SIZES)
 
-    def copy() -> None:
-        replaced, left = Path.replace, iter(range(9))
-
-        def replace(path: Path, target: Path) -> Path:
-            if next(left, None) is None:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return replaced(path, target)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Path, "replace", replace)
-            text.materialize(tmp_path / "copy")
-
-    killed = multiprocessing.get_context("fork").Process(target=copy)
-    killed.start()
-    killed.join()
-    assert killed.exitcode == -signal.SIGKILL
+    kill_before_rename(9, lambda: text.materialize(tmp_path / "copy"))
     assert not (tmp_path / "copy/manifest.json").exists()
     text.materialize(tmp_path / "copy")
     text.materialize(tmp_path / "copy")

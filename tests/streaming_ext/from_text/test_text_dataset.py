@@ -9,41 +9,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 
-from streaming_ext import StreamingTextDataset, StreamingTokenLoader, TextStream, TokenStream
+from streaming_ext import StreamingTokenLoader, TextStream, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError, SourceError, UsageError
 from streaming_ext.text.text_hashes import document_hashes, held_out
 from streaming_ext.writing import dataset as making
 from streaming_ext.writing.tokenize import make_part
-from tests.streaming_ext.from_text.conftest import rows_of
+from tests.streaming_ext.from_text.conftest import LENGTH, rows_of, rows_read
 from tests.streaming_ext.processes import in_processes
 
 
-def rows_read(dataset: StreamingTextDataset, *, workers: int = 0) -> np.ndarray:
-    """All rows of an epoch in the order of the data: (rows, length)."""
-    batches = list(StreamingTokenLoader(dataset, num_workers=workers))
-    ids = torch.cat([batch["sequence_ids"] for batch in batches])
-    assert sorted(ids.tolist()) == list(range(dataset.size))
-    return torch.cat([batch["tokens"] for batch in batches])[torch.argsort(ids)].numpy()
-
-
 class TestRows:
-    @pytest.mark.parametrize("workers", [0, 2])
-    def test_are_those_of_the_reference(self, open_text, reference, texts, workers) -> None:
-        dataset = open_text(batch_size=1)
+    @pytest.mark.parametrize(("length", "workers"), [(LENGTH, 2), (1, 0), (500, 0)])
+    def test_are_those_of_the_reference(self, open_text, reference, texts, length, workers) -> None:
+        dataset = open_text(batch_size=1, sequence_length=length)
         assert dataset.reader.num_shards > 10
-        expected = rows_of(reference, texts)
-        assert len(expected) > 300
-        assert (rows_read(dataset, workers=workers) == expected).all()
-
-    @pytest.mark.parametrize("length", [1, 500])
-    def test_of_any_length(self, open_text, reference, texts, length) -> None:
-        rows = rows_read(open_text(batch_size=1, sequence_length=length))
+        rows = rows_read(dataset, workers=workers)
         assert (rows == rows_of(reference, texts, length)).all()
 
     def test_of_files_that_cannot_be_entered(
@@ -182,23 +167,6 @@ class TestCache:
         with pytest.raises(SourceError, match="cut off"):
             open_text(local=tmp_path, scan_threads=threads)
 
-    def test_a_limit_is_kept_and_changes_no_row(
-        self, open_text, reference, texts, tmp_path: Path
-    ) -> None:
-        limit = 12_000
-
-        def held() -> int:
-            unpacked = tmp_path.glob("text-*/.unpacked/**/*.mds")
-            return sum(path.stat().st_size for path in unpacked)
-
-        dataset = open_text(local=tmp_path, cache_limit=limit, shuffle=False,
-                            num_canonical_nodes=1)  # fmt: skip
-        assert int(dataset.reader.raw_sizes.sum()) > 1.5 * limit
-        rows = np.concatenate([b["tokens"].numpy() for b in StreamingTokenLoader(dataset)])
-        assert (rows == rows_of(reference, texts)[: len(rows)]).all()
-        dataset.close()  # nothing is evicted any more while we look
-        assert 0 < held() <= limit
-
     def test_shards_that_are_not_compressed_are_read_in_place(
         self, open_text, reference, texts, tmp_path: Path
     ) -> None:
@@ -224,24 +192,21 @@ def test_documents_that_are_left_out(open_text, folder, tmp_path: Path) -> None:
 
 
 class TestFaults:
-    def copied(self, folder: Path, tmp_path: Path) -> Path:
-        copy = tmp_path / "copy"
-        shutil.copytree(folder, copy)
-        return copy
+    @pytest.fixture
+    def copy(self, folder: Path, tmp_path: Path) -> Path:
+        return Path(shutil.copytree(folder, tmp_path / "copy"))
 
     def test_files_that_are_gone_once_the_dataset_is_made(
-        self, open_text, reference, texts, folder, tmp_path: Path
+        self, open_text, reference, texts, copy: Path, tmp_path: Path
     ) -> None:
-        copy = self.copied(folder, tmp_path)
         dataset = open_text(sources=str(copy), local=tmp_path / "cache", batch_size=1)
         shutil.rmtree(copy)
         assert (rows_read(dataset, workers=2) == rows_of(reference, texts)).all()
 
     @pytest.mark.parametrize("same_size", [True, False])
     def test_a_file_that_changes_while_it_is_read(
-        self, open_text, folder, tmp_path: Path, monkeypatch, same_size
+        self, open_text, copy: Path, tmp_path: Path, monkeypatch, same_size
     ) -> None:
-        copy = self.copied(folder, tmp_path)
 
         def changed(documents: Any, *rest: Any, **more: Any) -> Any:
             path = copy / "1.jsonl"
@@ -260,8 +225,9 @@ class TestFaults:
             open_text(sources=str(copy), local=tmp_path / "cache")
         assert open_text(sources=str(copy), local=tmp_path / "cache").size
 
-    def test_a_state_of_files_that_changed_since(self, open_text, folder, tmp_path: Path) -> None:
-        copy = self.copied(folder, tmp_path)
+    def test_a_state_of_files_that_changed_since(
+        self, open_text, copy: Path, tmp_path: Path
+    ) -> None:
         state = StreamingTokenLoader(open_text(sources=str(copy))).state_dict()
         moved = tmp_path / "moved"
         shutil.copytree(copy, moved)  # other times, another place, the same content
@@ -271,21 +237,19 @@ class TestFaults:
         with pytest.raises(ConfigMismatchError, match="streams"):
             StreamingTokenLoader(open_text(sources=str(moved))).load_state_dict(state)
 
-    def test_a_damaged_line_is_named(self, open_text, folder, tmp_path: Path) -> None:
-        copy = self.copied(folder, tmp_path)
+    def test_a_damaged_line_is_named(self, open_text, copy: Path, tmp_path: Path) -> None:
         lines = (copy / "1.jsonl").read_text().splitlines(keepends=True)
         (copy / "1.jsonl").write_text("".join([*lines[:3], '{"text": 5}\n', *lines[3:]]))
         with pytest.raises(SourceError, match=r"1\.jsonl: line 4"):
             open_text(sources=str(copy), local=tmp_path / "cache")
 
-    def test_wrong_arguments(self, open_text, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="no such file"):
-            open_text(sources=str(tmp_path / "nowhere"))
-        with pytest.raises(UsageError, match="has the splits train, got 'holdout'"):
-            open_text(split="holdout")
-        with pytest.raises(UsageError, match="sources is missing"):
-            open_text(sources=None)
-        with pytest.raises(UsageError, match="Give either streams="):
-            open_text(streams=[TextStream(sources="a", tokenizer="gpt2")])
-        with pytest.raises(UsageError, match="holdout_fraction"):
-            open_text(holdout_fraction=2.0)
+    @pytest.mark.parametrize(("settings", "words"), [
+        ({"sources": "nowhere"}, "no such file"),
+        ({"split": "holdout"}, "has the splits train, got 'holdout'"),
+        ({"sources": None}, "sources is missing"),
+        ({"streams": [TextStream(sources="a", tokenizer="gpt2")]}, "Give either streams="),
+        ({"holdout_fraction": 2.0}, "holdout_fraction"),
+    ])  # fmt: skip
+    def test_wrong_arguments(self, open_text, settings, words) -> None:
+        with pytest.raises(UsageError, match=words):
+            open_text(**settings)

@@ -1,26 +1,33 @@
 """Text whose dataset cannot be made at once: kills, failing storage, a disk that is too small."""
 
-import multiprocessing
-import os
+import ctypes
 import re
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import constants
 
 from streaming_ext import StreamingTokenLoader
-from streaming_ext.base.errors import ShardmillError
-from tests.servers.namespaces import CAN_HIDE, full
+from streaming_ext.base.errors import ShardmillError, StorageError
+from streaming_ext.store.patience import Retry
+from tests.servers.hub import Dataset, hub_server
+from tests.servers.namespaces import CAN_HIDE
 from tests.servers.storage.swift import SwiftServer, make_bucket
 from tests.streaming_ext.faulty_store import LASTING, PASSING, FaultyStore, faulty_store
-from tests.streaming_ext.from_text.conftest import Open, rows_of, write_lines
-from tests.streaming_ext.from_text.test_text_dataset import rows_read
+from tests.streaming_ext.from_text.conftest import (
+    Open,
+    files_of,
+    kill_before_rename,
+    rows_of,
+    rows_read,
+    write_lines,
+)
+from tests.streaming_ext.processes import in_processes
 
-ROOT = Path(__file__).parents[3]
+CLONE_NEWNS = 0x20000  # of unshare(2): mounts of its own
 
 
 @pytest.fixture
@@ -63,77 +70,62 @@ def test_lasting_faults_are_errors_behind_which_the_work_resumes(
     assert not list(tmp_path.glob("text-*/.making"))
 
 
+def test_from_the_hub_with_faults_in_the_middle(
+    open_text: Open, folder: Path, reference, texts, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Requests that are refused for a while, and answers that are cut, change no row."""
+    monkeypatch.setattr(Retry, "usual", lambda: Retry(attempts=5, first_pause=0.02))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    with hub_server() as hub:
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        hub.datasets["org/text"] = Dataset()
+        hub.datasets["org/text"].commit({path.name: path.read_bytes() for path in folder.iterdir()})
+        hub.retry_after, hub.busy, hub.cuts = "0", 2, [700, 900]
+        settings = {"sources": "hf://datasets/org/text/*.jsonl", "local": tmp_path / "cache",
+                    "batch_size": 1}  # fmt: skip
+        dataset = open_text(**settings)
+        assert not hub.busy
+        assert not hub.cuts
+        listed = hub.requests["tree"]
+        assert (rows_read(dataset, workers=2) == rows_of(reference, texts)).all()
+        assert hub.requests["tree"] == listed  # nothing is listed once a worker
+
+
 @pytest.mark.parametrize("renames", [1, 12])
 def test_leftovers_of_a_killed_process_are_removed_by_the_next(
     open_text: Open, tmp_path: Path, renames: int
 ) -> None:
-    """Killed before it renames a complete temporary file."""
-
-    def make() -> None:
-        replaced, left = Path.replace, iter(range(renames))
-
-        def replace(path: Path, target: Path) -> Path:
-            if next(left, None) is None:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return replaced(path, target)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Path, "replace", replace)
-            open_text(local=tmp_path / "cache")
-
-    killed = multiprocessing.get_context("fork").Process(target=make)
-    killed.start()
-    killed.join()
-    assert killed.exitcode == -signal.SIGKILL
+    kill_before_rename(renames, lambda: open_text(local=tmp_path / "cache"))
     assert not list((tmp_path / "cache").glob("text-*/manifest.json"))
     for name in ("undisturbed", "cache"):
         open_text(local=tmp_path / name).close()
     assert files_of(tmp_path / "cache") == files_of(tmp_path / "undisturbed")
 
 
-def files_of(cache: Path) -> dict[str, bytes]:
-    """All files of a cache but locks."""
-    return {
-        file.relative_to(cache).as_posix(): file.read_bytes()
-        for file in cache.rglob("*")
-        if file.is_file() and file.stat().st_size
-    }
-
-
-OPEN = """
-import sys
-
-from streaming_ext import StreamingTextDataset
-from streaming_ext.base.errors import StorageError
-
-try:
-    StreamingTextDataset(
-        sources=sys.argv[1], tokenizer=sys.argv[2], pattern="gpt2", local=sys.argv[3],
-        sequence_length=32, batch_size=4, dp_rank=0, dp_world_size=1,
-    )
-except StorageError as error:
-    sys.exit(str(error))
-"""
-
-
 @pytest.mark.skipif(not CAN_HIDE, reason="mounting a small disk needs root")
-def test_a_disk_that_is_too_small(open_text: Open, texts, vocabulary: Path, tmp_path: Path) -> None:
+def test_a_disk_that_is_too_small(open_text: Open, texts, tmp_path: Path) -> None:
     """One error before the work, which says how much space it takes."""
-    write_lines(tmp_path / "a.jsonl", [text for some in texts for text in some] * 40)
-    (tmp_path / "disk").mkdir()
-    ended = subprocess.run(
-        [*full(tmp_path / "disk"), sys.executable, "-c", OPEN, tmp_path / "a.jsonl", vocabulary,
-         tmp_path / "disk"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    source, disk = tmp_path / "a.jsonl", tmp_path / "disk"
+    write_lines(source, [text for some in texts for text in some] * 40)
+    disk.mkdir()
+
+    def fail_on_it(_: int) -> str:
+        assert ctypes.CDLL(None).unshare(CLONE_NEWNS) == 0
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "none", disk], check=True)
+        with pytest.raises(StorageError) as caught:
+            open_text(sources=str(source), local=disk)
+        return str(caught.value)
+
+    (error,) = in_processes(1, fail_on_it)
     message = re.search(
-        r"The tokens of the text take about ([\d.]+) MB in .*, where 0\.[12] MB are free\.",
-        ended.stderr,
+        r"The tokens of the text take about ([\d.]+) MB in .*, where 0\.[12] MB are free\.", error
     )
-    assert message, ended.stderr
-    dataset = open_text(
-        sources=str(tmp_path / "a.jsonl"), local=tmp_path / "cache", shard_size=2**26
-    )
+    assert message, error
+    dataset = open_text(sources=str(source), local=tmp_path / "cache", shard_size=2**26)
     list(StreamingTokenLoader(dataset))
     shards = [*(tmp_path / "cache").rglob("*.mds"), *(tmp_path / "cache").rglob("*.zstd")]
     taken = sum(shard.stat().st_size for shard in shards) / 1e6

@@ -1,7 +1,9 @@
 """The programs of docs/how-to/trainers that train from beginning to end."""
 
-import io
+import builtins
 import json
+import math
+import multiprocessing
 import os
 import re
 import runpy
@@ -9,79 +11,66 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from streaming_ext import StreamingTokenLoader
+from tests.servers.prefect.server import free_port
 from tests.streaming_ext.build import Built
-from tests.streaming_ext.processes import in_processes
 from tests.streaming_ext.trainers.recipes import ROOT, recipe
 
 
-def descendants(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [each for child in map(int, children) for each in (child, *descendants(child))]
-
-
-# Put before the recipe: rank 0 waits for its end where it told of a step, and so do the others.
-WAIT_AFTER = """
-import builtins, json, time
-
-def told(line, flush, told=builtins.print):
-    told(line, flush=flush)
-    if json.loads(line)["step"] == {step}:
-        time.sleep(300)
-
-builtins.print = told
-"""
-
-
 class TestTorchrun:
+    """Its ranks are forked from this process, which has imported what they need."""
+
     STEPS = 100  # an epoch has 73
 
-    def alone(self, _: int, script: Path, data: Path, checkpoint: Path) -> dict[int, float]:
-        """What the recipe tells as the only rank, in a process that has imported what it needs."""
-        os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
-        sys.argv = [str(script), str(data), str(checkpoint), str(self.STEPS)]
-        told = io.StringIO()
-        with redirect_stdout(told):
-            runpy.run_path(str(script), run_name="__main__")
-        entries = [json.loads(line) for line in told.getvalue().splitlines()]
-        return {entry["step"]: entry["loss"] for entry in entries}
+    def run(
+        self, rank: int, ranks: int, port: int, paths: Sequence[Path], losses: Any, stop: int
+    ) -> None:
+        """What torchrun has a rank do; rank 0 is killed once it has printed step `stop`."""
+        torch.set_num_threads(1)
+        os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
+                          MASTER_PORT=str(port))  # fmt: skip
 
-    def killed(self, step: int, script: Path, data: Path, checkpoint: Path) -> dict[int, float]:
-        """What it tells on two ranks of torchrun until they are killed, which is at a step."""
-        paused = script.with_name("paused.py")
-        paused.write_text(WAIT_AFTER.format(step=step) + script.read_text())
-        command = [
-            sys.executable, "-m", "torch.distributed.run", "--standalone",
-            "--nproc-per-node", "2", str(paused), str(data), str(checkpoint), str(self.STEPS),
-        ]  # fmt: skip
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        losses = {}
-        with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
-            for line in process.stdout or ():
-                entry = json.loads(line)
-                losses[entry["step"]] = entry["loss"]
-                if entry["step"] == step:
-                    for pid in [*descendants(process.pid), process.pid]:
-                        os.kill(pid, signal.SIGKILL)
-            assert process.wait(240) == -signal.SIGKILL
-        return losses
+        def printed(line: str, *, flush: bool) -> None:
+            entry = json.loads(line)
+            losses[entry["step"]] = entry["loss"]
+            if entry["step"] == stop:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(builtins, "print", printed)
+            patch.setattr(sys, "argv", [*map(str, paths), str(self.STEPS)])
+            runpy.run_path(str(paths[0]), run_name="__main__")
+
+    def losses(self, ranks: int, *paths: Path, stop: int = -1) -> dict[int, float]:
+        """What the recipe tells until it ends, or all ranks are killed at a step."""
+        context = multiprocessing.get_context("fork")
+        found = context.Array("d", [math.nan] * (self.STEPS + 1))
+        same = (ranks, free_port(), paths, found, stop)
+        processes = [context.Process(target=self.run, args=(rank, *same)) for rank in range(ranks)]
+        for process in processes:
+            process.start()
+        processes[0].join()
+        for process in processes[1:]:
+            process.kill()
+            process.join()
+        assert processes[0].exitcode == (0 if stop < 0 else -signal.SIGKILL)
+        return {step: loss for step, loss in enumerate(found) if not math.isnan(loss)}
 
     def test_killed_on_two_ranks_and_resumed_on_one(self, raw: Built, tmp_path: Path) -> None:
         script = recipe("torchrun_train", tmp_path)
-        (whole,) = in_processes(1, self.alone, script, raw.root, tmp_path / "whole")
-        assert sorted(whole) == list(range(1, self.STEPS + 1))
+        whole = self.losses(1, script, raw.root, tmp_path / "whole")
+        assert list(whole) == list(range(1, self.STEPS + 1))
         assert len(set(whole.values())) == self.STEPS
-        broken = self.killed(40, script, raw.root, tmp_path / "broken")
-        assert sorted(broken) == list(range(1, 41))  # in the middle of the first epoch
-        (rest,) = in_processes(1, self.alone, script, raw.root, tmp_path / "broken")
-        assert sorted(rest) == list(range(41, self.STEPS + 1))
+        broken = self.losses(2, script, raw.root, tmp_path / "broken", stop=40)
+        assert list(broken) == list(range(1, 41))  # in the middle of the first epoch
+        rest = self.losses(1, script, raw.root, tmp_path / "broken")
+        assert list(rest) == list(range(41, self.STEPS + 1))
         assert broken | rest == pytest.approx(whole, rel=1e-9)
 
 
