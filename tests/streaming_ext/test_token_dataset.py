@@ -13,6 +13,7 @@ from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.order.state import sealed
 from streaming_ext.reading.prefetch import end_all
+from streaming_ext.training import messages
 from streaming_ext.training.stock import streaming
 from tests.streaming_ext.build import Built, build
 
@@ -192,6 +193,15 @@ class TestOurLoader:
             end_all()
         assert not prefetching() - others
         assert len(list(batches)) == dataset.size // 4 - 1  # without reading ahead
+
+    def test_workers_take_blocks_of_steps_in_turn(self, open_raw, monkeypatch) -> None:
+        settings = {"batch_size": None, "global_batch": "0:4 900:8 2000:12"}
+        expected = tokens_of(StreamingTokenLoader(open_raw(**settings)))
+        monkeypatch.setattr(messages, "MESSAGE_BYTES", 200)  # one to three steps a message
+        for workers in (1, 2, 3):
+            loader = StreamingTokenLoader(open_raw(**settings), num_workers=workers)
+            assert tokens_of(loader) == expected
+        assert {len(batch) for batch in expected} == {4, 8, 12}
 
     @pytest.mark.parametrize(
         "settings", [{"num_workers": -1}, {"prefetch_factor": 0}, {"pin_memory": True}]

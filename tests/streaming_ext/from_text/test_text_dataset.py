@@ -175,22 +175,6 @@ class TestCache:
         assert not list(tmp_path.rglob(".unpacked"))
 
 
-def test_documents_that_are_left_out(open_text, folder, tmp_path: Path) -> None:
-    """No row holds a token of them, as `trace` shows."""
-    source, rows = str(folder / "0.jsonl"), [3, 50, 99]
-    pq.write_table(pa.table({"source": [source] * 3, "row": rows}), tmp_path / "out.parquet")
-
-    def seen(**settings: Any) -> set[tuple[str, int]]:
-        loader = StreamingTokenLoader(open_text(batch_size=1, **settings))
-        traces = [trace for step in range(len(loader)) for trace in loader.trace(step)]
-        return {(span.source, span.row) for trace in traces for span in trace.spans}
-
-    assert {(source, row) for row in rows} <= seen()
-    left = seen(exclude=tmp_path / "out.parquet")
-    assert len(left) > 200
-    assert not {(source, row) for row in rows} & left
-
-
 class TestFaults:
     @pytest.fixture
     def copy(self, folder: Path, tmp_path: Path) -> Path:

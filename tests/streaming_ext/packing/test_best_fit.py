@@ -61,21 +61,6 @@ def test_a_group_is_best_fit_decreasing_and_cuts_long_documents_alone(case, key,
     assert sorted(filled.tolist()) == sorted(expected)
 
 
-def test_a_group_is_a_function_of_lengths_and_key() -> None:
-    lengths = np.random.default_rng(0).integers(1, 50, 500)
-    starts = np.cumsum(lengths) - lengths
-    one, same, other = (pack_group(starts, lengths, length=64, key=key) for key in (1, 1, 2))
-    assert (one.starts == same.starts).all()
-    assert (one.firsts == same.firsts).all()
-    assert not np.array_equal(one.starts, other.starts)
-    assert len(one.firsts) == len(other.firsts)
-    # Neither rows nor the documents in them stand by length.
-    first = one.lengths[one.firsts[:-1]]
-    assert 0.3 < (np.diff(first) > 0).mean() < 0.7
-    several = one.firsts[:-1][np.diff(one.firsts) > 1]
-    assert 0.2 < (one.lengths[several] < one.lengths[several + 1]).mean() < 0.8
-
-
 def test_the_plan_of_given_lengths_never_changes() -> None:
     """Training that resumes finds each row where it was."""
     numbers = np.arange(5000)

@@ -194,14 +194,6 @@ def test_what_an_epoch_left_out_counts_behind_a_resume_too(made: Callable[[str],
         assert again.state_dict() == loader.state_dict()
 
 
-def test_skipped_steps_count(made: Callable[[str], Path]) -> None:
-    loader, other = (load(made("in order"), domain_by="folder") for _ in range(2))
-    loader.skip(11)
-    list(islice(other, 11))
-    assert tokens_of(loader) == tokens_of(other)
-    assert tokens_of(loader)
-
-
 def test_several_streams(made: Callable[[str], Path]) -> None:
     streams = [TokenStream(local=made("in order"), proportion=3),
                TokenStream(local=made("shuffled"), proportion=1)]  # fmt: skip

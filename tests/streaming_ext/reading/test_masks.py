@@ -21,16 +21,12 @@ class Reference:
     def __init__(self, built: Built, split: str) -> None:
         index = read_index(Remote(url=str(built.root)), split)
         self.stream = [int(token) for token in built.streams[split]]
-        ends = set((index.token_starts[1:] - 1).tolist())
-        parts, total, self.padding = {}, 0, [False] * len(self.stream)
-        for name, samples in zip(index.names, index.samples.tolist(), strict=True):
-            parts.setdefault(name.split("/")[0], total)
-            total += samples * index.sample_tokens
-        self.part_starts = set(parts.values())
-        for at in range(1, len(self.stream)):
-            both = self.stream[at] == EOT == self.stream[at - 1]
-            self.padding[at] = both and at not in self.part_starts
-        self.last_of_shard = ends
+        self.last_of_shard = set((index.token_starts[1:] - 1).tolist())
+        self.padding = [
+            at > 0 and self.stream[at] == EOT == self.stream[at - 1]
+            and at - 1 not in self.last_of_shard
+            for at in range(len(self.stream))
+        ]  # fmt: skip
 
     def target(self, at: int, *, row_end: bool) -> int:
         if at + 1 == len(self.stream) or self.padding[at] or self.padding[at + 1]:
@@ -72,7 +68,7 @@ def assert_as_reference(batch: dict[str, Any], reference: Reference, length: int
         assert batch["document_ids"][row].tolist() == number.tolist()
         positions = np.arange(length) - np.array(begins)[number]
         assert batch["position_ids"][row].tolist() == positions.tolist()
-        inside = start not in reference.part_starts and reference.stream[start - 1] != EOT
+        inside = start > 0 and reference.stream[start - 1] != EOT
         assert bool(batch["starts_inside"][row]) == inside
         bounds += [row * length + end for end in [*begins[1:], length]]
     assert batch["cu_seqlens"].tolist() == bounds
@@ -105,15 +101,6 @@ def test_types_are_those_that_models_take(raw: Built) -> None:
     }  # fmt: skip
 
 
-def take_repeated_ends_for_padding(reference: Reference) -> None:
-    """But for the first token of a shard, which never is."""
-    shard_starts = {0, *(end + 1 for end in reference.last_of_shard)}
-    stream = reference.stream
-    for at in range(len(stream)):
-        both = at > 0 and stream[at] == EOT == stream[at - 1]
-        reference.padding[at] = both and at not in shard_starts
-
-
 def test_documents_of_a_token_and_padding_within(tmp_path) -> None:
     """More boundaries than a message has room for; padding that no part of ours would have."""
     rng = np.random.default_rng(1)
@@ -126,7 +113,6 @@ def test_documents_of_a_token_and_padding_within(tmp_path) -> None:
     )
     length = 40
     reference = Reference(built, "train")
-    take_repeated_ends_for_padding(reference)
     seen = 0
     for batch in batches_of(built, sequence_length=length, workers=1):
         assert_as_reference(batch, reference, length)
@@ -148,7 +134,6 @@ def test_long_documents(tmp_path, length, workers) -> None:
                                       [("train", ids[17_500:].tolist())]],
                   compression="none", shard_samples=600)  # fmt: skip
     reference = Reference(built, "train")
-    take_repeated_ends_for_padding(reference)
     tokens = segments = 0
     for batch in batches_of(built, sequence_length=length, workers=workers):
         bounds = assert_as_reference(batch, reference, length)

@@ -1,4 +1,4 @@
-"""Tokens by their offsets: of any length, across shards, in place, cached or compressed."""
+"""The shards that a reader holds open, and those of other datasets in its cache."""
 
 import resource
 from pathlib import Path
@@ -26,25 +26,6 @@ def reader_of(*roots: Path, local: Path | None = None) -> TokenReader:
 def read(reader: TokenReader, starts: list[int], length: int) -> np.ndarray:
     runs = reader.runs(np.array(starts), length, np.arange(len(starts) + 1))
     return reader.copy(runs, slice(0, len(starts))).reshape(-1, length)
-
-
-@pytest.mark.parametrize("length", [1, 33, 1000])
-def test_rows_of_any_length_are_slices_of_the_stream(raw: Built, length: int) -> None:
-    stream = raw.streams["train"]
-    starts = list(range(0, len(stream) - length + 1, max(1, length // 3)))
-    rows = read(reader_of(raw.root), starts, length)
-    assert rows.dtype == np.uint16
-    expected = np.stack([stream[start : start + length] for start in starts])
-    assert (rows == expected).all()
-
-
-def test_compressed_shards_read_the_same(raw: Built, packed: Built, tmp_path: Path) -> None:
-    starts = list(range(0, 4600, 37))
-    expected = read(reader_of(raw.root), starts, 40)
-    assert (read(reader_of(packed.root, local=tmp_path), starts, 40) == expected).all()
-    # without a cache of its own, a local dataset is unpacked beside itself
-    assert (read(reader_of(packed.root), starts, 40) == expected).all()
-    assert (packed.root / ".unpacked").is_dir()
 
 
 def test_streams_of_different_id_types_are_refused(raw: Built, tmp_path: Path) -> None:

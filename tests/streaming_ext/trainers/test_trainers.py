@@ -6,14 +6,15 @@ Trainers that are not installed are stood in for by what they ask of a loader.
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch.distributed import checkpoint
 from torch.distributed.checkpoint.stateful import Stateful
 
 from streaming_ext import StreamingTokenLoader
@@ -31,92 +32,101 @@ def of(tmp_path: Path) -> Recipe:
 
 
 @pytest.fixture
-def steps(open_raw: Any) -> list[dict[str, torch.Tensor]]:
+def open_loader(open_raw: Any) -> Callable[..., StreamingTokenLoader]:
+    """A loader as those of the recipes are."""
+    return lambda **settings: StreamingTokenLoader(
+        open_raw(batch_size=8, shuffle_block_size=1 << 18, **settings)
+    )
+
+
+@pytest.fixture
+def steps(open_loader: Any) -> list[dict[str, torch.Tensor]]:
     """Two epochs as an undisturbed loader gives them."""
-    extras = ["targets", "position_ids"]
-    dataset = open_raw(batch_size=8, shuffle_block_size=1 << 18, extras=extras)
-    loader = StreamingTokenLoader(dataset)
+    loader = open_loader(extras=["targets", "position_ids"])
     found = [batch for _ in range(2) for batch in loader]
     assert len(found) == 2 * EPOCH
     return found
+
+
+@pytest.fixture
+def expected(steps: list[dict[str, torch.Tensor]]) -> list[torch.Tensor]:
+    """The tokens of these."""
+    return [step["tokens"] for step in steps]
 
 
 def alike(found: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
     return len(found) == len(expected) > 0 and all(map(torch.equal, found, expected))
 
 
-def test_nanogpt(raw: Built, of: Recipe, steps: list[Any]) -> None:
+def tokens_of(batches: Iterable[Any]) -> list[torch.Tensor]:
+    return [batch["tokens"] for batch in batches]
+
+
+def test_nanogpt(raw: Built, of: Recipe, steps: list[Any], expected: list[torch.Tensor]) -> None:
     recipe = of("nanogpt_batches")
     loader = recipe.loader_of(str(raw.root), 8, 8)
     get_batch = recipe.batch_getter(loader, "cpu")
     found = [get_batch() for _ in range(80)]  # into the second epoch
     saved = loader.state_dict()
-    found += [get_batch() for _ in range(5)]
-    assert alike([x for x, _ in found], [step["tokens"] for step in steps[:85]])
-    targets = [step["targets"] for step in steps[:85]]
-    assert alike([y for _, y in found], [t.masked_fill(t < 0, -1) for t in targets])
-    assert min(int(y.min()) for _, y in found) == -1
+    inputs, targets = map(list, zip(*found, strict=True))
+    assert alike(inputs, expected[:80])
+    ignored = [step["targets"].masked_fill(step["targets"] < 0, -1) for step in steps[:80]]
+    assert alike(targets, ignored)
+    assert min(int(each.min()) for each in targets) == -1
     again = recipe.loader_of(str(raw.root), 8, 8)
     again.load_state_dict(saved)
     get_batch = recipe.batch_getter(again, "cpu")
-    assert alike([get_batch()[0] for _ in range(5)], [x for x, _ in found[80:]])
+    assert alike([get_batch()[0] for _ in range(5)], expected[80:85])
 
 
-def test_a_copy_that_overlaps(of: Recipe, open_raw: Any, steps: list[Any]) -> None:
+def test_a_copy_that_overlaps(of: Recipe, open_loader: Any, expected: list[torch.Tensor]) -> None:
     recipe = of("overlapping_copy")
-
-    def open_loader() -> Any:
-        dataset = open_raw(batch_size=8, shuffle_block_size=1 << 18)
-        return recipe.OnDevice(StreamingTokenLoader(dataset), "cpu")
-
-    loader = open_loader()
-    expected = [step["tokens"] for step in steps]
-    found = [batch["tokens"] for batch in islice(loader, 5)]
+    loader = recipe.OnDevice(open_loader(), "cpu")
+    found = tokens_of(islice(loader, 5))
     saved = loader.state_dict()
-    plain = StreamingTokenLoader(open_raw(batch_size=8, shuffle_block_size=1 << 18))
+    plain = open_loader()
     plain.skip(5)
     assert saved == plain.state_dict()  # not what lies ready on the device
-    found += [batch["tokens"] for _ in range(2) for batch in loader]
+    found += tokens_of(loader) + tokens_of(loader)
     assert alike(found, expected)
-    again = open_loader()
+    again = recipe.OnDevice(open_loader(), "cpu")
     again.load_state_dict(saved)
-    assert alike([batch["tokens"] for batch in again], expected[5:EPOCH])
+    assert alike(tokens_of(again), expected[5:EPOCH])
 
 
 @ONE_PROCESS
 def test_distributed_checkpoint(
-    of: Recipe, open_raw: Any, steps: list[Any], tmp_path: Path
+    of: Recipe, open_loader: Any, expected: list[torch.Tensor], tmp_path: Path
 ) -> None:
     recipe = of("distributed_checkpoint")
     assert isinstance(recipe.LoaderState(None), Stateful)
     model, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
-    settings = {"batch_size": 8, "shuffle_block_size": 1 << 18}
-    loader = StreamingTokenLoader(open_raw(**settings))
-    for _ in range(2):  # 80 steps
-        list(islice(loader, 80 - EPOCH if loader.step else EPOCH))
+    loader = open_loader()
+    for count in (EPOCH, 80 - EPOCH):
+        list(islice(loader, count))
     recipe.save(str(tmp_path / "saved"), model, loader)
-    again = StreamingTokenLoader(open_raw(**settings))
+    again = open_loader()
     recipe.load(str(tmp_path / "saved"), other, again)
     assert torch.equal(model.weight, other.weight)
     assert again.state_dict() == loader.state_dict()
-    assert alike([b["tokens"] for b in again], [step["tokens"] for step in steps[80:]])
+    assert alike(tokens_of(again), expected[80:])
 
 
 @ONE_PROCESS
 def test_torchtitan(
-    raw: Built, of: Recipe, steps: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    raw: Built,
+    of: Recipe,
+    expected: list[torch.Tensor],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    from torch.distributed import checkpoint
-
     class BaseDataLoader(Stateful, ABC):  # as torchtitan.components.dataloader has it
         @abstractmethod
         def __iter__(self) -> Iterator[Any]: ...
 
-    module: Any = ModuleType("torchtitan.components.dataloader")
-    module.BaseDataLoader = BaseDataLoader
-    monkeypatch.setitem(sys.modules, "torchtitan", ModuleType("torchtitan"))
-    monkeypatch.setitem(sys.modules, "torchtitan.components", ModuleType("torchtitan.components"))
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    stand_in = SimpleNamespace(BaseDataLoader=BaseDataLoader)
+    for name in ("torchtitan", "torchtitan.components", "torchtitan.components.dataloader"):
+        monkeypatch.setitem(sys.modules, name, stand_in)
     made = of("torchtitan_loader").ShardmillDataLoader
 
     def ranks(size: int) -> list[Any]:
@@ -130,7 +140,6 @@ def test_torchtitan(
                 for step in zip(*each, strict=True)]  # fmt: skip
 
     two = ranks(2)
-    expected = [step["tokens"] for step in steps]
     assert alike(run(two, 80), expected[:80])
     checkpoint.save({"dataloader": two[0]}, checkpoint_id=tmp_path / "saved")
     (one,) = ranks(1)
@@ -139,7 +148,7 @@ def test_torchtitan(
 
 
 def test_composer(
-    raw: Built, of: Recipe, steps: list[Any], monkeypatch: pytest.MonkeyPatch
+    raw: Built, of: Recipe, expected: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Callback:  # what of composer's checkpoints concerns a loader
         def state_dict(self) -> dict[str, Any]:
@@ -156,15 +165,10 @@ def test_composer(
             self.model = model
 
         def fit(self) -> None:
-            while self.left:
-                for batch in self.loader:
-                    self.found.append(batch["tokens"])
-                    self.left -= 1
-                    if not self.left:
-                        break
+            while self.left > len(self.found):
+                self.found += tokens_of(islice(self.loader, self.left - len(self.found)))
 
-    stand_in: Any = ModuleType("composer")
-    stand_in.Callback, stand_in.Trainer = Callback, Trainer
+    stand_in = SimpleNamespace(Callback=Callback, Trainer=Trainer)
     monkeypatch.setitem(sys.modules, "composer", stand_in)
     recipe = of("composer_callback")
     first = recipe.trainer_of(None, str(raw.root), 8, max_duration=80)
@@ -174,21 +178,19 @@ def test_composer(
     for callback, state in zip(second.callbacks, saved, strict=True):
         callback.load_state_dict(state)
     second.fit()
-    assert alike(first.found + second.found, [step["tokens"] for step in steps[:90]])
+    assert alike(first.found + second.found, expected[:90])
 
 
-def test_accelerate(raw: Built, of: Recipe, steps: list[Any], tmp_path: Path) -> None:
+def test_accelerate(raw: Built, of: Recipe, expected: list[torch.Tensor], tmp_path: Path) -> None:
     accelerate = pytest.importorskip("accelerate")
     recipe = of("accelerate_loader")
     accelerator = accelerate.Accelerator(cpu=True)
     loader = recipe.loader_of(accelerator, str(raw.root), 8)
-    found = [batch["tokens"] for batch in islice(loader, 20)]
+    found = tokens_of(islice(loader, 20))
     accelerator.save_state(str(tmp_path / "saved"))
-    for _ in islice(loader, 30):
-        pass  # steps that a crash took back
+    list(islice(loader, 30))  # steps that a crash took back
     accelerator.load_state(str(tmp_path / "saved"))
-    found += [batch["tokens"] for batch in loader]
-    assert alike(found, [step["tokens"] for step in steps[:EPOCH]])
+    assert alike(found + tokens_of(loader), expected[:EPOCH])
 
 
 def test_megatron(raw: Built, of: Recipe, steps: list[Any]) -> None:
@@ -208,10 +210,10 @@ def test_megatron(raw: Built, of: Recipe, steps: list[Any]) -> None:
     found = [step_of(two) for _ in range(80)]
     four = ranks(4, consumed=80 * 8)  # args.consumed_train_samples of the checkpoint
     found += [step_of(four) for _ in range(10)]
-    told = SimpleNamespace(**{name: [step[name] for step in found] for name in found[0]})
-    assert alike(told.tokens, [step["tokens"] for step in steps[:90]])
-    assert alike(told.position_ids, [step["position_ids"].long() for step in steps[:90]])
-    targets = [step["targets"] for step in steps[:90]]
-    assert alike(told.labels, [each.clamp(min=0) for each in targets])
-    assert alike(told.loss_mask, [(each >= 0).float() for each in targets])
-    assert min(float(each.min()) for each in told.loss_mask) == 0
+    for step, own in zip(steps, found, strict=False):
+        targets = step["targets"]
+        assert torch.equal(own["tokens"], step["tokens"])
+        assert torch.equal(own["position_ids"], step["position_ids"].long())
+        assert torch.equal(own["labels"], targets.clamp(min=0))
+        assert torch.equal(own["loss_mask"], (targets >= 0).float())
+    assert min(float(own["loss_mask"].min()) for own in found) == 0
