@@ -16,9 +16,10 @@ from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord, SplitPart
 from streaming_ext.format.schema import FileRecord, content_hash, from_json, to_json
 from streaming_ext.format.shard import Shard
-from streaming_ext.store import open_storage
+from streaming_ext.store import LocalStorage, open_storage
 from streaming_ext.text.listing import list_sources
 from streaming_ext.writing.publish import split_indexes
+from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.shard.plan import compare_with_output
 from tests.tasks.core.running import make
@@ -74,6 +75,11 @@ def file_hashes(root: Path) -> dict[str, str]:
         for file in sorted(root.rglob("*"))
         if file.is_file() and not file.is_relative_to(root / "runs")
     }
+
+
+def found_in(root: Path, **options: Any) -> list[str]:
+    """The files that `verify` names."""
+    return [finding.file for finding in verify(LocalStorage(root), **options).findings]
 
 
 class Forger:

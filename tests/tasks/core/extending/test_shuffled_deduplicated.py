@@ -1,11 +1,9 @@
 """Extensions of shuffled datasets and of datasets without copies."""
 
-import io
 import json
 import random
 import shutil
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
 from flows.terminal.show_checks import show_dataset
 from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError
@@ -23,17 +20,19 @@ from streaming_ext.format.provenance import read_provenance
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.schema import content_hash, to_json
 from streaming_ext.format.shuffled import document_keys
-from streaming_ext.store import LocalStorage
+from streaming_ext.store import LocalStorage, Storage
 from tasks.core.check.inspect import describe
-from tasks.core.check.verify import verify
+from tasks.core.cluster import partition_plan, put_shared_plan, read_plan
+from tasks.core.config import ShardConfig
+from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.shuffle import copies
 from tasks.core.synthetic import make_documents
-from tests.streaming_ext.order.test_grown import all_rows, opened, rows_of, steps
-from tests.tasks.core.build_dataset import build_from
+from tests.streaming_ext.order.test_grown import opened, steps
+from tests.tasks.core.build_dataset import build_from, file_hashes, found_in
+from tests.tasks.core.check.damage import flip, printed
 from tests.tasks.core.deduplicate.test_deduplicate import expected, kept_and_left_out
-from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.extending.extended import extended, planned
-from tests.tasks.core.running import do_parts
+from tests.tasks.core.running import do_parts, publish, second_phase
 
 KINDS: dict[str, dict[str, Any]] = {
     "shuffled": {"shuffle": "documents", "shuffle_seed": 3},
@@ -99,10 +98,6 @@ ALL_KINDS = pytest.mark.parametrize("kind", KINDS, indirect=True)
 BOTH = pytest.mark.parametrize("kind", ["both"], indirect=True)
 
 
-def files_of(root: Path) -> dict[str, bytes]:
-    return {path: data for path, data in content(root).items() if not path.startswith("runs/")}
-
-
 def manifest_of(root: Path) -> Manifest:
     return read_manifest(LocalStorage(root))
 
@@ -111,13 +106,13 @@ def manifest_of(root: Path) -> Manifest:
 def test_two_generations_more(old: Path, lines: Path, kind: str) -> None:
     """What stays and what is left out is what a dictionary of all texts in order says."""
     settings = KINDS[kind]
-    before = files_of(old)
-    hashes = [content_hash(before["manifest.json"])]
+    before = file_hashes(old)
+    hashes = [before["manifest.json"]]
     cut = {"part_size": 2000} if "shuffle" in settings else {}
     extended(old, lines / "2.jsonl", **cut)
-    hashes.append(content_hash((old / "manifest.json").read_bytes()))
+    hashes.append(file_hashes(old)["manifest.json"])
     extended(old, lines / "3.jsonl", lines / "4.jsonl")
-    after, manifest = files_of(old), manifest_of(old)
+    after, manifest = file_hashes(old), manifest_of(old)
     changed = {path for path in before if after.get(path) != before[path]}
     assert changed == {"manifest.json", "train/index.json", "holdout/index.json"}
     assert [each.manifest.xxh128 for each in manifest.generations] == hashes
@@ -128,10 +123,8 @@ def test_two_generations_more(old: Path, lines: Path, kind: str) -> None:
         assert sum(each.documents for each in manifest.digests) == len(kept)
     else:
         assert sum(split.documents for split in manifest.splits.values()) == 5 * 24
-    checked = verify(LocalStorage(old), deep=True)
-    assert checked.findings == ()
-    for each in hashes:
-        assert verify(LocalStorage(old), generation=each, deep=True).findings == ()
+    for each in [*hashes, None]:
+        assert found_in(old, generation=each, deep=True) == []
     again = [lines / f"{number}.jsonl" for number in (2, 3, 4)]
     assert extended(old, *again).published  # nothing new
     sizes = [opened(old, generation=each).dataset.size for each in (*hashes, None)]
@@ -169,7 +162,7 @@ def test_the_bytes_depend_on_sources_alone(old: Path, lines: Path, tmp_path: Pat
     extended(old, lines / "2.jsonl", lines / "3.jsonl")
     cut = {"part_size": 1500} if manifest_of(old).shuffled is not None else {}
     extended(twin, lines / "2.jsonl", lines / "3.jsonl", **cut)
-    assert files_of(old) == files_of(twin)
+    assert file_hashes(old) == file_hashes(twin)
 
 
 def test_hashes_a_range_at_a_time(
@@ -189,7 +182,7 @@ def test_hashes_a_range_at_a_time(
     assert counts[0] > 1
     assert len(set(counts)) == 3
     assert kept_and_left_out(root) == expected(lines, "exact")
-    assert verify(LocalStorage(root), deep=True).findings == ()
+    assert found_in(root, deep=True) == []
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "both"], indirect=True)
@@ -201,7 +194,7 @@ def test_nothing_but_copies(old: Path, lines: Path, tmp_path: Path, kind: str) -
     now = manifest_of(old)
     assert len(now.generations) == 1
     assert (now.tokens == tokens) == ("deduplicate" in KINDS[kind])
-    assert verify(LocalStorage(old), deep=True).findings == ()
+    assert found_in(old, deep=True) == []
 
 
 @BOTH
@@ -217,9 +210,7 @@ def test_added_documents_are_shown(old: Path, lines: Path, tmp_path: Path) -> No
     assert (visit.rank, visit.sequence) in held
     found = [span for each in loader.trace(visit.step) for span in each.spans]
     assert (str(lines / "2.jsonl"), 2) in {(span.source, span.row) for span in found}
-    printed = io.StringIO()
-    show_dataset(describe(LocalStorage(old)), Console(file=printed, width=200))
-    shown = printed.getvalue()
+    shown = printed(show_dataset, describe(LocalStorage(old)))
     assert "shuffle seed" in shown
     assert f"of {3 * 24:,} documents" in shown
 
@@ -256,7 +247,7 @@ def test_killed_anywhere(
     extended(twin, *new)
     steps_of_all, draw = dying.done, random.Random(0)
     before = (old / "manifest.json").read_bytes()
-    published = set()
+    unpublished = 0
     for begin, end in ((0, 0.5), (0.5, 0.9), (0.9, 1)):
         root = Path(shutil.copytree(old, tmp_path / f"from {begin}"))
         dying.done = 0
@@ -264,12 +255,12 @@ def test_killed_anywhere(
         with pytest.raises(_KilledError):
             extended(root, *new)
         dying.dies_before = -1
-        published.add((root / "manifest.json").read_bytes() != before)
-        assert verify(LocalStorage(root)).findings == ()
+        unpublished += (root / "manifest.json").read_bytes() == before
+        assert found_in(root) == []
         extended(root, *new)
-        assert files_of(root) == files_of(twin)
+        assert file_hashes(root) == file_hashes(twin)
         assert extended(root, *new).published
-    assert False in published
+    assert unpublished
 
 
 @BOTH
@@ -281,7 +272,7 @@ def test_started_with_other_sources(old: Path, lines: Path) -> None:
         planned(old, lines / "3.jsonl")
     (old / BUILD).unlink()
     extended(old, lines / "3.jsonl")
-    assert verify(LocalStorage(old), deep=True).findings == ()
+    assert found_in(old, deep=True) == []
     assert not list(old.glob("shuffle/*"))
 
 
@@ -292,9 +283,7 @@ def test_lost_hashes(
     lost = old / "digests/00000/00000.parquet"
     data = lost.read_bytes()
     lost.unlink()
-    assert [each.file for each in verify(LocalStorage(old)).findings] == [
-        "digests/00000/00000.parquet"
-    ]
+    assert found_in(old) == ["digests/00000/00000.parquet"]
     with pytest.raises(CorruptDatasetError, match=r"lost digests/.*Put it back from a copy"):
         planned(old, lines / "2.jsonl")
     sources = originals("both").parent / "sources"
@@ -315,39 +304,42 @@ def test_wrong_hashes_are_found(old: Path) -> None:
     data = file.read_bytes()
     manifest["digests"][0]["files"][0] |= {"size": len(data), "xxh128": content_hash(data)}
     (old / "manifest.json").write_bytes(to_json(Manifest.model_validate_json(json.dumps(manifest))))
-    assert verify(LocalStorage(old)).findings == ()
-    found = {each.file for each in verify(LocalStorage(old), deep=True).findings}
+    assert found_in(old) == []
+    found = found_in(old, deep=True)
     assert "digests" in found
-    assert found <= {"digests", "duplicates"}  # copies of that text
+    assert {*found} <= {"digests", "duplicates"}  # copies of that text
 
 
 @pytest.mark.parametrize("kind", ["shuffled"], indirect=True)
 def test_damage_of_the_table_of_an_older_generation_is_found(old: Path, lines: Path) -> None:
     extended(old, lines / "2.jsonl")
-    table = old / "documents/sources.parquet"
-    data = bytearray(table.read_bytes())
-    data[len(data) // 2] ^= 1
-    table.write_bytes(data)
-    found = verify(LocalStorage(old)).findings
-    assert [each.file for each in found] == ["documents/sources.parquet"]
+    flip(old / "documents/sources.parquet")
+    assert found_in(old) == ["documents/sources.parquet"]
 
 
-@BOTH
-def test_training_continues(old: Path, lines: Path, tmp_path: Path) -> None:
-    """From random steps of two generations: each sequence of the newest comes exactly once."""
-    phases = [Path(shutil.copytree(old, tmp_path / "0"))]
-    for number in (2, 3):
-        extended(old, lines / f"{number}.jsonl")
-        phases.append(Path(shutil.copytree(old, tmp_path / str(number))))
-    wanted = all_rows(phases[2])
-    draw = np.random.default_rng(3)
-    for _ in range(4):
-        before = int(draw.integers(1, len(opened(phases[0]))))
-        first, state = steps(opened(phases[0]), before)
-        loader = opened(phases[1])
-        loader.load_state_dict(state, extend_state=True)
-        second, state = steps(loader, int(draw.integers(1, len(opened(phases[1])) - before)))
-        loader = opened(phases[2])
-        loader.load_state_dict(state, extend_state=True)
-        rest = Counter(row for batch in loader for row in rows_of(batch))
-        assert first + second + rest == wanted
+def partitions(plan: ShardBuild, storage: Storage, folder: Path) -> Iterator[ShardBuild]:
+    """The plan of each of two hosts."""
+    put_shared_plan(plan, storage, folder.name, 2)
+    shared = read_plan(storage, folder.name)
+    for number, parts in enumerate(shared.partitions):
+        scratch = folder / str(number)
+        scratch.mkdir(parents=True)
+        config = ShardConfig.model_validate(shared.config)
+        yield partition_plan(shared, config, storage, parts, scratch)
+
+
+def test_hosts_make_partitions_of_each_phase_by_the_plan_that_they_share(
+    old: Path, lines: Path, tmp_path: Path
+) -> None:
+    new = [lines / "2.jsonl", lines / "3.jsonl"]
+    twin = Path(shutil.copytree(old, tmp_path / "twin"))
+    extended(twin, *new)
+    plan, storage = planned(old, *new)
+    for own in partitions(plan, storage, tmp_path / "sort"):
+        do_parts(own, storage)
+    plan = second_phase(plan, storage)
+    for own in partitions(plan, storage, tmp_path / "merge"):
+        do_parts(own, storage)
+    publish(plan, storage)
+    storage.close()
+    assert file_hashes(old) == file_hashes(twin)
