@@ -43,10 +43,15 @@ def build_dataset(
     return build_from(sources, folder / "dataset", **config)
 
 
-def build_from(
-    sources: Path, root: Path, *, kind: type[ShardConfig] = ShardConfig, **config: Any
-) -> Path:
+def build_from(sources: Path, root: Path, **config: Any) -> Path:
     """Shard the files of a folder; returns `root`, the dataset's; see `build_dataset`."""
+    return build_as(config_of(sources, root, **config))
+
+
+def config_of(
+    sources: Path, root: Path, *, kind: type[ShardConfig] = ShardConfig, **config: Any
+) -> ShardConfig:
+    """The configuration; see `build_dataset`."""
     settings = {
         "pattern": "gpt2",
         "sequence_length": 64,
@@ -56,7 +61,7 @@ def build_from(
         "workers": 1,
         **config,
     }
-    return build_as(kind(sources=(str(sources),), output=str(root), **settings))
+    return kind(sources=(str(sources),), output=str(root), **settings)
 
 
 def build_as(config: ShardConfig) -> Path:

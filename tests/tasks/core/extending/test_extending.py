@@ -22,11 +22,16 @@ from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import LocalStorage, Storage
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.training.stock import streaming
-from tasks.core.config import ShardConfig
 from tasks.core.shard import plan as planning
 from tasks.core.shard.extend_config import ExtendConfig
 from tasks.core.shard.plan import plan_shard
-from tests.tasks.core.build_dataset import build_dataset, build_from, file_hashes, found_in
+from tests.tasks.core.build_dataset import (
+    build_dataset,
+    build_from,
+    config_of,
+    file_hashes,
+    found_in,
+)
 from tests.tasks.core.extending.extended import extended, finish, planned, write_source
 from tests.tasks.core.imports.importing import documents_in, imported, some_documents, write_ids
 from tests.tasks.core.moving.moved import copied, merged
@@ -380,10 +385,7 @@ def test_extend_makes_lost_indexes_and_manifests_again_and_shard_does_not(
     grown: Path, settings: dict[str, Any], lost: str
 ) -> None:
     sources = grown.parent / "sources"
-    config = ShardConfig(
-        sources=(str(sources),), output=str(grown), pattern="gpt2", holdout_fraction=0.2,
-        shard_size=4096, **settings,
-    )  # fmt: skip
+    config = config_of(sources, grown, **settings)
     assert plan_shard(config, LocalStorage(grown)).published
     before = file_hashes(grown)
     for file in grown.glob(lost):

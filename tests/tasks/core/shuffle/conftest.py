@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tasks.core.synthetic import make_documents
-from tests.tasks.core.shuffle.building import DOCUMENTS, FILES, build, hash_of
+from tests.tasks.core.build_dataset import file_hashes
+from tests.tasks.core.shuffle.building import DOCUMENTS, FILES, build
 
 
 @pytest.fixture(scope="package")
@@ -29,4 +30,4 @@ def whole(
     lines: Path, tmp_path_factory: pytest.TempPathFactory, vocabulary: Path
 ) -> dict[str, str]:
     """The hashes of the dataset that is made in one go, with the default settings."""
-    return hash_of(build(lines, tmp_path_factory.mktemp("whole") / "out", vocabulary))
+    return file_hashes(build(lines, tmp_path_factory.mktemp("whole") / "out", vocabulary))

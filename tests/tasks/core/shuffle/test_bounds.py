@@ -1,6 +1,5 @@
 """The sizes of spills, blocks and steps decide no byte."""
 
-import resource
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,9 @@ import pytest
 
 from streaming_ext.base.memory import limit_memory
 from streaming_ext.store import LocalStorage
+from tests.tasks.core.build_dataset import file_hashes
 from tests.tasks.core.running import do_parts, publish, second_phase
-from tests.tasks.core.shuffle.building import FILES, begin, build, hash_of
+from tests.tasks.core.shuffle.building import FILES, begin, build
 
 
 def test_lists_do_not_depend_on_how_much_is_merged_at_a_time(
@@ -19,15 +19,14 @@ def test_lists_do_not_depend_on_how_much_is_merged_at_a_time(
     """Other parts make spills of another size, and so other steps."""
     monkeypatch.setattr("streaming_ext.writing.part_files._DOCUMENTS_A_ROW_GROUP", 8)
     settings: dict[str, Any] = {"shard_size": 2**18, "keep_columns": ("text",)}
-    wanted = hash_of(build(lines, tmp_path / "whole", vocabulary, **settings))
+    wanted = file_hashes(build(lines, tmp_path / "whole", vocabulary, **settings))
     (file,) = (tmp_path / "whole/documents").glob("0*.parquet")
     groups = pq.ParquetFile(file).metadata
     assert [groups.row_group(n).num_rows for n in range(groups.num_row_groups)] == [8] * 11 + [2]
     monkeypatch.setattr("tasks.core.workers.merge_part.MOST_STEP_BYTES", 20_000)
     for size in ("16KiB", "1MiB"):
-        assert (
-            hash_of(build(lines, tmp_path / size, vocabulary, part_size=size, **settings)) == wanted
-        )
+        root = build(lines, tmp_path / size, vocabulary, part_size=size, **settings)
+        assert file_hashes(root) == wanted
 
 
 def test_in_little_memory(
@@ -38,14 +37,16 @@ def test_in_little_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A worker with less memory than a full spill takes writes smaller spills; same bytes."""
-    before = resource.getrlimit(resource.RLIMIT_DATA)
     monkeypatch.setenv("SHARDMILL_WORKER_MEMORY", "360MiB")
-    limit_memory()
-    try:
-        found = hash_of(build(lines, tmp_path / "little", vocabulary))
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, before)
-    assert found == whole
+    limit_memory()  # until the test ends: see `own_process`
+    assert file_hashes(build(lines, tmp_path / "little", vocabulary)) == whole
+
+
+@pytest.fixture
+def small_spills(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr("streaming_ext.text.readers.json_files.MAX_BATCH_ROWS", 5)
+    monkeypatch.setattr("tasks.core.shuffle.sort.SPILL_BYTES", 9000)
+    return monkeypatch
 
 
 def test_small_spills(
@@ -53,18 +54,16 @@ def test_small_spills(
     lines: Path,
     whole: dict[str, str],
     vocabulary: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    small_spills: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("streaming_ext.text.readers.json_files.MAX_BATCH_ROWS", 5)
-    monkeypatch.setattr("tasks.core.shuffle.sort.SPILL_BYTES", 9000)
-    monkeypatch.setattr("tasks.core.shuffle.spills.BLOCK_BYTES", 300)
-    monkeypatch.setattr("tasks.core.shuffle.spills._TAKEN_BYTES", 1000)
-    monkeypatch.setattr("tasks.core.workers.merge_part._TAKEN_BYTES", 600)
-    monkeypatch.setattr("tasks.core.workers.merge_part.MOST_STEP_BYTES", 2000)
+    small_spills.setattr("tasks.core.shuffle.spills.BLOCK_BYTES", 300)
+    small_spills.setattr("tasks.core.shuffle.spills._TAKEN_BYTES", 1000)
+    small_spills.setattr("tasks.core.workers.merge_part._TAKEN_BYTES", 600)
+    small_spills.setattr("tasks.core.workers.merge_part.MOST_STEP_BYTES", 2000)
     plan, storage = begin(lines, tmp_path / "many", vocabulary)
     do_parts(plan, storage)
     assert len(storage.list("shuffle")) > 3 * FILES
-    assert hash_of(build(lines, tmp_path / "many", vocabulary)) == whole
+    assert file_hashes(build(lines, tmp_path / "many", vocabulary)) == whole
 
 
 class Counting(LocalStorage):
@@ -81,15 +80,10 @@ class Counting(LocalStorage):
         return super().read_range(path, start, end)
 
 
+@pytest.mark.usefixtures("small_spills")
 def test_one_request_to_a_store_for_each_part_of_each_phase(
-    tmp_path: Path,
-    lines: Path,
-    whole: dict[str, str],
-    vocabulary: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, lines: Path, whole: dict[str, str], vocabulary: Path
 ) -> None:
-    monkeypatch.setattr("streaming_ext.text.readers.json_files.MAX_BATCH_ROWS", 5)
-    monkeypatch.setattr("tasks.core.shuffle.sort.SPILL_BYTES", 9000)
     plan, _ = begin(lines, tmp_path / "many", vocabulary)
     storage = Counting(tmp_path / "many")
     do_parts(plan, storage)
@@ -100,4 +94,4 @@ def test_one_request_to_a_store_for_each_part_of_each_phase(
     assert storage.reads == FILES * len(second.parts)  # a range of each spill for each part
     publish(second, storage)
     storage.close()
-    assert hash_of(tmp_path / "many") == whole
+    assert file_hashes(tmp_path / "many") == whole

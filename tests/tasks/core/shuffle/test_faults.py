@@ -1,45 +1,31 @@
-"""Damaged spills, full disks, datasets in another order."""
+"""Full disks, kills at odd moments, other sources, datasets in another order."""
 
 import errno
-import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.base.errors import (
-    CorruptDatasetError,
-    ScratchError,
-    StorageError,
-)
-from streaming_ext.format.schema import FileRecord, content_hash
+from streaming_ext.base.errors import ConfigMismatchError, ScratchError, StorageError
+from streaming_ext.format.layout import BUILD
+from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.shuffled import SOURCES_PATH
 from streaming_ext.store import LocalStorage
 from streaming_ext.writing.part_files import PartFiles
+from tasks.core.build.engine import mark_of
 from tasks.core.check.verify import verify
 from tasks.core.shuffle.sort import SortedSpills
-from tests.tasks.core.build_dataset import Forger
+from tests.tasks.core.build_dataset import Forger, file_hashes, found_in
 from tests.tasks.core.running import do_parts, second_phase
 from tests.tasks.core.shuffle.building import DOCUMENTS, begin, build
 
 
-def test_damaged_spill(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
-    plan, storage = begin(lines, tmp_path / "dataset", vocabulary)
-    do_parts(plan, storage)
-    second = second_phase(plan, storage)
-    spill = tmp_path / "dataset" / "shuffle" / "00001-000.spill"
-    data = bytearray(spill.read_bytes())
-    data[len(data) // 2] ^= 1
-    spill.unlink()
-    spill.write_bytes(data)
-    with pytest.raises(CorruptDatasetError, match="00001-000.spill is damaged"):
-        do_parts(second, storage)
-
-
-def test_no_room(tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: Any) -> None:
+def test_no_room_for_spills(
+    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(LocalStorage, "free_bytes", lambda self: 10_000)
     with pytest.raises(StorageError, match="free; with --shuffle"):
         begin(lines, tmp_path / "dataset", vocabulary)
@@ -49,58 +35,99 @@ def test_no_room(tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: Any
 def test_full_scratch(
     tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = tmp_path / "dataset"
-    plan, storage = begin(lines, root, vocabulary)
+    plan, storage = begin(lines, tmp_path / "dataset", vocabulary)
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(SortedSpills, "_flush", full)
-        with pytest.raises(ScratchError, match="No space left"):
-            do_parts(plan, storage)
+    for sink, method in ((SortedSpills, "_flush"), (PartFiles, "finish")):
+        with monkeypatch.context() as patch:
+            patch.setattr(sink, method, full)
+            with pytest.raises(ScratchError, match="No space left"):
+                do_parts(plan, storage)
+        assert not storage.list("parts")
+        do_parts(plan, storage)
+        if sink is SortedSpills:
+            plan = second_phase(plan, storage)
+
+
+@pytest.mark.parametrize("shuffle", ["documents", None])
+def test_a_stopped_run_that_keeps_columns(
+    tmp_path: Path, lines: Path, vocabulary: Path, shuffle: str | None
+) -> None:
+    """What the mark of the output says is read as the specification that it was."""
+    settings = {"shuffle": shuffle, "keep_columns": ("text",)}
+    plan, storage = begin(lines, tmp_path / "out", vocabulary, **settings)
+    do_parts(plan, storage, (0,))
+    plan, _ = begin(lines, tmp_path / "out", vocabulary, **settings)
+    assert plan.todo == (1, 2)
+
+
+def test_spills_left_by_a_kill_after_the_manifest(
+    tmp_path: Path, lines: Path, whole: dict[str, str], vocabulary: Path
+) -> None:
+    root = build(lines, tmp_path / "dataset", vocabulary)
+    (root / "shuffle").mkdir()
+    (root / "shuffle" / "00000-000.spill").write_bytes(b"left")
+    assert found_in(root) == ["shuffle/00000-000.spill"]
+    plan, storage = begin(lines, root, vocabulary)
+    storage.put(BUILD, mark_of(plan))  # the last to go
+    build(lines, root, vocabulary)
+    assert file_hashes(root) == whole
+
+
+def test_other_sources_or_configuration(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
+    sources = Path(shutil.copytree(lines, tmp_path / "sources"))
+    sizes = {"part_size": 20_000}
+    root = build(sources, tmp_path / "dataset", vocabulary, **sizes)
+    assert begin(sources, root, vocabulary, **sizes)[0].published
+    plan, storage = begin(sources, tmp_path / "started", vocabulary)
     do_parts(plan, storage)
-    second = second_phase(plan, storage)
-    with monkeypatch.context() as patch:
-        patch.setattr(PartFiles, "finish", full)
-        with pytest.raises(ScratchError, match="No space left"):
-            do_parts(second, storage)
-    assert not list((root / "parts").glob("*"))
-    do_parts(second, storage)
+    for output, other, said in (
+        (root, {"shuffle_seed": 9}, "shuffle_seed"),
+        (root, {"shuffle": None}, "shuffle"),
+        (tmp_path / "started", {"shuffle": None}, "shuffle"),
+    ):
+        with pytest.raises(ConfigMismatchError, match=said):
+            begin(sources, output, vocabulary, **other)
+    with pytest.raises(ConfigMismatchError, match="this run"):
+        begin(lines, root, vocabulary)
+    data = bytearray((sources / "1.jsonl").read_bytes())
+    data[40] ^= 1
+    (sources / "1.jsonl").write_bytes(data)
+    with pytest.raises(ConfigMismatchError, match="content"):
+        begin(sources, root, vocabulary, **sizes)
 
 
 def test_verify_finds_another_order(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
-    root = build(lines, tmp_path / "dataset", vocabulary, holdout_fraction=0)
-    forged = Forger(root)
-    path = forged.records[1].documents.path
-    table = pq.read_table(root / path)
-    swapped = table.take([1, 0, *range(2, len(table))])
-    pq.write_table(swapped, root / path)
+    forged = Forger(build(lines, tmp_path / "dataset", vocabulary, holdout_fraction=0))
+    path = forged.root / forged.records[1].documents.path
+    table = pq.read_table(path)
+    forged.set_documents(1, table.take([1, 0, *range(2, len(table))]))
     ids = forged.stream(1, "train")
     first, second = (int(n) + 1 for n in table["tokens"].to_pylist()[:2])
     both = ids[: first + second].copy()
     ids[:second], ids[second : first + second] = both[first:], both[:first]
     forged.set_stream(1, "train", ids)
-    forged.change(1, documents=FileRecord.of(path, (root / path).read_bytes()))
     forged.seal()
-    (finding,) = verify(LocalStorage(root)).findings
-    assert finding.file == path
+    (finding,) = verify(LocalStorage(forged.root)).findings
+    assert finding.file == path.relative_to(forged.root).as_posix()
     assert "cannot be right" in finding.problem
 
 
 def test_verify_finds_a_lost_document(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
-    root = build(lines, tmp_path / "dataset", vocabulary)
-    table = pq.read_table(root / SOURCES_PATH)
-    more = [count + 1 for count in table["documents"].to_pylist()]
-    pq.write_table(table.set_column(7, "documents", pa.array(more)), root / SOURCES_PATH)
-    data = (root / SOURCES_PATH).read_bytes()
-    found = verify(LocalStorage(root)).findings
-    assert [finding.file for finding in found] == [SOURCES_PATH]  # its hash is another one
-    manifest = json.loads((root / "manifest.json").read_text())
-    manifest["shuffled"]["sources"] |= {"size": len(data), "xxh128": content_hash(data)}
-    (root / "manifest.json").write_text(
-        json.dumps(manifest, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
-    )
-    words = " ".join(finding.problem for finding in verify(LocalStorage(root)).findings)
+    forged = Forger(build(lines, tmp_path / "dataset", vocabulary))
+    path = forged.root / SOURCES_PATH
+    table = pq.read_table(path)
+    more = pa.array([count + 1 for count in table["documents"].to_pylist()])
+    pq.write_table(table.set_column(7, "documents", more), path)
+    assert found_in(forged.root) == [SOURCES_PATH]  # its hash is another one
+    listed = FileRecord.of(SOURCES_PATH, path.read_bytes()).model_dump()
+
+    def edit(manifest: dict[str, Any]) -> None:
+        manifest["shuffled"]["sources"] = listed
+
+    forged.seal(edit)
+    words = " ".join(finding.problem for finding in verify(LocalStorage(forged.root)).findings)
     assert f"{DOCUMENTS + 1} documents of" in words
     assert "not those of the sources" in words

@@ -11,10 +11,10 @@ import pytest
 
 from streaming_ext.base.errors import CorruptDatasetError, StorageError
 from streaming_ext.format.shuffled import KEY_BITS, document_keys
-from streaming_ext.store import LocalStorage, Storage
+from streaming_ext.store import LocalStorage
 from tasks.core.estimate import cost
-from tasks.core.shuffle.sort import SortedSpills, documents_batch, documents_schema, ids_of
-from tasks.core.shuffle.spills import Spill, SpillIndex, spill_path, stretches
+from tasks.core.shuffle.sort import SortedSpills, documents_batch, documents_schema
+from tasks.core.shuffle.spills import Spill, SpillIndex, spill_path
 
 DOCUMENTS, PARTS = 40, 3
 SCHEMA = documents_schema(["name"])
@@ -90,29 +90,6 @@ def test_every_document_once(
     )
 
 
-def test_rows_count_from_the_beginning_of_the_source(tmp_path: Path) -> None:
-    spills = []
-    for part in range(2):
-        writer = SortedSpills(tmp_path, partial(spill_path, part), SCHEMA)
-        writer.add(batch(part, np.arange(5)))
-        spills += writer.finish()
-    found = SpillIndex.of(spills, [0, 30]).read(LocalStorage(tmp_path), 0, 2**KEY_BITS, SCHEMA)
-    assert sorted(found["row"].to_pylist()) == [*range(5), *range(30, 35)]
-    assert sorted(found["place"].to_pylist()) == sorted([*range(5)] * 2)
-
-
-def test_ids_of_some_documents() -> None:
-    own = batch(1, np.arange(6))["ids"]
-    assert ids_of(own.slice(2, 3), "uint16").tolist() == [*ids(1, 2), *ids(1, 3), *ids(1, 4)]
-    assert ids_of(own.slice(2, 0), "uint16").tolist() == []
-
-
-def test_stretches() -> None:
-    edges = np.array([0, 5, 10, 30, 31, 32])
-    assert [*stretches(edges, 10)] == [(0, 2), (2, 3), (3, 5)]
-    assert [*stretches(edges[:1], 10)] == []
-
-
 def test_what_a_document_takes(tmp_path: Path) -> None:
     """As the estimate of the room on the disk has it."""
     schema = documents_schema([])
@@ -134,17 +111,17 @@ def test_damage(tmp_path: Path, kind: type[LocalStorage]) -> None:
     file, storage = tmp_path / spill_path(0, 0), kind(tmp_path)
     data = file.read_bytes()
 
-    def read(storage: Storage) -> None:
+    def read() -> None:
         index.read(storage, 0, 2**KEY_BITS, SCHEMA)
 
-    read(storage)
+    read()
     for at in range(0, len(data), 31):
         file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         with pytest.raises(CorruptDatasetError, match="00000-000.spill is damaged between"):
-            read(storage)
+            read()
     file.write_bytes(data[:-1])
     with pytest.raises(StorageError, match=f"ends at byte {len(data) - 1}"):
-        read(storage)
+        read()
     file.unlink()
     with pytest.raises(StorageError, match=r"00000-000\.spill is missing"):
-        read(storage)
+        read()
