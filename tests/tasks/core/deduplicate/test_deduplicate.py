@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError
+from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError, StorageError
 from streaming_ext.format.duplicates import duplicates_path
 from streaming_ext.format.provenance import read_provenance
 from streaming_ext.format.reading import read_manifest, read_record
@@ -19,9 +19,9 @@ from streaming_ext.store import LocalStorage, open_storage
 from streaming_ext.text.text_hashes import UNICODE, normal_form
 from tasks.core.check.verify import verify
 from tasks.core.shard.shard_build import ShardBuild
+from tests.tasks.core.build_dataset import file_hashes
 from tests.tasks.core.running import do_parts, publish, second_phase
 from tests.tasks.core.shuffle import building
-from tests.tasks.core.shuffle.building import hash_of
 
 IN_ORDER: dict[str, Any] = {"shuffle": None, "shard_size": 4096, "deduplicate": "exact"}
 SHUFFLE = building.SETTINGS
@@ -38,10 +38,19 @@ def begin(
     return building.begin(lines, root, vocabulary, **(IN_ORDER | config))
 
 
-@pytest.fixture(params=[{}, SHUFFLE], ids=["in order", "shuffled"], scope="module")
+KINDS: dict[str, dict[str, Any]] = {
+    "in order": {},
+    "shuffled": SHUFFLE,
+    "shuffled with copies": {**SHUFFLE, "deduplicate": None},
+}
+
+
+@pytest.fixture(params=["in order", "shuffled"], scope="module")
 def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
-    found: dict[str, Any] = request.param
-    return found
+    return KINDS[request.param]
+
+
+EACH_KIND = pytest.mark.parametrize("settings", KINDS, indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -129,16 +138,14 @@ def test_no_text_on_both_sides(tmp_path: Path, lines: Path, vocabulary: Path) ->
 def test_any_part_size(
     tmp_path: Path, lines: Path, whole: Path, vocabulary: Path, settings: dict[str, Any]
 ) -> None:
-    sizes: list[dict[str, Any]] = [{"part_size": 2000}, {"min_part_size": 2**20}]
-    made = [whole] + [
-        build(lines, tmp_path / str(number), vocabulary, **size, **settings)
-        for number, size in enumerate(sizes)
-    ]
+    made = [whole]
+    for size in ({"part_size": 2000}, {"min_part_size": 2**20}):
+        made.append(build(lines, tmp_path / str(len(made)), vocabulary, **size, **settings))
     manifests = [read_manifest(LocalStorage(root)) for root in made]
     counts = {(m.duplicate_documents, m.duplicate_tokens, m.tokens) for m in manifests}
     assert len(counts) == 1
     if settings:
-        assert hash_of(made[0]) == hash_of(made[1]) == hash_of(made[2])
+        assert file_hashes(made[0]) == file_hashes(made[1]) == file_hashes(made[2])
     else:
         assert len({len(manifest.parts) for manifest in manifests}) == len(made)
 
@@ -147,7 +154,7 @@ def test_in_small_steps(
     tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: Any, settings: dict[str, Any]
 ) -> None:
     monkeypatch.setattr("tasks.core.shuffle.copies.RANGE_DOCUMENTS", 10)
-    expected = hash_of(build(lines, tmp_path / "one", vocabulary, **settings))
+    expected = file_hashes(build(lines, tmp_path / "one", vocabulary, **settings))
     monkeypatch.setattr("streaming_ext.text.readers.json_files.MAX_BATCH_ROWS", 5)
     monkeypatch.setattr("tasks.core.shuffle.sort.MOST_DIGEST_BYTES", 300)
     monkeypatch.setattr("tasks.core.shuffle.spills.BLOCK_BYTES", 100)
@@ -158,31 +165,35 @@ def test_in_small_steps(
     assert second.phase == "merge"
     assert len([path for path in storage.list("shuffle") if "/copies-" in path]) > 4
     assert len([path for path in storage.list("shuffle") if path.endswith(".digests")]) > 6
-    assert hash_of(build(lines, tmp_path / "many", vocabulary, **settings)) == expected
+    assert file_hashes(build(lines, tmp_path / "many", vocabulary, **settings)) == expected
 
 
-def test_resumed(
+@EACH_KIND
+def test_a_killed_run_resumes(
     tmp_path: Path, lines: Path, whole: Path, vocabulary: Path, settings: dict[str, Any]
 ) -> None:
     root = tmp_path / "killed"
     plan, storage = begin(lines, root, vocabulary, **settings)
+    assert plan.todo == (0, 1, 2)
     do_parts(plan, storage, (0, 2))
-    (root / "shuffle" / "00001-000.digests").write_bytes(b"cut")  # of a part without a record
+    without_record = root / "shuffle" / "00001-000.spill"
+    without_record.write_bytes(b"cut")
     plan, storage = begin(lines, root, vocabulary, **settings)
     assert plan.todo == (1,)
-    assert not (root / "shuffle" / "00001-000.digests").exists()
+    assert not without_record.exists()
     do_parts(plan, storage)
     second = second_phase(plan, storage)
     assert len(second.todo) == len(second.parts) > 2
     do_parts(second, storage, second.todo[::2])
-    (root / "duplicates" / "00001.parquet").write_bytes(b"cut")
+    (root / "documents" / "00001.parquet").write_bytes(b"cut")
     plan, storage = begin(lines, root, vocabulary, **settings)
     assert plan.todo == ()
     second = second_phase(plan, storage)
     assert second.todo == tuple(range(len(second.parts)))[1::2]
     do_parts(second, storage)
     build(lines, root, vocabulary, **settings)
-    assert hash_of(root) == hash_of(whole)
+    assert file_hashes(root) == file_hashes(whole)
+    assert begin(lines, root, vocabulary, **settings)[0].published
 
 
 def test_only_spills_need_not_last(
@@ -201,28 +212,27 @@ def test_only_spills_need_not_last(
     assert found == {("shuffle", False), *((folder, True) for folder in lasting)}
 
 
+@EACH_KIND
 def test_what_a_loss_of_power_takes_is_made_again(
     tmp_path: Path, lines: Path, whole: Path, vocabulary: Path, settings: dict[str, Any]
 ) -> None:
     """Spills are not synced: those of a recorded part may be gone, or cut short."""
-    plan, storage = begin(lines, tmp_path / "out", vocabulary, **settings)
+    root = tmp_path / "out"
+    plan, storage = begin(lines, root, vocabulary, **settings)
     do_parts(plan, storage)
-    (tmp_path / "out/shuffle/00000-000.spill").unlink()
-    cut = tmp_path / "out/shuffle/00002-000.digests"
+    second = second_phase(plan, storage)
+    (root / "shuffle/00000-000.spill").unlink()
+    with pytest.raises(StorageError, match=r"00000-000\.spill is missing"):
+        do_parts(second, storage)
+    cut = root / (
+        "shuffle/00002-000.digests" if plan.spec.deduplicate else "shuffle/00002-000.spill"
+    )
     data = cut.read_bytes()
     cut.unlink()
     cut.write_bytes(data[: len(data) // 2])
-    plan, _ = begin(lines, tmp_path / "out", vocabulary, **settings)
+    plan, _ = begin(lines, root, vocabulary, **settings)
     assert plan.todo == (0, 2)
-    assert hash_of(build(lines, tmp_path / "out", vocabulary, **settings)) == hash_of(whole)
-
-
-def test_nothing_changes_without_it(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
-    root = build(lines, tmp_path / "out", vocabulary, deduplicate=None)
-    text = (root / "manifest.json").read_text() + (root / "parts" / "00000.json").read_text()
-    assert "dup" not in text
-    assert "unicode" not in text
-    assert not (root / "duplicates").exists()
+    assert file_hashes(build(lines, root, vocabulary, **settings)) == file_hashes(whole)
 
 
 def test_other_configuration(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
@@ -244,29 +254,21 @@ def test_another_unicode(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
         do_parts(other, storage)
 
 
-@pytest.mark.parametrize("kind", ["spill", "digests", "copies"])
+@pytest.mark.parametrize("name", ["00001-000.digests", "00001-000.spill", "copies-00000.spill"])
 def test_damaged_work(
-    tmp_path: Path, lines: Path, vocabulary: Path, kind: str, settings: dict[str, Any]
+    tmp_path: Path, lines: Path, vocabulary: Path, name: str, settings: dict[str, Any]
 ) -> None:
     plan, storage = begin(lines, tmp_path / "out", vocabulary, **settings)
     do_parts(plan, storage)
-
-    def damage(name: str) -> None:
-        file = tmp_path / "out" / "shuffle" / name
-        data = bytearray(file.read_bytes())
-        data[-3] ^= 1
-        file.unlink()
-        file.write_bytes(data)
-
-    if kind == "digests":
-        damage("00001-000.digests")
-        with pytest.raises(CorruptDatasetError, match=r"00001-000\.digests is damaged"):
-            second_phase(plan, storage)
-        return
-    second = second_phase(plan, storage)
-    damage("00001-000.spill" if kind == "spill" else "copies-00000.spill")
-    with pytest.raises(CorruptDatasetError, match=r"is damaged|is not what this run put"):
-        do_parts(second, storage)
+    if name.startswith("copies"):
+        plan = second_phase(plan, storage)
+    file = tmp_path / "out" / "shuffle" / name
+    data = bytearray(file.read_bytes())
+    data[-3] ^= 1
+    file.unlink()
+    file.write_bytes(data)
+    with pytest.raises(CorruptDatasetError, match=rf"{name} is damaged|is not what this run put"):
+        do_parts(second_phase(plan, storage) if plan.phase == "sort" else plan, storage)
 
 
 def test_all_are_copies(tmp_path: Path, vocabulary: Path) -> None:
@@ -293,5 +295,5 @@ def test_object_storage(tmp_path: Path, lines: Path, vocabulary: Path, bucket: s
     do_parts(second, storage)
     publish(second, storage)
     names = set(storage.list())
-    assert names == set(hash_of(root))
+    assert names == set(file_hashes(root))
     assert all(storage.read(name) == (root / name).read_bytes() for name in names)

@@ -1,7 +1,7 @@
 """Copies that are known while a part is tokenized are not tokenized; the dataset is the same."""
 
 import json
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,8 @@ from streaming_ext.text.tokenizer.engine import Encoded, ReferenceEngine
 from tasks.core.shard import shard_build
 from tasks.core.shuffle import known_texts
 from tasks.core.shuffle.known_texts import KnownTexts
-from tests.tasks.core.deduplicate.test_deduplicate import begin, build, hash_of
+from tests.tasks.core.build_dataset import file_hashes
+from tests.tasks.core.deduplicate.test_deduplicate import begin, build
 from tests.tasks.core.running import do_parts, second_phase
 
 
@@ -24,21 +25,13 @@ def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """All texts that were tokenized."""
     texts: list[str] = []
 
-    class Telling(ReferenceEngine):
+    class Noting(ReferenceEngine):
         def encode(self, batch: pa.LargeStringArray) -> Encoded:
             texts.extend(batch.to_pylist())
             return super().encode(batch)
 
-    monkeypatch.setattr(engine, "ReferenceEngine", Telling)
+    monkeypatch.setattr(engine, "ReferenceEngine", Noting)
     return texts
-
-
-@pytest.fixture
-def unknown(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """While it is not undone, no copy is known."""
-    with monkeypatch.context() as patch:
-        patch.setattr(shard_build, "finds_copies", lambda spec, storage: False)
-        yield patch
 
 
 @pytest.mark.parametrize(
@@ -47,24 +40,29 @@ def unknown(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
         ("exact", {}, 5),
         ("exact", {"min_tokens": 60}, None),
         ("normalized", {}, None),
-        ("normalized", {"min_tokens": 60}, 5),
     ],
 )
 def test_each_text_is_tokenized_once(
-    tmp_path: Path, lines: Path, vocabulary: Path, tokenized: list[str],
-    unknown: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch, comparison: str,
-    filters: dict[str, int], rows: int | None,
-) -> None:  # fmt: skip
+    tmp_path: Path,
+    lines: Path,
+    vocabulary: Path,
+    tokenized: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    comparison: str,
+    filters: dict[str, int],
+    rows: int | None,
+) -> None:
     if rows:
         monkeypatch.setattr("streaming_ext.text.readers.json_files.MAX_BATCH_ROWS", rows)
     settings = {"deduplicate": comparison, "keep_columns": (), **filters}
-    whole = build(lines, tmp_path / "whole", vocabulary, **settings)
+    with monkeypatch.context() as patch:  # no copy is known
+        patch.setattr(shard_build, "finds_copies", lambda spec, storage: False)
+        whole = build(lines, tmp_path / "whole", vocabulary, **settings)
     every = [text for text in tokenized if text]
     assert len(set(every)) < len(every)
-    unknown.undo()
     tokenized.clear()
     root = build(lines, tmp_path / "out", vocabulary, **settings)
-    assert hash_of(root) == hash_of(whole)
+    assert file_hashes(root) == file_hashes(whole)
     once = [text for text in tokenized if text]
     assert set(once) == set(every)
     if not filters:  # of those that are left out for their tokens nothing is remembered
@@ -90,10 +88,7 @@ def test_only_recorded_parts_before_are_known(
 def test_a_source_that_changed_beneath_a_copy(
     tmp_path: Path, lines: Path, vocabulary: Path
 ) -> None:
-    sources = tmp_path / "sources"
-    sources.mkdir()
-    for file in lines.iterdir():
-        (sources / file.name).write_bytes(file.read_bytes())
+    sources = Path(shutil.copytree(lines, tmp_path / "sources"))
     plan, storage = begin(sources, tmp_path / "out", vocabulary)
     do_parts(plan, storage, (0, 1))
     for path in storage.list("shuffle"):
@@ -109,16 +104,16 @@ def test_a_source_that_changed_beneath_a_copy(
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_texts, "MOST_KNOWN", 1000)
-    table, told = known_texts._Table(), dict[tuple[int, int], int]()
+    table, tokens_of = known_texts._Table(), dict[tuple[int, int], int]()
     drawn = np.random.default_rng(0)
     while not table.full:
         keys = drawn.integers(0, 2**64, (drawn.integers(1, 40), 2), np.uint64)
         tokens = drawn.integers(1, 2**24 - 1, len(keys))
-        told |= {(int(a), int(b)): int(c) for (a, b), c in zip(keys, tokens, strict=True)}
+        tokens_of |= {(int(a), int(b)): int(c) for (a, b), c in zip(keys, tokens, strict=True)}
         table.add(keys, tokens)
         assert len(table._chunks) <= 10
-    asked = np.array(list(told), np.uint64)
-    assert table.tokens_of(asked).tolist() == list(told.values())
-    assert table.tokens_of(asked ^ np.uint64(1)).max() == -1
-    table.add(asked ^ np.uint64(1), np.ones(len(asked), np.int64))
-    assert table.tokens_of(asked ^ np.uint64(1)).max() == -1
+    known = np.array(list(tokens_of), np.uint64)
+    assert table.tokens_of(known).tolist() == list(tokens_of.values())
+    assert table.tokens_of(known ^ np.uint64(1)).max() == -1
+    table.add(known ^ np.uint64(1), np.ones(len(known), np.int64))
+    assert table.tokens_of(known ^ np.uint64(1)).max() == -1

@@ -14,7 +14,7 @@ from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.shuffled import SOURCES_PATH
 from streaming_ext.store import LocalStorage
 from tasks.core.check.verify import verify
-from tests.tasks.core.build_dataset import Forger, build_from
+from tests.tasks.core.build_dataset import Forger, build_from, found_in
 
 Table = dict[str, list[Any]]
 
@@ -39,8 +39,8 @@ class CopiesForger(Forger):
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory, lines: Path, vocabulary: Path) -> Path:
-    settings: dict[str, Any] = {"tokenizer": str(vocabulary), "deduplicate": "exact"}
-    return build_from(lines, tmp_path_factory.mktemp("sound") / "out", **settings)
+    root = tmp_path_factory.mktemp("sound") / "out"
+    return build_from(lines, root, tokenizer=str(vocabulary), deduplicate="exact")
 
 
 @pytest.fixture
@@ -60,18 +60,8 @@ def test_a_byte(forger: CopiesForger) -> None:
     assert "duplicates/00001.parquet: missing" in problems(forger)
 
 
-def test_counts(forger: CopiesForger) -> None:
-    tokens = forger.records[2].duplicate_tokens
-    forger.change(2, duplicate_tokens=tokens + 1)
-    forger.seal()
-    assert "duplicates/00002.parquet: lists other copies than are recorded" in problems(forger)
-
-
-def test_a_first_copy_that_went(forger: CopiesForger) -> None:
-    table, gone = forger.copies(2), forger.copies(1)
-    table["first_row"][0], table["first_part"][0] = gone["row"][0], 1
-    forger.set_copies(2, table)
-    assert f"names row {gone['row'][0]} of part or source 1 as a first copy" in problems(forger)
+def other_count(forger: CopiesForger, table: Table) -> None:
+    forger.change(2, duplicate_tokens=forger.records[2].duplicate_tokens + 1)
 
 
 def first_copy_behind(forger: CopiesForger, table: Table) -> None:
@@ -86,14 +76,30 @@ def row_that_does_not_exist(forger: CopiesForger, table: Table) -> None:
     table["row"][-1] = 10_000
 
 
-@pytest.mark.parametrize("change", [first_copy_behind, copy_that_stayed, row_that_does_not_exist])
+def first_copy_that_went(forger: CopiesForger, table: Table) -> None:
+    table["first_part"][0], table["first_row"][0] = 1, forger.copies(1)["row"][0]
+
+
+OTHER_COPIES = "duplicates/00002.parquet: lists other copies"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (other_count, f"{OTHER_COPIES} than are recorded"),
+        (first_copy_behind, OTHER_COPIES),
+        (copy_that_stayed, OTHER_COPIES),
+        (row_that_does_not_exist, OTHER_COPIES),
+        (first_copy_that_went, "of part or source 1 as a first copy"),
+    ],
+)
 def test_impossible_copies(
-    change: Callable[[CopiesForger, Table], None], forger: CopiesForger
+    change: Callable[[CopiesForger, Table], None], said: str, forger: CopiesForger
 ) -> None:
     table = forger.copies(2)
     change(forger, table)
     forger.set_copies(2, table)
-    assert "duplicates/00002.parquet: lists other copies" in problems(forger)
+    assert said in problems(forger)
 
 
 def test_no_copy_by_the_texts(forger: CopiesForger) -> None:
@@ -111,12 +117,10 @@ def test_no_copy_by_the_texts(forger: CopiesForger) -> None:
 def test_a_damaged_table_of_sources_is_the_only_finding(
     tmp_path: Path, lines: Path, vocabulary: Path
 ) -> None:
-    settings: dict[str, Any] = {"deduplicate": "exact", "shuffle": "documents"}
-    root = build_from(lines, tmp_path / "out", tokenizer=str(vocabulary), **settings)
-    assert verify(LocalStorage(root), deep=True).findings == ()
+    options: dict[str, Any] = {"deduplicate": "exact", "shuffle": "documents"}
+    root = build_from(lines, tmp_path / "out", tokenizer=str(vocabulary), **options)
     (root / SOURCES_PATH).write_bytes((root / SOURCES_PATH).read_bytes()[:-1])
-    (finding,) = verify(LocalStorage(root), deep=True).findings
-    assert finding.file == SOURCES_PATH
+    assert found_in(root, deep=True) == [SOURCES_PATH]
 
 
 @pytest.mark.parametrize("change", ["another document", "another order"])
@@ -132,5 +136,4 @@ def test_hashes_of_other_documents(forger: CopiesForger, change: str) -> None:
     pq.write_table(table, forger.root / path)
     file = FileRecord.of(path, (forger.root / path).read_bytes()).model_dump()
     forger.seal(lambda manifest: manifest["digests"][0].update(files=[file]))
-    (finding,) = verify(LocalStorage(forger.root)).findings
-    assert finding.file == (path if change == "another order" else "digests")
+    assert found_in(forger.root) == [path if change == "another order" else "digests"]
