@@ -87,6 +87,16 @@ def found_in(root: Path, **options: Any) -> list[str]:
     return [finding.file for finding in verify(LocalStorage(root), **options).findings]
 
 
+def streams_of(root: Path) -> dict[Split, list[int]]:
+    """The ids of each split, part after part, without padding."""
+    made = Forger(root)
+    ids: dict[Split, list[int]] = {}
+    for part, record in made.records.items():
+        for split, held in record.splits.items():
+            ids.setdefault(split, []).extend(made.stream(part, split)[: held.tokens].tolist())
+    return ids
+
+
 class Forger:
     """Changes what a dataset says or holds, and then makes every hash and sum right again."""
 

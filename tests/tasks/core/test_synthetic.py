@@ -1,7 +1,6 @@
 """The project's own text is the same every time, and like the text it stands for."""
 
 import hashlib
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,7 +12,6 @@ from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet
 
 def test_documents_are_a_function_of_the_seed() -> None:
     documents = make_documents(200, seed=5)
-    assert documents == make_documents(200, seed=5)
     assert len(set(documents)) == 200
     assert not set(documents) & set(make_documents(200, seed=6))
     digest = hashlib.sha256("\x00".join(documents).encode()).hexdigest()
@@ -34,31 +32,28 @@ def test_documents_are_like_web_text() -> None:
 
 def test_a_vocabulary_is_a_function_of_the_documents(tmp_path: Path) -> None:
     documents = make_documents(3000, seed=0)
-    start = time.perf_counter()
     for name in ("a.tiktoken", "b.tiktoken"):
         train_vocabulary(documents, 4096, tmp_path / name)
-    assert time.perf_counter() - start < 60  # 0.6 s measured
     assert (tmp_path / "a.tiktoken").read_bytes() == (tmp_path / "b.tiktoken").read_bytes()
     tokenizer = load_tokenizer(str(tmp_path / "a.tiktoken"), pattern="gpt2")
     assert tokenizer.vocab_size == 4097
-    text = documents[0]
-    ids = tokenizer.encode(text)
-    assert tokenizer.decode_bytes(ids) == text.encode()
-    assert len(ids) < len(text) / 3
+    ids = tokenizer.encode(documents[0])
+    assert tokenizer.decode_bytes(ids) == documents[0].encode()
+    assert len(ids) < len(documents[0]) / 3
     with pytest.raises(ValueError, match="at least 256"):
         train_vocabulary(documents, 255, tmp_path / "c.tiktoken")
 
 
 def test_parquet_files(tmp_path: Path) -> None:
-    paths = write_parquet_files(tmp_path / "x", num_files=2, documents_per_file=600, seed=4)
-    again = write_parquet_files(tmp_path / "y", num_files=2, documents_per_file=600, seed=4)
+    paths, again = (
+        write_parquet_files(tmp_path / name, num_files=2, documents_per_file=600, seed=4)
+        for name in ("x", "y")
+    )
     assert [path.name for path in paths] == ["000_00000.parquet", "001_00000.parquet"]
     assert [path.read_bytes() for path in paths] == [path.read_bytes() for path in again]
-    tables = [pq.read_table(path) for path in paths]
-    assert tables[0].column_names == ["text", "id", "url"]
     metadata = pq.read_metadata(paths[0])
     assert [metadata.row_group(i).num_rows for i in range(2)] == [500, 100]
     assert metadata.row_group(0).column(0).compression == "ZSTD"
-    texts = [set(table["text"].to_pylist()) for table in tables]
-    assert [len(each) for each in texts] == [600, 600]
-    assert not texts[0] & texts[1]
+    tables = [pq.read_table(path) for path in paths]
+    assert tables[0].column_names == ["text", "id", "url"]
+    assert len({text for table in tables for text in table["text"].to_pylist()}) == 1200
