@@ -1,20 +1,57 @@
 """Imports made without Prefect, and the documents that a dataset holds."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streaming_ext.format.reading import read_manifest
+from streaming_ext.format.spec import TokenSetName
 from streaming_ext.store import Storage, open_storage
 from tasks.core.reading.documents import PartOfDataset
 from tasks.core.shard.import_config import ImportConfig
 from tasks.core.shard.plan import plan_shard
 from tasks.core.shard.shard_build import ShardBuild
+from tests.tasks.core.exports.exporting import exported
 from tests.tasks.core.running import begun, finish
 
 Documents = list[list[int]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A format, how it was exported, and how it is read."""
+
+    name: TokenSetName
+    export: str | None  # the dataset itself is a set of MDS
+    written: dict[str, Any] = field(default_factory=dict)
+    read: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join([self.name, *map(str, self.written.values())])
+
+    def made(self, dataset: Path, folder: Path) -> Path:
+        """What is read: an export of a dataset."""
+        if self.export is None:
+            return dataset
+        return exported(dataset, folder / "export", self.export, **self.written)
+
+
+CUT = {"part_size": 1100}
+CASES = [
+    Case("megatron", "megatron", read=CUT),
+    Case("megatron", "megatron", {"max_file_size": 2048}),
+    Case("litdata", "litdata", {"max_file_size": 2048}),
+    Case("nanotron", "nanotron"),
+    Case("olmo", "olmo"),
+    Case("nanogpt", "nanogpt", read=CUT),
+    Case("llmc", "llmc", {"max_file_size": 2048}, CUT),
+    Case("webdataset", "webdataset", {"max_file_size": 40000}),
+    Case("webdataset", "webdataset", {"rows": "documents"}, {"rows": "documents"}),
+    Case("mds", None),
+]
 
 
 def planned(
@@ -65,3 +102,12 @@ def some_documents(count: int, vocabulary: int, *, seed: int = 0) -> Documents:
         for number in range(count)
     )
     return [list(map(int, ids)) for ids in made]
+
+
+def change_index(folder: Path) -> None:
+    """Have the index of a Megatron export say that its first document begins where it ends."""
+    index = folder / "train/text_document.idx"
+    data = np.fromfile(index, np.uint8)
+    sequences = int(np.fromfile(index, "<u8", 1, offset=18)[0])
+    data[34 + 12 * sequences :].view("<i8")[1] = 0
+    data.tofile(index)
