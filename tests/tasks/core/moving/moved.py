@@ -9,10 +9,10 @@ from tasks.core.derive.config import CopyConfig, MergeConfig
 from tasks.core.derive.move import MoveBuild, plan_copy, plan_merge
 from tests.tasks.core import running
 
-SourceRow = Path | str
+Location = Path | str
 
 
-def copied(original: SourceRow, output: SourceRow) -> MoveBuild:
+def copied(original: Location, output: Location) -> MoveBuild:
     """Copy to the end; returns what there was to do."""
     config = CopyConfig(dataset=str(original), output=str(output))
     plan = plan_copy(config, open_storage(config.output))
@@ -20,7 +20,7 @@ def copied(original: SourceRow, output: SourceRow) -> MoveBuild:
     return plan
 
 
-def merged(datasets: Iterable[SourceRow], output: SourceRow, *, repeats: bool = False) -> MoveBuild:
+def merged(datasets: Iterable[Location], output: Location, *, repeats: bool = False) -> MoveBuild:
     """Merge to the end; returns what there was to do."""
     config = MergeConfig(datasets=tuple(map(str, datasets)), output=str(output), repeats=repeats)
     plan = plan_merge(config, open_storage(config.output))

@@ -13,9 +13,10 @@ from streaming_ext.base.errors import (
 )
 from streaming_ext.store import open_storage
 from tasks.core.check.export import compare_copy, verify_export
-from tasks.core.check.verify import verify
+from tasks.core.check.findings import Report
 from tasks.core.derive.config import CopyConfig
 from tasks.core.derive.move import MoveBuild, plan_copy
+from tests.tasks.core.check.damage import check, flip
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.extending.extended import extended, write_source
 from tests.tasks.core.moving.moved import begin, copied, finish
@@ -27,11 +28,15 @@ def planned(original: Path, output: Path) -> MoveBuild:
     return plan_copy(config, open_storage(config.output))
 
 
+def compared(original: Path, output: Path) -> Report:
+    return compare_copy(open_storage(str(original)), open_storage(str(output)), workers=2)
+
+
 def test_a_copy_is_the_same_in_files_of_its_own(first: Path, tmp_path: Path) -> None:
     output = tmp_path / "copy"
     copied(first, output)
     assert content(output) == content(first)
-    assert verify(open_storage(str(output))).sound
+    assert check(output).sound
     assert not {file.stat().st_ino for file in output.rglob("*") if file.is_file()} & {
         file.stat().st_ino for file in first.rglob("*") if file.is_file()
     }
@@ -50,36 +55,28 @@ def test_a_copy_of_an_export(first: Path, tmp_path: Path, form: str) -> None:
     assert not report.not_compared
 
 
-def test_a_kill_after_any_part(second: Path, tmp_path: Path) -> None:
-    for done in range(4):
-        output = tmp_path / str(done)
-        plan = planned(second, output)
-        assert len(plan.todo) == 3
-        begin(plan, range(done))
-        with pytest.raises(NotADatasetError):
-            verify(open_storage(str(output)))
-        with pytest.raises(NotADatasetError, match="to finish it"):
-            compare_copy(open_storage(str(second)), open_storage(str(output)))
-        again = planned(second, output)
-        assert again.todo == tuple(range(done, 3))
-        finish(again)
-        assert content(output) == content(second)
-
-
-def test_an_unfinished_copy_names_the_command_that_finishes_it(first: Path, tmp_path: Path) -> None:
-    """The command that is named can be pasted into a shell."""
+@pytest.mark.parametrize("done", [0, 2, 3])
+def test_a_copy_that_is_killed_after_some_parts_resumes(
+    second: Path, tmp_path: Path, done: int
+) -> None:
     output = tmp_path / "a copy"
-    output.mkdir()
-    with pytest.raises(NotADatasetError, match=f"`shardmill copy {first} '{output}'` to finish it"):
-        compare_copy(open_storage(str(first)), open_storage(str(output)))
+    plan = planned(second, output)
+    assert len(plan.todo) == 3
+    begin(plan, range(done))
+    with pytest.raises(NotADatasetError):
+        check(output)
+    with pytest.raises(NotADatasetError, match=f"`shardmill copy {second} '{output}'` to finish"):
+        compared(second, output)  # the command can be pasted into a shell
+    again = planned(second, output)
+    assert again.todo == tuple(range(done, 3))
+    finish(again)
+    assert content(output) == content(second)
 
 
 def test_a_damaged_original_is_not_copied(first: Path, tmp_path: Path) -> None:
     original = Path(shutil.copytree(first, tmp_path / "the original"))
     shard = sorted((original / "train/00001").iterdir())[0]
-    data = bytearray(shard.read_bytes())
-    data[-1] ^= 1
-    shard.write_bytes(data)
+    flip(shard)
     with pytest.raises(
         CorruptDatasetError,
         match=rf"train/00001/{shard.name}: bytes .* expected .* `shardmill verify '{original}'`",
@@ -96,21 +93,21 @@ def test_an_output_with_something_else_is_refused(
     first: Path, second: Path, tmp_path: Path
 ) -> None:
     copied(first, tmp_path / "copy")
-    with pytest.raises(ConfigMismatchError, match="started or made as something else"):
-        copied(second, tmp_path / "copy")
     begin(planned(first, tmp_path / "started"), [0])
-    with pytest.raises(ConfigMismatchError, match="started or made as something else"):
-        copied(second, tmp_path / "started")
     (tmp_path / "own").mkdir()
     (tmp_path / "own/letter.txt").write_text("dear")
-    with pytest.raises(UsageError, match=r"letter\.txt"):
-        copied(first, tmp_path / "own")
-    with pytest.raises(UsageError, match="is the dataset itself"):
-        copied(first, first)
-    with pytest.raises(UsageError, match="lies inside"):
-        copied(first, second / "copy")
-    with pytest.raises(NotADatasetError):
-        copied(tmp_path / "own", tmp_path / "else")
+    another = "started or made as something else"
+    refusals: list[tuple[Path, Path, type[Exception], str]] = [
+        (second, tmp_path / "copy", ConfigMismatchError, another),
+        (second, tmp_path / "started", ConfigMismatchError, another),
+        (first, tmp_path / "own", UsageError, r"letter\.txt"),
+        (first, first, UsageError, "is the dataset itself"),
+        (first, second / "copy", UsageError, "lies inside"),
+        (tmp_path / "own", tmp_path / "else", NotADatasetError, "own"),
+    ]
+    for original, output, error, words in refusals:
+        with pytest.raises(error, match=words):
+            copied(original, output)
 
 
 def test_files_that_a_copy_lost_are_found_and_put_again(first: Path, tmp_path: Path) -> None:
@@ -118,13 +115,10 @@ def test_files_that_a_copy_lost_are_found_and_put_again(first: Path, tmp_path: P
     copied(first, output)
     shard = sorted((output / "train/00000").iterdir())[0]
     index = output / "train/index.json"
-    damaged = bytearray(index.read_bytes())
-    damaged[-1] ^= 1
-    index.write_bytes(damaged)
+    flip(index)
     shard.unlink()
     (output / "letter.txt").write_text("dear")
-    found = compare_copy(open_storage(str(first)), open_storage(str(output)), workers=2)
-    assert [(each.file, each.problem.split()[0]) for each in found.findings] == [
+    assert [(each.file, each.problem.split()[0]) for each in compared(first, output).findings] == [
         ("letter.txt", "4"),
         (f"train/00000/{shard.name}", "missing"),
         ("train/index.json", "bytes"),
@@ -132,7 +126,7 @@ def test_files_that_a_copy_lost_are_found_and_put_again(first: Path, tmp_path: P
     (output / "letter.txt").unlink()
     index.unlink()  # a size that is right is believed: what was put there had been read
     assert copied(first, output).todo == (0, 1)
-    assert compare_copy(open_storage(str(first)), open_storage(str(output))).sound
+    assert compared(first, output).sound
     assert content(output) == content(first)
 
 
@@ -159,4 +153,4 @@ def test_an_output_started_before_an_extension_is_refused(first: Path, tmp_path:
         subset(dataset, tmp_path / "subset", documents=5)
     copied(dataset, tmp_path / "again")
     extended(tmp_path / "again", sources[1])
-    assert verify(open_storage(str(tmp_path / "again")), deep=True).findings == ()
+    assert check(tmp_path / "again", deep=True).findings == ()

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streaming_ext import StreamingTokenDataset
 from streaming_ext.base.errors import (
     ConfigMismatchError,
     CorruptDatasetError,
@@ -15,15 +14,14 @@ from streaming_ext.base.errors import (
     UsageError,
 )
 from streaming_ext.format.manifest import Manifest
-from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.schema import from_json
 from streaming_ext.store import open_storage
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.check.inspect import describe
-from tasks.core.check.verify import verify
 from tasks.core.derive.config import MergeConfig
 from tasks.core.derive.move import plan_merge
 from tests.tasks.core.build_dataset import Forger, build_dataset, build_from
+from tests.tasks.core.check.damage import check, files_named
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.imports.importing import (
     documents_in,
@@ -59,7 +57,7 @@ def test_all_documents_of_each_in_order(first: Path, second: Path, both: Path) -
 
 
 def test_it_is_sound_and_compared_with_all_sources(both: Path) -> None:
-    report = verify(open_storage(str(both)), deep=True)
+    report = check(both, deep=True)
     assert report.findings == ()
     assert report.checked.sources == 5
     assert report.checked.retokenized == report.checked.documents
@@ -71,16 +69,6 @@ def test_its_files_are_those_of_the_datasets(first: Path, second: Path, both: Pa
     files = [*both.glob("*/*/shard.*"), *both.glob("documents/*")]
     assert len(files) > 10
     assert all(file.stat().st_ino in names for file in files)
-
-
-def test_training_reads_it(first: Path, second: Path, both: Path) -> None:
-    def rows(root: Path) -> list[bytes]:
-        dataset = StreamingTokenDataset(
-            local=str(root), split="train", sequence_length=64, batch_size=1, shuffle=False
-        )
-        return [sample["tokens"].numpy().tobytes() for sample in dataset]
-
-    assert sorted(rows(both)) == sorted(rows(first) + rows(second))
 
 
 def test_files_of_a_merge_are_files_where_those_of_a_dataset_are_links(
@@ -97,7 +85,7 @@ def test_files_of_a_merge_are_files_where_those_of_a_dataset_are_links(
     assert one.read_bytes()
     merged([first, snapshot], tmp_path / "both")
     assert not [file for file in (tmp_path / "both").rglob("*") if file.is_symlink()]
-    assert verify(open_storage(str(tmp_path / "both"))).sound
+    assert check(tmp_path / "both").sound
 
 
 def test_a_killed_merge_resumes(
@@ -149,28 +137,32 @@ def test_imports_go_together_however_their_sets_were_read(
     first: Path, tokenizer: Tokenizer, rank_path: Path, tmp_path: Path
 ) -> None:
     """But not with texts: their holdout is by a hash of the text, and not of its ids."""
-    made = []
-    for name, dtype in (("nanogpt", "<u2"), ("olmo", "<u4")):
-        ids = some_documents(20, tokenizer.eot_id, seed=len(made))
-        file = tmp_path / name / ("x.bin" if name == "nanogpt" else "x.npy")
-        write_ids(file, ids, tokenizer.eot_id, dtype=dtype)
-        options = {"tokenizer": str(rank_path), "pattern": "gpt2", "holdout_fraction": 0.2}
-        options |= {"sequence_length": 64, "shard_size": 4096}
-        options |= {"dtype": "uint32"} if name == "olmo" else {}
-        made.append(imported(name, file.parent, tmp_path / f"{name}-made", **options))
-    merged(made, tmp_path / "both")
-    one, other = map(documents_in, made)
-    assert documents_in(tmp_path / "both") == {split: one[split] + other[split] for split in one}
-    assert verify(open_storage(str(tmp_path / "both")), deep=True).findings == ()
+    options = {"tokenizer": str(rank_path), "pattern": "gpt2", "holdout_fraction": 0.2}
+    options |= {"sequence_length": 64, "shard_size": 4096}
+    one, other = tmp_path / "one", tmp_path / "other"
+    sets = [some_documents(20, tokenizer.eot_id, seed=seed) for seed in (0, 1)]
+    ids = write_ids(tmp_path / "x.bin", sets[0], tokenizer.eot_id)
+    imported("nanogpt", ids, one, **options)
+    ids = write_ids(tmp_path / "x.npy", sets[1], tokenizer.eot_id, dtype="<u4")
+    imported("olmo", ids, other, **options, dtype="uint32")
+    merged([one, other], tmp_path / "both")
+    held, more = documents_in(one), documents_in(other)
+    assert documents_in(tmp_path / "both") == {name: held[name] + more[name] for name in held}
+    assert check(tmp_path / "both", deep=True).findings == ()
     with pytest.raises(ConfigMismatchError, match=r"imported\.holdout_by"):
-        merged([made[0], first], tmp_path / "out")
+        merged([one, first], tmp_path / "out")
 
 
-def test_a_deduplicated_dataset_is_refused(first: Path, tmp_path: Path, rank_path: Path) -> None:
+def test_deduplicated_datasets_and_exports_are_refused(
+    first: Path, tmp_path: Path, rank_path: Path
+) -> None:
     text = [[f"Text {number}." for number in range(9)]]
     other = build_dataset(tmp_path, text, tokenizer=str(rank_path), deduplicate="exact")
     with pytest.raises(UsageError, match="was made with deduplicate"):
         merged([first, other], tmp_path / "out")
+    export = exported(first, tmp_path / "export", "nanogpt")
+    with pytest.raises(NotADatasetError, match="is an export for another trainer, not a dataset"):
+        merged([first, export], tmp_path / "out")
 
 
 def test_texts_repeat_only_on_request(first: Path, tmp_path: Path, rank_path: Path) -> None:
@@ -178,26 +170,27 @@ def test_texts_repeat_only_on_request(first: Path, tmp_path: Path, rank_path: Pa
     with pytest.raises(UsageError, match="its texts would be there twice"):
         merged([first, again], tmp_path / "out")
     merged([first, again], tmp_path / "out", repeats=True)
-    assert verify(open_storage(str(tmp_path / "out"))).sound
-    documents = read_manifest(open_storage(str(first))).splits["train"].documents
-    manifest = read_manifest(open_storage(str(tmp_path / "out")))
-    assert manifest.splits["train"].documents == 2 * documents
+    assert check(tmp_path / "out").sound
+    documents = [
+        Forger(root).manifest.splits["train"].documents for root in (first, tmp_path / "out")
+    ]
+    assert documents[1] == 2 * documents[0]
 
 
-@pytest.mark.parametrize("sizes", [(4096, 3000), (10**9, 3000)])
 def test_a_file_that_was_cut_in_another_way_is_the_same_file(
-    tmp_path: Path, rank_path: Path, sizes: tuple[int, int]
+    tmp_path: Path, rank_path: Path
 ) -> None:
     (tmp_path / "sources").mkdir()
     lines = [json.dumps({"text": f"Text {number} of one file."}) for number in range(300)]
     (tmp_path / "sources/one.jsonl").write_text("\n".join(lines) + "\n")
-    one, other = (
+    whole, *cut = (
         build_from(tmp_path / "sources", tmp_path / str(size), tokenizer=str(rank_path),
                    part_size=size)
-        for size in sizes
+        for size in (10**9, 3000, 4096)
     )  # fmt: skip
-    with pytest.raises(UsageError, match=r"one\.jsonl is a source of .* its texts would be"):
-        merged([one, other], tmp_path / "out")
+    for datasets in ([whole, cut[0]], cut):
+        with pytest.raises(UsageError, match=r"one\.jsonl is a source of .* its texts would be"):
+            merged(datasets, tmp_path / "out")
 
 
 def test_a_lost_or_cut_shard_is_no_merge(first: Path, second: Path, tmp_path: Path) -> None:
@@ -221,11 +214,4 @@ def test_a_forged_list_of_what_was_merged_is_found(both: Path, tmp_path: Path) -
     value["merged"][0]["parts"], value["merged"][1]["parts"] = 3, 2
     text = json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False)
     (copy / "manifest.json").write_text(text + "\n")
-    found = verify(open_storage(str(copy))).findings
-    assert {finding.file for finding in found} == {"manifest.json"}
-
-
-def test_an_export_is_no_dataset(first: Path, tmp_path: Path) -> None:
-    export = exported(first, tmp_path / "export", "nanogpt")
-    with pytest.raises(NotADatasetError, match="is an export for another trainer, not a dataset"):
-        merged([first, export], tmp_path / "both")
+    assert files_named(check(copy)) == {"manifest.json"}

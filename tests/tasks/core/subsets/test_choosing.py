@@ -15,17 +15,10 @@ from tasks.core.derive.choosing import (
     keys_of,
 )
 
-SEEDS = st.one_of(st.none(), st.integers(0, 2**40))
-
 
 def weights_of(lengths: Ints) -> Callable[[], Iterable[Ints]]:
     """Lengths in blocks of at most three documents."""
     return lambda: (lengths[first : first + 3] for first in range(0, len(lengths), 3))
-
-
-def ones(total: int) -> Callable[[], Iterable[Ints]]:
-    """A weight of one for each document."""
-    return lambda: [np.ones(total, np.int64)]
 
 
 def taken(choice: Choice, total: int, seed: int | None, cuts: list[int]) -> list[int]:
@@ -39,40 +32,36 @@ def taken(choice: Choice, total: int, seed: int | None, cuts: list[int]) -> list
 
 
 @given(
-    total=st.integers(1, 300), fraction=st.floats(0, 1), seed=SEEDS, cuts=st.lists(st.integers(0))
-)
-def test_a_number_of_documents(
-    total: int, fraction: float, seed: int | None, cuts: list[int]
-) -> None:
-    count = max(1, int(fraction * total))
-    choice = choose(ones(total), total, count, seed)
-    order = np.argsort(keys_of(np.arange(total), seed), kind="stable")
-    assert taken(choice, total, seed, cuts) == sorted(order[:count].tolist())
-    assert choice.documents == count
-
-
-@given(
-    lengths=st.lists(st.integers(2, 50), min_size=1, max_size=80),
+    lengths=st.lists(st.integers(2, 50), min_size=1, max_size=80) | st.integers(1, 300),
     fraction=st.floats(0, 1),
-    seed=SEEDS,
+    seed=st.none() | st.integers(0, 2**40),
+    cuts=st.lists(st.integers(0)),
 )
-def test_a_number_of_tokens(lengths: list[int], fraction: float, seed: int | None) -> None:
-    tokens = max(1, int(fraction * sum(lengths)))
-    order = np.argsort(keys_of(np.arange(len(lengths)), seed), kind="stable")
-    sums = np.cumsum(np.array(lengths)[order])
-    count = int((sums <= tokens).sum())
-    choice = choose(weights_of(np.array(lengths)), len(lengths), tokens, seed)
+def test_as_many_as_weigh_no_more_than_asked(
+    lengths: list[int] | int, fraction: float, seed: int | None, cuts: list[int]
+) -> None:
+    """By their tokens, or with a weight of one by their number."""
+    weights = np.ones(lengths, np.int64) if isinstance(lengths, int) else np.array(lengths)
+    total, most = len(weights), max(1, int(fraction * weights.sum()))
+    order = np.argsort(keys_of(np.arange(total), seed), kind="stable")
+    count = int((np.cumsum(weights[order]) <= most).sum())
+    choice = choose(weights_of(weights), total, most, seed)
     assert choice.documents == count
-    if not count:
-        return
-    assert taken(choice, len(lengths), seed, []) == sorted(order[:count].tolist())
+    if count:
+        assert taken(choice, total, seed, cuts) == sorted(order[:count].tolist())
 
 
 def test_a_draw_is_spread_evenly_and_another_seed_is_another_draw() -> None:
     total = 100_000
-    draws = [taken(choose(ones(total), total, 10_000, seed), total, seed, []) for seed in (1, 2)]
-    for draw in draws:
-        counts = np.histogram(draw, bins=10, range=(0, total))[0]
+    draws = {
+        seed: taken(
+            choose(lambda: [np.ones(total, np.int64)], total, 10_000, seed), total, seed, []
+        )
+        for seed in (None, 1, 2)
+    }
+    assert draws[None] == list(range(10_000))
+    for seed in (1, 2):
+        counts = np.histogram(draws[seed], bins=10, range=(0, total))[0]
         assert counts.min() > 900
         assert counts.max() < 1100
-    assert len(set(draws[0]) & set(draws[1])) == pytest.approx(1000, abs=150)
+    assert len(set(draws[1]) & set(draws[2])) == pytest.approx(1000, abs=150)

@@ -1,26 +1,24 @@
 """Subsets: exactly the documents of the choice, ids and origins kept, for any number of workers."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from streaming_ext import StreamingTokenDataset
 from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError, UsageError
 from streaming_ext.format.layout import SPLITS
-from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.schema import content_hash
 from streaming_ext.store import open_storage
-from tasks.core.build import engine
-from tasks.core.check.verify import verify
 from tasks.core.derive.choosing import keys_of
 from tasks.core.derive.config import SubsetConfig
 from tasks.core.derive.subset import SubsetBuild, plan_subset
 from tasks.core.synthetic import make_documents
 from tests.tasks.core import running
 from tests.tasks.core.build_dataset import Forger, build_dataset
+from tests.tasks.core.check.damage import check, flip
 from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.extending.extended import extended, write_source
 from tests.tasks.core.moving.moved import merged
@@ -52,10 +50,7 @@ def subset(dataset: Path, output: Path, **options: Any) -> SubsetBuild:
     """Make a subset to the end."""
     plan = started(dataset, output, **options)
     if not plan.published:
-        storage = open_storage(str(output))
-        running.publish(plan, storage)
-        storage.close()
-        engine.drop(plan)
+        running.finish(replace(plan, todo=()), open_storage(str(output)))
     return plan
 
 
@@ -70,9 +65,8 @@ def documents_of(root: Path) -> list[Listed]:
         ends = dict.fromkeys(SPLITS, 0)
         listed = dataset.documents(part)
         starts = np.cumsum([0, *(span.rows for span in record.made_of)])
-        for row, split, tokens in zip(
-            *(listed[n] for n in ("row", "split", "tokens")), strict=True
-        ):
+        columns = (listed[name] for name in ("row", "split", "tokens"))
+        for row, split, tokens in zip(*columns, strict=True):
             number = int(np.searchsorted(starts, row, side="right")) - 1
             ids = streams[split][ends[split] : ends[split] + tokens + 1]
             ends[split] += tokens + 1
@@ -99,7 +93,7 @@ def test_the_documents_of_the_choice(
         sums = np.cumsum([len(every[number][3]) for number in order])
         count = int((sums <= 2000).sum())
     assert documents_of(output) == [every[number] for number in sorted(order[:count])]
-    report = verify(open_storage(str(output)), deep=True)
+    report = check(output, deep=True)
     assert report.findings == ()
     assert report.checked.retokenized == count
     assert subset(original, output, **options, **how).published
@@ -109,7 +103,7 @@ def test_all_documents_are_the_dataset(original: Path, tmp_path: Path) -> None:
     count = len(documents_of(original))
     subset(original, tmp_path / "all", documents=count)
     assert documents_of(tmp_path / "all") == documents_of(original)
-    assert verify(open_storage(str(tmp_path / "all")), deep=True).sound
+    assert check(tmp_path / "all", deep=True).sound
     with pytest.raises(UsageError, match=f"has {count} documents"):
         subset(original, tmp_path / "more", documents=count + 1)
     with pytest.raises(UsageError, match="The first document has more"):
@@ -137,23 +131,6 @@ def test_parts_that_give_little_go_together(original: Path, tmp_path: Path) -> N
     assert record.unchosen_documents == record.rows - 2 - 4  # of each file two rows have no text
 
 
-def test_training_reads_it(original: Path, tmp_path: Path) -> None:
-    subset(original, tmp_path / "subset", documents=20)
-    dataset = StreamingTokenDataset(
-        local=str(tmp_path / "subset"), split="train", sequence_length=64, batch_size=1
-    )
-    assert sum(1 for _ in dataset) == len(dataset)
-    assert len(dataset)
-
-
-def test_of_a_merged_dataset(first: Path, second: Path, tmp_path: Path) -> None:
-    merged([first, second], tmp_path / "both")
-    subset(tmp_path / "both", tmp_path / "subset", documents=30)
-    every = set(documents_of(tmp_path / "both"))
-    assert len(set(documents_of(tmp_path / "subset")) & every) == 30
-    assert verify(open_storage(str(tmp_path / "subset")), deep=True).sound
-
-
 def test_a_part_is_of_one_of_the_datasets_that_were_merged(tmp_path: Path, rank_path: Path) -> None:
     """Also where both were made alike, so that their parts could go together."""
     made = [
@@ -166,36 +143,35 @@ def test_a_part_is_of_one_of_the_datasets_that_were_merged(tmp_path: Path, rank_
     ]
     merged(made, tmp_path / "both")
     subset(tmp_path / "both", tmp_path / "subset", documents=20, seed=1)
+    chosen = documents_of(tmp_path / "subset")
+    assert len(set(chosen) & set(documents_of(tmp_path / "both"))) == len(chosen) == 20
     dataset = Forger(tmp_path / "subset")
     assert [each.parts for each in dataset.manifest.merged] == [1, 1]
     for root, record in zip(made, dataset.records.values(), strict=True):
         folders = {Path(span.source.url).parent for span in record.made_of}
         assert folders == {root.parent / "sources"}
-    assert verify(open_storage(str(tmp_path / "subset")), deep=True).findings == ()
+    assert check(tmp_path / "subset", deep=True).findings == ()
 
 
 def test_a_part_is_of_one_generation_of_an_extended_dataset(
     tmp_path: Path, rank_path: Path
 ) -> None:
     """What the subset says of its members holds of each of its parts."""
-    old = build_dataset(
-        tmp_path / "old", [["One old text."], ["Another old text."]], tokenizer=str(rank_path)
-    )
-    hashes = [content_hash((old / "manifest.json").read_bytes())]
+    texts = [["One old text."], ["Another old text."]]
+    dataset = build_dataset(tmp_path / "old", texts, tokenizer=str(rank_path))
+    manifests = [(dataset / "manifest.json").read_bytes()]
     for number in range(2):
-        extended(old, write_source(tmp_path / f"{number}.parquet", [f"A newer text, {number}."]))
-        hashes.append(content_hash((old / "manifest.json").read_bytes()))
-    made = tmp_path / "made"
-    plan = subset(old, made, documents=4, first=True)
-    groups = [
-        tuple(original.part for original in group) for group in (job.originals for job in plan.jobs)
+        extended(
+            dataset, write_source(tmp_path / f"{number}.parquet", [f"A newer text, {number}."])
+        )
+        manifests.append((dataset / "manifest.json").read_bytes())
+    plan = subset(dataset, tmp_path / "made", documents=4, first=True)
+    groups = [[original.part for original in job.originals] for job in plan.jobs]
+    assert groups == [[0, 1], [2], [3]]
+    assert [(each.manifest, each.parts) for each in Forger(tmp_path / "made").manifest.merged] == [
+        (content_hash(manifest), 1) for manifest in manifests
     ]
-    assert groups == [(0, 1), (2,), (3,)]
-    found = read_manifest(open_storage(str(made)))
-    assert [(each.manifest, each.parts) for each in found.merged] == [
-        (content, 1) for content in hashes
-    ]
-    assert verify(open_storage(str(made)), deep=True).findings == ()
+    assert check(tmp_path / "made", deep=True).findings == ()
 
 
 def test_subsets_that_are_merged_are_no_subset_of_one_dataset(
@@ -206,7 +182,7 @@ def test_subsets_that_are_merged_are_no_subset_of_one_dataset(
         output = tmp_path / f"{order[0].name} first"
         merged(order, output)
         assert Forger(output).spec.subset is None
-        assert verify(open_storage(str(output))).findings == ()
+        assert check(output).findings == ()
         with pytest.raises(UsageError, match="was made with subset"):
             subset(output, tmp_path / "out", documents=3)
 
@@ -226,9 +202,7 @@ def test_the_choice_by_tokens_is_made_once_in_a_run(original: Path, tmp_path: Pa
 def test_damage_is_named(original: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(original, tmp_path / "copy"))
     shard = sorted((copy / "train/00000").iterdir())[0]
-    data = bytearray(shard.read_bytes())
-    data[-1] ^= 1
-    shard.write_bytes(data)
+    flip(shard)
     with pytest.raises(CorruptDatasetError, match=shard.name):
         subset(copy, tmp_path / "subset", documents=40)
 
