@@ -35,7 +35,7 @@ def cut(ids: np.ndarray, eot: int = EOT) -> list[list[int]]:
 def cut_before(ids: np.ndarray, eot: int = EOT) -> list[list[int]]:
     """Documents of a stream that begin with the end-of-text id; here it follows each."""
     assert ids[0] == eot
-    return cut(np.append(ids[1:], eot), eot)
+    return cut(np.roll(ids, -1), eot)
 
 
 def read_nanogpt(root: Path) -> Documents:
@@ -146,9 +146,9 @@ def read_olmo(root: Path) -> Documents:
     for split in SPLITS:
         found[split] = []
         for file in sorted((root / split).glob("*.npy")):
-            ids = np.fromfile(file, np.uint8)
             with gzip.open(file.with_suffix(".csv.gz"), "rt") as listed:
                 rows = list(csv.reader(listed))
+            ids = np.fromfile(file, f"<u{file.stat().st_size // int(rows[-1][1])}")
             for start, end, name, source, row in rows:
                 assert name.startswith(f"{split}-0000")
                 assert source == f"mem://source-{int(file.stem[-5:])}.parquet"
@@ -204,16 +204,8 @@ def read_webdataset(root: Path) -> Documents:
     for split in SPLITS:
         rows = [array_of(sample["npy"]) for sample in read_tars(root, split)]
         assert {row.shape for row in rows} == {(8,)}
-        # padding: end-of-text ids behind one
-        documents = [ids for row in rows for ids in row.tolist()]
-        held: list[list[int]] = [[]]
-        for token in documents:
-            if held[-1] or token != EOT:
-                held[-1].append(token)
-            if held[-1] and token == EOT:
-                held.append([])
-        assert held.pop() == []
-        found[split] = held
+        # A lone end-of-text id is padding.
+        found[split] = [held for held in cut(np.concatenate(rows)) if held != [EOT]]
     return found
 
 

@@ -1,15 +1,23 @@
 """What holds for every format: documents, the same bytes after a stop, refusals, checks."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError, UsageError
 from streaming_ext.format.layout import EXPORT
+from streaming_ext.format.schema import FileRecord, content_hash, to_json
 from streaming_ext.store import LocalStorage, open_storage
 from tasks.core.check.export import verify_export
-from tasks.core.derive.export_records import describe_export, is_export, read_export_records
+from tasks.core.derive.export_records import (
+    describe_export,
+    is_export,
+    read_export,
+    read_export_records,
+)
 from tasks.core.derive.formats import FORMATS
+from tests.tasks.core.check.damage import files_named, flip
 from tests.tasks.core.exports.exporting import (
     content,
     documents_of,
@@ -40,10 +48,16 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("settings", [{}, {"compression": "none", "shard_samples": 1}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"compression": "none", "shard_samples": 1}, {"vocab_size": 70_000}],
+    ids=str,
+)
 def test_it_holds_the_documents_of_the_dataset(
-    name: str, settings: dict[str, object], tmp_path: Path
+    name: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
+    if (name, settings.get("vocab_size")) == ("nanogpt", 70_000):
+        pytest.skip("its ids have 16 bits")
     dataset = make_dataset(tmp_path, **settings).root
     found = READERS[name](exported(dataset, tmp_path / "out", name))
     assert found == {split: with_end(held) for split, held in documents_of().items()}
@@ -97,18 +111,16 @@ def test_a_published_export_that_lost_a_file_is_repaired(
     assert content(exported(dataset, output, name)) == expected
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_another_configuration_is_refused(name: str, dataset: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out"
+def test_another_configuration_is_refused(dataset: Path, tmp_path: Path) -> None:
     other = make_dataset(tmp_path / "other", vocab_size=101).root
-    begun = tmp_path / "begun"
-    do_parts(planned(dataset, begun, name), LocalStorage(begun), [0])
-    exported(dataset, output, name)
-    for held in (begun, output):
-        with pytest.raises(ConfigMismatchError, match=f"export: the output has '{name}'"):
+    started = tmp_path / "started"
+    do_parts(planned(dataset, started, "litdata"), LocalStorage(started), [0])
+    published = exported(dataset, tmp_path / "out", "litdata")
+    for held in (started, published):
+        with pytest.raises(ConfigMismatchError, match="export: the output has 'litdata'"):
             planned(dataset, held, "nanogpt")
         with pytest.raises(ConfigMismatchError, match="dataset_manifest.xxh128"):
-            planned(other, held, name)
+            planned(other, held, "litdata")
 
 
 def test_a_folder_of_something_else_is_refused(dataset: Path, tmp_path: Path) -> None:
@@ -148,8 +160,7 @@ class TestVerify:
                     (output / path).unlink()
                 else:
                     (output / path).write_bytes(wrong)
-                found = verify_export(LocalStorage(output)).findings
-                assert {finding.file for finding in found} == {path}
+                assert files_named(verify_export(LocalStorage(output))) == {path}
             (output / path).write_bytes(data)
         (output / "train").mkdir(exist_ok=True)
         (output / "train/more").write_text("x")
@@ -185,43 +196,32 @@ class TestVerify:
     ) -> None:
         output = exported(dataset, tmp_path / "out", "nanogpt")
         (output / "export/00001.json").unlink()
-        found = verify_export(LocalStorage(output)).findings
-        assert {finding.file for finding in found} == {"export/00001.json"}
+        assert files_named(verify_export(LocalStorage(output))) == {"export/00001.json"}
 
     def test_other_documents_with_right_hashes_are_found(
         self, dataset: Path, tmp_path: Path
     ) -> None:
         """Hashes alone would take what a faulty writer wrote for right."""
         output = exported(dataset, tmp_path / "out", "nanogpt")
-        forged = output / "train.bin"
-        data = bytearray(forged.read_bytes())
-        data[0] ^= 1
-        forged.write_bytes(data)
-        reseal(output)
+        flip(output / "train.bin", 0)
+        seal(LocalStorage(output))
         found = verify_export(LocalStorage(output)).findings
         assert [str(finding) for finding in found] == [
             "train.bin: does not hold the documents of the dataset, id by id"
         ]
 
 
-def reseal(output: Path) -> None:
+def seal(output: LocalStorage) -> None:
     """Have the records and the manifest of an export agree with what its files hold."""
-    from streaming_ext.format.schema import FileRecord, content_hash, to_json
-    from tasks.core.derive.export_records import read_export
-
-    storage = LocalStorage(output)
-    manifest, records = read_export(storage), []
-    for record in read_export_records(storage).values():
-        spans = tuple(
-            span._replace(
-                xxh128=content_hash(
-                    storage.read_range(span.path, span.start, span.start + span.size)
-                )
-            )
-            for span in record.spans
-        )
-        sealed = record.model_copy(update={"spans": spans})
-        path = manifest.records[record.part].path
-        (output / path).write_bytes(to_json(sealed))
-        records.append(FileRecord.of(path, to_json(sealed)))
-    (output / EXPORT).write_bytes(to_json(manifest.model_copy(update={"records": tuple(records)})))
+    output.create()
+    manifest, records = read_export(output), []
+    for part, record in read_export_records(output).items():
+        spans = []
+        for span in record.spans:
+            data = output.read_range(span.path, span.start, span.start + span.size)
+            spans.append(span._replace(xxh128=content_hash(data)))
+        sealed = to_json(record.model_copy(update={"spans": tuple(spans)}))
+        path = manifest.records[part].path
+        output.put(path, sealed)
+        records.append(FileRecord.of(path, sealed))
+    output.put(EXPORT, to_json(manifest.model_copy(update={"records": tuple(records)})))

@@ -32,6 +32,7 @@ LARGE_DOCUMENT: Parts = [
 CASES: dict[str, Parts] = {
     "no documents": [[], []],
     "no train": [[("holdout", [1, 2])], []],
+    "no holdout": [[("train", [1, 2])], []],
     "a large document, parts without any": LARGE_DOCUMENT,
 }
 # Formats whose files have a bound, which the large document is beyond.

@@ -32,8 +32,8 @@ def _found(built: Built) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd:1"])
-@pytest.mark.parametrize("shard_samples", [1, 2, 4, 1000])
-@pytest.mark.parametrize("at_once", [1, 3, 2**19])
+@pytest.mark.parametrize("shard_samples", [1, 2, 1000])
+@pytest.mark.parametrize("at_once", [1, 2**19])
 def test_documents_are_whole(
     compression: str,
     shard_samples: int,
@@ -67,20 +67,11 @@ def test_a_shard_of_another_length_is_damaged(change: int, tmp_path: Path) -> No
         _found(built)
 
 
-def test_ids_are_not_copied_if_there_is_room_before_them() -> None:
-    memory = np.zeros(40, np.uint8)
-    ids = np.frombuffer(memory, "<u2", 10, 15)
-    ids[:] = np.arange(10)
-    stream = joined([np.array([70, 71], "<u2"), np.array([72], "<u2")], ids, memory)
-    assert stream.tolist() == [70, 71, 72, *range(10)]
-    assert np.shares_memory(stream, ids)
-
-
-@pytest.mark.parametrize("at", [0, 5])
-def test_ids_are_copied_if_there_is_no_room(at: int) -> None:
+@pytest.mark.parametrize(("at", "is_copied"), [(15, False), (5, True), (0, True)])
+def test_ids_are_copied_if_there_is_no_room_before_them(at: int, *, is_copied: bool) -> None:
     memory = np.zeros(40, np.uint8)
     ids = np.frombuffer(memory, "<u2", 10, at)
     ids[:] = np.arange(10)
-    stream = joined([np.array([70, 71, 72], "<u2")], ids, memory)
+    stream = joined([np.array([70, 71], "<u2"), np.array([72], "<u2")], ids, memory)
     assert stream.tolist() == [70, 71, 72, *range(10)]
-    assert not np.shares_memory(stream, memory)
+    assert np.shares_memory(stream, memory) != is_copied

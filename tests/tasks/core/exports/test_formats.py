@@ -1,0 +1,153 @@
+"""What one format has of its own: widths, headers, how files are cut, and what each refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_ext.base.errors import UsageError
+from streaming_ext.store import LocalStorage
+from tasks.core.check.export import verify_export
+from tasks.core.derive.formats.flat import StreamFiles
+from tests.streaming_ext import build as builder
+from tests.tasks.core.exports.exporting import documents_of, exported, make_dataset, with_end
+from tests.tasks.core.exports.readers import (
+    read_levanter,
+    read_llmc,
+    read_llmc_file,
+    read_megatron,
+    read_megatron_pair,
+    read_parquet,
+)
+
+EXPECTED = {split: with_end(held) for split, held in documents_of().items()}
+
+
+def make(folder: Path, name: str, *, vocab_size: int = 100, **options: Any) -> Path:
+    """Exports a dataset of this test's own."""
+    dataset = make_dataset(folder, vocab_size=vocab_size).root
+    return exported(dataset, folder / "export", name, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("nanogpt", {"vocab_size": 70_000}, r"65,536 different ones; .* has 70,000.*megatron"),
+        ("nanogpt", {"max_file_size": 2000}, "--max-file-size is of no use with nanogpt"),
+        ("llmc", {"max_file_size": 1025}, r"of llmc has at least 1,026 here"),
+        ("llmc", {"max_file_size": 1024 + 2**32}, r"of llmc has at most [\d,]+ here"),
+        ("modded-nanogpt", {}, "by the id 50256, GPT-2's end of text; .* is 99"),
+        ("webdataset", {"provenance": True}, "--provenance is of no use with webdataset, which"),
+        (
+            "webdataset",
+            {"rows": "documents", "sequence_length": 8},
+            "--sequence-length is of no use with webdataset, which takes --rows",
+        ),
+        ("webdataset", {"sequence_length": 2048, "max_file_size": 2000}, "webdataset has at least"),
+    ],
+)
+def test_what_a_format_cannot_give_is_refused(
+    tmp_path: Path, name: str, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        make(tmp_path, name, **options)
+
+
+def test_ids_are_dealt_to_files() -> None:
+    head = "head {}".format
+    files = StreamFiles(
+        path=str, dtype=np.dtype("<u2"), total=11, each=6, chunk=3, head=lambda n: head(n).encode()
+    )
+    assert files.locate(2) == ("0", 10, b"", 1)
+    assert files.locate(3) == ("0", 12, b"head 3", 3)
+    assert files.locate(9) == ("1", 12, b"head 2", 3)
+    assert files.counts == {"0": 6, "1": 5}
+
+
+class TestMegatron:
+    @pytest.mark.parametrize(("ids", "code", "width"), [(65_499, 8, 2), (65_500, 4, 4)])
+    def test_ids_are_narrow_where_megatron_has_them_so(
+        self, tmp_path: Path, ids: int, code: int, width: int
+    ) -> None:
+        root = make(tmp_path, "megatron", vocab_size=ids)
+        tokens = sum(map(len, EXPECTED["train"]))
+        assert (root / "train/text_document.idx").read_bytes()[17] == code
+        assert (root / "train/text_document.bin").stat().st_size == width * tokens
+        assert read_megatron(root) == EXPECTED
+        counts = json.loads((root / "sequences.json").read_text())
+        assert counts == {"holdout/text_document": [3, 4], "train/text_document": [6, 7]}
+
+    def test_a_file_is_below_the_bound_unless_a_document_is_not(self, tmp_path: Path) -> None:
+        documents = builder.some_documents(200, longest=60)
+        long = builder.some_documents(1, seed=1)[0] * 100
+        documents.insert(90, long)
+        parts = builder.numbered_parts(documents, holdout_every=1000)
+        dataset = builder.build(tmp_path / "dataset", parts, shard_samples=20)
+        root = exported(dataset.root, tmp_path / "out", "megatron", max_file_size=2000)
+        held = [read_megatron_pair(file.with_suffix("")) for file in root.glob("train/*.bin")]
+        assert len(held) > 5
+        for pair in held:
+            size = 2 * sum(map(len, pair))
+            assert size <= 2000 or [ids[:-1] for ids in pair] == [long]
+        expected = [ids for part in parts for split, ids in part if split == "train"]
+        assert read_megatron(root)["train"] == with_end(expected)
+        listed = json.loads((root / "sequences.json").read_text())
+        assert sum(documents for documents, _ in listed.values()) == len(documents)
+
+
+def test_a_chunk_of_litdata_is_below_the_bound_with_its_head(tmp_path: Path) -> None:
+    documents = [[n % 9, 1] for n in range(900)]
+    parts = builder.numbered_parts(documents, holdout_every=1000)
+    dataset = builder.build(tmp_path / "dataset", parts, shard_samples=20)
+    root = exported(dataset.root, tmp_path / "out", "litdata", max_file_size=2000)
+    sizes = [file.stat().st_size for file in root.glob("train/*.bin")]
+    assert max(sizes) <= 2000
+    assert sum(size > 1900 for size in sizes) >= len(sizes) - 3  # the last ones of parts
+    assert verify_export(LocalStorage(root)).sound
+
+
+def test_files_of_llmc_are_cut_at_a_number_of_ids(tmp_path: Path) -> None:
+    root = make(tmp_path, "llmc", max_file_size=1024 + 100)
+    assert read_llmc(root) == EXPECTED
+    files = sorted(root.glob("text_train_*.bin"))
+    assert [file.name[-10:-4] for file in files] == [f"{n + 1:06}" for n in range(len(files))]
+    held = [len(read_llmc_file(file)) for file in files]
+    assert held[:-1] == [50] * (len(held) - 1)
+    assert len(held) > 2
+
+
+def test_train_of_modded_nanogpt_has_at_least_two_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builder, "EOT", 50256)
+    root = make(tmp_path, "modded-nanogpt", vocab_size=50257)
+    assert len([*root.glob("fineweb_train_*.bin")]) == 2
+    assert [*root.glob("fineweb_val_*.bin")] == [root / "fineweb_val_000000.bin"]
+    found = read_llmc(root, "fineweb", 50256)
+    assert found == {split: with_end(held, 50256) for split, held in documents_of().items()}
+
+
+def test_levanter_s_shards_and_chunks_are_cut_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, size in (("_CHUNK", 7), ("_CHUNKS", 3), ("_INDEX_BYTES", 16 * 3 + 4)):
+        monkeypatch.setattr(f"tasks.core.derive.formats.levanter.{name}", size)
+    root = make(tmp_path, "levanter")
+    assert len([*root.glob("train/input_ids/data/c/*")]) > 5
+    assert read_levanter(root) == EXPECTED
+    assert verify_export(LocalStorage(root)).findings == ()
+
+
+def test_parquet_has_row_groups_that_a_reader_can_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.core.derive.formats.per_part._GROUP_TOKENS", 5)
+    root = make(tmp_path, "parquet")
+    assert read_parquet(root) == EXPECTED
+    metadata = pq.read_metadata(root / "train/00000.parquet")
+    assert metadata.num_row_groups > 1
+    assert metadata.row_group(0).column(0).has_offset_index  # so pages end with documents
+    assert "input_ids: list<element: int32>" in str(metadata.schema.to_arrow_schema())
