@@ -9,7 +9,7 @@ from streaming_ext.store import open_storage
 from tasks.core.derive.config import ExportConfig
 from tasks.core.derive.export import ExportBuild, plan_export
 from tests.streaming_ext.build import EOT, Built, build
-from tests.tasks.core.running import begun, do_parts, finish
+from tests.tasks.core import running
 
 Split = str
 Documents = dict[Split, list[list[int]]]
@@ -46,14 +46,14 @@ def planned(dataset: Path | str, output: Path | str, name: str, **options: Any) 
     """An export; the output says from then on what it is going to be."""
     config = ExportConfig(format=name, dataset=str(dataset), output=str(output), **options)
     storage = open_storage(str(output))
-    return begun(plan_export(config, storage), storage)
+    return running.begun(plan_export(config, storage), storage)
 
 
 def exported(dataset: Path | str, output: Path | str, name: str, **options: Any) -> Path:
     """A complete export, its parts done in reverse order; returns its folder."""
     plan, storage = planned(dataset, output, name, **options), open_storage(str(output))
-    do_parts(plan, storage, reversed(plan.todo))
-    finish(replace(plan, todo=()), storage)
+    running.do_parts(plan, storage, reversed(plan.todo))
+    running.finish(replace(plan, todo=()), storage)
     return Path(output)
 
 

@@ -1,6 +1,7 @@
 """Exports read by the trainers' own libraries: `make interop` installs them and runs these tests.
 
-What all of them must find is in `readers.py` too, so that exports are proved without them.
+What they must find is in `readers.py` too, so that exports are proved without them. Of a library
+that only reads a file of ids, its cell of docs/reference/export-formats.md is the test.
 """
 
 import itertools
@@ -55,16 +56,6 @@ def flat(documents: list[list[int]]) -> list[int]:
     return list(itertools.chain(*documents))
 
 
-def rows_of(files: list[Path], length: int, dtype: str) -> list[list[int]]:
-    """Rows that do not cross files, as readers of bare ids cut them."""
-    found = []
-    for file in files:
-        ids = np.fromfile(file, dtype)
-        found += ids[: len(ids) // length * length].reshape(-1, length).tolist()
-    assert found
-    return found
-
-
 class TestWebdatasetOutput:
     """What `shard --output-format webdataset` makes."""
 
@@ -76,26 +67,24 @@ class TestWebdatasetOutput:
             output_format="webdataset", shard_size=2048,
         )  # fmt: skip
 
+    @pytest.fixture
     def rows(self, root: Path) -> list[list[int]]:
         dataset = StreamingTokenDataset(local=root, batch_size=1)
         return [dataset[number]["tokens"].tolist() for number in range(dataset.size)]
 
-    def test_samples(self, root: Path) -> None:
+    def test_samples(self, root: Path, rows: list[list[int]]) -> None:
         wds = import_module("webdataset")
         tars = sorted(map(str, (root / "train").rglob("*.tar")))
         found = wds.WebDataset(tars, shardshuffle=False).decode()
-        assert [sample["npy"].tolist() for sample in found] == self.rows(root)
+        assert [sample["npy"].tolist() for sample in found] == rows
 
-    def test_wids(self, root: Path, wids: Any, tmp_path: Path) -> None:
-        index = root / "train/index.json"
-        listed = wids.ShardListDataset(
-            str(index), base=str(index.parent), cache_dir=str(tmp_path / "cache"), keep=True
+    def test_wids(self, root: Path, rows: list[list[int]], wids: Any, tmp_path: Path) -> None:
+        index, cache = root / "train/index.json", str(tmp_path / "cache")
+        found = wids.ShardListDataset(
+            str(index), base=str(index.parent), cache_dir=cache, keep=True
         )
-        rows = self.rows(root)
-        assert len(listed) == len(rows)
-        assert [listed[number][".npy"].tolist() for number in (0, len(rows) - 1)] == [
-            rows[0], rows[-1]
-        ]  # fmt: skip
+        assert len(found) == len(rows)
+        assert [found[n][".npy"].tolist() for n in (0, len(rows) - 1)] == [rows[0], rows[-1]]
 
 
 class TestWebdataset:
@@ -117,37 +106,6 @@ class TestWebdataset:
     def test_wids(self, root: Path, wids: Any, expected: Documents) -> None:
         found = wids.ShardListDataset(str(root / "train/index.json"))
         assert [found[n][".npy"].tolist() for n in range(len(found))] == expected["train"]
-
-    def test_energon(self, root: Path, expected: Documents) -> None:
-        energon = import_module("megatron.energon")
-
-        @energon.edataclass
-        class Ids(energon.Sample):  # type: ignore[misc, name-defined]
-            ids: Any
-
-        @energon.stateless
-        def cook(sample: dict[str, Any]) -> Ids:
-            return Ids(**energon.basic_sample_keys(sample), ids=sample["npy"])
-
-        class Encoder(energon.DefaultTaskEncoder):  # type: ignore[misc, name-defined]
-            cookers = [energon.Cooker(cook)]  # noqa: RUF012
-
-            @energon.stateless
-            def batch(self, samples: list[Ids]) -> list[Ids]:
-                return samples
-
-            @energon.stateless
-            def encode_batch(self, batch: list[Ids]) -> list[Ids]:
-                return batch
-
-        for part, split in (("train", "train"), ("val", "holdout")):
-            worker = energon.WorkerConfig(rank=0, world_size=1, num_workers=0)
-            found = energon.get_val_dataset(
-                str(root), split_part=part, batch_size=1, worker_config=worker,
-                task_encoder=Encoder(),
-            )  # fmt: skip
-            ids = [one.ids.tolist() for batch in energon.get_loader(found) for one in batch]
-            assert sorted(ids) == sorted(expected[split])
 
 
 class TestMegatron:
@@ -218,40 +176,6 @@ def test_litdata(dataset: Path, expected: Documents, tmp_path: Path) -> None:
         begin += chunk["dim"]
     assert (begin, len(chunks) > 2) == (len(ids), True)
     assert [np.asarray(found[n]).tolist() for n in range(len(found))] == blocks
-
-
-def test_datatrove(dataset: Path, tmp_path: Path) -> None:
-    datatrove = import_module("datatrove.utils.dataset")
-    root = exported(dataset, tmp_path / "out", "nanotron")
-    found = datatrove.DatatroveFolderDataset(
-        str(root / "train"), seq_len=31, filename_pattern="*.ds", recursive=False, token_size=2,
-        return_positions=True,
-    )  # fmt: skip
-    rows = rows_of(sorted(root.glob("train/*.ds")), 32, "<u2")
-    assert [found[n]["input_ids"].tolist() for n in range(len(found))] == rows
-
-
-def test_olmo(dataset: Path, tmp_path: Path) -> None:
-    olmo = import_module("olmo_core.data")
-    root = exported(dataset, tmp_path / "out", "olmo")
-    files = sorted(root.glob("train/*.npy"))
-    found = olmo.NumpyFSLDatasetConfig(
-        paths=list(map(str, files)),
-        sequence_length=32,
-        tokenizer=olmo.TokenizerConfig(vocab_size=100, eos_token_id=EOT, pad_token_id=EOT),
-        work_dir=str(tmp_path / "work"),
-    ).build()
-    found.prepare()
-    assert [found[n]["input_ids"].tolist() for n in range(len(found))] == rows_of(files, 32, "u1")
-
-
-def test_datasets(dataset: Path, expected: Documents, tmp_path: Path) -> None:
-    datasets = import_module("datasets")
-    root = exported(dataset, tmp_path / "out", "parquet")
-    files = {split: str(root / split / "*.parquet") for split in expected}
-    found = datasets.load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "cache"))
-    for split, held in expected.items():
-        assert list(found[split]["input_ids"]) == held
 
 
 def test_tensorstore_as_levanter_opens_it(

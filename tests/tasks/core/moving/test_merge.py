@@ -18,8 +18,6 @@ from streaming_ext.format.schema import from_json
 from streaming_ext.store import open_storage
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.check.inspect import describe
-from tasks.core.derive.config import MergeConfig
-from tasks.core.derive.move import plan_merge
 from tests.tasks.core.build_dataset import Forger, build_dataset, build_from
 from tests.tasks.core.check.damage import check, files_named
 from tests.tasks.core.exports.exporting import content, exported
@@ -29,7 +27,7 @@ from tests.tasks.core.imports.importing import (
     some_documents,
     write_ids,
 )
-from tests.tasks.core.moving.moved import begin, finish, merged
+from tests.tasks.core.moving.moved import merged
 
 
 @pytest.fixture(scope="module")
@@ -86,25 +84,6 @@ def test_files_of_a_merge_are_files_where_those_of_a_dataset_are_links(
     merged([first, snapshot], tmp_path / "both")
     assert not [file for file in (tmp_path / "both").rglob("*") if file.is_symlink()]
     assert check(tmp_path / "both").sound
-
-
-def test_a_killed_merge_resumes(
-    first: Path, second: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Part by part, as between storages; files that are linked go in larger groups."""
-    monkeypatch.setattr("tasks.core.derive.move._LINKED_AT_ONCE", 1)
-    output = tmp_path / "both"
-    config = MergeConfig(datasets=(str(first), str(second)), output=str(output))
-    plan = plan_merge(config, open_storage(str(output)))
-    begin(plan, [3, 1])
-    assert not (output / "manifest.json").exists()
-    with pytest.raises(ConfigMismatchError, match="started or made as something else"):
-        merged([second, first], output)
-    again = plan_merge(config, open_storage(str(output)))
-    assert again.todo == (0, 2, 4)
-    finish(again)
-    merged([first, second], tmp_path / "undisturbed")
-    assert content(output) == content(tmp_path / "undisturbed")
 
 
 def test_a_merged_dataset_is_merged_as_its_parts(

@@ -1,7 +1,7 @@
-"""What a killed run or a store left is not what was put there: no kind of run publishes that."""
+"""Every kind of run, killed anywhere: resumed, and nothing is published that nobody put there."""
 
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,10 @@ import pytest
 
 from streaming_ext.base.errors import CorruptDatasetError, TransientStorageError
 from streaming_ext.format.layout import EXPORT, MANIFEST
-from streaming_ext.store import LocalStorage
+from streaming_ext.store import LocalStorage, Storage
 from tasks.core.build import engine
 from tasks.core.build.build import Build
-from tests.tasks.core import build_dataset
+from tests.tasks.core import build_dataset, running
 from tests.tasks.core.check.damage import flip
 from tests.tasks.core.exports import exporting
 from tests.tasks.core.exports.exporting import content
@@ -166,6 +166,39 @@ def test_a_flip_in_each_kind_of_file(
         assert "\n" not in said
         left = content(again / "out")
         assert (left.get(MANIFEST), left.get(EXPORT)) == (old.get(MANIFEST), None)
+
+
+@pytest.mark.parametrize(
+    "kind", ["shard", "shuffled", "extend", "shared files", "own files", "copy", "subset"]
+)
+def test_a_run_that_is_killed_between_two_parts_resumes(
+    runs: dict[str, Run], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, do_parts, todo = runs[kind], running.do_parts, []
+    run(tmp_path / "expected")
+
+    def one(build: Build, output: Storage, parts: Iterable[int] | None = None) -> None:
+        do_parts(build, output, [build.todo[-1]])
+        raise KilledError
+
+    def noted(build: Build, output: Storage, parts: Iterable[int] | None = None) -> None:
+        todo.append(build.todo)
+        do_parts(build, output, parts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "do_parts", one)
+        with pytest.raises(KilledError):
+            run(tmp_path / "out")
+    left = content(tmp_path / "out")
+    assert EXPORT not in left
+    assert MANIFEST not in left or kind == "extend"
+    monkeypatch.setattr(running, "do_parts", noted)
+    run(tmp_path / "out")
+    assert made(tmp_path / "out") == made(tmp_path / "expected")
+    left_to_do = todo[0]
+    todo.clear()
+    run(tmp_path / "undisturbed")
+    assert left_to_do == todo[0][:-1] != ()
 
 
 @pytest.mark.parametrize("kind", ["shard", "extend", "own files", "copy", "merge", "subset"])
