@@ -1,7 +1,8 @@
 """Changes that a state may be loaded with: when a position is kept, and when a new epoch begins."""
 
-import json
+import itertools
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,37 +10,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
+from streaming_ext import StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
+from tests.streaming_ext.order.loading import saved, sequences
 
-Open = Callable[..., StreamingTokenDataset]
+Load = Callable[..., StreamingTokenLoader]
 Sequences = list[tuple[int, int]]
 
 
 def taken(loader: StreamingTokenLoader, steps: int | None = None) -> Sequences:
     """Stream and number of each sequence of some steps, or of all that are left of the epoch."""
-    found: Sequences = []
-    for number, batch in enumerate(loader, start=1):
-        pairs = zip(batch["stream_ids"].tolist(), batch["sequence_ids"].tolist(), strict=True)
-        found += pairs
-        if number == steps:
-            break
-    return found
-
-
-def saved(loader: StreamingTokenLoader) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads(json.dumps(loader.state_dict()))
-    return state
+    return [
+        pair
+        for batch in itertools.islice(loader, steps)
+        for pair in zip(batch["stream_ids"].tolist(), batch["sequence_ids"].tolist(), strict=True)
+    ]
 
 
 @pytest.fixture
-def opened(open_raw: Open) -> Callable[..., StreamingTokenLoader]:
-    def make(**changes: Any) -> StreamingTokenLoader:
-        usual = {"extras": ["sequence_ids", "stream_ids"]}
-        return StreamingTokenLoader(open_raw(**(usual | changes)))
-
-    return make
+def opened(load: Load) -> Load:
+    return partial(load, extras=["sequence_ids", "stream_ids"])
 
 
 @pytest.fixture
@@ -72,24 +63,23 @@ def test_another_size_of_an_epoch_is_no_other_data(opened, other) -> None:
     assert saved(replaced)["streams"][0]["before"] == 0
 
 
-@pytest.mark.parametrize("named", [("exclude",), ("exclude", "epoch_size", "streams")])
-def test_another_table_of_exclusions_begins_a_new_epoch(opened, table, named) -> None:
+@pytest.mark.parametrize(("changes", "named"), [
+    ({"exclude": "TABLE"}, ["exclude"]),
+    ({"exclude": "TABLE"}, ["exclude", "epoch_size", "streams"]),
+    ({"packing": "best_fit", "document_multiple": 2}, ["packing", "document_multiple"]),
+])  # fmt: skip
+def test_other_sequences_begin_a_new_epoch(opened, table, changes, named) -> None:
+    if "exclude" in changes:
+        changes = {"exclude": table}
     loader = opened(epoch_size=200)
     taken(loader, 10)
-    changed = opened(epoch_size=200, exclude=table)
+    changed = opened(
+        epoch_size=200, **(changes | {"exclude": table} if "exclude" in changes else changes)
+    )
     changed.load_state_dict(saved(loader), allow_changes=named)
-    state = saved(changed)
-    assert (state["epoch"], state["sample_in_epoch"]) == (1, 0)
-    assert state["streams"][0]["before"] == 40
-    assert changed.tokens_seen == loader.tokens_seen
-
-
-def test_other_packing_begins_a_new_epoch(opened) -> None:
-    loader = opened(epoch_size=200)
-    taken(loader, 10)
-    changed = opened(epoch_size=200, packing="best_fit", document_multiple=2)
-    changed.load_state_dict(saved(loader), allow_changes=["packing", "document_multiple"])
     assert (changed.epoch, changed.step) == (1, 0)
+    assert changed.tokens_seen == loader.tokens_seen
+    assert "packing" in changes or saved(changed)["streams"][0]["before"] == 40
 
 
 def test_rows_of_another_length_count_as_many_tokens(opened) -> None:
@@ -189,14 +179,22 @@ def test_two_streams_of_one_dataset_have_a_count_each(opened, raw) -> None:
     assert [stream["before"] for stream in saved(fewer)["streams"]] == reported[:1]
 
 
-def steps_of(loader: StreamingTokenLoader, steps: int | None = None) -> list[set[int]]:
-    """The numbers of the sequences of each step."""
-    found = []
-    for number, batch in enumerate(loader, start=1):
-        found.append(set(batch["sequence_ids"].tolist()))
-        if number == steps:
-            break
-    return found
+def test_streams_in_another_order_with_other_proportions_continue(opened, raw, other) -> None:
+    def mixed(*usages: tuple[Built, float]) -> StreamingTokenLoader:
+        streams = [TokenStream(local=built.root, proportion=share) for built, share in usages]
+        return opened(local=None, streams=streams, epoch_size=400)
+
+    loader = mixed((raw, 0.5), (other, 0.5))
+    taken(loader, 40)
+    state = saved(loader)
+    drawn = [stream["drawn"] for stream in state["streams"]]
+    assert sum(drawn) == 160
+    changed = mixed((other, 0.2), (raw, 0.8))
+    with pytest.raises(ConfigMismatchError, match="streams"):
+        changed.load_state_dict(state)
+    changed.load_state_dict(state, allow_changes=["streams"])
+    taken(changed, 1)
+    assert [stream["before"] for stream in saved(changed)["streams"]] == drawn[::-1]
 
 
 @pytest.mark.parametrize(("old", "new", "named"), [
@@ -209,24 +207,24 @@ def steps_of(loader: StreamingTokenLoader, steps: int | None = None) -> list[set
 def test_steps_of_another_size_keep_what_came(opened, old, new, named) -> None:
     """Numbers of steps, trace, trace_document and plan are of what was delivered in this epoch."""
     loader = opened(**({"batch_size": None} | old), epoch_size=400)
-    steps = [*steps_of(loader), *steps_of(loader, 4)]
+    steps = [*sequences(loader), *sequences(loader, 4)]
     for sizes in (new, {"global_batch": 24, "sequence_length": new.get("sequence_length", 8)}):
         state = saved(loader)
         done = loader.step
         loader = opened(**sizes, batch_size=None, epoch_size=400)
         loader.load_state_dict(state, allow_changes=named)
         assert loader.step == done
-        steps += steps_of(loader, 3)
+        steps += sequences(loader, 3)
         state = saved(loader)
         loader.load_state_dict(state)
         assert saved(loader) == state
     came = steps[-loader.step :]
     plan = loader.plan()
-    left = steps_of(loader)
+    left = sequences(loader)
     assert len(loader) == loader.step == plan.steps == len(came + left)
     for number, delivered in enumerate(came + left):
         traces = loader.trace(number)
-        assert {trace.sequence for trace in traces} == delivered
+        assert {trace.sequence for trace in traces} == {*delivered}
         phase = next(each for each in plan.phases if number < each.step + each.steps)
         assert phase.global_batch == len(delivered)
         for span in traces[0].spans[:1]:
@@ -268,10 +266,9 @@ def test_another_order_waits_for_the_next_epoch(opened, name, old, new) -> None:
     assert (changed.epoch, changed.step) == (1, 0)
 
 
-def test_a_changed_epoch_reaches_the_workers_of_a_plain_loader(open_raw) -> None:
-    loader = StreamingTokenLoader(open_raw(batch_size=8))
-    taken_steps = iter(loader)
-    next(taken_steps)
+def test_a_changed_epoch_reaches_the_workers_of_a_plain_loader(open_raw, load) -> None:
+    loader = load(batch_size=8)
+    sequences(loader, 1)
     dataset = open_raw(batch_size=12)
     dataset.load_state_dict(saved(loader), allow_changes=["global_batch"])
     assert dataset.state_dict()["past"] == {

@@ -1,13 +1,13 @@
 """Each node with its own partition: real gloo processes, every sequence once, one clear refusal."""
 
-import json
+import itertools
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
@@ -17,6 +17,7 @@ from streaming_ext.format.manifest import NodePartition
 from streaming_ext.format.schema import to_json
 from streaming_ext.order.node_local import PartitionReport, require_one_group
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents, spec_of
+from tests.streaming_ext.order.loading import saved, sequences
 from tests.streaming_ext.processes import in_processes, join_group
 
 LENGTH = 8
@@ -78,163 +79,99 @@ def ranks_of(partitions: Sequence[Built], each: int) -> list[Path]:
     return [partition.root for partition in partitions for _ in range(each)]
 
 
-def epoch(loader: StreamingTokenLoader) -> list[tuple[list[int], list[list[int]], list[bool]]]:
-    """The steps that are left of an epoch: sequences, tokens, and which rows count."""
-    return [
-        (
-            batch["sequence_ids"].tolist(),
-            batch["tokens"].tolist(),
-            batch["real"].tolist() if "real" in batch else [True] * BATCH,
-        )
-        for batch in loader
-    ]
-
-
-def counted(loader: StreamingTokenLoader) -> tuple[list[int], list[int], float]:
-    """Another epoch: rows of each step that count, tokens seen by then, and passes at its end."""
-    rows, tokens = [], []
-    for batch in loader:
-        rows.append(int(batch["real"].sum()) if "real" in batch else BATCH)
-        tokens.append(loader.tokens_seen)
-    (partition,) = loader.achieved()
-    assert partition.tokens == tokens[-1]
-    return rows, tokens, partition.passes
-
-
 def open_loader(root: Path, **changes: Any) -> StreamingTokenLoader:
     return StreamingTokenLoader(StreamingTokenDataset(local=root, **(SETTINGS | changes)))
 
 
-def read_all(rank: int, root: Path, **changes: Any) -> Any:
+class Step(NamedTuple):
+    """What a rank gets in a step, and the tokens and the state behind it."""
+
+    epoch: int
+    sequences: list[int]
+    rows: list[list[int]]
+    real: list[bool]
+    tokens: int
+    state: dict[str, Any]
+
+
+def train(rank: int, root: Path, *, epochs: int = 1, state: Any = None, **changes: Any) -> Any:
+    """The steps of some epochs, what they came to, and the sequences of each node."""
     loader = open_loader(root, **changes)
-    first = epoch(loader)
-    dataset = loader.dataset
-    group = dataset.node_group
-    assert group is not None
-    left = len(first) * dataset.plan.steps.global_batch.largest
-    return {
-        "epochs": [first, epoch(loader)],
-        "counted": counted(loader),
-        "node": dataset.reader.caches[0].index.manifest.node_partition.rank,
-        "sequences": group.sequences,
-        "left_out": sum(max(0, count - left) for count in group.sequences),
-    }
+    if state is not None:
+        loader.load_state_dict(state)
+    steps = [
+        Step(loader.epoch, batch["sequence_ids"].tolist(), batch["tokens"].tolist(),
+             batch["real"].tolist() if "real" in batch else [True] * BATCH,
+             loader.tokens_seen, saved(loader))
+        for _ in range(epochs) for batch in loader
+    ]  # fmt: skip
+    group = loader.dataset.node_group
+    return steps, loader.achieved()[0], group and group.sequences
 
 
-def seen(answers: Sequence[Any], partitions: Sequence[Built], number: int) -> list[tuple[int, int]]:
-    """(node, sequence) of every row that counts in an epoch; its tokens are the partition's."""
-    found = []
-    for answer in answers:
-        stream = partitions[answer["node"]].streams["train"]
-        for ids, tokens, real in answer["epochs"][number]:
-            for sequence, row, counts in zip(ids, tokens, real, strict=True):
-                if counts:
-                    expected = stream[sequence * LENGTH : (sequence + 1) * LENGTH]
-                    assert row == expected.tolist()
-                    found.append((answer["node"], sequence))
-                else:
-                    assert sequence == -1
-    return found
+def sequences_of(answers: Sequence[Any], ranks_a_node: int) -> list[list[list[int]]]:
+    """By node, the sequences of each step, sorted."""
+    steps = [[step.sequences for step in answer[0]] for answer in answers]
+    by_node = [steps[first : first + ranks_a_node] for first in range(0, len(steps), ranks_a_node)]
+    return [
+        [sorted(itertools.chain(*step)) for step in zip(*ranks, strict=True)] for ranks in by_node
+    ]
 
 
 @pytest.mark.parametrize(("nodes", "drop_last"), [(2, True), (3, False)])
-def test_every_sequence_once_over_the_nodes(
+def test_every_sequence_once_over_the_nodes_and_resumed(
     nodes: int, drop_last: bool, two: list[Built], three: list[Built], tmp_path: Path
 ) -> None:
+    """With the state that rank 0 saved, as in training; also among the fillers."""
     partitions = two if nodes == 2 else three
-    answers = on_ranks(
-        ranks_of(partitions, 2),
-        lambda rank, root: read_all(rank, root, drop_last=drop_last),
-        tmp_path,
-    )
+    folders = ranks_of(partitions, 2)
+    answers = on_ranks(folders, partial(train, epochs=3, drop_last=drop_last), tmp_path)
     sizes = [len(partition.streams["train"]) // LENGTH for partition in partitions]
     assert len(set(sizes)) == nodes  # partitions that differ
-    everything = {(node, n) for node, size in enumerate(sizes) for n in range(size)}
-    assert all(answer["sequences"] == tuple(sizes) for answer in answers)
-    steps = {len(epoch) for answer in answers for epoch in answer["epochs"]}
-    assert len(steps) == 1  # the same number everywhere, or training would hang
-    for number in (0, 1):
-        found = seen(answers, partitions, number)
+    assert all(held == tuple(sizes) for _, _, held in answers)
+    seen: list[list[tuple[int, int]]] = [[], [], []]  # node and sequence, of each epoch
+    tokens = 0
+    for together in zip(*(steps for steps, _, _ in answers), strict=True):  # or training would hang
+        for rank, step in enumerate(together):
+            stream = partitions[rank // 2].streams["train"]
+            for sequence, row, real in zip(step.sequences, step.rows, step.real, strict=True):
+                if real:
+                    assert row == stream[sequence * LENGTH :][:LENGTH].tolist()
+                    seen[step.epoch].append((rank // 2, sequence))
+                    tokens += LENGTH
+                else:
+                    assert sequence == -1
+        for step in together:  # every rank counts all ranks, without fillers
+            assert step.tokens == tokens
+            assert step.state == together[0].state
+    first = [[step for step in steps if step.epoch == 0] for steps, _, _ in answers]
+    everything = {(node, number) for node, size in enumerate(sizes) for number in range(size)}
+    for found in seen:
         assert len(found) == len(set(found))
-        left_out = everything - set(found)
-        assert len(left_out) == answers[0]["left_out"]
-        if drop_last:
-            assert len(left_out) < 2 * BATCH * nodes
-        else:
-            assert left_out == set()
-    by_step = np.sum([answer["counted"][0] for answer in answers], axis=0)
-    before = 2 * (sum(sizes) - answers[0]["left_out"])
-    for answer in answers:  # every rank counts all ranks, without fillers
-        _, tokens, passes = answer["counted"]
-        assert tokens == ((before + np.cumsum(by_step)) * LENGTH).tolist()
-        assert passes == pytest.approx(3 * (1 - answer["left_out"] / sum(sizes)))
-    assert answers[0]["epochs"][0] != answers[0]["epochs"][1]  # a new order each epoch
-    assert [answer["node"] for answer in answers] == [node for node in range(nodes) for _ in "ab"]
-
-
-def test_resume_in_the_middle_on_the_same_nodes(two: list[Built], tmp_path: Path) -> None:
-    """Saved by rank 0 alone, as training does, and loaded by all; also among the fillers."""
-
-    def train(rank: int, root: Path) -> Any:
-        loader = open_loader(root, drop_last=False)
-        states, steps = [], []
-        for batch in loader:
-            steps.append(batch["sequence_ids"].tolist())
-            states.append(json.loads(json.dumps(loader.state_dict())))
-        return steps, states
-
-    first = on_ranks(ranks_of(two, 2), train, tmp_path)
-    states = first[0][1]
-    assert all(other == states for _, other in first)  # the same on every node
-    positions = [1, len(states) // 2, len(states) - 2]
-
-    def go_on(rank: int, root: Path) -> Any:
-        rest = []
-        for position in positions:
-            loader = open_loader(root, drop_last=False)
-            loader.load_state_dict(states[position])
-            rest.append([ids for ids, _, _ in epoch(loader)])
-        return rest
-
-    for (steps, _), rest in zip(first, on_ranks(ranks_of(two, 2), go_on, tmp_path), strict=True):
-        for position, after in zip(positions, rest, strict=True):
-            assert len(after) > 0
-            assert after == steps[position + 1 :]
+        left_out = [max(0, size - len(first[0]) * 2 * BATCH) for size in sizes]
+        assert len(everything - set(found)) == sum(left_out) < (2 * BATCH * nodes * drop_last or 1)
+    assert seen[0] != seen[1]
+    for _, usage, _ in answers:
+        assert usage.tokens == tokens
+        assert usage.passes == pytest.approx(tokens / LENGTH / sum(sizes))
+    for position in (1, len(first[0]) // 2, len(first[0]) - 2):
+        resume = partial(train, state=first[0][position].state, drop_last=drop_last)
+        for (rest, _, _), steps in zip(on_ranks(folders, resume, tmp_path), first, strict=True):
+            assert rest == steps[position + 1 :] != []
 
 
 def test_resume_on_other_nodes_is_refused_on_other_ranks_a_node_not(
     two: list[Built], three: list[Built], tmp_path: Path
 ) -> None:
-    def state(rank: int, root: Path) -> Any:
-        loader = open_loader(root)
-        next(iter(loader))
-        return loader.state_dict()
-
-    saved = on_ranks(ranks_of(two, 2), state, tmp_path)[0]
-
-    def load(rank: int, root: Path) -> Any:
-        open_loader(root).load_state_dict(saved)
-
-    for error in on_ranks(ranks_of(three, 2), load, tmp_path):
+    narrow = on_ranks(ranks_of(two, 2), train, tmp_path)
+    state = narrow[0][0][0].state
+    for error in on_ranks(ranks_of(three, 2), partial(train, state=state), tmp_path):
         assert isinstance(error, ConfigMismatchError)
         assert "nodes: the state has 2, this loader 3" in str(error)
-
-    def one_rank_a_node(rank: int, root: Path) -> Any:
-        loader = open_loader(root, batch_size=2 * BATCH)
-        loader.load_state_dict(saved)
-        return [sorted(batch["sequence_ids"].tolist()) for batch in loader]
-
-    def two_ranks_a_node(rank: int, root: Path) -> Any:
-        loader = open_loader(root)
-        loader.load_state_dict(saved)
-        return [batch["sequence_ids"].tolist() for batch in loader]
-
-    wide = on_ranks(ranks_of(two, 1), one_rank_a_node, tmp_path)
-    narrow = on_ranks(ranks_of(two, 2), two_ranks_a_node, tmp_path)
-    for node in range(2):
-        together = [sorted(a + b) for a, b in
-                    zip(narrow[2 * node], narrow[2 * node + 1], strict=True)]  # fmt: skip
-        assert together == wide[node]
+    wide = on_ranks(
+        ranks_of(two, 1), partial(train, state=state, batch_size=2 * BATCH), tmp_path
+    )  # fmt: skip
+    assert sequences_of(wide, 1) == [steps[1:] for steps in sequences_of(narrow, 2)]
 
 
 def report(rank: int, number: int, *, nodes: int = 2, sources: str = SOURCES,
@@ -263,7 +200,7 @@ def test_what_does_not_fit(reports: list[PartitionReport], said: str) -> None:
 
 def test_what_does_not_fit_is_refused_everywhere(two: list[Built], tmp_path: Path) -> None:
     def open_it(rank: int, root: Path) -> Any:
-        open_loader(root, node_local=True, **({"shuffle_seed": 7} if rank > 1 else {}))
+        open_loader(root, node_local=True, shuffle_seed=7 if rank > 1 else 9176)
 
     for error in on_ranks(ranks_of(two, 2), open_it, tmp_path):
         assert isinstance(error, ConfigMismatchError)
@@ -286,13 +223,14 @@ class TestWithoutAGroup:
                            dp_world_size=6)  # fmt: skip
 
     def test_every_sequence_once(self, three: list[Built], manifests: Path) -> None:
-        found, steps = [], set()
-        for rank in range(6):
-            loader = self.loader(three, manifests, rank)
-            ids = [ids for ids, _, _ in epoch(loader)]
-            steps.add(len(ids))
-            found += [(rank // 2, n) for step in ids for n in step if n >= 0]
-        assert len(steps) == 1
+        of_ranks = [sequences(self.loader(three, manifests, rank)) for rank in range(6)]
+        assert len({len(steps) for steps in of_ranks}) == 1
+        found = [
+            (rank // 2, number)
+            for rank, steps in enumerate(of_ranks)
+            for number in itertools.chain(*steps)
+            if number >= 0
+        ]
         assert len(found) == len(set(found))
         sizes = [len(partition.streams["train"]) // LENGTH for partition in three]
         assert sum(sizes) - 12 < len(found) <= sum(sizes)
@@ -315,20 +253,17 @@ class TestWithoutAGroup:
             open_loader(three[0].root, node_local=manifests, dp_rank=0, dp_world_size=4)
 
 
-def test_a_partition_is_never_taken_for_the_whole(two: list[Built]) -> None:
-    ranks = {"dp_rank": 0, "dp_world_size": 1}
-    with pytest.raises(UsageError, match="one partition of several"):
-        open_loader(two[0].root, **ranks)
-    alone = open_loader(two[0].root, node_local=False, **ranks)
+def test_a_partition_is_never_taken_for_the_whole_or_counted_otherwise(two: list[Built]) -> None:
+    for changes, said in (
+        ({}, "one partition of several"),
+        ({"epoch_size": 100}, "epoch_size"),
+        ({"domain_by": "folder"}, "domain_by= counts what all ranks get"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            open_loader(two[0].root, dp_rank=0, dp_world_size=1, **changes)
+    alone = open_loader(two[0].root, node_local=False, dp_rank=0, dp_world_size=1)
     assert alone.dataset.node_group is None
-    assert len(epoch(alone)) > 0
-
-
-def test_one_pass_an_epoch_of_one_dataset(two: list[Built]) -> None:
-    with pytest.raises(UsageError, match="epoch_size"):
-        open_loader(two[0].root, epoch_size=100, dp_rank=0, dp_world_size=1)
-    with pytest.raises(UsageError, match="domain_by= counts what all ranks get"):
-        open_loader(two[0].root, domain_by="folder", dp_rank=0, dp_world_size=1)
+    assert sequences(alone)
 
 
 def test_a_partition_is_one_of_its_nodes() -> None:

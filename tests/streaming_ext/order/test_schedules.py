@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from torch.utils.data import DataLoader
 
-from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
+from streaming_ext import StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from tests.streaming_ext.build import build, numbered_parts, some_documents
+from tests.streaming_ext.order.loading import saved, sequences
 
 # 585 samples of 8 tokens; steps of 96, 96, 192 and 192 tokens, then of 384
 CHANGES: dict[str, Any] = {
@@ -17,13 +18,13 @@ CHANGES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def steps_of(loader: StreamingTokenLoader) -> list[tuple[list[int], list[list[int]]]]:
-    return [(batch["sequence_ids"].tolist(), batch["tokens"].tolist()) for batch in loader]
+def tokens_of(loader: Any) -> list[list[list[int]]]:
+    return [batch["tokens"].tolist() for batch in loader]
 
 
-def test_each_step_has_its_size_and_its_tokens(open_raw, raw) -> None:
+def test_each_step_has_its_size_and_its_tokens(load, raw) -> None:
     names = ["sequence_ids", "targets", "cu_seqlens", "starts_inside"]
-    loader = StreamingTokenLoader(open_raw(**CHANGES, extras=names))
+    loader = load(**CHANGES, extras=names)
     stream, covered, tokens = raw.streams["train"], np.zeros(4680, int), 0
     shapes = []
     for batch in loader:
@@ -48,18 +49,18 @@ def test_each_step_has_its_size_and_its_tokens(open_raw, raw) -> None:
     assert covered.sum() == tokens > 4680 - 24 * 16 - 16
 
 
-def test_skipped_steps_have_their_own_sizes(open_raw) -> None:
-    expected = steps_of(StreamingTokenLoader(open_raw(**CHANGES)))
-    loader = StreamingTokenLoader(open_raw(**CHANGES))
+def test_skipped_steps_have_their_own_sizes(load) -> None:
+    expected = tokens_of(load(**CHANGES))
+    loader = load(**CHANGES)
     loader.skip(4)
-    assert steps_of(loader) == expected[4:]
-    running = StreamingTokenLoader(open_raw(**CHANGES))
+    assert tokens_of(loader) == expected[4:]
+    running = load(**CHANGES)
     found = []
     for step, batch in enumerate(running):
         found.append(batch["tokens"].tolist())
         if step == 0:
             running.skip(3)
-    assert found == [tokens for _, tokens in [expected[0], *expected[4:]]]
+    assert found == [expected[0], *expected[4:]]
 
 
 def test_steps_that_no_epoch_holds_are_refused(open_raw) -> None:
@@ -75,63 +76,53 @@ def test_steps_that_no_epoch_holds_are_refused(open_raw) -> None:
     open_raw(batch_size=None, global_batch="0:4 2K:585")
 
 
-def test_the_next_batch_behind_the_last_step_is_of_the_next_epoch(open_raw) -> None:
-    loader = StreamingTokenLoader(open_raw(batch_size=None, global_batch="0:4 3K:8", epoch_size=90))
+def test_the_next_batch_behind_the_last_step_is_of_the_next_epoch(load) -> None:
+    loader = load(batch_size=None, global_batch="0:4 3K:8", epoch_size=90)
     found = [[loader.batch_size for _ in loader] for _ in range(6)]
     assert loader.batch_size == 8
     assert {size for sizes in found for size in sizes} == {4, 8}
 
 
-def test_a_plain_loader_is_refused_with_advice(open_raw) -> None:
+def test_a_plain_loader_is_refused_with_advice(open_raw, load) -> None:
     dataset = open_raw(**CHANGES)
-    for workers in (0, 1):
-        with pytest.raises(UsageError, match=r"Use StreamingTokenLoader\(dataset\)"):
-            next(iter(DataLoader(dataset, batch_size=4, num_workers=workers)))
+    with pytest.raises(UsageError, match=r"Use StreamingTokenLoader\(dataset\)"):
+        next(iter(DataLoader(dataset, batch_size=4)))
     with pytest.raises(UsageError, match=r"Use StreamingTokenLoader\(dataset\)"):
         len(dataset)
     constant = open_raw(batch_size=None, global_batch=8)
     assert constant.batch_size == 8
-    plain = [batch["tokens"].tolist() for batch in DataLoader(constant, batch_size=8)]
-    assert plain == [tokens for _, tokens in
-                     steps_of(StreamingTokenLoader(open_raw(batch_size=8)))]  # fmt: skip
+    assert tokens_of(DataLoader(constant, batch_size=8)) == tokens_of(load(batch_size=8))
 
 
-def test_a_state_is_of_its_schedule(open_raw) -> None:
-    loader = StreamingTokenLoader(open_raw(**CHANGES))
-    list(itertools.islice(loader, 3))
-    state = loader.state_dict()
+def test_a_state_is_of_its_schedule(load) -> None:
+    loader = load(**CHANGES)
+    sequences(loader, 3)
+    state = saved(loader)
     assert state["order"]["global_batch"] == "0:24 900:12 2000:24"
     assert state["order"]["sequence_length"] == "0:4 192:8 900:16"
-    longer = StreamingTokenLoader(open_raw(**CHANGES | {"global_batch": "0:24 900:12 1.2k:48"}))
+    changed = CHANGES | {"global_batch": "0:24 900:12 1.2k:48"}
+    longer = load(**changed)
     with pytest.raises(ConfigMismatchError, match="global_batch: the state has '0:24 900:12"):
         longer.load_state_dict(state)
     longer.load_state_dict(state, allow_changes=["global_batch"])
-    whole = StreamingTokenLoader(open_raw(**CHANGES | {"global_batch": "0:24 900:12 1.2k:48"}))
-    assert steps_of(longer) == steps_of(whole)[3:]  # the part that changed was still to come
+    # what changed was still to come
+    assert tokens_of(longer) == tokens_of(load(**changed))[3:]
 
 
-def mixed(tmp_path, **settings) -> StreamingTokenLoader:
-    streams = []
-    for number, (name, count) in enumerate([("web", 300), ("code", 60)]):
-        root = tmp_path / name
-        if not root.exists():
-            build(root, numbered_parts(some_documents(count, seed=number)), compression="none")
-        changes = settings.pop(name)
-        streams.append(TokenStream(local=root, **changes))
-    return StreamingTokenLoader(
-        StreamingTokenDataset(
-            streams=streams, shuffle=True, dp_rank=0, dp_world_size=1, num_canonical_nodes=2,
-            extras=["stream_ids", "sequence_ids"], **settings,
-        )
-    )  # fmt: skip
+def test_a_mixture_anneals_and_a_small_stream_does_not_repeat_for_ever(tmp_path, raw, load) -> None:
+    code = build(tmp_path / "code", numbered_parts(some_documents(60, seed=1)), compression="none")
 
+    def mixed(*, max_repeats: float | None = None, **settings: Any) -> StreamingTokenLoader:
+        streams = [
+            TokenStream(local=raw.root, proportion="0:0.9 2k:0.9->0.1 4k:0.1"),
+            TokenStream(local=code.root, proportion="0:1 2k:9", max_repeats=max_repeats),
+        ]
+        return load(
+            local=None, streams=streams, batch_size=None, global_batch="0:4 2k:8",
+            num_canonical_nodes=2, extras=["stream_ids", "sequence_ids"], **settings,
+        )  # fmt: skip
 
-def test_a_mixture_anneals_and_a_small_stream_does_not_repeat_for_ever(tmp_path) -> None:
-    settings: dict[str, Any] = {
-        "web": {"proportion": "0:0.9 2k:0.9->0.1 4k:0.1"}, "code": {"proportion": "0:1 2k:9"},
-        "global_batch": "0:4 2k:8",
-    }  # fmt: skip
-    loader = mixed(tmp_path, **settings)
+    loader = mixed()
     found: list[list[int]] = []
     states = []
     for batch in loader:
@@ -143,14 +134,13 @@ def test_a_mixture_anneals_and_a_small_stream_does_not_repeat_for_ever(tmp_path)
     assert sum(ids[500:]) / len(ids[500:]) > 0.98
     assert [usage.sequences for usage in loader.achieved()] == [ids.count(0), ids.count(1)]
     assert ids.count(1) > 2 * sizes[1]
-    for step in (1, len(found) // 2):
-        other = mixed(tmp_path, **settings)
+    for step in range(1, len(found), 9):
+        other = mixed()
         other.load_state_dict(states[step - 1])
         assert [batch["stream_ids"].tolist() for batch in other] == found[step:]
-    settings["code"]["max_repeats"] = 2
     with pytest.raises(UsageError, match="stream 1 has reached `max_repeats`"):
-        mixed(tmp_path, **settings)
-    softer = mixed(tmp_path, **settings, at_max_repeats="renormalize")
+        mixed(max_repeats=2)
+    softer = mixed(max_repeats=2, at_max_repeats="renormalize")
     ids = list(itertools.chain(*(batch["stream_ids"].tolist() for batch in softer)))
     assert ids.count(1) == 2 * sizes[1] // 2 * 2
     with pytest.raises(ConfigMismatchError, match=r"max_repeats: .* None, this loader \[None, '2'"):
@@ -161,20 +151,6 @@ def test_a_mixture_anneals_and_a_small_stream_does_not_repeat_for_ever(tmp_path)
     assert resumed_at == 10 * 4 * 8  # training continues from there, in a new epoch
     state = softer.state_dict()
     assert state["epoch"] == 1
-    again = mixed(tmp_path, **settings, at_max_repeats="renormalize")
+    again = mixed(max_repeats=2, at_max_repeats="renormalize")
     again.load_state_dict(state)
     assert again.tokens_seen == resumed_at
-
-
-def test_wrong_mixtures(tmp_path) -> None:
-    with pytest.raises(UsageError, match="`max_repeats` goes with `proportion`"):
-        TokenStream(local="x", max_repeats=3)
-    with pytest.raises(UsageError, match="`max_repeats` must be a number above 0"):
-        TokenStream(local="x", proportion=1, max_repeats=0)
-    with pytest.raises(UsageError, match="`proportion` must be a number, or a schedule"):
-        TokenStream(local="x", proportion="much")
-    with pytest.raises(UsageError, match="each with a proportion"):
-        mixed(tmp_path, web={"proportion": "0:1 5:2"}, code={}, batch_size=4)
-    with pytest.raises(UsageError, match="`at_max_repeats` goes with `max_repeats`"):
-        mixed(tmp_path, web={"proportion": 1}, code={"proportion": 1}, batch_size=4,
-              at_max_repeats="renormalize")  # fmt: skip

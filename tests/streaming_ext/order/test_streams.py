@@ -1,9 +1,11 @@
-"""How much of an epoch each stream makes."""
+"""How much of an epoch each stream makes, and what it came to."""
 
+import numpy as np
 import pytest
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.training.streams import TokenStream, sequences_an_epoch
+from tests.streaming_ext.build import build, numbered_parts, some_documents
 
 
 def streams(**values) -> list[TokenStream]:
@@ -30,12 +32,70 @@ def test_amounts() -> None:
     assert sequences_an_epoch([TokenStream(local="x")], [10], epoch_size=99) == [99]
 
 
-def test_contradictions_are_refused() -> None:
-    with pytest.raises(UsageError, match="one of proportion"):
-        TokenStream(local="x", proportion=1, choose=3)
-    with pytest.raises(UsageError, match="`repeat` must be a number above 0"):
-        TokenStream(local="x", repeat=0)
+@pytest.mark.parametrize(("values", "said"), [
+    ({"proportion": 1, "choose": 3}, "one of proportion"),
+    ({"repeat": 0}, "`repeat` must be a number above 0"),
+    ({"max_repeats": 3}, "`max_repeats` goes with `proportion`"),
+    ({"proportion": 1, "max_repeats": 0}, "`max_repeats` must be a number above 0"),
+    ({"proportion": "much"}, "`proportion` must be a number, or a schedule"),
+])  # fmt: skip
+def test_a_stream_that_contradicts_itself_is_refused(values, said) -> None:
+    with pytest.raises(UsageError, match=said):
+        TokenStream(local="x", **values)
+
+
+def test_amounts_that_do_not_fit_together_are_refused() -> None:
     with pytest.raises(UsageError, match="all of them one, or none"):
         sequences_an_epoch([*streams(proportion=[1]), TokenStream(local="x")], [1, 1], epoch_size=4)
     with pytest.raises(UsageError, match="give 16 sequences"):
         sequences_an_epoch(streams(choose=[7, 9]), [10, 20], epoch_size=17)
+
+
+@pytest.mark.parametrize(("proportions", "settings", "said"), [
+    (("0:1 5:2", None), {}, "each with a proportion"),
+    ((1, 1), {"at_max_repeats": "renormalize"}, "`at_max_repeats` goes with `max_repeats`"),
+    (("0:1 2k:3", 1), {"batching_method": "stratified"},
+     "'stratified' holds one mixture in every step"),
+])  # fmt: skip
+def test_mixtures_that_contradict_themselves_are_refused(
+    raw, open_raw, proportions, settings, said
+) -> None:
+    mixed = [TokenStream(local=raw.root, proportion=proportion) for proportion in proportions]
+    with pytest.raises(UsageError, match=said):
+        open_raw(local=None, streams=mixed, **settings)
+
+
+def test_tokenizers_that_differ_are_refused(raw, open_raw, tmp_path) -> None:
+    other = build(tmp_path / "o", numbered_parts(some_documents(50)), fingerprint="f1")
+    mixed = [TokenStream(local=built.root) for built in (raw, other)]
+    with pytest.raises(UsageError, match="different tokenizers"):
+        open_raw(local=None, streams=mixed)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_a_mixture_came_to(load, tmp_path, workers) -> None:
+    counts = ((300, 6, "web"), (60, 3, "code"), (90, 1, "web"))  # documents, proportion, domain
+    mixed = [
+        TokenStream(
+            local=build(tmp_path / str(documents), numbered_parts(some_documents(documents))).root,
+            proportion=proportion, domain=domain,
+        )
+        for documents, proportion, domain in counts
+    ]  # fmt: skip
+    loader = load(local=None, streams=mixed, batch_size=5, num_canonical_nodes=3, epoch_size=400,
+                  extras=["stream_ids", "domain_ids"], num_workers=workers)  # fmt: skip
+    seen = np.zeros(3, np.int64)
+    for left_out in (0, 4):  # by the first epoch: it has 399 in steps of 5
+        for batch in loader:
+            streams = batch["stream_ids"].numpy()
+            assert (batch["domain_ids"].numpy() == np.array([0, 1, 0])[streams]).all()
+            seen += np.bincount(streams, minlength=3)
+            reported = loader.achieved()
+            more = np.array([each.sequences for each in reported]) - seen
+            assert (more >= 0).all()
+            assert more.sum() == left_out
+            assert loader.tokens_seen == (seen.sum() + left_out) * 8
+    assert [each.domain for each in reported] == ["web", "code", "web"]
+    assert sum(each.fraction for each in reported) == pytest.approx(1)
+    assert abs(reported[0].fraction - 0.6) < 0.02
+    assert reported[1].passes == reported[1].sequences / loader.dataset.plan.sizes[1] > 1
