@@ -47,17 +47,6 @@ def test_workers_that_get_a_state_count_alike() -> None:
     assert board.iterations() == 2
 
 
-def test_workers_of_the_next_iteration_go_on() -> None:
-    board = EpochBoard(position(0))
-    for worker in (0, 1):
-        with inside(worker):
-            board.begin_at(position(5))
-    for worker in (1, 0):
-        with inside(worker, BASE_SEED + 100):
-            assert board.upcoming() == 1
-            assert board.begin() == 1
-
-
 def test_notes_of_before_do_not_count() -> None:
     board = EpochBoard(position(0))
     for epoch in range(5000):  # more than there are numbers of generations

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,30 @@ from tests.tasks.core.extending.extended import extended, write_source
 Rows = Counter[bytes]
 
 
-@pytest.fixture(scope="module")
-def generations(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> list[Path]:
-    """A dataset before it was extended, after that, and after it was once more."""
-    folder = tmp_path_factory.mktemp("grown")
-    texts = [f"Number {number} of all documents: {number * 7919}." for number in range(600)]
+def generations_of(
+    folder: Path, sources: Sequence[list[str]], *more: list[str], **options: Any
+) -> list[Path]:
+    """A dataset of some sources, and what it is after each of some extensions."""
     root = build_dataset(
-        folder / "made", [texts[:150], texts[150:301]], tokenizer=str(vocabulary),
-        sequence_length=16, holdout_fraction=0, shard_size=1024,
+        folder / "made", sources, sequence_length=16, shard_size=1024, **options
     )  # fmt: skip
     found = [Path(shutil.copytree(root, folder / "0"))]
-    for number, chosen in enumerate((texts[301:423], texts[423:]), start=1):
+    for number, chosen in enumerate(more, start=1):
         extended(root, write_source(folder / "more" / f"{number}.parquet", chosen))
         found.append(Path(shutil.copytree(root, folder / str(number))))
     return found
+
+
+TEXTS = [f"Number {number} of all documents: {number * 7919}." for number in range(600)]
+
+
+@pytest.fixture(scope="module")
+def generations(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> list[Path]:
+    """A dataset before it was extended, after that, and after it was once more."""
+    return generations_of(
+        tmp_path_factory.mktemp("grown"), [TEXTS[:150], TEXTS[150:301]], TEXTS[301:423],
+        TEXTS[423:], tokenizer=str(vocabulary), holdout_fraction=0,
+    )  # fmt: skip
 
 
 def opened(root: Path, *, rank: int = 0, ranks: int = 1, **options: Any) -> StreamingTokenLoader:
@@ -214,16 +224,10 @@ def test_with_sequences_of_another_length(generations: list[Path]) -> None:
 @pytest.fixture(scope="module")
 def unlike(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> list[Path]:
     """A dataset, then extended by what is in train alone, then by more of both splits."""
-    folder = tmp_path_factory.mktemp("unlike")
-    texts = [f"Number {number} of these documents: {number * 7919}." for number in range(200)]
-    root = build_dataset(
-        folder / "made", [texts[:100]], tokenizer=str(vocabulary), sequence_length=16,
-        holdout_fraction=0.3, shard_size=1024,
+    found = generations_of(
+        tmp_path_factory.mktemp("unlike"), [TEXTS[:100]], [TEXTS[102]], TEXTS[103:200],
+        tokenizer=str(vocabulary), holdout_fraction=0.3,
     )  # fmt: skip
-    found = [Path(shutil.copytree(root, folder / "0"))]
-    for number, chosen in enumerate(([texts[102]], texts[103:]), start=1):
-        extended(root, write_source(folder / "more" / f"{number}.parquet", chosen))
-        found.append(Path(shutil.copytree(root, folder / str(number))))
     indexes = [(each / "holdout/index.json").read_bytes() for each in found]
     assert indexes[0] == indexes[1] != indexes[2]
     return found

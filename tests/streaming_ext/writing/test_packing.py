@@ -86,17 +86,6 @@ def test_shards_hold_the_stream(
         assert 0 <= made.padding < length
 
 
-def test_memory_is_kept_if_it_is_large_enough() -> None:
-    memory = Memory()
-    pack([1], memory=memory)
-    first = memory.data
-    pack([1], memory=memory)
-    assert memory.data is first
-    memory.data = np.empty(10, np.uint8)
-    pack([1], memory=memory)
-    assert len(memory.data) >= len(first)
-
-
 def test_memory_grows_with_what_a_large_shard_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streaming_ext.writing.split_writer._FIRST_BYTES", 64)
     memory = Memory()
