@@ -1,4 +1,4 @@
-"""What pieces give and cost: one large file on two workers, eight files, many small ones.
+"""What spans and joined parts give and cost: one large file on two workers, eight files, many small ones.
 
 Texts are those of the made-up corpus; each figure is the median of rounds that alternate.
 """
