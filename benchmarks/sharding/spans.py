@@ -41,14 +41,14 @@ def main() -> None:
 
 def run(args: argparse.Namespace, files: list[Path], *options: str, workers: int) -> common.Sharded:
     """One run over these files."""
-    output = args.scratch / "pieces-output"
+    output = args.scratch / "spans-output"
     return common.shard(files, output, args.tokenizer, *options, workers=workers)
 
 
 def large(args: argparse.Namespace) -> dict[str, list[float]]:
     """One file cut into parts, on one worker and on two."""
-    (parquet,) = make_corpus(args.scratch / "pieces-large", files=1, megabytes=args.megabytes)
-    lines = common.as_lines(parquet, args.scratch / "pieces-large.jsonl")
+    (parquet,) = make_corpus(args.scratch / "spans-large", files=1, megabytes=args.megabytes)
+    lines = common.as_lines(parquet, args.scratch / "spans-large.jsonl")
     bounds: dict[Path, str] = {}
 
     def seconds(file: Path, workers: int) -> float:
@@ -84,13 +84,13 @@ def bound(sharded: common.Sharded) -> str:
 
 def eight(args: argparse.Namespace) -> dict[str, list[float]]:
     """Eight files whole, and cut in two each."""
-    folder = args.scratch / "pieces-eight"
+    folder = args.scratch / "spans-eight"
     files = make_corpus(folder, files=8, megabytes=args.megabytes / 8)
     half = str(max(file.stat().st_size for file in files) * 2 // 3)
     values = common.rounds(
         {
             "whole": lambda: run(args, files, workers=2).seconds,
-            "in two pieces": lambda: run(args, files, "--part-size", half, workers=2).seconds,
+            "in two spans": lambda: run(args, files, "--part-size", half, workers=2).seconds,
         },
         args.rounds,
     )
@@ -104,9 +104,9 @@ def small(args: argparse.Namespace) -> dict[str, list[float]]:
     if not args.files:
         return {}
     total = args.files * args.kilobytes / 1000
-    (parquet,) = make_corpus(args.scratch / "pieces-one", files=1, megabytes=total)
-    one = common.as_lines(parquet, args.scratch / "pieces-one.jsonl")
-    folder = args.scratch / f"pieces-{args.files}"
+    (parquet,) = make_corpus(args.scratch / "spans-one", files=1, megabytes=total)
+    one = common.as_lines(parquet, args.scratch / "spans-one.jsonl")
+    folder = args.scratch / f"spans-{args.files}"
     count = split_lines(one, folder, args.files)
     joined = ("--min-part-size", args.min_part_size)
     values = common.rounds(
@@ -117,7 +117,7 @@ def small(args: argparse.Namespace) -> dict[str, list[float]]:
         args.rounds,
     )
     whole = run(args, [folder], *joined, workers=2)
-    parts = json.loads((args.scratch / "pieces-output/manifest.json").read_text())["parts"]
+    parts = json.loads((args.scratch / "spans-output/manifest.json").read_text())["parts"]
     medians = {name: statistics.median(seconds) for name, seconds in values.items()}
     extra = (medians["small files"] - medians["one file"]) / count * 1000
     start = whole.measured.seconds - whole.seconds
