@@ -207,3 +207,15 @@ def differing(kept: pa.Array, found: pa.Array) -> list[int]:
 
     pairs = zip(kept.to_pylist(), found.to_pylist(), strict=True)
     return [row for row, (one, other) in enumerate(pairs) if not same(one, other)]
+
+
+def cast_if_possible(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values as another type; null for one that cannot be of it."""
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid:
+        half = len(values) // 2
+        if not half:
+            return pa.nulls(1, kind)
+        halves = values[:half], values[half:]
+        return pa.concat_arrays([cast_if_possible(each, kind) for each in halves])
