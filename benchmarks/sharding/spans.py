@@ -1,4 +1,4 @@
-"""What spans and joined parts give and cost: one large file on two workers, eight files, many small ones.
+"""Spans and joined parts: one large file on two workers, eight files, many small ones.
 
 Texts are those of the made-up corpus; each figure is the median of rounds that alternate.
 """
