@@ -2,7 +2,6 @@
 
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ Chain = CheckpointableDataset
 SAMPLES = [{"input_ids": [n] * 3} for n in range(30)]
 
 
-def test_numbers_of_numpy_make_plain_states(open_raw: Any) -> None:
+def test_numbers_of_numpy_make_plain_states(open_raw) -> None:
     named = {
         "shuffle_seed": np.int64(5), "shuffle_block_size": np.int64(16), "batch_size": np.int64(4),
         "num_canonical_nodes": np.int64(2), "max_repeated_ngram": np.int64(3),
@@ -63,12 +62,12 @@ def require_plain(state: dict[str, Any]) -> None:
     ({"dp_world_size": 0}, "dp_rank"),
     ({"extras": ["labels"]}, "may name targets"),
 ])  # fmt: skip
-def test_senseless_settings(open_raw: Any, named: dict[str, Any], message: str) -> None:
+def test_senseless_settings(open_raw, named, message) -> None:
     with pytest.raises(UsageError, match=message):
         open_raw(**named)
 
 
-def test_no_dataset_in_the_folder(open_raw: Any, tmp_path: Path) -> None:
+def test_no_dataset_in_the_folder(open_raw, tmp_path) -> None:
     with pytest.raises(NotADatasetError):
         open_raw(local=tmp_path)
 
@@ -78,7 +77,7 @@ def test_no_dataset_in_the_folder(open_raw: Any, tmp_path: Path) -> None:
     ("repeat", 0, "`repeat` must be a number above 0, got 0"),
     ("proportion", True, "`proportion` must be a number above 0, got True"),
 ])  # fmt: skip
-def test_amounts_of_streams(name: str, value: Any, message: str) -> None:
+def test_amounts_of_streams(name, value, message) -> None:
     with pytest.raises(UsageError, match=message):
         TokenStream(local="data", **{name: value})
 
@@ -90,14 +89,14 @@ def test_streams_take_numbers_of_numpy() -> None:
     assert type(half.repeat) is float
 
 
-STEPS: list[Any] = [
-    lambda d, whole, true: d.stride(whole(3), whole(1)),
-    lambda d, whole, true: d.shuffle(whole(4), seed=whole(5)),
-    lambda d, whole, true: d.batch(whole(2), drop_last=true),
+CHAINS: list[Any] = [
+    lambda d, whole, true: (
+        d.stride(whole(3), whole(1)).add_bos_eos(whole(1), whole(2))
+        .shuffle(whole(4), seed=whole(5))
+        .pad({"input_ids": whole(9)}, whole(6)).batch(whole(2), drop_last=true)
+    ),
     lambda d, whole, true: d.chunk(whole(2), drop_remainder=true),
     lambda d, whole, true: d.pack_chunk(whole(4), ["input_ids"], discard_long_samples=true),
-    lambda d, whole, true: d.pad({"input_ids": whole(9)}, whole(4)),
-    lambda d, whole, true: d.add_bos_eos(whole(1), whole(2)),
     lambda d, whole, true: interleave_datasets([d, d], [whole(2), whole(1)], whole(3)),
     lambda d, whole, true: Chain.from_sequence(
         SAMPLES, repeat=true, shuffle=true, shuffle_seed=whole(3)
@@ -108,10 +107,10 @@ STEPS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_chains_take_numbers_of_numpy(step: Any) -> None:
+@pytest.mark.parametrize("made", CHAINS)
+def test_chains_take_numbers_of_numpy(made) -> None:
     def run(whole: Any, *, true: Any) -> tuple[list[str], Any]:
-        chain = step(Chain.from_sequence(SAMPLES), whole, true)
+        chain = made(Chain.from_sequence(SAMPLES), whole, true)
         with chain.iter() as samples:
             found = [repr(next(samples)) for _ in range(2)]
             state = samples.state_dict()
@@ -132,7 +131,7 @@ def test_chains_take_numbers_of_numpy(step: Any) -> None:
     (lambda d: interleave_datasets([d], ["1"]), "`weights` must be"),
     (lambda _: Chain.from_sequence([], repeat="no"), "`repeat` must be True or False"),
 ])  # fmt: skip
-def test_wrong_kinds_of_a_chain(wrong: Any, message: str) -> None:
+def test_wrong_kinds_of_a_chain(wrong, message) -> None:
     with pytest.raises(UsageError, match=message):
         wrong(Chain.from_sequence(SAMPLES))
 
@@ -160,5 +159,5 @@ def test_no_amounts_are_refused_by_name(text) -> None:
 
 
 @pytest.mark.parametrize("text", ["64MiB", "1500KB", "1TB", "1TiB", "1000001B"])
-def test_a_size_is_shown_as_it_was_given(text: str) -> None:
+def test_a_size_is_shown_as_it_was_given(text) -> None:
     assert size_text(TypeAdapter(ByteSize).validate_python(text)) == text

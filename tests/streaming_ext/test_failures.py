@@ -21,7 +21,6 @@ from streaming_ext.base.errors import (
 from streaming_ext.reading.rows import TokenSource
 from streaming_ext.training import messages
 from tests.command_line import wait_for
-from tests.streaming_ext.build import Built
 
 SHARD = "00001/shard.00002.mds"
 
@@ -166,7 +165,7 @@ def running(group: int) -> set[int]:
 
 
 def test_after_ten_kills_it_opens_again_and_nothing_is_left(
-    packed: Built, open_raw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    packed, open_raw, tmp_path, monkeypatch
 ) -> None:
     cache, temporary = tmp_path / "cache", tmp_path / "tmp"
     temporary.mkdir()

@@ -2,9 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
-
-from tests.streaming_ext.build import Built
 
 THEIRS = "raise SystemExit('this is not part of shardmill')\n"
 TRAIN = """
@@ -53,7 +50,7 @@ if __name__ == "__main__":
 
 
 def test_workers_that_are_not_forked_beside_the_users_own_tasks_and_threads_that_read_at_the_end(
-    packed: Built, tmp_path: Path
+    packed, tmp_path
 ) -> None:
     """The user's folder has `flows` and `tasks` of its own; threads may read when Python ends."""
     folder = tmp_path / "theirs"

@@ -33,7 +33,7 @@ HOLDS_NOTHING = [
 
 
 @pytest.mark.parametrize("url", HOLDS)
-def test_they_are_refused(url: str) -> None:
+def test_they_are_refused(url) -> None:
     with pytest.raises(UsageError) as caught:
         require_no_secret(url, "output")
     assert "pl4" not in str(caught.value)
@@ -42,7 +42,7 @@ def test_they_are_refused(url: str) -> None:
 
 @pytest.mark.parametrize("model", [ShardConfig, EstimateConfig])
 @pytest.mark.parametrize("option", ["output", "sources", "tokenizer", "scratch", "executor"])
-def test_no_configuration_holds_one(model: type[ShardConfig], option: str) -> None:
+def test_no_configuration_holds_one(model, option) -> None:
     given = {"sources": ["/x"], "output": "/y", "tokenizer": "gpt2"}
     url = HOLDS[0]
     for wrong in ({}, {"sequence_length": "wrong as well"}):
@@ -53,7 +53,7 @@ def test_no_configuration_holds_one(model: type[ShardConfig], option: str) -> No
 
 
 @pytest.mark.parametrize("url", HOLDS_NOTHING)
-def test_what_holds_none_passes(url: str) -> None:
+def test_what_holds_none_passes(url) -> None:
     require_no_secret(url, "output")
 
 

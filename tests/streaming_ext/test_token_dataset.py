@@ -1,7 +1,6 @@
 """The dataset under every loader that training uses, and what it refuses."""
 
 import threading
-from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -15,7 +14,7 @@ from streaming_ext.order.state import sealed
 from streaming_ext.reading.prefetch import end_all
 from streaming_ext.training import messages
 from streaming_ext.training.stock import streaming
-from tests.streaming_ext.build import Built, build
+from tests.streaming_ext.build import build
 
 
 def tokens_of(loader: Any) -> list[Any]:
@@ -223,7 +222,7 @@ class TestOurLoader:
             assert batch["tokens"].tolist() == [[70_000, 2**32 - 1, 5, 99]]
 
 
-def test_a_mounted_remote_is_read_in_place(raw: Built, open_raw) -> None:
+def test_a_mounted_remote_is_read_in_place(raw, open_raw) -> None:
     expected = tokens_of(StreamingTokenLoader(open_raw()))
     for url in (str(raw.root), f"file://{raw.root}"):
         dataset = open_raw(remote=url, local=None)
@@ -240,7 +239,7 @@ def test_batches_only_extras_need_whole_batches(open_raw) -> None:
     pytest.param(StreamingTokenLoader, id="loader"),
     pytest.param(lambda dataset: DataLoader(dataset, batch_size=4), id="dataset"),
 ])  # fmt: skip
-def test_an_older_iteration_refuses_to_go_on(open_raw: Any, made: Callable[..., Any]) -> None:
+def test_an_older_iteration_refuses_to_go_on(open_raw, made) -> None:
     """It took steps away from the newer one, which the state counts as received."""
     loader = made(open_raw())
     older, newer = iter(loader), iter(loader)

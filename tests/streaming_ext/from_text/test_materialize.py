@@ -9,10 +9,9 @@ import torch
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from tests.servers.storage.swift import SwiftServer, make_bucket
+from tests.servers.storage.swift import make_bucket
 from tests.streaming_ext.from_text.conftest import (
     LENGTH,
-    Open,
     files_of,
     kill_before_rename,
     write_lines,
@@ -37,7 +36,7 @@ SIZES: dict[str, Any] = {"part_size": 7000, "min_part_size": 2000, "shard_size":
 
 @pytest.mark.parametrize("packing", [None, "best_fit"])
 def test_training_resumes_in_the_dataset_of_shard_and_in_a_copy(
-    open_text: Open, files: Path, texts, vocabulary: Path, tmp_path: Path, packing
+    open_text, files, texts, vocabulary, tmp_path, packing
 ) -> None:
     settings = {"sources": str(files), "local": tmp_path / "cache", "packing": packing, **SIZES}
     text = open_text(**settings)
@@ -72,7 +71,7 @@ def test_training_resumes_in_the_dataset_of_shard_and_in_a_copy(
         from_dataset(made).load_state_dict(other)
 
 
-def test_a_copy_that_was_killed_resumes(open_text: Open, files: Path, tmp_path: Path) -> None:
+def test_a_copy_that_was_killed_resumes(open_text, files, tmp_path) -> None:
     text = open_text(sources=str(files), local=tmp_path / "cache", **SIZES)
 
     kill_before_rename(9, lambda: text.materialize(tmp_path / "copy"))
@@ -85,9 +84,7 @@ def test_a_copy_that_was_killed_resumes(open_text: Open, files: Path, tmp_path: 
         open_text(local=tmp_path / "cache").materialize(tmp_path / "copy")
 
 
-def test_a_copy_in_object_storage(
-    open_text: Open, files: Path, s3: SwiftServer, tmp_path: Path
-) -> None:
+def test_a_copy_in_object_storage(open_text, files, s3, tmp_path) -> None:
     text = open_text(sources=str(files), local=tmp_path / "cache", **SIZES)
     url = f"s3://{make_bucket(s3.url)}/copy"
     text.materialize(url)
@@ -97,7 +94,7 @@ def test_a_copy_in_object_storage(
         assert torch.equal(ours["tokens"], theirs["tokens"])
 
 
-def test_several_texts_have_no_copy(open_text: Open, tmp_path: Path) -> None:
+def test_several_texts_have_no_copy(open_text, tmp_path) -> None:
     text = open_text()
     text.streams *= 2
     with pytest.raises(UsageError, match="of one text"):

@@ -9,12 +9,7 @@ import pytest
 NOTEBOOK = Path(__file__).parents[3] / "examples/train_on_text.ipynb"
 
 
-def test_cells(
-    tmp_path: Path,
-    vocabulary: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_cells(tmp_path, vocabulary, monkeypatch, capsys) -> None:
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("agg")
     import matplotlib.pyplot as plt

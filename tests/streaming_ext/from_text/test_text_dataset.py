@@ -31,9 +31,7 @@ class TestRows:
         rows = rows_read(dataset, workers=workers)
         assert (rows == rows_of(reference, texts, length)).all()
 
-    def test_of_files_that_cannot_be_entered(
-        self, open_text, reference, texts, tmp_path: Path
-    ) -> None:
+    def test_of_files_that_cannot_be_entered(self, open_text, reference, texts, tmp_path) -> None:
         (tmp_path / "a.json").write_text(json.dumps([{"text": text} for text in texts[0]]))
         lines = "".join(json.dumps({"text": text}) + "\n" for text in texts[1])
         (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
@@ -65,7 +63,7 @@ class TestRows:
 
 
 class TestElastic:
-    def test_workers_and_a_resume_change_nothing(self, open_text, tmp_path: Path) -> None:
+    def test_workers_and_a_resume_change_nothing(self, open_text, tmp_path) -> None:
         """Real workers unpack the shards; each time on another number."""
         expected = [b["tokens"] for b in StreamingTokenLoader(open_text(local=tmp_path))]
         seen: list[torch.Tensor] = []
@@ -84,7 +82,7 @@ class TestElastic:
         assert len(seen) == len(expected)
         assert all(torch.equal(a, b) for a, b in zip(seen, expected, strict=True))
 
-    def test_ranks_that_start_at_once_share_the_work(self, open_text, tmp_path: Path) -> None:
+    def test_ranks_that_start_at_once_share_the_work(self, open_text, tmp_path) -> None:
         """No part is made twice, and both read what both made."""
 
         def work(rank: int) -> tuple[list[int], list[list[int]]]:
@@ -168,7 +166,7 @@ class TestCache:
             open_text(local=tmp_path, scan_threads=threads)
 
     def test_shards_that_are_not_compressed_are_read_in_place(
-        self, open_text, reference, texts, tmp_path: Path
+        self, open_text, reference, texts, tmp_path
     ) -> None:
         dataset = open_text(local=tmp_path, compression="none", batch_size=1)
         assert (rows_read(dataset, workers=2) == rows_of(reference, texts)).all()
@@ -181,7 +179,7 @@ class TestFaults:
         return Path(shutil.copytree(folder, tmp_path / "copy"))
 
     def test_files_that_are_gone_once_the_dataset_is_made(
-        self, open_text, reference, texts, copy: Path, tmp_path: Path
+        self, open_text, reference, texts, copy, tmp_path
     ) -> None:
         dataset = open_text(sources=str(copy), local=tmp_path / "cache", batch_size=1)
         shutil.rmtree(copy)
@@ -189,7 +187,7 @@ class TestFaults:
 
     @pytest.mark.parametrize("same_size", [True, False])
     def test_a_file_that_changes_while_it_is_read(
-        self, open_text, copy: Path, tmp_path: Path, monkeypatch, same_size
+        self, open_text, copy, tmp_path, monkeypatch, same_size
     ) -> None:
 
         def changed(documents: Any, *rest: Any, **more: Any) -> Any:
@@ -209,9 +207,7 @@ class TestFaults:
             open_text(sources=str(copy), local=tmp_path / "cache")
         assert open_text(sources=str(copy), local=tmp_path / "cache").size
 
-    def test_a_state_of_files_that_changed_since(
-        self, open_text, copy: Path, tmp_path: Path
-    ) -> None:
+    def test_a_state_of_files_that_changed_since(self, open_text, copy, tmp_path) -> None:
         state = StreamingTokenLoader(open_text(sources=str(copy))).state_dict()
         moved = tmp_path / "moved"
         shutil.copytree(copy, moved)  # other times, another place, the same content
@@ -221,7 +217,7 @@ class TestFaults:
         with pytest.raises(ConfigMismatchError, match="streams"):
             StreamingTokenLoader(open_text(sources=str(moved))).load_state_dict(state)
 
-    def test_a_damaged_line_is_named(self, open_text, copy: Path, tmp_path: Path) -> None:
+    def test_a_damaged_line_is_named(self, open_text, copy, tmp_path) -> None:
         lines = (copy / "1.jsonl").read_text().splitlines(keepends=True)
         (copy / "1.jsonl").write_text("".join([*lines[:3], '{"text": 5}\n', *lines[3:]]))
         with pytest.raises(SourceError, match=r"1\.jsonl: line 4"):

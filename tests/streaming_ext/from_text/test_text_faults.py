@@ -18,7 +18,6 @@ from tests.servers.namespaces import CAN_HIDE
 from tests.servers.storage.swift import SwiftServer, make_bucket
 from tests.streaming_ext.faulty_store import LASTING, PASSING, FaultyStore, faulty_store
 from tests.streaming_ext.from_text.conftest import (
-    Open,
     files_of,
     kill_before_rename,
     rows_of,
@@ -37,9 +36,7 @@ def store(folder: Path, s3: SwiftServer, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.mark.parametrize("fault", ["503", "reset"])
-def test_passing_faults_change_nothing(
-    open_text: Open, store: FaultyStore, reference, texts, fault: str, tmp_path: Path
-) -> None:
+def test_passing_faults_change_nothing(open_text, store, reference, texts, fault, tmp_path) -> None:
     store.proxy.inflict(PASSING[fault])
     dataset = open_text(sources=store.url, local=tmp_path, batch_size=1)
     assert store.proxy.struck >= 2
@@ -48,9 +45,8 @@ def test_passing_faults_change_nothing(
 
 @pytest.mark.parametrize("how", LASTING)
 def test_lasting_faults_are_errors_behind_which_the_work_resumes(
-    open_text: Open, store: FaultyStore, reference, texts, how: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    open_text, store, reference, texts, how, tmp_path, monkeypatch
+) -> None:
     from streaming_ext.text import listing
 
     listed = listing.list_sources
@@ -71,9 +67,8 @@ def test_lasting_faults_are_errors_behind_which_the_work_resumes(
 
 
 def test_from_the_hub_with_faults_in_the_middle(
-    open_text: Open, folder: Path, reference, texts, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    open_text, folder, reference, texts, tmp_path, monkeypatch
+) -> None:
     """Requests that are refused for a while, and answers that are cut, change no row."""
     monkeypatch.setattr(Retry, "usual", lambda: Retry(attempts=5, first_pause=0.02))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -96,7 +91,7 @@ def test_from_the_hub_with_faults_in_the_middle(
 
 @pytest.mark.parametrize("renames", [1, 12])
 def test_leftovers_of_a_killed_process_are_removed_by_the_next(
-    open_text: Open, tmp_path: Path, renames: int
+    open_text, tmp_path, renames
 ) -> None:
     kill_before_rename(renames, lambda: open_text(local=tmp_path / "cache"))
     assert not list((tmp_path / "cache").glob("text-*/manifest.json"))
@@ -106,7 +101,7 @@ def test_leftovers_of_a_killed_process_are_removed_by_the_next(
 
 
 @pytest.mark.skipif(not CAN_HIDE, reason="mounting a small disk needs root")
-def test_a_disk_that_is_too_small(open_text: Open, texts, tmp_path: Path) -> None:
+def test_a_disk_that_is_too_small(open_text, texts, tmp_path) -> None:
     """One error before the work, which says how much space it takes."""
     source, disk = tmp_path / "a.jsonl", tmp_path / "disk"
     write_lines(source, [text for some in texts for text in some] * 40)

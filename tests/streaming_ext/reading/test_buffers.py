@@ -31,7 +31,7 @@ KEEPERS: dict[str, Callable[[np.ndarray], Any]] = {
 
 
 @pytest.mark.parametrize("keep", KEEPERS.values(), ids=KEEPERS.keys())
-def test_memory_is_used_again_only_when_nothing_refers_to_it(keep: Callable[..., Any]) -> None:
+def test_memory_is_used_again_only_when_nothing_refers_to_it(keep) -> None:
     buffers = Buffers()
     array = buffers.take(SHAPE, np.int64)
     array[...] = 7
@@ -64,7 +64,7 @@ def test_no_more_than_some_blocks_wait() -> None:
     assert len(kind.idle) == len(kind.blocks) == 16
 
 
-def test_batches_that_are_held_stay_whole(open_raw: Any) -> None:
+def test_batches_that_are_held_stay_whole(open_raw) -> None:
     expected = [batch["tokens"].clone() for batch in StreamingTokenLoader(open_raw())]
     held = [batch["tokens"] for batch in StreamingTokenLoader(open_raw())]
     assert len(held) > 20
@@ -72,7 +72,7 @@ def test_batches_that_are_held_stay_whole(open_raw: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.int32])
-def test_arrays_begin_at_a_page(kind: type) -> None:
+def test_arrays_begin_at_a_page(kind) -> None:
     """Copies between them are slow on some processors where they stand otherwise."""
     buffers = Buffers()
     arrays = [buffers.take(SHAPE, kind) for _ in range(5)] + [buffers.take((0, 8), kind)]

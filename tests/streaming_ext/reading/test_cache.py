@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.base.errors import StorageError, UsageError
 from streaming_ext.reading.cache import ROOM
-from tests.streaming_ext.build import Built
 from tests.streaming_ext.processes import in_processes
 
 USER = 54_321  # a number that no user has
@@ -92,12 +91,7 @@ def read_as(rank: int, remote: Path, caches: Path, start: Any) -> list[Any]:
     return found + [batch["tokens"].tolist() for batch in plain]
 
 
-def test_jobs_of_two_users_do_not_meet(
-    packed: Built,
-    open_raw: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_jobs_of_two_users_do_not_meet(packed, open_raw, monkeypatch, tmp_path_factory) -> None:
     """At once, in one temporary folder, of one dataset; and nothing of them is left."""
     start = multiprocessing.get_context("fork").Barrier(2)
     above = tmp_path_factory.getbasetemp().parents
@@ -120,59 +114,43 @@ def test_jobs_of_two_users_do_not_meet(
 
 class TestLimit:
     @pytest.mark.parametrize(("in_a_cache", "workers"), [(True, 2), (False, 0)])
-    def test_two_epochs_stay_below_it(
-        self, packed: Built, copy: Any, open_raw: Any, tmp_path: Path, in_a_cache: bool,
-        workers: int,
-    ) -> None:  # fmt: skip
-        """In the order of an unlimited run, and without touching the dataset."""
-        expected = tokens(StreamingTokenLoader(open_raw(epoch_size=200)), epochs=2)
+    def test_the_smallest_one_gives_the_same_batches_and_holds(
+        self, packed, copy, open_raw, tmp_path, in_a_cache, workers
+    ) -> None:
+        """In a process of its own, which a fault of memory would end. The dataset is left alone."""
         root = copy(packed)
         before = {path: path.stat().st_mtime_ns for path in root.rglob("*.*")}
         settings, cache = {"local": root}, root / ".unpacked"
         if in_a_cache:
             settings, cache = {"remote": str(root), "local": tmp_path / "cache"}, tmp_path / "cache"
-        limit = 8 * int(open_raw(**settings).reader.raw_sizes.max())
-        dataset = open_raw(**settings, cache_limit=limit, epoch_size=200)
-        with watched(cache) as held:
+        limit = 4 * int(open_raw(local=packed.root).reader.raw_sizes.max())
+
+        def read(**more: Any) -> list[Any]:
+            dataset = open_raw(batch_size=64, shuffle_block_size=16, epoch_size=128,
+                               extras=["starts_inside", "targets"], **more)  # fmt: skip
             loader = StreamingTokenLoader(dataset, num_workers=workers)
-            assert tokens(loader, epochs=2) == expected
+            return [{name: values.tolist() for name, values in batch.items()}
+                    for _ in range(2) for batch in loader]  # fmt: skip
+
+        with watched(cache) as held:
+            (found,) = in_processes(1, lambda _: read(**settings, cache_limit=limit))
+        assert len(found) == 4
+        assert found == read()
         peak, looks = held
         assert looks > 20
         assert limit // 2 < peak <= limit
         assert {path: path.stat().st_mtime_ns for path in before} == before
 
-    def test_what_is_read_in_place_is_never_touched(
-        self, raw: Built, copy: Any, open_raw: Any
-    ) -> None:
+    def test_what_is_read_in_place_is_never_touched(self, raw, copy, open_raw) -> None:
         root = copy(raw)
         dataset = open_raw(local=root, cache_limit="1mb")
         before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
         assert len(tokens(StreamingTokenLoader(dataset), epochs=1)) == 146
         assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
 
-    def test_the_smallest_one_gives_the_same_batches(
-        self, packed: Built, open_raw: Any, tmp_path: Path
-    ) -> None:
-        """In processes of their own: a fault of memory would end this one."""
-        settings = {"batch_size": 64, "shuffle_block_size": 16, "epoch_size": 256,
-                    "extras": ["starts_inside", "targets"]}  # fmt: skip
-        limit = 4 * int(open_raw(local=packed.root).reader.raw_sizes.max())
-
-        def read(number: int) -> list[Any]:
-            limited = open_raw(**settings, remote=str(packed.root), local=tmp_path / str(number),
-                               cache_limit=limit)  # fmt: skip
-            return plain(StreamingTokenLoader(limited, num_workers=2 * number))
-
-        def plain(loader: StreamingTokenLoader) -> list[Any]:
-            return [{name: values.tolist() for name, values in batch.items()} for batch in loader]
-
-        expected = plain(StreamingTokenLoader(open_raw(**settings)))
-        assert len(expected) == 4
-        assert in_processes(2, read) == [expected, expected]
-
     @pytest.mark.parametrize("packing", [None, "best_fit"])
     def test_masks_of_a_worker_s_block_hold_no_more_than_a_step(
-        self, packed: Built, open_raw: Any, tmp_path: Path, packing: str | None
+        self, packed, open_raw, tmp_path, packing
     ) -> None:
         """A worker makes many steps at once: their shards must not be there all together."""
         settings = {"extras": ["targets", "position_ids", "cu_seqlens", "sequence_ids"],
@@ -195,16 +173,14 @@ class TestLimit:
             assert one.keys() == other.keys()
             assert all((one[name] == other[name]).all() for name in one)
 
-    def test_one_that_is_too_small_is_refused(
-        self, packed: Built, open_raw: Any, tmp_path: Path
-    ) -> None:
+    def test_one_that_is_too_small_is_refused(self, packed, open_raw, tmp_path) -> None:
         settings = {"remote": str(packed.root), "local": tmp_path}
         largest = int(open_raw(**settings).reader.raw_sizes.max())
         with pytest.raises(UsageError, match=rf"`cache_limit` leaves .* shard has {largest}\."):
             open_raw(**settings, cache_limit=4 * largest - 1)
         assert not list(tmp_path.iterdir())
 
-    def test_what_is_still_mapped_counts(self, packed: Built, tmp_path: Path) -> None:
+    def test_what_is_still_mapped_counts(self, packed, tmp_path) -> None:
         """A file that is gone from its folder takes its disk until nobody maps it."""
         small = StreamingTokenDataset(
             remote=str(packed.root), local=tmp_path, cache_limit=6 * 500, batch_size=1,
@@ -223,9 +199,7 @@ class TestLimit:
         assert largest <= 500
         assert 3 * largest < most <= 6 * 500
 
-    def test_what_another_process_reads_is_moved_aside_and_counts(
-        self, packed: Built, tmp_path: Path
-    ) -> None:
+    def test_what_another_process_reads_is_moved_aside_and_counts(self, packed, tmp_path) -> None:
         def open_small() -> StreamingTokenDataset:
             return StreamingTokenDataset(remote=str(packed.root), local=tmp_path, cache_limit=3000,
                                          batch_size=1, dp_rank=0, dp_world_size=1)  # fmt: skip
@@ -256,9 +230,7 @@ class TestLimit:
         assert not list(tmp_path.rglob("*.evicted"))
 
 
-def test_two_datasets_of_one_process_share_a_cache(
-    packed: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_datasets_of_one_process_share_a_cache(packed, tmp_path, monkeypatch) -> None:
     """POSIX locks do not keep them apart: each took the other's file for one that was left over."""
     write = Path.write_bytes
 
@@ -279,7 +251,7 @@ def test_two_datasets_of_one_process_share_a_cache(
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_what_is_no_file_is_an_error(packed: Built, open_raw: Any, tmp_path: Path) -> None:
+def test_what_is_no_file_is_an_error(packed, open_raw, tmp_path) -> None:
     settings = {"remote": str(packed.root), "local": tmp_path}
     shard = open_raw(**settings).reader.caches[0].path(0)
     shard.mkdir(parents=True)

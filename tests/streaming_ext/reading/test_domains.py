@@ -66,10 +66,15 @@ def made(
     return make
 
 
+@pytest.fixture
+def in_order(made: Callable[[str], Path]) -> Path:
+    return made("in order")
+
+
 def load(root: Path, *, workers: int = 0, **changes: Any) -> StreamingTokenLoader:
     settings = {"local": root, "batch_size": 4, "sequence_length": LENGTH, "shuffle": True,
                 "num_canonical_nodes": 2, "dp_rank": 0, "dp_world_size": 1,
-                "extras": ["domain_ids"]} | changes  # fmt: skip
+                "extras": ["domain_ids"], "domain_by": "folder"} | changes  # fmt: skip
     return StreamingTokenLoader(StreamingTokenDataset(**settings), num_workers=workers)
 
 
@@ -110,9 +115,7 @@ def tokens_of(loader: StreamingTokenLoader) -> dict[str, int]:
     ("in order", "folder", None), ("in order", "column:language", "best_fit"),
     ("small files together", "folder", "best_fit"), ("shuffled", "column:year", None),
 ])  # fmt: skip
-def test_each_token_is_of_the_domain_of_its_document(
-    made: Callable[[str], Path], how: str, by: str, packing: str | None
-) -> None:
+def test_each_token_is_of_the_domain_of_its_document(made, how, by, packing) -> None:
     loader = load(made(how), domain_by=by, packing=packing)
     seen: Counter[str] = Counter()
     padding = 0
@@ -130,18 +133,15 @@ def test_each_token_is_of_the_domain_of_its_document(
     assert list(reported) == sorted(seen)
 
 
-def test_workers_and_context_parallel_ranks_get_the_same(made: Callable[[str], Path]) -> None:
-    settings = {"root": made("in order"), "domain_by": "folder"}
-    plain = step_ids(load(**settings))
-    assert np.array_equal(step_ids(load(**settings, workers=2)), plain)
-    halves = [step_ids(load(**settings, cp_rank=rank, cp_size=2, cp_layout="contiguous"))
+def test_workers_and_context_parallel_ranks_get_the_same(in_order) -> None:
+    plain = step_ids(load(in_order))
+    assert np.array_equal(step_ids(load(in_order, workers=2)), plain)
+    halves = [step_ids(load(in_order, cp_rank=rank, cp_size=2, cp_layout="contiguous"))
               for rank in range(2)]  # fmt: skip
     assert np.array_equal(np.concatenate(halves, axis=2), plain)
 
 
-def test_counts_survive_resumes_on_other_ranks_and_ends_of_epochs(
-    made: Callable[[str], Path],
-) -> None:
+def test_counts_survive_resumes_on_other_ranks_and_ends_of_epochs(in_order) -> None:
     """After every few steps another number of ranks goes on, from what went through JSON."""
     by = "column:language"
     seen: Counter[str] = Counter()
@@ -149,7 +149,7 @@ def test_counts_survive_resumes_on_other_ranks_and_ends_of_epochs(
     epochs = set()
     for ranks in (1, 2, 4, 1, 2, 1):
         loaders = [
-            load(made("in order"), domain_by=by, batch_size=4 // ranks, dp_rank=rank,
+            load(in_order, domain_by=by, batch_size=4 // ranks, dp_rank=rank,
                  dp_world_size=ranks)
             for rank in range(ranks)
         ]  # fmt: skip
@@ -175,11 +175,11 @@ def test_counts_survive_resumes_on_other_ranks_and_ends_of_epochs(
     assert len(epochs) > 1
 
 
-def test_what_an_epoch_left_out_counts_behind_a_resume_too(made: Callable[[str], Path]) -> None:
+def test_what_an_epoch_left_out_counts_behind_a_resume_too(in_order) -> None:
     """From a state that was saved behind its last step, by the loader or by its dataset."""
 
     def opened() -> StreamingTokenLoader:
-        return load(made("in order"), domain_by="folder", batch_size=32)
+        return load(in_order, batch_size=32)
 
     loader, resumed, by_dataset = opened(), opened(), opened().dataset
     assert loader.dataset.plan.epoch_size % 32
@@ -194,10 +194,10 @@ def test_what_an_epoch_left_out_counts_behind_a_resume_too(made: Callable[[str],
         assert again.state_dict() == loader.state_dict()
 
 
-def test_several_streams(made: Callable[[str], Path]) -> None:
-    streams = [TokenStream(local=made("in order"), proportion=3),
+def test_several_streams(made, in_order) -> None:
+    streams = [TokenStream(local=in_order, proportion=3),
                TokenStream(local=made("shuffled"), proportion=1)]  # fmt: skip
-    loader = load(Path(), local=None, streams=streams, domain_by="folder", epoch_size=200,
+    loader = load(Path(), local=None, streams=streams, epoch_size=200,
                   extras=["domain_ids", "stream_ids"])  # fmt: skip
     seen: list[Counter[str]] = [Counter(), Counter()]
     for step, batch in enumerate(loader):
@@ -207,22 +207,22 @@ def test_several_streams(made: Callable[[str], Path]) -> None:
             seen[stream] += tallied(ids[of == stream], loader)
     assert [usage.tokens_by_domain for usage in loader.achieved()] == seen
     state = loader.state_dict()
-    again = load(Path(), local=None, streams=streams, domain_by="folder", epoch_size=200)
+    again = load(Path(), local=None, streams=streams, epoch_size=200)
     again.dataset.load_state_dict(state)
     of_dataset = StreamingTokenLoader(again.dataset)  # made behind the state's loading
     assert of_dataset.achieved() == loader.achieved()
 
 
-def test_an_evaluation_counts_what_it_held(made: Callable[[str], Path]) -> None:
-    loader = load(made("in order"), domain_by="folder", split="holdout", shuffle=False)
+def test_an_evaluation_counts_what_it_held(in_order) -> None:
+    loader = load(in_order, split="holdout", shuffle=False)
     for _ in range(2):
         seen = np.concatenate(step_ids(loader))
         assert tokens_of(loader) == tallied(seen, loader)
 
 
-def test_an_epoch_that_begins_anew_is_counted_once(made: Callable[[str], Path]) -> None:
+def test_an_epoch_that_begins_anew_is_counted_once(in_order) -> None:
     """Broken off behind a whole epoch, and behind a state of its middle."""
-    loader = load(made("in order"), domain_by="folder", drop_last=False)
+    loader = load(in_order, drop_last=False)
     whole = np.concatenate(step_ids(loader))
     for steps in (5, 3):
         started = [batch["domain_ids"].numpy() for batch in islice(loader, steps)]
@@ -230,15 +230,13 @@ def test_an_epoch_that_begins_anew_is_counted_once(made: Callable[[str], Path]) 
         assert tokens_of(loader) == seen
         assert seen.total() <= loader.tokens_seen
         state = loader.state_dict()
-        loader = load(made("in order"), domain_by="folder", drop_last=False)
+        loader = load(in_order, drop_last=False)
         loader.load_state_dict(state)
         next(iter(loader))
 
 
-def test_what_is_no_domain(
-    made: Callable[[str], Path], sources: Path, vocabulary: Path, tmp_path: Path
-) -> None:
-    root = made("in order")
+def test_what_is_no_domain(in_order, sources, vocabulary, tmp_path) -> None:
+    root = in_order
     with pytest.raises(UsageError, match="`domain_by` must be 'folder' or 'column:NAME'"):
         load(root, domain_by="language")
     with pytest.raises(UsageError, match=r"did not keep the column 'url'; it kept language, year"):
@@ -246,11 +244,11 @@ def test_what_is_no_domain(
     by_hand = build_by_hand(tmp_path / "by-hand", [[("train", range(1, 90))]])
     (by_hand.root / "manifest.json").unlink()
     with pytest.raises(UsageError, match="has no lists of documents"):
-        load(by_hand.root / "train", domain_by="folder", split=None, sequence_length=8)
+        load(by_hand.root / "train", split=None, sequence_length=8)
 
 
-def test_states_without_domains(made: Callable[[str], Path]) -> None:
-    plain, counted = load(made("in order"), extras=[]), load(made("in order"), domain_by="folder")
+def test_states_without_domains(in_order) -> None:
+    plain, counted = load(in_order, extras=[], domain_by=None), load(in_order)
     list(islice(plain, 5))
     state = plain.state_dict()
     assert not {"domains", "domain_by"} & ({*state} | {*state["order"]})
@@ -263,7 +261,7 @@ def test_states_without_domains(made: Callable[[str], Path]) -> None:
     assert tokens_of(plain) == {}
 
 
-def test_a_damaged_map_is_made_again(made: Callable[[str], Path]) -> None:
+def test_a_damaged_map_is_made_again(made) -> None:
     root = made("small files together")
     before = load(root, domain_by="column:year")
     path = before.dataset.token_domains._maps[0].path
@@ -276,8 +274,8 @@ def test_a_damaged_map_is_made_again(made: Callable[[str], Path]) -> None:
     assert re.search(r"train-\w+\.domains-3-\w+\.map$", path.name)
 
 
-def test_a_merged_dataset(made: Callable[[str], Path], tmp_path: Path) -> None:
-    merged([made("in order"), made("small files together")], tmp_path / "both", repeats=True)
+def test_a_merged_dataset(made, in_order, tmp_path) -> None:
+    merged([in_order, made("small files together")], tmp_path / "both", repeats=True)
     for by in ("folder", "column:language"):
         loader = load(tmp_path / "both", domain_by=by)
         steps = step_ids(loader)

@@ -80,7 +80,7 @@ def assert_as_reference(batch: dict[str, Any], reference: Reference, length: int
     ("length", "split", "workers"),
     [(1, "train", 0), (3, "train", 1), (24, "holdout", 1), (50, "train", 0)],
 )
-def test_they_equal_the_reference(raw: Built, length: int, split: str, workers: int) -> None:
+def test_they_equal_the_reference(raw, length, split, workers) -> None:
     reference = Reference(raw, split)
     assert any(reference.padding)
     seen = 0
@@ -90,7 +90,7 @@ def test_they_equal_the_reference(raw: Built, length: int, split: str, workers: 
     assert seen > 0
 
 
-def test_types_are_those_that_models_take(raw: Built) -> None:
+def test_types_are_those_that_models_take(raw) -> None:
     batch = batches_of(raw)[0]
     assert type(batch.pop("max_seqlen")) is int
     assert all(value.is_contiguous() for value in batch.values())
@@ -144,7 +144,7 @@ def test_long_documents(tmp_path, length, workers) -> None:
     assert (tokens > 140 * segments) == (length > 64)
 
 
-def test_masks_share_no_memory(raw: Built) -> None:
+def test_masks_share_no_memory(raw) -> None:
     for batch in batches_of(raw, sequence_length=24)[:5]:
         names = ["tokens", "targets", "position_ids", "document_ids", "cu_seqlens"]
         before = {name: batch[name].clone() for name in names}
@@ -154,7 +154,7 @@ def test_masks_share_no_memory(raw: Built) -> None:
             assert all((batch[other] == before[other]).all() for other in later)
 
 
-def test_memory_of_dropped_batches_is_used_again(raw: Built) -> None:
+def test_memory_of_dropped_batches_is_used_again(raw) -> None:
     dataset = StreamingTokenDataset(local=raw.root, batch_size=3, dp_rank=0, dp_world_size=1)
     positions = {batch["tokens"].data_ptr() for batch in StreamingTokenLoader(dataset)}
     assert len(positions) <= 3

@@ -12,7 +12,7 @@ from streaming_ext.reading import shards as shards_module
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.token_reader import TokenReader
 from streaming_ext.store.remote import Remote
-from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
+from tests.streaming_ext.build import build, numbered_parts, some_documents
 
 
 def reader_of(*roots: Path, local: Path | None = None) -> TokenReader:
@@ -28,15 +28,13 @@ def read(reader: TokenReader, starts: list[int], length: int) -> np.ndarray:
     return reader.copy(runs, slice(0, len(starts))).reshape(-1, length)
 
 
-def test_streams_of_different_id_types_are_refused(raw: Built, tmp_path: Path) -> None:
+def test_streams_of_different_id_types_are_refused(raw, tmp_path) -> None:
     wide = build(tmp_path / "wide", [[("train", [5])]], vocab_size=100_000)
     with pytest.raises(UsageError, match="uint16, uint32"):
         reader_of(raw.root, wide.root)
 
 
-def test_no_more_than_a_bounded_number_of_shards_stays_mapped(
-    raw: Built, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_than_a_bounded_number_of_shards_stays_mapped(raw, monkeypatch) -> None:
     monkeypatch.setattr(shards_module, "most_open", lambda: 3)
     reader = reader_of(raw.root)
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -47,7 +45,7 @@ def test_no_more_than_a_bounded_number_of_shards_stays_mapped(
         assert len(list(Path("/proc/self/fd").iterdir())) <= before + 4
 
 
-def test_what_a_batch_reads_stays_when_its_shard_is_closed(raw: Built) -> None:
+def test_what_a_batch_reads_stays_when_its_shard_is_closed(raw) -> None:
     shards = reader_of(raw.root).shards
     views = shards.views([0, 1])
     expected = bytes(views[0])
@@ -57,14 +55,12 @@ def test_what_a_batch_reads_stays_when_its_shard_is_closed(raw: Built) -> None:
 
 
 @pytest.mark.parametrize(("files", "most"), [(160, 40), (10, 32), (resource.RLIM_INFINITY, 8192)])
-def test_a_quarter_of_the_files_of_a_process_stays_open(
-    monkeypatch: pytest.MonkeyPatch, files: int, most: int
-) -> None:
+def test_a_quarter_of_the_files_of_a_process_stays_open(monkeypatch, files, most) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (files, files))
     assert shards_module.most_open() == most
 
 
-def test_a_rewritten_dataset_never_meets_the_old_cache(tmp_path: Path) -> None:
+def test_a_rewritten_dataset_never_meets_the_old_cache(tmp_path) -> None:
     documents = some_documents(60)
     first = build(tmp_path / "data", numbered_parts(documents))
     cache = tmp_path / "cache"

@@ -19,7 +19,6 @@ import torch
 
 from streaming_ext import StreamingTokenLoader
 from tests.servers.prefect.server import free_port
-from tests.streaming_ext.build import Built
 from tests.streaming_ext.trainers.recipes import ROOT, recipe
 
 
@@ -62,7 +61,7 @@ class TestTorchrun:
         assert processes[0].exitcode == (0 if stop < 0 else -signal.SIGKILL)
         return {step: loss for step, loss in enumerate(found) if not math.isnan(loss)}
 
-    def test_killed_on_two_ranks_and_resumed_on_one(self, raw: Built, tmp_path: Path) -> None:
+    def test_killed_on_two_ranks_and_resumed_on_one(self, raw, tmp_path) -> None:
         script = recipe("torchrun_train", tmp_path)
         whole = self.losses(1, script, raw.root, tmp_path / "whole")
         assert list(whole) == list(range(1, self.STEPS + 1))
@@ -98,14 +97,14 @@ class TestTrainers:
         return epochs[:90]
 
     @pytest.mark.soak
-    def test_lightning(self, raw: Built, undisturbed: list[list[int]], tmp_path: Path) -> None:
+    def test_lightning(self, raw, undisturbed, tmp_path) -> None:
         script = recipe("lightning_train", tmp_path)
         assert seen(script, raw.root, tmp_path, 10, 2) == undisturbed[:10]
         rest = seen(script, raw.root, tmp_path, 90, 1, tmp_path / "10.ckpt")
         assert rest == undisturbed[10:]
 
     @pytest.mark.soak  # most of its half minute is its library's start, on each of three ranks
-    def test_transformers(self, raw: Built, undisturbed: list[list[int]], tmp_path: Path) -> None:
+    def test_transformers(self, raw, undisturbed, tmp_path) -> None:
         script = recipe("huggingface_train", tmp_path)
         two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         assert seen(script, raw.root, tmp_path, 10, launcher=two) == undisturbed[:10]

@@ -18,7 +18,6 @@ from torch.distributed import checkpoint
 from torch.distributed.checkpoint.stateful import Stateful
 
 from streaming_ext import StreamingTokenLoader
-from tests.streaming_ext.build import Built
 from tests.streaming_ext.trainers.recipes import load_recipe
 
 ONE_PROCESS = pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
@@ -62,7 +61,7 @@ def tokens_of(batches: Iterable[Any]) -> list[torch.Tensor]:
     return [batch["tokens"] for batch in batches]
 
 
-def test_nanogpt(raw: Built, of: Recipe, steps: list[Any], expected: list[torch.Tensor]) -> None:
+def test_nanogpt(raw, of, steps, expected) -> None:
     recipe = of("nanogpt_batches")
     loader = recipe.loader_of(str(raw.root), 8, 8)
     get_batch = recipe.batch_getter(loader, "cpu")
@@ -79,7 +78,7 @@ def test_nanogpt(raw: Built, of: Recipe, steps: list[Any], expected: list[torch.
     assert alike([get_batch()[0] for _ in range(5)], expected[80:85])
 
 
-def test_a_copy_that_overlaps(of: Recipe, open_loader: Any, expected: list[torch.Tensor]) -> None:
+def test_a_copy_that_overlaps(of, open_loader, expected) -> None:
     recipe = of("overlapping_copy")
     loader = recipe.OnDevice(open_loader(), "cpu")
     found = tokens_of(islice(loader, 5))
@@ -95,9 +94,7 @@ def test_a_copy_that_overlaps(of: Recipe, open_loader: Any, expected: list[torch
 
 
 @ONE_PROCESS
-def test_distributed_checkpoint(
-    of: Recipe, open_loader: Any, expected: list[torch.Tensor], tmp_path: Path
-) -> None:
+def test_distributed_checkpoint(of, open_loader, expected, tmp_path) -> None:
     recipe = of("distributed_checkpoint")
     assert isinstance(recipe.LoaderState(None), Stateful)
     model, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
@@ -113,13 +110,7 @@ def test_distributed_checkpoint(
 
 
 @ONE_PROCESS
-def test_torchtitan(
-    raw: Built,
-    of: Recipe,
-    expected: list[torch.Tensor],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+def test_torchtitan(raw, of, expected, monkeypatch, tmp_path) -> None:
     class BaseDataLoader(Stateful, ABC):  # as torchtitan.components.dataloader has it
         @abstractmethod
         def __iter__(self) -> Iterator[Any]: ...
@@ -147,9 +138,7 @@ def test_torchtitan(
     assert alike(run([one], 10), expected[80:90])
 
 
-def test_composer(
-    raw: Built, of: Recipe, expected: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_composer(raw, of, expected, monkeypatch) -> None:
     class Callback:  # what of composer's checkpoints concerns a loader
         def state_dict(self) -> dict[str, Any]:
             return {}
@@ -157,8 +146,15 @@ def test_composer(
         def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
     class Trainer:
-        def __init__(self, *, model: Any, train_dataloader: Any, callbacks: list[Callback],
-                     spin_dataloaders: bool = True, max_duration: int) -> None:  # fmt: skip
+        def __init__(
+            self,
+            *,
+            model: Any,
+            train_dataloader: Any,
+            callbacks: list[Callback],
+            spin_dataloaders: bool = True,
+            max_duration: int,
+        ) -> None:
             assert not spin_dataloaders
             self.loader, self.callbacks, self.left = train_dataloader, callbacks, max_duration
             self.found: list[torch.Tensor] = []
@@ -181,7 +177,7 @@ def test_composer(
     assert alike(first.found + second.found, expected[:90])
 
 
-def test_accelerate(raw: Built, of: Recipe, expected: list[torch.Tensor], tmp_path: Path) -> None:
+def test_accelerate(raw, of, expected, tmp_path) -> None:
     accelerate = pytest.importorskip("accelerate")
     recipe = of("accelerate_loader")
     accelerator = accelerate.Accelerator(cpu=True)
@@ -193,7 +189,7 @@ def test_accelerate(raw: Built, of: Recipe, expected: list[torch.Tensor], tmp_pa
     assert alike(found + tokens_of(loader), expected[:EPOCH])
 
 
-def test_megatron(raw: Built, of: Recipe, steps: list[Any]) -> None:
+def test_megatron(raw, of, steps) -> None:
     recipe = of("megatron_iterator")
 
     def step_of(iterators: list[Iterator[Any]]) -> dict[str, torch.Tensor]:
