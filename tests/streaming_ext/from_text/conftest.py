@@ -67,13 +67,28 @@ def open_text(folder: Path, vocabulary: Path, counted: Path) -> Open:
     return make
 
 
+@pytest.fixture
+def check_rows(
+    open_text: Open, reference: Tokenizer, texts: list[list[str]]
+) -> Callable[..., StreamingTextDataset]:
+    """Open the text, and compare its rows with those of the reference."""
+
+    def check(
+        parts: Sequence[Sequence[str]] = texts, *, workers: int = 0, **settings: Any
+    ) -> StreamingTextDataset:
+        dataset = open_text(batch_size=1, **settings)
+        rows = rows_read(dataset, workers=workers)
+        assert (rows == rows_of(reference, parts, dataset.sequence_length)).all()
+        return dataset
+
+    return check
+
+
 def write_lines(path: Path, documents: Sequence[str]) -> None:
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
 
 
-def rows_of(
-    reference: Tokenizer, parts: Sequence[Sequence[str]], length: int = LENGTH
-) -> np.ndarray:
+def rows_of(reference: Tokenizer, parts: Sequence[Sequence[str]], length: int) -> np.ndarray:
     """The rows of a text, by hand: each part is filled up to whole rows: (rows, length)."""
     streams = []
     for documents in parts:

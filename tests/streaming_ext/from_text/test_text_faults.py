@@ -18,6 +18,7 @@ from tests.servers.namespaces import CAN_HIDE
 from tests.servers.storage.swift import SwiftServer, make_bucket
 from tests.streaming_ext.faulty_store import LASTING, PASSING, FaultyStore, faulty_store
 from tests.streaming_ext.from_text.conftest import (
+    LENGTH,
     files_of,
     kill_before_rename,
     rows_of,
@@ -36,16 +37,15 @@ def store(folder: Path, s3: SwiftServer, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.mark.parametrize("fault", ["503", "reset"])
-def test_passing_faults_change_nothing(open_text, store, reference, texts, fault, tmp_path) -> None:
+def test_passing_faults_change_nothing(check_rows, store, fault, tmp_path) -> None:
     store.proxy.inflict(PASSING[fault])
-    dataset = open_text(sources=store.url, local=tmp_path, batch_size=1)
+    check_rows(sources=store.url, local=tmp_path)
     assert store.proxy.struck >= 2
-    assert (rows_read(dataset) == rows_of(reference, texts)).all()
 
 
 @pytest.mark.parametrize("how", LASTING)
 def test_lasting_faults_are_errors_behind_which_the_work_resumes(
-    open_text, store, reference, texts, how, tmp_path, monkeypatch
+    open_text, check_rows, store, how, tmp_path, monkeypatch
 ) -> None:
     from streaming_ext.text import listing
 
@@ -61,8 +61,7 @@ def test_lasting_faults_are_errors_behind_which_the_work_resumes(
         with pytest.raises(ShardmillError, match=LASTING[how]):
             open_text(sources=store.url, local=tmp_path)
     store.mend()
-    dataset = open_text(sources=store.url, local=tmp_path, batch_size=1)
-    assert (rows_read(dataset, workers=2) == rows_of(reference, texts)).all()
+    check_rows(sources=store.url, local=tmp_path, workers=2)
     assert not list(tmp_path.glob("text-*/.making"))
 
 
@@ -85,7 +84,7 @@ def test_from_the_hub_with_faults_in_the_middle(
         assert not hub.busy
         assert not hub.cuts
         listed = hub.requests["tree"]
-        assert (rows_read(dataset, workers=2) == rows_of(reference, texts)).all()
+        assert (rows_read(dataset, workers=2) == rows_of(reference, texts, LENGTH)).all()
         assert hub.requests["tree"] == listed  # nothing is listed once a worker
 
 
