@@ -20,7 +20,6 @@ from tests.tasks.core.build_dataset import Forger
 from tests.tasks.core.check.damage import (
     DOCUMENTS,
     RECORD,
-    forged,
     with_record,
 )
 
@@ -77,18 +76,6 @@ def test_hostile_text_of_a_record(old: str, new: str, copy: Path) -> None:
     text = (copy / RECORD).read_text()
     assert old in text
     assert RECORD in with_record(copy, text.replace(old, new, 1).encode())
-
-
-def test_a_shard_of_fewer_samples_than_said(copy: Path) -> None:
-    def change(forger: Forger) -> None:
-        held, form = forger.records[1].splits["train"], forger.spec.shard_format
-        samples = held.shards[0].samples
-        raw = form.header(samples - 1) + bytes((samples - 1) * form.sample_bytes)
-        shard = forger.put_shard(1, "train", 0, samples, raw)
-        shard = shard.model_copy(update={"raw_bytes": form.raw_size(samples)})
-        forger.set_split(1, "train", held.model_copy(update={"shards": (shard, *held.shards[1:])}))
-
-    assert Forger(copy).shard_path(1, "train") in forged(copy, change)
 
 
 # Not getrusage: a child's ru_maxrss begins at its parent's.

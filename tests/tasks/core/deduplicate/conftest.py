@@ -1,11 +1,14 @@
 """Sources with copies: within a file, over files, some of them only once they are normalized."""
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tasks.core.synthetic import make_documents
+from tests.tasks.core.shuffle.building import KINDS, Builder
 
 FILES, DOCUMENTS = 3, 20
 
@@ -34,3 +37,33 @@ def lines(tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]]) -> P
         rows.insert(6, json.dumps({"text": None}))
         (folder / f"{number}.jsonl").write_text("\n".join(rows) + "\n")
     return folder
+
+
+@pytest.fixture
+def kind(request: pytest.FixtureRequest) -> str:
+    """Of the dataset: that in the order of the sources, unless a test asks for others."""
+    return getattr(request, "param", "in order")
+
+
+@pytest.fixture
+def builder(lines: Path, tmp_path: Path, vocabulary: Path, kind: str) -> Builder:
+    return Builder(lines, tmp_path, {"tokenizer": str(vocabulary), **KINDS[kind]})
+
+
+@pytest.fixture(scope="session")
+def wholes(
+    lines: Path, tmp_path_factory: pytest.TempPathFactory, vocabulary: Path
+) -> Callable[[str], Path]:
+    """The dataset of each kind that is made in one go."""
+
+    @cache
+    def whole(kind: str) -> Path:
+        settings = {"tokenizer": str(vocabulary), **KINDS[kind]}
+        return Builder(lines, tmp_path_factory.mktemp("whole"), settings).build()
+
+    return whole
+
+
+@pytest.fixture
+def whole(wholes: Callable[[str], Path], kind: str) -> Path:
+    return wholes(kind)

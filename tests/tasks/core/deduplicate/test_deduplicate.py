@@ -18,50 +18,13 @@ from streaming_ext.format.shuffled import sources_of
 from streaming_ext.store import LocalStorage, open_storage
 from streaming_ext.text.text_hashes import UNICODE, normal_form
 from tasks.core.check.verify import verify
-from tasks.core.shard.shard_build import ShardBuild
 from tests.tasks.core.build_dataset import file_hashes
 from tests.tasks.core.running import do_parts, publish, second_phase
-from tests.tasks.core.shuffle import building
+from tests.tasks.core.shuffle.building import KINDS, Builder
 
-IN_ORDER: dict[str, Any] = {"shuffle": None, "shard_size": 4096, "deduplicate": "exact"}
-SHUFFLE = building.SETTINGS
 Where = tuple[str, int]  # a source file and a row of it
-
-
-def build(sources: Path, root: Path, vocabulary: Path, **config: Any) -> Path:
-    return building.build(sources, root, vocabulary, **(IN_ORDER | config))
-
-
-def begin(
-    lines: Path, root: Path, vocabulary: Path, **config: Any
-) -> tuple[ShardBuild, LocalStorage]:
-    return building.begin(lines, root, vocabulary, **(IN_ORDER | config))
-
-
-KINDS: dict[str, dict[str, Any]] = {
-    "in order": {},
-    "shuffled": SHUFFLE,
-    "shuffled with copies": {**SHUFFLE, "deduplicate": None},
-}
-
-
-@pytest.fixture(params=["in order", "shuffled"], scope="module")
-def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return KINDS[request.param]
-
-
-EACH_KIND = pytest.mark.parametrize("settings", KINDS, indirect=True)
-
-
-@pytest.fixture(scope="module")
-def whole(
-    settings: dict[str, Any],
-    tmp_path_factory: pytest.TempPathFactory,
-    lines: Path,
-    vocabulary: Path,
-) -> Path:
-    """The dataset that is made in one go."""
-    return build(lines, tmp_path_factory.mktemp("whole") / "out", vocabulary, **settings)
+EACH_KIND = pytest.mark.parametrize("kind", KINDS, indirect=True)
+DEDUPLICATED = pytest.mark.parametrize("kind", ["in order", "shuffled"], indirect=True)
 
 
 def kept_and_left_out(root: Path) -> tuple[set[Where], dict[Where, Where]]:
@@ -100,11 +63,10 @@ def expected(lines: Path, comparison: str) -> tuple[set[Where], dict[Where, Wher
     return set(firsts.values()), left_out
 
 
+@DEDUPLICATED
 @pytest.mark.parametrize("comparison", ["exact", "normalized"])
-def test_first_copy_stays(
-    tmp_path: Path, lines: Path, vocabulary: Path, comparison: str, settings: dict[str, Any]
-) -> None:
-    root = build(lines, tmp_path / "out", vocabulary, deduplicate=comparison, **settings)
+def test_first_copy_stays(builder: Builder, lines: Path, comparison: str) -> None:
+    root = builder.build(deduplicate=comparison)
     found = kept_and_left_out(root)
     assert found == expected(lines, comparison)
     assert len(found[1]) > (14 if comparison == "normalized" else 10)
@@ -115,18 +77,17 @@ def test_first_copy_stays(
     assert checked.findings == ()
     assert checked.checked.duplicates == len(found[1])
     assert checked.checked.compared == len(found[0]) + len(found[1])
-    root = build(lines, tmp_path / "all", vocabulary, deduplicate=None)
+    root = builder.build("all", deduplicate=None)
     with_copies = read_manifest(LocalStorage(root))
     assert manifest.tokens + manifest.duplicate_tokens == with_copies.tokens
 
 
-def test_no_text_on_both_sides(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
+def test_no_text_on_both_sides(builder: Builder, lines: Path) -> None:
     """Texts that are equal once normalized fall on one side, also where all of them stay."""
     sides: dict[str, set[int]] = {}
-    for number, file in enumerate(sorted(lines.iterdir())):  # each alone: as nodes of their own
-        root = build(
-            file, tmp_path / str(number), vocabulary, deduplicate="normalized", holdout_fraction=0.5
-        )
+    for file in sorted(lines.iterdir()):  # each alone: as nodes of their own
+        alone = replace(builder, sources=file)
+        root = alone.build(file.stem, deduplicate="normalized", holdout_fraction=0.5)
         rows = [json.loads(line)["text"] for line in file.read_text().splitlines()]
         for batch in read_provenance((root / "documents" / "00000.parquet").read_bytes()):
             for row, split in zip(batch.rows.tolist(), batch.splits.tolist(), strict=True):
@@ -135,50 +96,45 @@ def test_no_text_on_both_sides(tmp_path: Path, lines: Path, vocabulary: Path) ->
     assert set.union(*sides.values()) == {0, 1}
 
 
-def test_any_part_size(
-    tmp_path: Path, lines: Path, whole: Path, vocabulary: Path, settings: dict[str, Any]
-) -> None:
-    made = [whole]
-    for size in ({"part_size": 2000}, {"min_part_size": 2**20}):
-        made.append(build(lines, tmp_path / str(len(made)), vocabulary, **size, **settings))
+@DEDUPLICATED
+def test_any_part_size(builder: Builder, whole: Path, kind: str) -> None:
+    made = [whole, builder.build("cut", part_size=2000)]
+    made.append(builder.build("together", min_part_size=2**20))
     manifests = [read_manifest(LocalStorage(root)) for root in made]
     counts = {(m.duplicate_documents, m.duplicate_tokens, m.tokens) for m in manifests}
     assert len(counts) == 1
-    if settings:
+    if kind == "shuffled":
         assert file_hashes(made[0]) == file_hashes(made[1]) == file_hashes(made[2])
     else:
-        assert len({len(manifest.parts) for manifest in manifests}) == len(made)
+        assert len({len(manifest.parts) for manifest in manifests}) == 3
 
 
-def test_in_small_steps(
-    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: Any, settings: dict[str, Any]
-) -> None:
+@DEDUPLICATED
+def test_in_small_steps(builder: Builder, monkeypatch: Any) -> None:
     monkeypatch.setattr("tasks.core.shuffle.copies.RANGE_DOCUMENTS", 10)
-    expected = file_hashes(build(lines, tmp_path / "one", vocabulary, **settings))
+    expected = file_hashes(builder.build("one"))
     monkeypatch.setattr("streaming_ext.text.readers.json_files.MAX_BATCH_ROWS", 5)
     monkeypatch.setattr("tasks.core.shuffle.sort.MOST_DIGEST_BYTES", 300)
     monkeypatch.setattr("tasks.core.shuffle.spills.BLOCK_BYTES", 100)
     monkeypatch.setattr("tasks.core.workers.merge_part._IN_ORDER_BYTES", 4000)
-    plan, storage = begin(lines, tmp_path / "many", vocabulary, **settings)
+    plan, storage = builder.begin("many")
     do_parts(plan, storage)
     second = second_phase(plan, storage)
     assert second.phase == "merge"
     assert len([path for path in storage.list("shuffle") if "/copies-" in path]) > 4
     assert len([path for path in storage.list("shuffle") if path.endswith(".digests")]) > 6
-    assert file_hashes(build(lines, tmp_path / "many", vocabulary, **settings)) == expected
+    assert file_hashes(builder.build("many")) == expected
 
 
 @EACH_KIND
-def test_a_killed_run_resumes(
-    tmp_path: Path, lines: Path, whole: Path, vocabulary: Path, settings: dict[str, Any]
-) -> None:
-    root = tmp_path / "killed"
-    plan, storage = begin(lines, root, vocabulary, **settings)
+def test_a_killed_run_resumes(builder: Builder, whole: Path) -> None:
+    root = builder.folder / "killed"
+    plan, storage = builder.begin(root)
     assert plan.todo == (0, 1, 2)
     do_parts(plan, storage, (0, 2))
     without_record = root / "shuffle" / "00001-000.spill"
     without_record.write_bytes(b"cut")
-    plan, storage = begin(lines, root, vocabulary, **settings)
+    plan, storage = builder.begin(root)
     assert plan.todo == (1,)
     assert not without_record.exists()
     do_parts(plan, storage)
@@ -186,19 +142,17 @@ def test_a_killed_run_resumes(
     assert len(second.todo) == len(second.parts) > 2
     do_parts(second, storage, second.todo[::2])
     (root / "documents" / "00001.parquet").write_bytes(b"cut")
-    plan, storage = begin(lines, root, vocabulary, **settings)
+    plan, storage = builder.begin(root)
     assert plan.todo == ()
     second = second_phase(plan, storage)
     assert second.todo == tuple(range(len(second.parts)))[1::2]
     do_parts(second, storage)
-    build(lines, root, vocabulary, **settings)
+    builder.build(root)
     assert file_hashes(root) == file_hashes(whole)
-    assert begin(lines, root, vocabulary, **settings)[0].published
+    assert builder.begin(root)[0].published
 
 
-def test_only_spills_need_not_last(
-    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_spills_need_not_last(builder: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
     put_file = LocalStorage.put_file
     found: set[tuple[str, bool]] = set()
 
@@ -207,18 +161,16 @@ def test_only_spills_need_not_last(
         put_file(self, path, file, lasting=lasting)
 
     monkeypatch.setattr(LocalStorage, "put_file", noting)
-    build(lines, tmp_path / "out", vocabulary)
+    builder.build()
     lasting = {"train", "holdout", "documents", "duplicates"}
     assert found == {("shuffle", False), *((folder, True) for folder in lasting)}
 
 
 @EACH_KIND
-def test_what_a_loss_of_power_takes_is_made_again(
-    tmp_path: Path, lines: Path, whole: Path, vocabulary: Path, settings: dict[str, Any]
-) -> None:
+def test_what_a_loss_of_power_takes_is_made_again(builder: Builder, whole: Path) -> None:
     """Spills are not synced: those of a recorded part may be gone, or cut short."""
-    root = tmp_path / "out"
-    plan, storage = begin(lines, root, vocabulary, **settings)
+    root = builder.folder / "out"
+    plan, storage = builder.begin(root)
     do_parts(plan, storage)
     second = second_phase(plan, storage)
     (root / "shuffle/00000-000.spill").unlink()
@@ -230,24 +182,24 @@ def test_what_a_loss_of_power_takes_is_made_again(
     data = cut.read_bytes()
     cut.unlink()
     cut.write_bytes(data[: len(data) // 2])
-    plan, _ = begin(lines, root, vocabulary, **settings)
+    plan, _ = builder.begin(root)
     assert plan.todo == (0, 2)
-    assert file_hashes(build(lines, root, vocabulary, **settings)) == file_hashes(whole)
+    assert file_hashes(builder.build(root)) == file_hashes(whole)
 
 
-def test_other_configuration(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
-    plan, storage = begin(lines, tmp_path / "out", vocabulary)
+def test_other_configuration(builder: Builder) -> None:
+    plan, storage = builder.begin()
     do_parts(plan, storage)
-    for other in ({"deduplicate": None}, {"deduplicate": "normalized"}, SHUFFLE):
+    for other in ({"deduplicate": None}, {"deduplicate": "normalized"}, {"shuffle": "documents"}):
         with pytest.raises(ConfigMismatchError, match="deduplicate|shuffle"):
-            begin(lines, tmp_path / "out", vocabulary, **other)
-    root = build(lines, tmp_path / "out", vocabulary)
+            builder.begin(**other)
+    root = builder.build()
     with pytest.raises(ConfigMismatchError, match="deduplicate"):
-        begin(lines, root, vocabulary, deduplicate=None)
+        builder.begin(root, deduplicate=None)
 
 
-def test_another_unicode(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
-    plan, storage = begin(lines, tmp_path / "out", vocabulary, deduplicate="normalized")
+def test_another_unicode(builder: Builder) -> None:
+    plan, storage = builder.begin(deduplicate="normalized")
     assert plan.spec.unicode == UNICODE
     other = replace(plan, spec=plan.spec.model_copy(update={"unicode": "1.1"}))
     with pytest.raises(ConfigMismatchError, match=r"Unicode 1\.1"):
@@ -255,14 +207,13 @@ def test_another_unicode(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["00001-000.digests", "00001-000.spill", "copies-00000.spill"])
-def test_damaged_work(
-    tmp_path: Path, lines: Path, vocabulary: Path, name: str, settings: dict[str, Any]
-) -> None:
-    plan, storage = begin(lines, tmp_path / "out", vocabulary, **settings)
+@DEDUPLICATED
+def test_damaged_work(builder: Builder, name: str) -> None:
+    plan, storage = builder.begin()
     do_parts(plan, storage)
     if name.startswith("copies"):
         plan = second_phase(plan, storage)
-    file = tmp_path / "out" / "shuffle" / name
+    file = builder.folder / "out" / "shuffle" / name
     data = bytearray(file.read_bytes())
     data[-3] ^= 1
     file.unlink()
@@ -271,13 +222,11 @@ def test_damaged_work(
         do_parts(second_phase(plan, storage) if plan.phase == "sort" else plan, storage)
 
 
-def test_all_are_copies(tmp_path: Path, vocabulary: Path) -> None:
+def test_all_are_copies(builder: Builder) -> None:
     """A part of which nothing stays is a part still."""
-    sources = tmp_path / "sources"
-    sources.mkdir()
     for number in range(3):
-        (sources / f"{number}.jsonl").write_text('{"text": "one text"}\n' * 5)
-    root = build(sources, tmp_path / "out", vocabulary)
+        (builder.folder / f"{number}.jsonl").write_text('{"text": "one text"}\n' * 5)
+    root = replace(builder, sources=builder.folder / "*.jsonl").build()
     manifest = read_manifest(LocalStorage(root))
     assert [part.duplicate_documents for part in manifest.parts] == [4, 5, 5]
     assert sum(split.documents for split in manifest.splits.values()) == 1
@@ -286,9 +235,9 @@ def test_all_are_copies(tmp_path: Path, vocabulary: Path) -> None:
     assert np.unique(tokens).size == 1
 
 
-def test_object_storage(tmp_path: Path, lines: Path, vocabulary: Path, bucket: str) -> None:
-    root = build(lines, tmp_path / "out", vocabulary)
-    plan, _ = begin(lines, tmp_path / "other", vocabulary)
+def test_object_storage(builder: Builder, bucket: str) -> None:
+    root = builder.build()
+    plan, _ = builder.begin("other")
     storage = open_storage(f"s3://{bucket}/out")
     do_parts(plan, storage)
     second = second_phase(plan, storage)

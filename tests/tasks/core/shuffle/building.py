@@ -1,5 +1,6 @@
-"""A small shuffled dataset, made in this process."""
+"""Small datasets of two phases, made in this process."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,31 @@ from tests.tasks.core.running import make_plan
 
 FILES, DOCUMENTS = 3, 30
 SETTINGS: dict[str, Any] = {"shuffle": "documents", "shard_size": 2**13}
+KINDS: dict[str, dict[str, Any]] = {
+    "in order": {"deduplicate": "exact"},
+    "shuffled": {"deduplicate": "exact", **SETTINGS},
+    "shuffled with copies": SETTINGS,
+}
 
 
-def build(sources: Path, root: Path, vocabulary: Path, **config: Any) -> Path:
-    """Shuffle some sources, to the end."""
-    return build_from(sources, root, tokenizer=str(vocabulary), **(SETTINGS | config))
+@dataclass(frozen=True)
+class Builder:
+    """Makes datasets of some sources in a folder; changes of the settings go with each call."""
 
+    sources: Path
+    folder: Path
+    settings: dict[str, Any]
 
-def begin(
-    sources: Path, root: Path, vocabulary: Path, **config: Any
-) -> tuple[ShardBuild, LocalStorage]:
-    """What a run of these sources has to do on an output, and the output."""
-    made = config_of(sources, root, tokenizer=str(vocabulary), **(SETTINGS | config))
-    storage = LocalStorage(root)
-    storage.create()
-    return make_plan(made, storage, tuple(list_sources(made.sources))), storage
+    def build(self, name: str | Path = "out", **changes: Any) -> Path:
+        """Make a dataset, to the end."""
+        return build_from(self.sources, self.folder / name, **(self.settings | changes))
+
+    def begin(self, name: str | Path = "out", **changes: Any) -> tuple[ShardBuild, LocalStorage]:
+        """What a run has to do on an output, and the output."""
+        made = config_of(self.sources, self.folder / name, **(self.settings | changes))
+        storage = LocalStorage(Path(made.output))
+        storage.create()
+        return make_plan(made, storage, tuple(list_sources(made.sources))), storage
 
 
 def documents_of(root: Path) -> DocumentRows:

@@ -7,7 +7,7 @@ import pytest
 
 from tasks.core.synthetic import make_documents
 from tests.tasks.core.build_dataset import file_hashes
-from tests.tasks.core.shuffle.building import DOCUMENTS, FILES, build
+from tests.tasks.core.shuffle.building import DOCUMENTS, FILES, SETTINGS, Builder
 
 
 @pytest.fixture(scope="package")
@@ -25,9 +25,15 @@ def lines(tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]]) -> P
     return folder
 
 
+@pytest.fixture
+def builder(lines: Path, tmp_path: Path, vocabulary: Path) -> Builder:
+    return Builder(lines, tmp_path, {**SETTINGS, "tokenizer": str(vocabulary)})
+
+
 @pytest.fixture(scope="package")
 def whole(
     lines: Path, tmp_path_factory: pytest.TempPathFactory, vocabulary: Path
 ) -> dict[str, str]:
     """The hashes of the dataset that is made in one go, with the default settings."""
-    return file_hashes(build(lines, tmp_path_factory.mktemp("whole") / "out", vocabulary))
+    settings = {**SETTINGS, "tokenizer": str(vocabulary)}
+    return file_hashes(Builder(lines, tmp_path_factory.mktemp("whole"), settings).build())

@@ -1,6 +1,5 @@
 """The sizes of spills, blocks and steps decide no byte."""
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -10,36 +9,32 @@ from streaming_ext.base.memory import limit_memory
 from streaming_ext.store import LocalStorage
 from tests.tasks.core.build_dataset import file_hashes
 from tests.tasks.core.running import do_parts, publish, second_phase
-from tests.tasks.core.shuffle.building import FILES, begin, build
+from tests.tasks.core.shuffle.building import FILES, Builder
 
 
 def test_lists_do_not_depend_on_how_much_is_merged_at_a_time(
-    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+    builder: Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other parts make spills of another size, and so other steps."""
     monkeypatch.setattr("streaming_ext.writing.part_files._DOCUMENTS_A_ROW_GROUP", 8)
     settings: dict[str, Any] = {"shard_size": 2**18, "keep_columns": ("text",)}
-    wanted = file_hashes(build(lines, tmp_path / "whole", vocabulary, **settings))
-    (file,) = (tmp_path / "whole/documents").glob("0*.parquet")
+    wanted = file_hashes(builder.build("whole", **settings))
+    (file,) = (builder.folder / "whole/documents").glob("0*.parquet")
     groups = pq.ParquetFile(file).metadata
     assert [groups.row_group(n).num_rows for n in range(groups.num_row_groups)] == [8] * 11 + [2]
     monkeypatch.setattr("tasks.core.workers.merge_part.MOST_STEP_BYTES", 20_000)
     for size in ("16KiB", "1MiB"):
-        root = build(lines, tmp_path / size, vocabulary, part_size=size, **settings)
+        root = builder.build(size, part_size=size, **settings)
         assert file_hashes(root) == wanted
 
 
 def test_in_little_memory(
-    tmp_path: Path,
-    lines: Path,
-    whole: dict[str, str],
-    vocabulary: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    builder: Builder, whole: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker with less memory than a full spill takes writes smaller spills; same bytes."""
     monkeypatch.setenv("SHARDMILL_WORKER_MEMORY", "360MiB")
     limit_memory()  # until the test ends: see `own_process`
-    assert file_hashes(build(lines, tmp_path / "little", vocabulary)) == whole
+    assert file_hashes(builder.build("little")) == whole
 
 
 @pytest.fixture
@@ -50,20 +45,16 @@ def small_spills(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def test_small_spills(
-    tmp_path: Path,
-    lines: Path,
-    whole: dict[str, str],
-    vocabulary: Path,
-    small_spills: pytest.MonkeyPatch,
+    builder: Builder, whole: dict[str, str], small_spills: pytest.MonkeyPatch
 ) -> None:
     small_spills.setattr("tasks.core.shuffle.spills.BLOCK_BYTES", 300)
     small_spills.setattr("tasks.core.shuffle.spills._TAKEN_BYTES", 1000)
     small_spills.setattr("tasks.core.workers.merge_part._TAKEN_BYTES", 600)
     small_spills.setattr("tasks.core.workers.merge_part.MOST_STEP_BYTES", 2000)
-    plan, storage = begin(lines, tmp_path / "many", vocabulary)
+    plan, storage = builder.begin("many")
     do_parts(plan, storage)
     assert len(storage.list("shuffle")) > 3 * FILES
-    assert file_hashes(build(lines, tmp_path / "many", vocabulary)) == whole
+    assert file_hashes(builder.build("many")) == whole
 
 
 class Counting(LocalStorage):
@@ -80,12 +71,16 @@ class Counting(LocalStorage):
         return super().read_range(path, start, end)
 
 
-@pytest.mark.usefixtures("small_spills")
+@pytest.mark.parametrize("merged_bytes", [2000, 2**26])
 def test_one_request_to_a_store_for_each_part_of_each_phase(
-    tmp_path: Path, lines: Path, whole: dict[str, str], vocabulary: Path
+    builder: Builder,
+    whole: dict[str, str],
+    small_spills: pytest.MonkeyPatch,
+    merged_bytes: int,
 ) -> None:
-    plan, _ = begin(lines, tmp_path / "many", vocabulary)
-    storage = Counting(tmp_path / "many")
+    small_spills.setattr("tasks.core.shuffle.sort.MERGED_BYTES", merged_bytes)
+    plan, _ = builder.begin("many")
+    storage = Counting(builder.folder / "many")
     do_parts(plan, storage)
     spills = [path for path in storage.list("shuffle") if path.endswith(".spill")]
     assert len(spills) == FILES
@@ -94,4 +89,4 @@ def test_one_request_to_a_store_for_each_part_of_each_phase(
     assert storage.reads == FILES * len(second.parts)  # a range of each spill for each part
     publish(second, storage)
     storage.close()
-    assert file_hashes(tmp_path / "many") == whole
+    assert file_hashes(builder.folder / "many") == whole

@@ -2,6 +2,7 @@
 
 import errno
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +21,18 @@ from tasks.core.check.verify import verify
 from tasks.core.shuffle.sort import SortedSpills
 from tests.tasks.core.build_dataset import Forger, file_hashes, found_in
 from tests.tasks.core.running import do_parts, second_phase
-from tests.tasks.core.shuffle.building import DOCUMENTS, begin, build
+from tests.tasks.core.shuffle.building import DOCUMENTS, Builder
 
 
-def test_no_room_for_spills(
-    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_room_for_spills(builder: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalStorage, "free_bytes", lambda self: 10_000)
     with pytest.raises(StorageError, match="free; with --shuffle"):
-        begin(lines, tmp_path / "dataset", vocabulary)
-    assert begin(lines, tmp_path / "other", vocabulary, shuffle=None)[0].todo
+        builder.begin("dataset")
+    assert builder.begin("other", shuffle=None)[0].todo
 
 
-def test_full_scratch(
-    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan, storage = begin(lines, tmp_path / "dataset", vocabulary)
+def test_full_scratch(builder: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, storage = builder.begin("dataset")
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -52,55 +49,51 @@ def test_full_scratch(
 
 
 @pytest.mark.parametrize("shuffle", ["documents", None])
-def test_a_stopped_run_that_keeps_columns(
-    tmp_path: Path, lines: Path, vocabulary: Path, shuffle: str | None
-) -> None:
+def test_a_stopped_run_that_keeps_columns(builder: Builder, shuffle: str | None) -> None:
     """What the mark of the output says is read as the specification that it was."""
     settings = {"shuffle": shuffle, "keep_columns": ("text",)}
-    plan, storage = begin(lines, tmp_path / "out", vocabulary, **settings)
+    plan, storage = builder.begin(**settings)
     do_parts(plan, storage, (0,))
-    plan, _ = begin(lines, tmp_path / "out", vocabulary, **settings)
+    plan, _ = builder.begin(**settings)
     assert plan.todo == (1, 2)
 
 
-def test_spills_left_by_a_kill_after_the_manifest(
-    tmp_path: Path, lines: Path, whole: dict[str, str], vocabulary: Path
-) -> None:
-    root = build(lines, tmp_path / "dataset", vocabulary)
+def test_spills_left_by_a_kill_after_the_manifest(builder: Builder, whole: dict[str, str]) -> None:
+    root = builder.build("dataset")
     (root / "shuffle").mkdir()
     (root / "shuffle" / "00000-000.spill").write_bytes(b"left")
     assert found_in(root) == ["shuffle/00000-000.spill"]
-    plan, storage = begin(lines, root, vocabulary)
+    plan, storage = builder.begin(root)
     storage.put(BUILD, mark_of(plan))  # the last to go
-    build(lines, root, vocabulary)
+    builder.build(root)
     assert file_hashes(root) == whole
 
 
-def test_other_sources_or_configuration(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
-    sources = Path(shutil.copytree(lines, tmp_path / "sources"))
+def test_other_sources_or_configuration(builder: Builder, lines: Path) -> None:
+    builder = replace(builder, sources=Path(shutil.copytree(lines, builder.folder / "sources")))
     sizes = {"part_size": 20_000}
-    root = build(sources, tmp_path / "dataset", vocabulary, **sizes)
-    assert begin(sources, root, vocabulary, **sizes)[0].published
-    plan, storage = begin(sources, tmp_path / "started", vocabulary)
+    root = builder.build("dataset", **sizes)
+    assert builder.begin(root, **sizes)[0].published
+    plan, storage = builder.begin("started")
     do_parts(plan, storage)
     for output, other, said in (
-        (root, {"shuffle_seed": 9}, "shuffle_seed"),
-        (root, {"shuffle": None}, "shuffle"),
-        (tmp_path / "started", {"shuffle": None}, "shuffle"),
+        ("dataset", {"shuffle_seed": 9}, "shuffle_seed"),
+        ("dataset", {"shuffle": None}, "shuffle"),
+        ("started", {"shuffle": None}, "shuffle"),
     ):
         with pytest.raises(ConfigMismatchError, match=said):
-            begin(sources, output, vocabulary, **other)
+            builder.begin(output, **other)
     with pytest.raises(ConfigMismatchError, match="this run"):
-        begin(lines, root, vocabulary)
-    data = bytearray((sources / "1.jsonl").read_bytes())
+        replace(builder, sources=lines).begin(root)
+    data = bytearray((builder.sources / "1.jsonl").read_bytes())
     data[40] ^= 1
-    (sources / "1.jsonl").write_bytes(data)
+    (builder.sources / "1.jsonl").write_bytes(data)
     with pytest.raises(ConfigMismatchError, match="content"):
-        begin(sources, root, vocabulary, **sizes)
+        builder.begin(root, **sizes)
 
 
-def test_verify_finds_another_order(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
-    forged = Forger(build(lines, tmp_path / "dataset", vocabulary, holdout_fraction=0))
+def test_verify_finds_another_order(builder: Builder) -> None:
+    forged = Forger(builder.build("dataset", holdout_fraction=0))
     path = forged.root / forged.records[1].documents.path
     table = pq.read_table(path)
     forged.set_documents(1, table.take([1, 0, *range(2, len(table))]))
@@ -115,8 +108,8 @@ def test_verify_finds_another_order(tmp_path: Path, lines: Path, vocabulary: Pat
     assert "cannot be right" in finding.problem
 
 
-def test_verify_finds_a_lost_document(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
-    forged = Forger(build(lines, tmp_path / "dataset", vocabulary))
+def test_verify_finds_a_lost_document(builder: Builder) -> None:
+    forged = Forger(builder.build("dataset"))
     path = forged.root / SOURCES_PATH
     table = pq.read_table(path)
     more = pa.array([count + 1 for count in table["documents"].to_pylist()])

@@ -1,5 +1,6 @@
 """A shuffled dataset: a permutation of all documents, whatever the parts and formats."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from streaming_ext.store import LocalStorage
 from streaming_ext.training.trace import trace_step
 from tests.streaming_ext.text.packed import write_documents
 from tests.tasks.core.build_dataset import file_hashes, found_in
-from tests.tasks.core.shuffle.building import DOCUMENTS, FILES, begin, build, documents_of
+from tests.tasks.core.shuffle.building import DOCUMENTS, FILES, Builder, documents_of
 
 
-def test_permutation(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
-    root = build(lines, tmp_path / "dataset", vocabulary, shuffle_seed=5)
+def test_permutation(builder: Builder) -> None:
+    root = builder.build("dataset", shuffle_seed=5)
     manifest = read_manifest(LocalStorage(root))
     assert len(manifest.parts) > 4
     found = documents_of(root)
@@ -42,31 +43,22 @@ def test_permutation(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "json", "parquet", "arrow"])
-def test_any_part_size(
-    tmp_path: Path, texts: list[list[str]], vocabulary: Path, suffix: str
-) -> None:
-    sources = tmp_path / "sources"
-    sources.mkdir()
+def test_any_part_size(builder: Builder, texts: list[list[str]], suffix: str) -> None:
+    builder = replace(builder, sources=builder.folder / f"*.{suffix}")
     for number, documents in enumerate(texts):
-        write_documents(sources / f"{number}.{suffix}", documents)
-    size = next(sources.iterdir()).stat().st_size
-    whole, cut, together = (
-        file_hashes(build(sources / f"*.{suffix}", tmp_path / name, vocabulary, **sizes))
-        for name, sizes in {
-            "whole": {},
-            "cut": {"part_size": max(size // 3, 1024)},
-            "together": {"min_part_size": 2 * size},
-        }.items()
-    )
+        write_documents(builder.folder / f"{number}.{suffix}", documents)
+    size = (builder.folder / f"0.{suffix}").stat().st_size
+    whole = file_hashes(builder.build("whole"))
     assert len(whole) > 10
-    assert whole == cut == together
+    assert file_hashes(builder.build("cut", part_size=max(size // 3, 1024))) == whole
+    assert file_hashes(builder.build("together", min_part_size=2 * size)) == whole
 
 
-def test_excluded_in_training(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
-    root = build(lines, tmp_path / "dataset", vocabulary, holdout_fraction=0)
+def test_excluded_in_training(builder: Builder, lines: Path) -> None:
+    root = builder.build("dataset", holdout_fraction=0)
     left_out = {(str(lines / "1.jsonl"), 4), (str(lines / "2.jsonl"), 0)}
     table = pa.Table.from_pylist([{"source": url, "row": row} for url, row in left_out])
-    pq.write_table(table, tmp_path / "excluded.parquet")
+    pq.write_table(table, builder.folder / "excluded.parquet")
 
     def seen_by(dataset: StreamingTokenDataset) -> set[tuple[str, int]]:
         return {
@@ -81,20 +73,18 @@ def test_excluded_in_training(tmp_path: Path, lines: Path, vocabulary: Path) -> 
     assert left_out < seen_by(dataset)
     ((_, _, found),) = split_documents(dataset.reader.caches[0]).find("2.jsonl", 0)
     assert (found.source, found.row) == (str(lines / "2.jsonl"), 0)
-    rest = seen_by(StreamingTokenDataset(exclude=tmp_path / "excluded.parquet", **options))
+    rest = seen_by(StreamingTokenDataset(exclude=builder.folder / "excluded.parquet", **options))
     assert rest
     assert not rest & left_out
 
 
-def test_partitions_of_nodes(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
+def test_partitions_of_nodes(builder: Builder, lines: Path) -> None:
     size = max(file.stat().st_size for file in lines.iterdir()) // 3
     found: list[tuple[str, int, int]] = []
     for rank in range(2):
-        root = build(
-            lines, tmp_path / str(rank), vocabulary, part_size=size, nodes=2, node_rank=rank
-        )
+        root = builder.build(str(rank), part_size=size, nodes=2, node_rank=rank)
         assert found_in(root, deep=True) == []
-        assert begin(lines, root, vocabulary, part_size=size, nodes=2, node_rank=rank)[0].published
+        assert builder.begin(root, part_size=size, nodes=2, node_rank=rank)[0].published
         sources = sources_of((root / SOURCES_PATH).read_bytes())
         documents = documents_of(root)
         assert documents.sources is not None

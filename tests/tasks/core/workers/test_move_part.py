@@ -8,7 +8,7 @@ import pytest
 
 from streaming_ext.base.errors import StorageError
 from streaming_ext.format.record import PartRecord
-from streaming_ext.format.schema import content_hash, from_json
+from streaming_ext.format.schema import from_json
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import LocalStorage
 from tests.tasks.core.doubles import (
@@ -99,32 +99,6 @@ def test_a_document_longer_than_a_shard(make: Make, storage: Recorder) -> None:
     assert len(storage.fractions) == 4  # three shards and the provenance
     assert storage.fractions == sorted(storage.fractions)
     assert (storage.fractions[0] > 0, storage.fractions[-1]) == (True, 1.0)
-
-
-@pytest.mark.parametrize("compression", ["none", "zstd:1", "gz:6", "bz2"])
-def test_compression_changes_only_how_it_is_stored(
-    make: Make, storage: Recorder, compression: str
-) -> None:
-    text = "abcd" * 300
-    record = make([text], make_spec(compression=compression, shard_size=3000))
-    split = record.splits["train"]
-    assert ids_in(storage.root, record.spec, "train", split) == [*text.encode(), EOT]
-    suffix = "" if compression == "none" else f".{compression.partition(':')[0]}"
-    assert len(split.shards) > 1
-    for number, shard in enumerate(split.shards):
-        assert shard.name == f"00007/shard.{number:05}.mds{suffix}"
-        assert (shard.size < shard.raw_bytes) == bool(suffix)
-
-
-def test_a_record_lists_every_file(make: Make, storage: Recorder) -> None:
-    record = make([f"text {number}" for number in range(30)], make_spec(holdout_fraction=0.3))
-    files = {file.path: (file.size, file.xxh128) for file in record.files()}
-    assert files == {
-        path: (len(storage.read(path)), content_hash(storage.read(path)))
-        for path in storage.list()
-        if path != "parts/00007.json"
-    }
-    assert len(files) > 5
 
 
 @pytest.mark.parametrize("lost", ["the output's folder", "a shard on scratch"])

@@ -160,14 +160,6 @@ def test_what_lay_on_scratch_is_replaced(tmp_path: Path) -> None:
     assert not (tmp_path / "s/leftover").exists()
 
 
-def test_large_vocabularies_take_four_bytes_an_id(tmp_path: Path) -> None:
-    tokenizer = byte_tokenizer(vocab_size=70_001, eot_id=70_000)
-    source = write_source(tmp_path / "x.parquet", ["ab"])
-    spec = make_spec(tokenizer=tokenizer, shard_size=300)
-    tokenized(source, tmp_path / "s", spec, tokenizer=tokenizer)
-    assert stream(tmp_path / "s", spec=spec) == [97, 98, 70_000]
-
-
 def touch(path: Path) -> None:
     before = path.stat()
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 10**9))
