@@ -1,27 +1,12 @@
 """Waiting for room on scratch: bounded in bytes, never for ever, nobody left outside."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from streaming_ext.base.errors import StoppedError
 from tasks.core.build.run import Room
-from tests.command_line import wait_for
-
-
-def test_waits_until_there_is_room() -> None:
-    room = Room(100, lambda: False)
-    room.take(0, 60)
-    taken = threading.Event()
-    waiting = threading.Thread(target=lambda: (room.take(1, 50), taken.set()))
-    waiting.start()
-    assert not taken.wait(0.2)
-    assert room.used == 60
-    room.give_back(0)
-    room.give_back(0)
-    assert taken.wait(60)
-    waiting.join()
-    assert room.used == 50
 
 
 def test_one_file_always_has_room() -> None:
@@ -40,12 +25,10 @@ def test_never_more_than_allowed() -> None:
         with lock:
             most = max(most, room.used)
         room.give_back(part)
+        room.give_back(part)  # as by a part that fails after its end
 
-    threads = [threading.Thread(target=work, args=(part,)) for part in range(30)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(30) as threads:
+        list(threads.map(work, range(30)))
     assert 0 < most <= 10
     assert room.used == 0
 
@@ -54,18 +37,10 @@ def test_a_stopped_run_does_not_wait() -> None:
     stopped = False
     room = Room(1, lambda: stopped)
     room.take(0, 1)
-    ended: list[BaseException] = []
-
-    def wait() -> None:
-        try:
-            room.take(1, 1)
-        except StoppedError as error:
-            ended.append(error)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    stopped = True
-    wait_for(lambda: ended, seconds=60)
-    thread.join()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(room.take, 1, 1)
+        stopped = True
+        with pytest.raises(StoppedError):
+            waiting.result(60)
     with pytest.raises(StoppedError):
         room.take(2, 1)

@@ -61,3 +61,9 @@ def content(root: Path) -> dict[str, bytes]:
     """Every file of an export."""
     files = [file for file in root.rglob("*") if file.is_file()]
     return {file.relative_to(root).as_posix(): file.read_bytes() for file in sorted(files)}
+
+
+def open_files(folder: Path) -> list[str]:
+    """Files below a folder that this process holds open."""
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return [path for link in links if (path := str(link.readlink())).startswith(str(folder))]

@@ -17,7 +17,14 @@ from tasks.core.derive.export_format import ExportFiles
 from tasks.core.derive.export_records import describe_export
 from tests.streaming_ext.build import build
 from tests.tasks.core.exports import readers
-from tests.tasks.core.exports.exporting import content, documents_of, exported, planned, with_end
+from tests.tasks.core.exports.exporting import (
+    content,
+    documents_of,
+    exported,
+    open_files,
+    planned,
+    with_end,
+)
 from tests.tasks.core.exports.readers import READERS
 
 NAMES = sorted(READERS)
@@ -90,8 +97,7 @@ def test_a_disk_that_takes_no_more(name: str, tmp_path: Path) -> None:
     with files_of_at_most(8_000), pytest.raises(ScratchError, match=r"Cannot write to scratch .*"):
         exported(dataset, tmp_path / "out", name)
     assert not (tmp_path / "out" / EXPORT).exists()
-    left = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    assert not [path for path in left if path.startswith(str(tmp_path))]
+    assert open_files(tmp_path) == []
     assert content(exported(dataset, tmp_path / "out", name)) == expected
 
 

@@ -1,6 +1,7 @@
 """What one format has of its own: widths, headers, how files are cut, and what each refuses."""
 
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,23 @@ from streaming_ext.store import LocalStorage
 from tasks.core.check.export import verify_export
 from tasks.core.derive.formats.flat import StreamFiles
 from tests.streaming_ext import build as builder
-from tests.tasks.core.exports.exporting import documents_of, exported, make_dataset, with_end
+from tests.tasks.core.exports.exporting import (
+    PARTS,
+    content,
+    documents_of,
+    exported,
+    make_dataset,
+    with_end,
+)
 from tests.tasks.core.exports.readers import (
+    array_of,
     read_levanter,
     read_llmc,
     read_llmc_file,
     read_megatron,
     read_megatron_pair,
     read_parquet,
+    read_tars,
 )
 
 EXPECTED = {split: with_end(held) for split, held in documents_of().items()}
@@ -68,14 +78,12 @@ def test_ids_are_dealt_to_files() -> None:
 
 
 class TestMegatron:
-    @pytest.mark.parametrize(("ids", "code", "width"), [(65_499, 8, 2), (65_500, 4, 4)])
+    @pytest.mark.parametrize(("ids", "code"), [(65_499, 8), (65_500, 4)])
     def test_ids_are_narrow_where_megatron_has_them_so(
-        self, tmp_path: Path, ids: int, code: int, width: int
+        self, tmp_path: Path, ids: int, code: int
     ) -> None:
         root = make(tmp_path, "megatron", vocab_size=ids)
-        tokens = sum(map(len, EXPECTED["train"]))
         assert (root / "train/text_document.idx").read_bytes()[17] == code
-        assert (root / "train/text_document.bin").stat().st_size == width * tokens
         assert read_megatron(root) == EXPECTED
         counts = json.loads((root / "sequences.json").read_text())
         assert counts == {"holdout/text_document": [3, 4], "train/text_document": [6, 7]}
@@ -151,3 +159,64 @@ def test_parquet_has_row_groups_that_a_reader_can_hold(
     assert metadata.num_row_groups > 1
     assert metadata.row_group(0).column(0).has_offset_index  # so pages end with documents
     assert "input_ids: list<element: int32>" in str(metadata.schema.to_arrow_schema())
+
+
+DOCUMENTS = {"rows": "documents"}
+
+
+def members(root: Path) -> list[tarfile.TarInfo]:
+    """Of all tars."""
+    found = []
+    for file in sorted(root.glob("*/*.tar")):
+        with tarfile.open(file) as opened:
+            found += opened.getmembers()
+    return found
+
+
+class TestWebdataset:
+    @pytest.mark.parametrize("provenance", [False, True])
+    def test_documents_as_samples(self, tmp_path: Path, *, provenance: bool) -> None:
+        """Each names its source and row, if asked to."""
+        root = make(tmp_path, "webdataset", **DOCUMENTS, provenance=provenance)
+        for split, held in EXPECTED.items():
+            samples = read_tars(root, split)
+            assert [array_of(sample["npy"]).tolist() for sample in samples] == held
+            origins = [
+                {"source": f"mem://source-{part}.parquet", "row": row}
+                for part, rows in enumerate(PARTS)
+                for row, (of, _) in enumerate(rows)
+                if of == split
+            ]
+            listed = [json.loads(sample["json"]) for sample in samples if "json" in sample]
+            assert listed == (origins if provenance else [])
+
+    @pytest.mark.parametrize("options", [{}, {**DOCUMENTS, "provenance": True}], ids=str)
+    def test_members_hold_no_time_or_user(self, tmp_path: Path, options: dict[str, object]) -> None:
+        root = make(tmp_path, "webdataset", **options)
+        found = {(m.mtime, m.uid, m.gid, m.uname, m.gname, m.mode) for m in members(root)}
+        assert found == {(0, 0, 0, "", "", 0o644)}
+
+    @pytest.mark.parametrize("options", [{}, DOCUMENTS, {"sequence_length": 5}], ids=str)
+    def test_many_tars_are_numbered_through(
+        self, tmp_path: Path, options: dict[str, object]
+    ) -> None:
+        parts = builder.numbered_parts(builder.some_documents(120, seed=4), parts=4)
+        dataset = builder.build(tmp_path / "dataset", parts)
+        root = exported(dataset.root, tmp_path / "out", "webdataset", max_file_size=8000, **options)
+        tars = sorted((root / "train").glob("*.tar"))
+        assert len(tars) > 8
+        assert [file.name for file in tars] == [f"train-{n:06}.tar" for n in range(len(tars))]
+        if options != DOCUMENTS:
+            assert max(file.stat().st_size for file in tars) <= 8000
+        names = [member.name for member in members(root)]
+        assert len(names) == len(set(names)) > 100
+        assert len(read_tars(root, "train")) > 100
+
+    def test_energon_finds_the_splits(self, tmp_path: Path) -> None:
+        root = make(tmp_path, "webdataset")
+        found = json.loads((root / ".nv-meta/split.yaml").read_text())
+        assert found["split_parts"]["val"] == [
+            "holdout/holdout-000000.tar",
+            "holdout/holdout-000001.tar",
+        ]
+        assert set(found["split_parts"]["train"]) <= set(content(root))

@@ -163,21 +163,6 @@ class TestMegatron:
         assert complete
 
 
-def test_litdata(dataset: Path, expected: Documents, tmp_path: Path) -> None:
-    litdata = import_module("litdata")
-    root = exported(dataset, tmp_path / "out", "litdata", max_file_size=5_000)
-    loader = litdata.TokensLoader(block_size=33)
-    found = litdata.StreamingDataset(str(root / "train"), item_loader=loader, shuffle=False)
-    chunks = json.loads((root / "train/index.json").read_text())["chunks"]
-    ids, blocks, begin = flat(expected["train"]), [], 0
-    for chunk in chunks:
-        held = ids[begin : begin + chunk["dim"]]
-        blocks += [held[at : at + 33] for at in range(0, len(held) - 32, 33)]
-        begin += chunk["dim"]
-    assert (begin, len(chunks) > 2) == (len(ids), True)
-    assert [np.asarray(found[n]).tolist() for n in range(len(found))] == blocks
-
-
 def test_tensorstore_as_levanter_opens_it(
     dataset: Path, expected: Documents, tmp_path: Path
 ) -> None:

@@ -83,36 +83,6 @@ def test_a_remote_set_is_what_it_is_on_disk(
     assert verify(storage, deep=True).findings == ()
 
 
-def test_a_stopped_import_resumes_and_fetches_the_rest_alone(
-    dataset: Path,
-    own: dict[str, Any],
-    upload: Upload,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    url = upload(CASES[0].made(dataset, tmp_path))
-    options = own | {"part_size": 2048}
-    whole = content(imported("megatron", url, tmp_path / "whole", **options))
-    plan, storage = planned("megatron", url, tmp_path / "out", **options)
-    do_parts(plan, storage, plan.todo[:-1])
-    storage.close()
-    fetched: list[tuple[int, int]] = []
-    read = Bucket.read
-
-    def noted(self: Bucket, key: str, **how: Any) -> bytes:
-        start, end = how.get("span") or (0, 0)
-        if key.endswith(".bin") and end - start > 512:
-            fetched.append((start, end))
-        return read(self, key, **how)
-
-    monkeypatch.setattr(Bucket, "read", noted)
-    assert content(imported("megatron", url, tmp_path / "out", **options)) == whole
-    last = plan.parts[plan.todo[-1]].spans[0].span
-    assert last is not None
-    assert fetched  # and no other span once more
-    assert all(start >= last[0] - 2 for start, _ in fetched)
-
-
 def test_faults_that_pass_are_waited_out(
     dataset: Path,
     own: dict[str, Any],
