@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from tests.tasks.core.subsets import test_subset
 
 SHUFFLE = {"shuffle": "documents", "shuffle_seed": 3}
 COPIES = {"deduplicate": "exact"}
-PHASES = {"shard": {}, "shuffled": SHUFFLE, "deduplicated": COPIES, "both": SHUFFLE | COPIES}
 Run = Callable[[Path], object]
 
 
@@ -34,18 +34,17 @@ class KilledError(Exception):
 def runs(first: Path, second: Path, rank_path: Path, tmp_path: Path) -> dict[str, Run]:
     """Each kind of run, to its end, by its name."""
 
-    def shard(output: Path, phases: str) -> Path:
-        sources, options = first.parent / "sources", PHASES[phases]
+    def shard(output: Path, **options: str) -> Path:
+        sources = first.parent / "sources"
         return build_dataset.build_from(sources, output, tokenizer=str(rank_path), **options)
 
-    def extend(output: Path, phases: str) -> None:
+    def extend(output: Path, **options: str) -> None:
+        old = tmp_path / "old"
+        if not old.exists():
+            shard(old, **options)
         if not output.exists():
-            shutil.copytree(old(phases), output)
+            shutil.copytree(old, output)
         extended.extended(output, second.parent / "sources")
-
-    def old(phases: str) -> Path:
-        made = tmp_path / "old"
-        return made if made.exists() else shard(made, phases)
 
     def copy_export(output: Path) -> None:
         original = tmp_path / "export"
@@ -54,11 +53,11 @@ def runs(first: Path, second: Path, rank_path: Path, tmp_path: Path) -> dict[str
         moved.copied(original, output)
 
     return {
-        "shard": lambda output: shard(output, "shard"),
-        "shuffled": lambda output: shard(output, "shuffled"),
-        "deduplicated": lambda output: shard(output, "deduplicated"),
-        "extend": lambda output: extend(output, "shard"),
-        "extend both": lambda output: extend(output, "both"),
+        "shard": shard,
+        "shuffled": partial(shard, **SHUFFLE),
+        "deduplicated": partial(shard, **COPIES),
+        "extend": extend,
+        "extend both": partial(extend, **SHUFFLE, **COPIES),
         "shared files": lambda output: exporting.exported(first, output, "megatron"),
         "own files": lambda output: exporting.exported(first, output, "parquet"),
         "copy": lambda output: moved.copied(first, output),
@@ -212,9 +211,13 @@ def test_a_put_of_the_manifest_that_is_answered_and_lost(
     if kind == "extend":
         shutil.copytree(tmp_path / "old", output)
     put = LocalStorage.put
+
+    def lose(self: LocalStorage, path: str, data: bytes) -> None:
+        if path not in {MANIFEST, EXPORT}:
+            put(self, path, data)
+
     with monkeypatch.context() as patch:
-        patch.setattr(LocalStorage, "put", lambda self, path, data: None
-                      if path in {MANIFEST, EXPORT} else put(self, path, data))  # fmt: skip
+        patch.setattr(LocalStorage, "put", lose)
         with pytest.raises(TransientStorageError, match="does not hold what was written"):
             run(output)
     left = content(output)

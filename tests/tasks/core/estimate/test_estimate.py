@@ -126,8 +126,6 @@ def test_damaged_files_are_reported_and_left_out(plan: Plan, tmp_path: Path) -> 
     assert plan(tmp_path).unreadable == 1
     with pytest.raises(SourceError, match=r"b\.parquet"):
         plan(tmp_path / "b.parquet")
-    with pytest.raises(UsageError, match="no column 'body'"):
-        plan(tmp_path, text_column="body")
 
 
 def test_object_storage_is_read_by_range(

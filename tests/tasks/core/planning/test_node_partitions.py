@@ -1,7 +1,6 @@
 """Parts dealt to nodes: every part once, evenly, whoever asks."""
 
 import random
-from pathlib import Path
 
 import pytest
 
@@ -31,27 +30,20 @@ def test_every_part_once_and_evenly(nodes: int) -> None:
         assert max(held) - min(held) <= max(sizes)
 
 
-def parts(*sizes: int) -> list[Part]:
-    sources = (SourceFile(url=f"/data/{n:02}.parquet", size=size) for n, size in enumerate(sizes))
-    return [Part.whole(number, source) for number, source in enumerate(sources)]
-
-
-def partition(of: list[Part], rank: int) -> NodePartition:
-    found = own_partition(of, nodes=2, rank=rank)[1]
-    assert found is not None
-    return found
-
-
 def test_a_partition_says_which_it_is() -> None:
-    of = parts(50, 10, 10, 30, 20)
-    found = [own_partition(of, nodes=2, rank=rank)[0] for rank in (0, 1)]
-    assert [[Path(part.source).stem for part in each] for each in found] == [
-        ["00", "01"],
-        ["02", "03", "04"],
-    ]
-    first, second = (partition(of, rank) for rank in (0, 1))
-    assert (first.rank, second.rank, first.nodes) == (0, 1, 2)
-    assert first.sources == second.sources
-    assert partition(parts(50, 10, 10, 30, 21), 0).sources != first.sources  # other data
-    with pytest.raises(UsageError, match="5 parts for 6 nodes"):
-        own_partition(of, nodes=6, rank=0)
+    def partitions(*sizes: int) -> list[tuple[tuple[Part, ...], NodePartition | None]]:
+        sources = [SourceFile(url=f"/{n}.parquet", size=size) for n, size in enumerate(sizes)]
+        parts = [Part.whole(number, source) for number, source in enumerate(sources)]
+        return [own_partition(parts, nodes=2, rank=rank) for rank in (0, 1)]
+
+    (first, name), (second, other) = partitions(50, 10, 10, 30, 20)
+    assert [part.source for part in first] == ["/0.parquet", "/1.parquet"]
+    assert [part.source for part in second] == ["/2.parquet", "/3.parquet", "/4.parquet"]
+    assert name is not None
+    assert other == name.model_copy(update={"rank": 1})
+    assert (name.rank, name.nodes) == (0, 2)
+    _, (_, changed) = partitions(50, 10, 10, 30, 21)
+    assert changed is not None
+    assert changed.sources != name.sources
+    with pytest.raises(UsageError, match="2 parts for 6 nodes"):
+        own_partition(first, nodes=6, rank=0)

@@ -43,19 +43,13 @@ def failed(part: int) -> FailedFile:
     return FailedFile(part=part, source="/a", step="write", reason="full")
 
 
-def test_before_it_begins(clock: Clock) -> None:
-    progress = RunProgress()
-    clock.now += 50
-    now = progress.snapshot()
-    assert now == snapshot(phase="starting", parts_total=0, source_bytes_total=0)
-    assert now.seconds_left is None
-    assert now.bytes_per_second == 0.0
-
-
 def test_a_run_from_begin_to_end(clock: Clock) -> None:
     progress = RunProgress()
+    clock.now += 50  # the time before the first part does not count
+    first = snapshot(phase="starting", parts_total=0, source_bytes_total=0)
+    assert progress.snapshot() == first
+    assert (first.seconds_left, first.bytes_per_second) == (None, 0.0)
     progress.enter("sharding")
-    clock.now += 5  # the time before the first part does not count
     progress.begin(parts=4, source_bytes=400)
     clock.now += 10
     progress.update(0, source_bytes=50.0, text_bytes=100, tokens=25)
