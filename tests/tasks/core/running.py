@@ -1,6 +1,7 @@
 """Builds that are made in this process, without Prefect and without worker processes."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from streaming_ext.store import Storage, open_storage
@@ -73,4 +74,19 @@ def make(build: B, output: Storage) -> B:
     if build.published:
         engine.settle(build, output, quiet)
     finish(build, output)
+    return build
+
+
+def planned(plan: Callable[[Any, Storage], B], config: Any) -> tuple[B, Storage]:
+    """A build as a function plans it, started on the output that its configuration names."""
+    output = open_storage(config.output)
+    return begun(plan(config, output), output), output
+
+
+def complete(plan: Callable[[Any, Storage], B], config: Any) -> B:
+    """The same to the end, its parts done in reverse order; returns it as it was started."""
+    build, output = planned(plan, config)
+    if not build.published:
+        do_parts(build, output, reversed(build.todo))
+        finish(replace(build, todo=()), output)
     return build

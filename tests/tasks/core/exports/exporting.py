@@ -1,11 +1,9 @@
 """Exports made without Prefect, and the documents of a dataset as its maker knows them."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streaming_ext.store import open_storage
 from tasks.core.derive.config import ExportConfig
 from tasks.core.derive.export import ExportBuild, plan_export
 from tests.streaming_ext.build import EOT, Built, build
@@ -42,18 +40,18 @@ def make_dataset(folder: Path, **settings: Any) -> Built:
     return build(folder / "dataset", PARTS, **settings)
 
 
+def config_of(dataset: Path | str, output: Path | str, name: str, **options: Any) -> ExportConfig:
+    return ExportConfig(format=name, dataset=str(dataset), output=str(output), **options)
+
+
 def planned(dataset: Path | str, output: Path | str, name: str, **options: Any) -> ExportBuild:
     """An export; the output says from then on what it is going to be."""
-    config = ExportConfig(format=name, dataset=str(dataset), output=str(output), **options)
-    storage = open_storage(str(output))
-    return running.begun(plan_export(config, storage), storage)
+    return running.planned(plan_export, config_of(dataset, output, name, **options))[0]
 
 
 def exported(dataset: Path | str, output: Path | str, name: str, **options: Any) -> Path:
-    """A complete export, its parts done in reverse order; returns its folder."""
-    plan, storage = planned(dataset, output, name, **options), open_storage(str(output))
-    running.do_parts(plan, storage, reversed(plan.todo))
-    running.finish(replace(plan, todo=()), storage)
+    """A complete export; returns its folder."""
+    running.complete(plan_export, config_of(dataset, output, name, **options))
     return Path(output)
 
 

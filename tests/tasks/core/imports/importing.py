@@ -14,8 +14,8 @@ from tasks.core.reading.documents import PartOfDataset
 from tasks.core.shard.import_config import ImportConfig
 from tasks.core.shard.plan import plan_shard
 from tasks.core.shard.shard_build import ShardBuild
+from tests.tasks.core import running
 from tests.tasks.core.exports.exporting import exported
-from tests.tasks.core.running import begun, finish
 
 Documents = list[list[int]]
 
@@ -60,13 +60,12 @@ def planned(
     """An import, which has taken its output."""
     settings = {"sequence_length": 16, "shard_size": 1024, "workers": 1, **options}
     config = ImportConfig(format=name, sources=(str(sources),), output=str(output), **settings)
-    storage = open_storage(str(output))
-    return begun(plan_shard(config.run, storage), storage), storage
+    return running.planned(plan_shard, config.run)
 
 
 def imported(name: str, sources: Path | str, output: Path, **options: Any) -> Path:
-    """An import, whole; returns where it lies."""
-    finish(*planned(name, sources, output, **options))
+    """An import, whole; returns its folder."""
+    running.finish(*planned(name, sources, output, **options))
     return output
 
 

@@ -15,17 +15,20 @@ from streaming_ext.store import open_storage
 from tasks.core.check.export import compare_copy, verify_export
 from tasks.core.check.findings import Report
 from tasks.core.derive.config import CopyConfig
-from tasks.core.derive.move import MoveBuild, plan_copy
+from tasks.core.derive.move import plan_copy
+from tests.tasks.core import running
 from tests.tasks.core.check.damage import check, flip
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.extending.extended import extended, write_source
-from tests.tasks.core.moving.moved import begin, copied
+from tests.tasks.core.moving.moved import copied
 from tests.tasks.core.subsets.test_subset import subset
 
 
-def planned(original: Path, output: Path) -> MoveBuild:
+def started(original: Path, output: Path) -> None:
+    """A copy that is killed after its first part."""
     config = CopyConfig(dataset=str(original), output=str(output))
-    return plan_copy(config, open_storage(config.output))
+    plan, storage = running.planned(plan_copy, config)
+    running.do_parts(plan, storage, [0])
 
 
 def compared(original: Path, output: Path) -> Report:
@@ -41,7 +44,7 @@ def test_a_copy_is_the_same_in_files_of_its_own(first: Path, tmp_path: Path) -> 
         file.stat().st_ino for file in first.rglob("*") if file.is_file()
     }
     assert [file.name for file in tmp_path.iterdir()] == ["copy"]
-    assert planned(first, output).published
+    assert copied(first, output).published
 
 
 @pytest.mark.parametrize("form", ["megatron", "webdataset"])
@@ -58,7 +61,7 @@ def test_a_copy_of_an_export(first: Path, tmp_path: Path, form: str) -> None:
 def test_an_unfinished_copy_names_the_command_that_finishes_it(first: Path, tmp_path: Path) -> None:
     """The command that is named can be pasted into a shell."""
     output = tmp_path / "a copy"
-    begin(planned(first, output), [0])
+    started(first, output)
     with pytest.raises(NotADatasetError):
         check(output)
     with pytest.raises(NotADatasetError, match=f"`shardmill copy {first} '{output}'` to finish it"):
@@ -85,7 +88,7 @@ def test_an_output_with_something_else_is_refused(
     first: Path, second: Path, tmp_path: Path
 ) -> None:
     copied(first, tmp_path / "copy")
-    begin(planned(first, tmp_path / "started"), [0])
+    started(first, tmp_path / "started")
     (tmp_path / "own").mkdir()
     (tmp_path / "own/letter.txt").write_text("dear")
     another = "started or made as something else"
@@ -125,7 +128,7 @@ def test_files_that_a_copy_lost_are_found_and_put_again(first: Path, tmp_path: P
 def test_an_output_started_before_an_extension_is_refused(first: Path, tmp_path: Path) -> None:
     """Said in one sentence, of copies, exports and subsets; a copy can be extended."""
     dataset = Path(shutil.copytree(first, tmp_path / "dataset"))
-    begin(planned(dataset, tmp_path / "started"), [0])
+    started(dataset, tmp_path / "started")
     copied(dataset, tmp_path / "copy")
     exported(dataset, tmp_path / "export", "nanogpt")
     subset(dataset, tmp_path / "subset", documents=5)

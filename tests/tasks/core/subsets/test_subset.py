@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +38,13 @@ def original(tmp_path_factory: pytest.TempPathFactory, rank_path: Path) -> Path:
     )
 
 
-def planned(dataset: Path, output: Path, **options: Any) -> SubsetBuild:
-    """A subset, which has taken its output."""
-    config = SubsetConfig(dataset=str(dataset), output=str(output), **options)
-    storage = open_storage(str(output))
-    return running.begun(plan_subset(config, storage), storage)
+def config_of(dataset: Path, output: Path, **options: Any) -> SubsetConfig:
+    return SubsetConfig(dataset=str(dataset), output=str(output), **options)
 
 
 def subset(dataset: Path, output: Path, **options: Any) -> SubsetBuild:
-    """A complete subset, its parts done in reverse order."""
-    plan, storage = planned(dataset, output, **options), open_storage(str(output))
-    if not plan.published:
-        running.do_parts(plan, storage, reversed(plan.todo))
-        running.finish(replace(plan, todo=()), storage)
-    return plan
+    """A complete subset."""
+    return running.complete(plan_subset, config_of(dataset, output, **options))
 
 
 Listed = tuple[str, int, str, tuple[int, ...]]  # source, row, split, ids
@@ -112,8 +104,9 @@ def test_all_documents_are_the_dataset(original: Path, tmp_path: Path) -> None:
 
 
 def test_another_choice_is_another_output(original: Path, tmp_path: Path) -> None:
-    plan = planned(original, tmp_path / "out", documents=40, seed=3)
-    running.do_parts(plan, open_storage(str(tmp_path / "out")), [0])
+    config = config_of(original, tmp_path / "out", documents=40, seed=3)
+    plan, storage = running.planned(plan_subset, config)
+    running.do_parts(plan, storage, [0])
     with pytest.raises(ConfigMismatchError, match="subset.documents: the output has 40"):
         subset(original, tmp_path / "out", documents=41, seed=3)
 
@@ -185,7 +178,7 @@ def test_subsets_that_are_merged_are_no_subset_of_one_dataset(
 def test_the_choice_by_tokens_is_made_once_in_a_run(original: Path, tmp_path: Path) -> None:
     """It takes the lists of all documents, which a run that plans again need not read again."""
     copy = Path(shutil.copytree(original, tmp_path / "copy"))
-    config = SubsetConfig(dataset=str(copy), output=str(tmp_path / "out"), tokens="1900", seed=5)
+    config = config_of(copy, tmp_path / "out", tokens="1900", seed=5)
     plan = plan_subset(config, open_storage(config.output))
     shutil.rmtree(copy / "documents")
     again = plan_subset(config, open_storage(config.output))
