@@ -1,5 +1,6 @@
 """What every storage does: a local disk, S3, Google's and Azure's, each on its server."""
 
+import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -50,17 +51,19 @@ class TestFiles:
             assert storage.read("x") == data
             assert storage.list() == {"x": size}
 
-    @pytest.mark.parametrize(("size", "more"), [(0, 0), (1, -1), (2**20, 1), (5 * 2**20 + 3, -1)])
-    def test_a_file_is_read_into_memory(self, storage: Storage, size: int, more: int) -> None:
-        data = (bytes(range(256)) * (size // 256 + 1))[:size]
+    @pytest.mark.parametrize(("size", "room"), [(0, 0), (1, 0), (2**20, 2**20 + 1), (5**9, 5**9)])
+    def test_a_file_is_read_into_memory(self, storage: Storage, size: int, room: int) -> None:
+        data = random.Random(size).randbytes(size)
         storage.put("x", data)
-        room, blocks = bytearray(max(size + more, 0)), []
-        count = storage.read_into("x", memoryview(room), lambda block: blocks.append(bytes(block)))
-        assert count == min(size, len(room))
-        assert room[:count] == data[:count]
-        assert b"".join(blocks) == data[:count]
+        memory, seen = bytearray(room), bytearray()
+        count = storage.read_into("x", memoryview(memory), seen.extend)
+        assert count == min(size, room)
+        assert seen == memory[:count] == data[:count]
 
-    def test_ranges(self, storage: Storage) -> None:
+    def test_ranges(self, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+        # A store's answer that ends early may have been cut, so it is requested again: soon here.
+        monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "2")
+        storage = opened("out")
         data = bytes(range(256)) * 2**13
         storage.put("x", data)
         assert storage.read_range("x", 7, len(data) - 2) == data[7:-2]
@@ -114,6 +117,11 @@ class TestFiles:
         assert list(storage.list()) == ["train/b"]
         storage.remove("train/b")
         assert storage.list() == {}
+        storage.put("x", b"1")
+        assert storage.leftovers() == []
+        storage.remove_incoming()
+        storage.close()
+        assert list(storage.list()) == ["x"]
 
     def test_nothing_leads_out(self, storage: Storage) -> None:
         for path in ("../x", "/etc/x", "a/../../x", "train/..", ".."):
@@ -175,15 +183,11 @@ class TestExclusive:
             first.require_held()
             with opened("other").exclusive():
                 pass
-        for _ in range(3):
+        with pytest.raises(RuntimeError), second.exclusive():  # which frees it too
+            raise RuntimeError
+        for _ in range(2):
             with second.exclusive():
                 second.require_held()
-
-    def test_an_error_inside_frees_it(self, opened: Open) -> None:
-        with pytest.raises(RuntimeError), opened("out").exclusive():
-            raise RuntimeError
-        with opened("out").exclusive():
-            pass
 
     def test_only_one_of_many_gets_it(self, opened: Open) -> None:
         held, most, refused = 0, 0, 0
@@ -213,10 +217,3 @@ class TestExclusive:
         for thread in threads:
             thread.join()
         assert (most, refused) == (1, 5)
-
-    def test_leftovers(self, storage: Storage) -> None:
-        storage.put("x", b"1")
-        assert storage.leftovers() == []
-        storage.remove_incoming()
-        storage.close()
-        assert list(storage.list()) == ["x"]

@@ -1,6 +1,5 @@
 """Files appear whole or not at all, below the root only, and for one run at a time."""
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -11,8 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -67,6 +65,8 @@ def test_only_what_is_to_last_is_waited_for(
 
     def recording(descriptor: int) -> None:
         synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        assert flags & os.O_ACCMODE == os.O_RDONLY  # the file may be one that only may be read
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", recording)
@@ -79,38 +79,6 @@ def test_only_what_is_to_last_is_waited_for(
     assert storage.leftovers() == []
     folders = [path for path in synced if path.endswith("/shuffle")]
     assert (len(synced), len(folders)) == ((2, 1) if lasting else (0, 0))
-
-
-def _without_rights_over_modes(work: Callable[[], None]) -> None:
-    """Run work in a thread for which the modes of files count, also where it is root's."""
-    header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def run() -> None:
-        assert libc.capget(header, sets) == 0
-        sets[0] &= ~(1 << 1)  # CAP_DAC_OVERRIDE, of what is in effect for this thread
-        assert libc.capset(header, sets) == 0
-        work()
-
-    with ThreadPoolExecutor(1) as threads:
-        threads.submit(run).result()
-
-
-def test_a_file_that_may_only_be_read_is_given_a_second_name(tmp_path: Path) -> None:
-    theirs, ours = LocalStorage(tmp_path / "theirs"), LocalStorage(tmp_path / "ours")
-    for each in (theirs, ours):
-        each.create()
-    theirs.put("train/x", b"whole")
-    (theirs.root / "train/x").chmod(0o444)
-
-    def adopt() -> None:
-        with pytest.raises(PermissionError):
-            (theirs.root / "train/x").open("r+b")
-        assert ours.adopt(theirs, "train/x", "train/y", 5)
-
-    _without_rights_over_modes(adopt)
-    assert ours.read("train/y") == b"whole"
-    assert (ours.root / "train/y").stat().st_nlink == 2
 
 
 @pytest.fixture
@@ -131,17 +99,17 @@ class TestPut:
         storage.remove_incoming()
         assert not list((storage.root / ".incoming").iterdir())
         assert storage.list() == {"train/old.mds": 3}
+        storage.close()
+        assert [path.name for path in storage.root.iterdir()] == ["train"]
 
-    def test_into_a_root_that_was_removed(self, storage: LocalStorage) -> None:
-        storage.put("train/x", b"x")
+    def test_into_a_root_that_was_removed_or_is_meanwhile(
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         shutil.rmtree(storage.root)
         with pytest.raises(StorageError, match=r"Cannot write train/y to .*out: no such file"):
             storage.put("train/y", b"y")
         assert not storage.root.exists()
-
-    def test_into_a_root_that_is_removed_meanwhile(
-        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        storage.create()
         monkeypatch.setattr(os, "fsync", lambda _: shutil.rmtree(storage.root))
         with pytest.raises(StorageError, match="Cannot write train/00000/x"):
             storage.put("train/00000/x", b"x")
@@ -207,30 +175,19 @@ class TestReadListRemove:
             monkeypatch.setattr(Path, "iterdir", lambda path: refuse(str(path)))
             storage.leftovers()
 
-    def test_close_leaves_the_dataset(self, storage: LocalStorage) -> None:
-        storage.put("x", b"")
-        storage.close()
-        assert [path.name for path in storage.root.iterdir()] == ["x"]
 
-
-class TestCreate:
-    def test_deep_and_again(self, tmp_path: Path) -> None:
-        storage = LocalStorage(tmp_path / "a/b/c")
+def test_create(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "a/b/c")
+    for _ in range(2):
         storage.create()
         storage.put("x", b"x")
-        storage.create()
-        assert storage.list() == {"x": 1}
-        assert str(storage) == str(tmp_path / "a/b/c")
-
-    def test_below_a_file(self, tmp_path: Path) -> None:
-        (tmp_path / "file").touch()
-        with pytest.raises(StorageError, match="Cannot write to .*file/out: not a directory"):
-            LocalStorage(tmp_path / "file/out").create()
-
-    def test_of_a_file(self, tmp_path: Path) -> None:
-        (tmp_path / "file").touch()
-        with pytest.raises(UsageError, match=r"/file is a file: the output is a folder, s3://"):
-            LocalStorage(tmp_path / "file").create()
+    assert storage.list() == {"x": 1}
+    assert str(storage) == str(tmp_path / "a/b/c")
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="Cannot write to .*file/out: not a directory"):
+        LocalStorage(tmp_path / "file/out").create()
+    with pytest.raises(UsageError, match=r"/file is a file: the output is a folder, s3://"):
+        LocalStorage(tmp_path / "file").create()
 
 
 @contextmanager
@@ -316,24 +273,19 @@ class TestExclusive:
         assert str(storage.root) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [("/data/out", "/data/out"), ("file:///data/out", "/data/out"), ("~/out", "/home/me/out")],
-)
-def test_open_storage(url: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/me")
-    assert open_storage(url).root == Path(expected)
-
-
-def test_open_storage_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert open_storage("out").root == tmp_path / "out"
-
-
-@pytest.mark.parametrize("url", ["ftp://host/out", "hf://datasets/x"])
-def test_open_storage_of_an_unknown_scheme(url: str) -> None:
-    with pytest.raises(UsageError, match="is not supported as output; expected a folder"):
-        open_storage(url)
+    monkeypatch.setenv("HOME", "/home/me")
+    for url, expected in (
+        ("/data/out", Path("/data/out")),
+        ("file:///data/out", Path("/data/out")),
+        ("~/out", Path("/home/me/out")),
+        ("out", tmp_path / "out"),
+    ):
+        assert open_storage(url).root == expected
+    for url in ("ftp://host/out", "hf://datasets/x"):
+        with pytest.raises(UsageError, match="is not supported as output; expected a folder"):
+            open_storage(url)
 
 
 def test_a_full_disk_below_the_lock_does_not_hide_what_went_wrong(tmp_path: Path) -> None:

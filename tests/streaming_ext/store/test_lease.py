@@ -11,7 +11,7 @@ from streaming_ext.store import holding
 from streaming_ext.store import lease as lease_module
 from streaming_ext.store.lease import Lease
 from tests.command_line import wait_for
-from tests.streaming_ext.store.test_s3 import quick
+from tests.streaming_ext.store.conftest import Cloud
 
 
 class Objects:
@@ -123,9 +123,10 @@ class TestElsewhere:
         with held(objects), soon(), pytest.raises(UsageError, match="Another run"), held(objects):
             pytest.fail("held twice")
 
-    def test_a_dead_holder_is_followed_after_the_lease(self, bucket: str) -> None:
+    @pytest.mark.parametrize("cloud", ["s3"], indirect=True)
+    def test_a_dead_holder_is_followed_after_the_lease(self, cloud: Cloud) -> None:
         """On Swift. Whatever times its clock wrote: neither clock is looked at."""
-        storage = quick(bucket)
+        storage = cloud.storage()
         storage.put("runs/.lock-00000004", b'{"machine": "gone", "pid": 1, "time": 9e99}')
         began = time.monotonic()
         with storage.exclusive():

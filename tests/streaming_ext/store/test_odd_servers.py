@@ -1,7 +1,7 @@
 """What answers in place of an object store, or asks for patience: raised in one line, or heeded."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 
@@ -28,29 +28,24 @@ def client(url: str | None = None, retry: Retry = QUICK) -> Bucket:
     return Bucket(scheme="s3", name="bucket", retry=retry, timeout=5.0, options=options)
 
 
-REQUESTS: list[Callable[[Bucket], object]] = [
-    lambda store: store.require_listable(""),
-    lambda store: store.find(""),
-]
-
-
-class TestEndpoint:
-    @pytest.mark.parametrize("value", ["localhost:9000", "minio", "http://"])
-    @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
-    def test_without_a_scheme(self, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-        monkeypatch.setenv(name, value)
-        for request in REQUESTS:
+@pytest.mark.parametrize("value", ["localhost:9000", "minio", "http://"])
+def test_an_endpoint_without_a_scheme(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
             with pytest.raises(UsageError, match=f"Invalid endpoint: {value}. Check the settings"):
-                request(client())
+                client().find("")
 
-    @pytest.mark.parametrize(
-        "answer", [Answer(404, b"Not Found"), Answer(404, PAGE.body, PAGE.headers), PAGE]
-    )
-    def test_of_a_web_server_or_a_captive_portal(self, answer: Answer) -> None:
-        with scripted(lambda *_: answer) as server:
-            for request in REQUESTS:
-                with pytest.raises(StorageError, match="no object store|invalid XML"):
-                    request(client(server.url))
+
+@pytest.mark.parametrize(
+    "answer", [Answer(404, b"Not Found"), Answer(404, PAGE.body, PAGE.headers), PAGE]
+)
+def test_an_endpoint_of_a_web_server_or_a_captive_portal(answer: Answer) -> None:
+    with scripted(lambda *_: answer) as server:
+        store = client(server.url)
+        for request in (store.require_listable, store.find):
+            with pytest.raises(StorageError, match="no object store|invalid XML"):
+                request("")
 
 
 def test_what_a_store_never_does_is_not_tried_again() -> None:

@@ -1,29 +1,30 @@
-"""Reading a published dataset from each kind of store: the same errors and the same patience."""
+"""Reading the files of a published dataset: from each kind of store, in time, at most the limit."""
 
-import gc
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import fsspec
 import pytest
 
 from streaming_ext.base.errors import StorageError, TransientStorageError
 from streaming_ext.store.buckets import Bucket
-from streaming_ext.store.patience import Retry
+from streaming_ext.store.patience import Attempts, Retry
 from streaming_ext.store.process_clients import client_of_process
-from streaming_ext.store.remote import FileMissingError, Remote
-from tests.servers.fault_proxy import FaultProxy, Faults
+from streaming_ext.store.remote import FileMissingError, Remote, within
 from tests.servers.scripted import Answer, scripted
+from tests.streaming_ext.build import Built
 from tests.streaming_ext.store.conftest import Cloud
 
 DATA = bytes(range(256)) * 8192  # 2 MiB: a shard, read in a thread of its own
 
 
 @pytest.fixture
-def remote(cloud: Cloud, proxy: FaultProxy) -> Remote:
-    """A dataset in a bucket behind a proxy."""
+def remote(cloud: Cloud) -> Remote:
+    """A dataset in a bucket."""
     bucket = Bucket(scheme=cloud.scheme, name=cloud.bucket)
     bucket.put("a/shard", DATA)
     bucket.put("a/small", b"small")
@@ -44,32 +45,15 @@ def test_existing_and_missing_files(remote: Remote) -> None:
     assert not caught.value.transient
 
 
-@pytest.mark.filterwarnings(  # botocore leaves a connection whose answer it cannot read
-    "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:unclosed <socket:ResourceWarning"
-)
-@pytest.mark.parametrize(
-    "faults", [Faults(answer=(503, "SlowDown")), Faults(cut_down=40), Faults(hang=True)]
-)
-def test_what_passes_is_waited_out(
-    remote: Remote, proxy: FaultProxy, faults: Faults, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "1")
-    proxy.inflict(faults)
-    began = time.monotonic()
-    with pytest.raises(TransientStorageError, match="a/shard"):
-        remote.read("shard", limit=len(DATA))
-    assert time.monotonic() - began < 40
-    proxy.inflict(replace(faults, times=1))
-    assert remote.read("shard", limit=len(DATA)) == DATA
-    gc.collect()  # here, not in another test
-
-
 BUSY = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>busy</Message></Error>"
 
 
-def test_a_server_that_is_busy_for_longer_than_three_seconds() -> None:
-    """Training gave up after three attempts in 3 s; it goes on for half a minute."""
-    until = time.monotonic() + 4
+def test_training_waits_for_a_busy_server_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three attempts would end after a moment; training goes on for half a minute, here for 6 s."""
+    assert Retry.training(2).seconds == 30
+    assert Retry.training(0) == replace(Retry.training(0), attempts=1, silences=1, seconds=0.0)
+    monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "6")
+    until = time.monotonic() + 1.5
 
     def answer(*_: object) -> Answer:
         busy = time.monotonic() < until
@@ -77,18 +61,12 @@ def test_a_server_that_is_busy_for_longer_than_three_seconds() -> None:
 
     with scripted(answer) as server:
         options = {"endpoint_url": server.url, "key": "k", "secret": "s"}
-        assert Remote(url="s3://bucket", options=options).read("x", limit=9) == b"hello"
-    assert Retry.training(2).seconds == 30
-    assert Retry.training(0) == replace(Retry.training(0), attempts=1, silences=1, seconds=0.0)
-
-
-def test_the_patience_ends_within_the_seconds_of_a_file() -> None:
-    with scripted(lambda *_: Answer(503, BUSY, {"Content-Type": "text/xml"})) as server:
-        options = {"endpoint_url": server.url, "key": "k", "secret": "s"}
-        remote = Remote(url="s3://bucket", options=options, timeout=3)
+        remote = Remote(url="s3://bucket", options=options)
+        assert remote.read("x", limit=9) == b"hello"
+        until = time.monotonic() + 600
         began = time.monotonic()
         with pytest.raises(TransientStorageError, match="SlowDown"):
-            remote.read("x", limit=9)
+            replace(remote, timeout=2).read("x", limit=9)
         assert time.monotonic() - began < 25
 
 
@@ -116,3 +94,38 @@ def test_a_client_each_process_and_each_setting(monkeypatch: pytest.MonkeyPatch)
     assert client() is not first
     os.close(reader)
     os.close(writer)
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_at_most_the_limit_is_read(packed: Built, scheme: str) -> None:
+    whole = (packed.root / "manifest.json").read_bytes()
+    source = Remote(url=f"{scheme}{packed.root}")
+    assert source.read("manifest.json", limit=10) == whole[:11]
+    assert source.read("manifest.json", limit=10**6) == whole
+    with pytest.raises(FileMissingError):
+        source.read("nothing", limit=1)
+
+
+def test_what_is_no_file_and_what_must_not_be_shown(tmp_path: Path) -> None:
+    with pytest.raises((StorageError, ValueError), match="nosuch"):
+        Remote(url="nosuch://x").read("y", limit=1)
+    (tmp_path / "index.json").mkdir()
+    with pytest.raises(FileMissingError, match="is missing"):
+        Remote(url=str(tmp_path)).read("index.json", limit=1)
+    options = {"key": "k", "secret": "planted-secret"}
+    assert "planted" not in repr(Remote(url="s3://bucket/data", options=options))
+
+
+def test_what_takes_too_long_says_what_went_wrong_meanwhile() -> None:
+    def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        within(60, fail, what="it")
+    assert within(60, lambda: 3, what="it") == 3
+    ended = threading.Event()
+    attempts = Attempts(Retry(first_pause=0.001))
+    attempts.failed(TransientStorageError("503 Slow Down"))
+    with pytest.raises(TransientStorageError, match=r"it did not come .* 503 Slow Down"):
+        within(0.2, ended.wait, what="it", attempts=attempts)
+    ended.set()

@@ -1,7 +1,6 @@
 """What only S3 does: copies inside the store, multipart uploads; and a store that dies."""
 
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -9,34 +8,20 @@ import pytest
 
 from streaming_ext.base.errors import CorruptDatasetError, TransientStorageError
 from streaming_ext.store import s3 as s3_module
-from streaming_ext.store.buckets import Bucket
-from streaming_ext.store.objects import ObjectStorage
-from streaming_ext.store.patience import Retry
-from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
+from tests.servers.fault_proxy import FaultProxy, Faults
 from tests.servers.storage.swift import SwiftServer, s3_client
+from tests.streaming_ext.store.conftest import Cloud
+
+pytestmark = pytest.mark.parametrize("cloud", ["s3"], indirect=True)
 
 
-def quick(bucket: str, *, attempts: int = 3, timeout: float = 5.0) -> ObjectStorage:
-    retry = Retry(attempts=attempts, first_pause=0.05)
-    opened = Bucket(scheme="s3", name=bucket, retry=retry, timeout=timeout)
-    return ObjectStorage(f"s3://{bucket}/out", opened)
-
-
-@pytest.fixture
-def proxy(s3: SwiftServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    """Clients of this test reach the server through it."""
-    with fault_proxy(s3.port) as running:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
-        yield running
-
-
-def test_object_server_killed_and_started_again(bucket: str, s3: SwiftServer) -> None:
-    storage = quick(bucket, attempts=8)
+def test_object_server_killed_and_started_again(cloud: Cloud, s3: SwiftServer) -> None:
+    storage = cloud.storage(attempts=8)
     storage.put("x", b"before")
     s3.kill("object")
     try:
         with pytest.raises(TransientStorageError, match="503|ServiceUnavailable"):
-            quick(bucket, attempts=1).put("x", b"during")
+            cloud.storage(attempts=1).put("x", b"during")
         back = threading.Timer(0.5, s3.start, args=("object",))
         back.start()
         storage.put("x", b"after")
@@ -47,8 +32,8 @@ def test_object_server_killed_and_started_again(bucket: str, s3: SwiftServer) ->
     assert storage.read("x") == b"after"
 
 
-def test_a_copy_in_the_store_has_the_expected_size(bucket: str) -> None:
-    storage = quick(bucket)
+def test_a_copy_in_the_store_has_the_expected_size(cloud: Cloud) -> None:
+    storage = cloud.storage()
     storage.put("x", b"short")
     assert storage.adopt(storage, "x", "y", 5)
     assert storage.read("y") == b"short"
@@ -63,24 +48,24 @@ class TestMultipart:
     def _small_chunks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(s3_module, "CHUNK_BYTES", 5 * 2**20)
 
-    def test_large_files(self, bucket: str, tmp_path: Path) -> None:
+    def test_large_files(self, cloud: Cloud, tmp_path: Path) -> None:
         data = bytes(range(256)) * (13 * 2**12)
         (tmp_path / "x").write_bytes(data)
-        storage = quick(bucket)
+        storage = cloud.storage()
         storage.put_file("x", tmp_path / "x")
         assert storage.read("x") == data
         assert storage.adopt(storage, "x", "y", len(data))
         assert storage.read("y") == data
 
     def test_a_failed_upload_leaves_nothing_open(
-        self, bucket: str, s3: SwiftServer, proxy: FaultProxy, tmp_path: Path
+        self, cloud: Cloud, s3: SwiftServer, proxy: FaultProxy, tmp_path: Path
     ) -> None:
         (tmp_path / "x").write_bytes(bytes(26 * 2**20))
         # Of the first two connections only the second sends a chunk.
         proxy.inflict(Faults(bytes_per_second=2**23, cut_up=2**20, times=2))
         with pytest.raises(TransientStorageError):
-            quick(bucket, attempts=1).put_file("train/00000/shard.00000.mds", tmp_path / "x")
+            cloud.storage(attempts=1).put_file("train/00000/shard.00000.mds", tmp_path / "x")
         assert proxy.struck == 2
         with closing(s3_client(s3.url)) as client:
-            assert "Uploads" not in client.list_multipart_uploads(Bucket=bucket)
-        assert quick(bucket).list() == {}
+            assert "Uploads" not in client.list_multipart_uploads(Bucket=cloud.bucket)
+        assert cloud.storage().list() == {}

@@ -1,6 +1,7 @@
 """Folders for work in progress: made, taken up and emptied only where they are this user's own."""
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,8 +18,25 @@ from streaming_ext.store.scratch import (
 )
 from tasks.core.derive.config import CopyConfig
 from tasks.core.derive.move import plan_copy
-from tests.tasks.core.exports.exporting import make_dataset, planned
+from tests.tasks.core.exports.exporting import make_dataset
 from tests.tasks.core.running import begun
+
+
+def test_a_bucket_s_is_the_users_own_and_named_by_the_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    one, two = open_storage("s3://bucket/a/out"), open_storage("s3://bucket/b/out")
+    assert one.name.startswith("out-")
+    assert one.name != two.name
+    assert one.name == open_storage("s3://bucket/a/out/").name
+    own = one.scratch_parent
+    assert (own.parent, own.stat().st_mode & 0o777) == (tmp_path, 0o700)
+    own.rmdir()
+    (tmp_path / "theirs").mkdir()
+    own.symlink_to(tmp_path / "theirs")
+    with pytest.raises(StorageError, match="Pass --scratch"):
+        _ = one.scratch_parent
 
 
 @pytest.fixture
@@ -64,11 +82,16 @@ def _files(folder: Path, victim: Path) -> None:
     victim.rename(folder)
 
 
+def _link_to_marked(folder: Path, victim: Path) -> None:
+    (victim / SCRATCH_MARK).touch()
+    folder.symlink_to(victim)
+
+
 def _file(folder: Path, victim: Path) -> None:
     folder.touch()
 
 
-@pytest.mark.parametrize("lay", [_link, _files, _file])
+@pytest.mark.parametrize("lay", [_link, _link_to_marked, _files, _file])
 def test_what_is_not_of_a_run_stays(folder: Path, lay: Callable[[Path, Path], None]) -> None:
     victim = folder.parent / "victim"
     (victim / "mine").mkdir(parents=True)
@@ -83,16 +106,6 @@ def test_what_is_not_of_a_run_stays(folder: Path, lay: Callable[[Path, Path], No
         with pytest.raises(StorageError, match="is a link"), own_folder(folder, "guest"):
             pass
     assert sorted(folder.parent.rglob("*")) == before
-
-
-def test_a_link_to_a_folder_with_a_mark_stays_too(folder: Path) -> None:
-    other = folder.parent / "other"
-    take_scratch(other)
-    (other / "00000").mkdir()
-    folder.symlink_to(other)
-    with pytest.raises(ScratchError, match="is a link"):
-        take_scratch(folder)
-    assert (other / "00000").is_dir()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to give a folder away")
@@ -113,27 +126,12 @@ def test_removed_at_the_end(folder: Path) -> None:
     assert not folder.exists()
 
 
-def _copy(dataset: Path, output: Path) -> None:
+def test_what_makes_outputs_empties_nothing_that_is_not_of_a_run(tmp_path: Path) -> None:
+    dataset, output = make_dataset(tmp_path).root, tmp_path / "out"
     storage = open_storage(str(output))
-    begun(plan_copy(CopyConfig(dataset=str(dataset), output=str(output)), storage), storage)
-
-
-def _export(dataset: Path, output: Path) -> None:
-    planned(dataset, output, "megatron")
-
-
-@pytest.mark.parametrize("make", [_copy, _export])
-def test_no_maker_empties_what_is_not_of_a_run(
-    tmp_path: Path, make: Callable[[Path, Path], None]
-) -> None:
-    dataset = make_dataset(tmp_path).root
+    plan = plan_copy(CopyConfig(dataset=str(dataset), output=str(output)), storage)
     (tmp_path / "victim/mine").mkdir(parents=True)
     (tmp_path / ".out.scratch").symlink_to("victim")
     with pytest.raises(ScratchError, match="is a link"):
-        make(dataset, tmp_path / "out")
+        begun(plan, storage)
     assert (tmp_path / "victim/mine").is_dir()
-    (tmp_path / ".out.scratch").unlink()
-    (tmp_path / "victim").rename(tmp_path / ".out.scratch")
-    with pytest.raises(ScratchError, match="holds files"):
-        make(dataset, tmp_path / "out")
-    assert (tmp_path / ".out.scratch/mine").is_dir()

@@ -2,51 +2,45 @@
 
 from itertools import pairwise, zip_longest
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming_ext.text.parts import Part, arrange, cut_evenly
+from streaming_ext.text.parts import Part, arrange
 from streaming_ext.text.sources import SourceFile
+
+Spans = list[list[tuple[int, tuple[int, int] | None]]]
 
 
 def files(*sizes: int, prefix: str = "/") -> list[SourceFile]:
     return [SourceFile(url=f"{prefix}{n:03}", size=size) for n, size in enumerate(sizes)]
 
 
-def spans_of(parts: tuple[Part, ...]) -> list[list[tuple[int, tuple[int, int] | None]]]:
+def spans_of(parts: tuple[Part, ...]) -> Spans:
     assert [part.number for part in parts] == list(range(len(parts)))
     return [[(int(p.source.url[-3:]), p.span) for p in part.spans] for part in parts]
 
 
-def test_by_hand() -> None:
-    sources = files(5, 1, 1, 1, 12)
-    assert spans_of(arrange(sources, part_size=4, min_part_size=2, may_be_cut=lambda _: True)) == [
-        [(0, (0, 2))], [(0, (2, 5))], [(1, None), (2, None)], [(3, None)],
-        [(4, (0, 4))], [(4, (4, 8))], [(4, (8, 12))],
-    ]  # fmt: skip
-    assert cut_evenly(10, 4) == [(0, 3), (3, 6), (6, 10)]
-    assert cut_evenly(8, 4) == [(0, 4), (4, 8)]
+@pytest.mark.parametrize(
+    ("sizes", "least", "expected"),
+    [
+        ((5, 1, 1, 1, 12), 2, [[(0, (0, 2))], [(0, (2, 5))], [(1, None), (2, None)], [(3, None)],
+                               [(4, (0, 4))], [(4, (4, 8))], [(4, (8, 12))]]),
+        ((4, 5, 3), 0, [[(0, None)], [(1, (0, 2))], [(1, (2, 5))], [(2, None)]]),
+        ((0, 0, 3), 0, [[(0, None)], [(1, None)], [(2, None)]]),
+    ],
+    ids=["cut and joined", "a file of exactly the part size is one part", "a part a file"],
+)  # fmt: skip
+def test_by_hand(sizes: tuple[int, ...], least: int, expected: Spans) -> None:
+    parts = arrange(files(*sizes), part_size=4, min_part_size=least, may_be_cut=lambda _: True)
+    assert spans_of(parts) == expected
 
 
-def test_a_file_of_exactly_the_part_size_is_one_part() -> None:
-    sources = files(4, 5, 3)
-    assert spans_of(arrange(sources, part_size=4, may_be_cut=lambda _: True)) == [
-        [(0, None)], [(1, (0, 2))], [(1, (2, 5))], [(2, None)],
-    ]  # fmt: skip
-
-
-def test_what_cannot_be_entered_stays_one_part() -> None:
+def test_what_cannot_be_entered_and_what_lies_elsewhere() -> None:
     sources = files(9, 9)
     assert spans_of(arrange(sources, part_size=4, may_be_cut=sources[1].__eq__)) == [
         [(0, None)], [(1, (0, 3))], [(1, (3, 6))], [(1, (6, 9))],
     ]  # fmt: skip
-
-
-def test_a_part_a_file_by_default() -> None:
-    assert spans_of(arrange(files(0, 0, 3), part_size=4)) == [[(0, None)], [(1, None)], [(2, None)]]
-
-
-def test_empty_files_and_remote_ones_are_taken_together_with_their_like() -> None:
     sources = [*files(0, 1, 0, 0), *files(1, 1, prefix="s3://b/")]
     assert spans_of(arrange(sources, part_size=9, min_part_size=9)) == [
         [(0, None), (1, None), (2, None), (3, None)], [(0, None), (1, None)]

@@ -6,23 +6,12 @@ import unicodedata
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streaming_ext.text.text_hashes import document_hashes, held_out, normal_form, normal_forms
-
-SEEDS = st.integers(0, 2**64 - 1)
 
 
 def arrow(texts: list[str]) -> pa.LargeStringArray:
     return pa.array(texts, pa.large_string())
-
-
-def splits(texts: list[str], *, seed: int, fraction: float) -> list[bool]:
-    found: list[bool] = held_out(
-        document_hashes(arrow(texts), seed=seed), fraction=fraction
-    ).tolist()
-    return found
 
 
 # Published with xxHash and python-xxhash.
@@ -36,7 +25,7 @@ def splits(texts: list[str], *, seed: int, fraction: float) -> list[bool]:
     ],
 )
 def test_published_vectors(text: str, seed: int, expected: int) -> None:
-    hashes = document_hashes(arrow(["before", text, "after"]), seed=seed)
+    hashes = document_hashes(arrow(["left out", "before", text, "after"])[1:], seed=seed)
     assert hashes.dtype == np.uint64
     assert hashes.shape == (3,)
     assert int(hashes[1]) == expected
@@ -56,45 +45,9 @@ def test_the_threshold_is_exact(fraction: float, last_inside: int) -> None:
     assert held_out(hashes, fraction=fraction).tolist() == [True, False]
 
 
-@given(texts=st.lists(st.text(max_size=20), min_size=1), seed=SEEDS, data=st.data())
-def test_neither_batches_nor_order_matter(texts: list[str], seed: int, data: st.DataObject) -> None:
-    expected = document_hashes(arrow(texts), seed=seed)
-    order = data.draw(st.permutations(range(len(texts))))
-    cut = data.draw(st.integers(0, len(texts)))
-    shuffled = arrow([texts[number] for number in order])
-    found = [document_hashes(part, seed=seed) for part in (shuffled[:cut], shuffled[cut:])]
-    assert np.array_equal(np.concatenate(found), expected[order])
-
-
-@given(
-    seed=SEEDS,
-    fractions=st.tuples(*[st.floats(0, 1, exclude_max=True)] * 2).map(sorted),
-)
-def test_a_larger_fraction_holds_out_a_superset(seed: int, fractions: list[float]) -> None:
-    texts = [str(number) for number in range(200)]
-    smaller, larger = (np.array(splits(texts, seed=seed, fraction=f)) for f in fractions)
-    assert (larger | ~smaller).all()
-
-
-@pytest.mark.parametrize("fraction", [0.001, 0.01, 0.3, 0.9])
-@pytest.mark.parametrize("seed", [0, 1, 2**64 - 1])
-def test_as_many_as_the_fraction_are_held_out(fraction: float, seed: int) -> None:
-    count = 40_000
-    held = sum(splits([f"document {n}" for n in range(count)], seed=seed, fraction=fraction))
-    deviation = (count * fraction * (1 - fraction)) ** 0.5
-    assert abs(held - count * fraction) < 5 * deviation
-    assert held > 0
-
-
-def test_another_seed_holds_out_others() -> None:
-    texts = [str(number) for number in range(2000)]
-    one, other = (np.array(splits(texts, seed=seed, fraction=0.5)) for seed in (0, 1))
-    assert 850 < int((one & other).sum() + (~one & ~other).sum()) < 1150  # as two coins agree
-
-
 def test_no_documents() -> None:
-    assert document_hashes(arrow([]), seed=0).shape == (0,)
-    assert splits([], seed=0, fraction=0.5) == []
+    hashes = document_hashes(arrow([]), seed=0)
+    assert hashes.shape == held_out(hashes, fraction=0.5).shape == (0,)
 
 
 # Marks, vowels and final consonants that compose with the character before them.

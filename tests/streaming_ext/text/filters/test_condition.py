@@ -27,18 +27,15 @@ def kept(text: str, table: pa.Table = TABLE) -> list[bool | None]:
 @pytest.mark.parametrize(
     "text",
     [
-        "language == 'en'",
         "language == 'en' and score >= 0.65",
         "language in ['en', 'fr'] or not fork",
         "language not in ('en', 'fr')",
         "0 < score <= 0.9",
-        "0.65 <= score",
         "stars == 9007199254740993",
         "stars > 2.5",
         "score == -1",
         "not (fork or stars < 3)",
         "fork == True",
-        "fork",
         "language < 'f'",
     ],
 )
@@ -78,23 +75,22 @@ def test_numbers_that_a_type_does_not_hold(kind: pa.DataType) -> None:
             text = f"n {how} {number}"
             assert kept(text, table) == [eval(text, {"n": n}) for n in (1, 2)]  # noqa: S307
     assert kept("n in [1, 9007199254740993]", table) == [True, False]
+    doubles = pa.table({"n": [2.0**53, 2.0**53 + 2]})
+    assert kept("n == 9007199254740993", doubles) == [True, False]
+    assert kept("n < 9007199254740993", doubles) == [False, False]
 
 
-def test_floating_numbers_are_compared_as_doubles() -> None:
-    table = pa.table({"n": [2.0**53, 2.0**53 + 2]})
-    assert kept("n == 9007199254740993", table) == [True, False]
-    assert kept("n < 9007199254740993", table) == [False, False]
-
-
-def test_nothing_is_neither_true_nor_false() -> None:
-    table = pa.table({"a": [1, None, 2]})
-    assert kept("a == 1", table) == [True, None, False]
-    assert kept("a != 1", table) == [False, None, True]
-    assert kept("not a == 1", table) == [False, None, True]
-    assert kept("a not in [1]", table) == [False, None, True]
-    assert kept("a is None", table) == [False, True, False]
-    assert kept("a is not None and a > 1", table) == [False, False, True]
-    assert kept("a == 1 or a is None", table) == [True, True, False]
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a == 1", [True, None, False]), ("a != 1", [False, None, True]),
+        ("not a == 1", [False, None, True]), ("a not in [1]", [False, None, True]),
+        ("a is None", [False, True, False]), ("a is not None and a > 1", [False, False, True]),
+        ("a == 1 or a is None", [True, True, False]),
+    ],
+)  # fmt: skip
+def test_nothing_is_neither_true_nor_false(text: str, expected: list[bool | None]) -> None:
+    assert kept(text, pa.table({"a": [1, None, 2]})) == expected
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(-(2**62), 2**62)), min_size=1), st.integers(-9, 9))
@@ -108,13 +104,9 @@ def test_whole_numbers_are_exact(values: list[int | None], bound: int) -> None:
     ("text", "problem"),
     [
         ("", "invalid syntax"),
-        ("language = 'en'", "invalid syntax"),
         ("language == 'en", "unterminated string"),
-        ("language", None),
-        ("'en'", "no comparison"),
         ("1 == 1", "a column is compared with a value"),
         ("language == other", "a column is compared with a value"),
-        ("len(language) > 3", "a column is compared with a value"),
         ("__import__('os').system('true')", "no comparison"),
         ("language == 'en' and score > 'x' and score > 1", "a text and a number"),
         ("score in []", "no list of values of one kind"),
@@ -124,18 +116,13 @@ def test_whole_numbers_are_exact(values: list[int | None], bound: int) -> None:
         ("score == 99999999999999999999", "64 bits"),
         ("score is 3", "None alone"),
         ("score + 1 > 3", "a column is compared with a value"),
-        ("(lambda: 1)()", "no comparison"),
-        ("[x for x in y]", "no comparison"),
         ("language == f'{score}'", "no text, number"),
         ("language if fork else score", "no comparison"),
         ("(" * 3000 + "fork" + ")" * 3000, "nested"),
         ("x" * 20_000, "20000 characters"),
     ],
 )
-def test_what_is_not_understood_is_refused_in_one_line(text: str, problem: str | None) -> None:
-    if problem is None:
-        assert Condition(text).columns == {"language": "boolean"}
-        return
+def test_what_is_not_understood_is_refused_in_one_line(text: str, problem: str) -> None:
     with pytest.raises(UsageError, match="--where") as raised:
         Condition(text)
     assert problem in str(raised.value)

@@ -13,7 +13,14 @@ from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.filters import Filters
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.formats import format_of
-from tests.streaming_ext.text.readers.test_contract import EACH_FORMAT, Kind, Row, json_lines
+from tests.streaming_ext.text.readers.test_arrow import WRITERS
+from tests.streaming_ext.text.readers.test_contract import (
+    EACH_FORMAT,
+    Kind,
+    Row,
+    json_lines,
+    sampled,
+)
 from tests.streaming_ext.text.reading import looked_at
 
 ROWS: list[Row] = [
@@ -35,14 +42,6 @@ OPTIONS = ReadOptions(
 DROPPED = {"where": 3, "min_bytes": 1, "max_bytes": 1, "min_characters": 1}
 
 
-def write(path: Path, table: pa.Table) -> None:
-    if path.suffix == ".parquet":
-        pq.write_table(table, path)
-    else:
-        with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
-            writer.write_table(table)
-
-
 def read(path: Path, options: ReadOptions, **more: Any) -> tuple[dict[int, str], Counter[str], int]:
     texts: dict[int, str] = {}
     dropped: Counter[str] = Counter()
@@ -56,29 +55,15 @@ def read(path: Path, options: ReadOptions, **more: Any) -> tuple[dict[int, str],
 
 
 @EACH_FORMAT
-@pytest.mark.parametrize("batch_bytes", [9, 2**20])
-def test_in_every_format(kind: Kind, tmp_path: Path, batch_bytes: int) -> None:
+def test_in_every_format(kind: Kind, tmp_path: Path) -> None:
     path = tmp_path / f"other{kind.suffix}"
     kind.write_rows(path, ROWS)
-    texts, dropped, nulls = read(path, OPTIONS, batch_bytes=batch_bytes)
-    assert texts == {0: "stays, long enough", 7: "stays as well, and is long"}
-    assert dropped == DROPPED
-    assert nulls == 1
-    found = [
-        text
-        for block in format_of(path.name).blocks(looked_at(path), OPTIONS)
-        for batch in format_of(path.name).read(
-            looked_at(path), OPTIONS, span=block.span, batch_bytes=batch_bytes
-        )
-        for text in batch.texts.to_pylist()
-    ]
-    assert found == list(texts.values())
-
-
-@EACH_FORMAT
-def test_a_missing_column_is_named_before_work(kind: Kind, tmp_path: Path) -> None:
-    path = tmp_path / f"other{kind.suffix}"
-    kind.write_rows(path, ROWS)
+    expected = {0: "stays, long enough", 7: "stays as well, and is long"}
+    for batch_bytes in (9, 2**20):
+        assert read(path, OPTIONS, batch_bytes=batch_bytes) == (expected, DROPPED, 1)
+        assert sampled(looked_at(path), OPTIONS, batch_bytes) == list(expected.values())
+    options = ReadOptions(columns=("meta.text",), filters=Filters(where="title is None"))
+    assert read(path, options)[0] == {3: "no language"}
     options = ReadOptions(columns=("meta.text",), filters=Filters(where="language == 'en'"))
     with pytest.raises(UsageError, match=r"has no column 'language'.*title"):
         format_of(path.name).check(looked_at(path), options)
@@ -91,30 +76,17 @@ def test_a_missing_column_is_named_before_work(kind: Kind, tmp_path: Path) -> No
         ("lang != 5 or n == 1", True), ("lang and n == 1", False), ("lang in [1.5]", False),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("suffix", ["parquet", "arrow", "jsonl"])
-def test_a_column_without_any_value(
-    tmp_path: Path, suffix: str, where: str | None, stays: bool
-) -> None:
-    rows = [{"title": None, "lang": None, "n": 1, "text": "a"}]
-    path = tmp_path / f"x.{suffix}"
-    if suffix == "jsonl":
-        path.write_bytes(json_lines(rows))
-    else:
-        write(path, pa.Table.from_pylist(rows))
-    filters = Filters(where=where)
-    format_of(path.name).check(looked_at(path), ReadOptions(filters=filters))
-    for columns, text in ((("text",), "a"), (("title", "text"), "a"), (("title",), None)):
-        texts, dropped, nulls = read(path, ReadOptions(columns=columns, filters=filters))
-        assert texts == ({0: text} if text and stays else {})
-        assert (dropped["where"], nulls) == (int(not stays), int(stays and not text))
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-def test_no_column_that_can_hold_a_text(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"x.{suffix}"
-    write(path, pa.table({"title": pa.nulls(2), "text": pa.nulls(2)}))
-    with pytest.raises(UsageError, match=rf"x\.{suffix} holds no text: every row of 'title' and"):
-        format_of(path.name).check(looked_at(path), ReadOptions(columns=("title", "text")))
+def test_a_column_without_any_value(tmp_path: Path, where: str | None, stays: bool) -> None:
+    row: Row = {"title": None, "lang": None, "n": 1, "text": "a"}
+    (tmp_path / "x.jsonl").write_bytes(json_lines([row]))
+    for name, write in WRITERS.items():
+        write(tmp_path / name, pa.Table.from_pylist([row]))
+    for name in ("x.jsonl", *WRITERS):
+        for columns in (("text",), ("title", "text")):
+            options = ReadOptions(columns=columns, filters=Filters(where=where))
+            format_of(name).check(looked_at(tmp_path / name), options)
+            texts, dropped, _ = read(tmp_path / name, options)
+            assert (texts, dropped["where"]) == (({0: "a"}, 0) if stays else ({}, 1))
 
 
 @pytest.mark.parametrize("digits", [400, 5000])
@@ -142,14 +114,6 @@ def test_another_type_is_an_error_that_names_the_place(kind: Kind, tmp_path: Pat
         read(path, options)
 
 
-@EACH_FORMAT
-def test_whether_a_value_is_null(kind: Kind, tmp_path: Path) -> None:
-    path = tmp_path / f"other{kind.suffix}"
-    kind.write_rows(path, ROWS)
-    options = ReadOptions(columns=("meta.text",), filters=Filters(where="title is None"))
-    assert read(path, options)[0] == {3: "no language"}
-
-
 def test_plain_text_has_no_columns(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("text")
     options = ReadOptions(filters=Filters(where="language == 'en'"))
@@ -175,22 +139,6 @@ def test_row_groups_without_a_row_that_stays_are_not_read(tmp_path: Path) -> Non
         texts, dropped, _ = read(path, ReadOptions(filters=Filters(where=where)))
         assert [*texts] == [*expected]
         assert dropped == {"where": 40 - len(texts)}
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-def test_views_of_strings_are_texts(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"x.{suffix}"
-    texts = ["a", None, "c" * 20, "", "e"]
-    table = pa.table({
-        "text": pa.array(texts, pa.string_view()), "kind": pa.array([*"xxyxy"], pa.string_view())
-    })  # fmt: skip
-    write(path, table)
-    assert read(path, ReadOptions())[0] == {0: "a", 2: "c" * 20, 3: "", 4: "e"}
-    assert read(path, ReadOptions(filters=Filters(where="kind == 'y'")))[0] == {
-        2: "c" * 20, 4: "e"
-    }  # fmt: skip
-    (kept,) = format_of(path.name).read(path, ReadOptions(kept=("kind",)))
-    assert kept.values[0].to_pylist() == ["x", "y", "x", "y"]
 
 
 @pytest.mark.parametrize(

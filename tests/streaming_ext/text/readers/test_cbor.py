@@ -63,16 +63,11 @@ def test_a_bad_item_costs_no_other(tmp_path: Path, item: bytes, reason: str) -> 
     ],
 )
 def test_what_makes_the_rest_unreadable(tmp_path: Path, end: bytes, said: str) -> None:
-    path = tmp_path / "x.cbor"
-    path.write_bytes(A + end)
     for options in (ReadOptions(), SKIP):
         with pytest.raises(SourceError, match=rf"cut short after document 1, byte 0 \({said}"):
-            read(path, options)
-
-
-def test_more_bytes_after_an_array(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="more bytes follow the end of the array"):
-        documents(tmp_path / "x.cbor", b"\x81" + A + B)
+            documents(tmp_path / "x.cbor", A + end, options)
+        with pytest.raises(SourceError, match="more bytes follow the end of the array"):
+            documents(tmp_path / "x.cbor", b"\x81" + A + end, options)
 
 
 def test_tags_are_left_out(tmp_path: Path) -> None:

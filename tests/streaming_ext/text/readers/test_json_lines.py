@@ -16,7 +16,6 @@ from tests.streaming_ext.text.packed import pack
 from tests.streaming_ext.text.reading import documents, faults, looked_at, read
 
 GOOD = b'{"text": "good"}\n'
-META = ReadOptions(columns=("meta.text",))
 
 
 @pytest.mark.parametrize(
@@ -96,17 +95,6 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             read(path, ReadOptions(), batch_bytes)
 
 
-def test_a_path(tmp_path: Path) -> None:
-    data = (
-        b'{"meta": {"text": "a", "n": 1}}\n{"meta.text": "b", "meta": {"text": "no"}}\n'
-        b'{"meta": null}\n{"meta": {"text": null}}\n{"meta": {"text": "c"}}\n'
-    )
-    expected = [(0, "a"), (1, "b"), (4, "c")]
-    assert documents(tmp_path / "x.jsonl", data, META) == expected
-    odd = data + b'{"meta": "none"}\n{"meta": [{"text": "no"}]}\n'  # read one by one
-    assert documents(tmp_path / "x.jsonl", odd, META) == expected
-
-
 NAMES = st.sampled_from(["text", "id", "meta"])
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -140,13 +128,6 @@ def test_at_once_is_as_one_by_one(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_files, "_at_once", lambda *_: None)
         assert outcome() == found
-
-
-def test_usual_lines_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_files, "_SMALL", 0)
-    monkeypatch.setattr(json_files, "_values", None)  # not called
-    data = b'{"id": 1, "text": "a\\n\\u00e9", "meta": {"text": [1]}}\n{"text": null}\r\n{"id": 3}\n'
-    assert documents(tmp_path / "x.jsonl", data) == [(0, "a\né")]
 
 
 def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

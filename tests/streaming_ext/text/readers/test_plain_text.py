@@ -14,7 +14,7 @@ from tests.streaming_ext.text.reading import SKIP, faults, read
 TEXT = ReadOptions(source_format="text")
 
 
-@pytest.mark.parametrize("text", ["", "one\n\ttwo\r\n", "\U0001f600 \x00", "é" * 5000])
+@pytest.mark.parametrize("text", ["", "one\n\ttwo\r\n", "\U0001f600 \x00 \ufeff", "é" * 5000])
 def test_a_file_is_a_document(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.txt").write_bytes(text.encode())
     assert read(tmp_path / "x.txt", ReadOptions())[0] == [(0, text)]

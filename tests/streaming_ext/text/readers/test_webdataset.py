@@ -27,7 +27,7 @@ def rows(path: Path, files: Files, column: str = "text") -> list[tuple[int, str]
 
 SAMPLES = [
     ("a/0.txt", b"zero"), ("a/0.json", b'{"text": "not this", "body": "one"}'),
-    ("a/1.json", b'{"text": "two"}'), ("a/1.cls", b"5"), ("a/2.jpg", b"\xff\xd8"),
+    ("a/1.json", b'\xef\xbb\xbf{"text": "two"}'), ("a/1.cls", b"5"), ("a/2.jpg", b"\xff\xd8"),
     ("b/2.x.txt", b"other ending"), ("b/3.TXT", b"\xef\xbb\xbfthree"),
 ]  # fmt: skip
 

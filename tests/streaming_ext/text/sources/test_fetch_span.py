@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.base.errors import SourceError, TransientStorageError
+from streaming_ext.base.errors import TransientStorageError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text import fetch as module
-from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
+from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched, worth_fetching
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.sources import SourceFile
@@ -68,6 +68,18 @@ def test_a_span_fetches_its_own_bytes(
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
+def test_a_hash_is_given_up_only_for_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SMALLEST_FILE", 100)
+    monkeypatch.setattr(module, "_MERGE_BYTES", 5)
+    plain, hashed = (SourceFile(url="s3://b/x", size=100, version=version)
+                     for version in ("etag:1", "sha256:1"))  # fmt: skip
+    assert worth_fetching(plain, [(50, 60), (0, 47)]) == [(0, 60)]
+    assert worth_fetching(plain, [(0, 90)]) is None
+    assert worth_fetching(hashed, [(0, 60)]) is None
+    assert worth_fetching(hashed, [(0, 20), (30, 35)]) == [(0, 20), (30, 35)]
+    assert worth_fetching(SourceFile(url="s3://b/x", size=99), [(0, 1)]) is None
+
+
 class Failing:
     """A reader whose connection is lost after a number of reads."""
 
@@ -105,13 +117,3 @@ def test_a_cut_download_goes_on(
     path, fetched = fetch(remote, tmp_path / "s", options=TEXT, span=span)
     assert fetched < all_bytes - 2 * chunk
     assert texts_of(remote, path, span) == TEXTS[: len(texts_of(remote, path, span))] != []
-
-
-def test_a_file_that_changed_is_refused(
-    remote: SourceFile, s3: SwiftServer, bucket: str, tmp_path: Path
-) -> None:
-    client = s3_client(s3.url)
-    client.put_object(Bucket=bucket, Key=remote.name, Body=b"x" * remote.size)
-    client.close()
-    with pytest.raises(SourceError, match="changed since the run began"):
-        fetch(remote, tmp_path / "s", options=TEXT, span=(0, remote.size // 2))

@@ -2,9 +2,8 @@
 
 import multiprocessing
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ import pytest
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes, open_reader
-from tests.servers.hub import Dataset, hub_server
 from tests.servers.scripted import Answer, scripted
-from tests.servers.storage.swift import s3_client
+from tests.streaming_ext.text.sources.conftest import locate
 
 SIZE = 4 * 2**20
 READERS = 4
@@ -34,49 +32,18 @@ def answer_ranges(method: str, _: str, headers: Mapping[str, str]) -> Answer:
     return Answer(206, DATA[start:end], sent)
 
 
-@contextmanager
-def on_disk(request: pytest.FixtureRequest) -> Iterator[str]:
-    file = request.getfixturevalue("tmp_path") / "x.jsonl"
-    file.write_bytes(DATA)
-    yield str(file)
-
-
-@contextmanager
-def over_http(_: pytest.FixtureRequest) -> Iterator[str]:
-    with scripted(answer_ranges) as server:
-        yield f"{server.url}/x.jsonl"
-
-
-@contextmanager
-def on_the_hub(request: pytest.FixtureRequest) -> Iterator[str]:
-    patch, folder = request.getfixturevalue("monkeypatch"), request.getfixturevalue("tmp_path")
-    with hub_server() as server:
-        patch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
-        patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "cache"))
-        server.datasets["org/text"] = Dataset()
-        server.datasets["org/text"].commit({"x.jsonl": DATA})
-        yield "hf://datasets/org/text/x.jsonl"
-
-
-@contextmanager
-def in_s3(request: pytest.FixtureRequest) -> Iterator[str]:
-    bucket, server = request.getfixturevalue("bucket"), request.getfixturevalue("s3")
-    client = s3_client(server.url)
-    client.put_object(Bucket=bucket, Key="x.jsonl", Body=DATA)
-    client.close()
-    yield f"s3://{bucket}/x.jsonl"
-
-
-KINDS: dict[str, Callable[[pytest.FixtureRequest], object]] = {
-    "disk": on_disk, "http": over_http, "hub": on_the_hub, "s3": in_s3,
-}  # fmt: skip
-
-
-@pytest.fixture(params=KINDS)
-def source(request: pytest.FixtureRequest) -> Iterator[SourceFile]:
-    with KINDS[request.param](request) as url:  # type: ignore[attr-defined]
-        (found,) = list_sources([url])
-        yield found
+@pytest.fixture(params=["disk", "web", "s3", "hub"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SourceFile]:
+    if request.param == "web":
+        with scripted(answer_ranges) as server:
+            yield from list_sources([f"{server.url}/x.jsonl"])
+    elif request.param == "disk":
+        (tmp_path / "x.jsonl").write_bytes(DATA)
+        yield from list_sources([str(tmp_path / "x.jsonl")])
+    else:
+        with locate(request.param, request) as location:
+            location.put("x.jsonl", DATA)
+            yield from list_sources(location.named("x.jsonl"))
 
 
 _inherited: list[Any] = []

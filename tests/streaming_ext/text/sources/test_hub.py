@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,6 +40,16 @@ FILES = {
     "sample/100BT/000_00000.parquet": b"f" * 700,
     "plain/small.parquet": b"not in LFS",
 }
+
+
+TEN = ["sample/10BT/000_00000.parquet", "sample/10BT/001_00000.parquet"]
+DATA = [path for path in FILES if path.startswith("data/")]
+CARD = {"configs": [
+    {"config_name": "two", "data_files": [
+        {"split": "train", "path": ["sample/100BT/*", "plain/*.parquet"]},
+        {"split": "test", "path": "data/**"}]},
+    {"config_name": "one", "data_files": "sample/10BT/000*"},
+]}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -77,19 +88,13 @@ class TestListing:
     @pytest.mark.parametrize(
         ("pattern", "expected"),
         [
-            ("sample/10BT/*.parquet", ["sample/10BT/000_00000.parquet",
-                                       "sample/10BT/001_00000.parquet"]),
-            ("sample/10BT", ["sample/10BT/000_00000.parquet", "sample/10BT/001_00000.parquet"]),
-            ("sample/10BT/", ["sample/10BT/000_00000.parquet", "sample/10BT/001_00000.parquet"]),
-            ("sample/{10,100}BT/000*", ["sample/100BT/000_00000.parquet",
-                                        "sample/10BT/000_00000.parquet"]),
-            ("data/**/000_0000[01].parquet", sorted(f for f in FILES if f.startswith("data/"))),
-            ("data/*/000_00000.parquet", ["data/CC-MAIN-2024/000_00000.parquet",
-                                          "data/CC-MAIN-2025/000_00000.parquet"]),
+            ("sample/10BT/", TEN),
+            ("sample/{10,100}BT/000*", ["sample/100BT/000_00000.parquet", TEN[0]]),
+            ("data/**/000_0000[01].parquet", DATA),
             ("plain/small.parquet", ["plain/small.parquet"]),
-            ("", sorted(f for f in FILES if f.endswith(".parquet"))),
+            ("", sorted(path for path in FILES if path.endswith(".parquet"))),
         ],
-    )  # fmt: skip
+    )
     def test_patterns(self, hub: Hub, pattern: str, expected: list[str]) -> None:
         found = list_sources([f"hf://datasets/org/text/{pattern}"])
         assert paths(found, hub) == expected
@@ -115,14 +120,10 @@ class TestListing:
                  "docs/.gitattributes", "docs/a.md", "docs/COPYING")  # fmt: skip
         hub.datasets["org/text"].commit(dict.fromkeys(names, b"text"))
         assert paths(list_sources([f"hf://datasets/org/text/{pattern}"]), hub) == expected
-
-    def test_all_files_of_a_folder_with_a_format(self, hub: Hub) -> None:
-        names = ("README.md", ".gitattributes", "a.md", "v1.0/LICENSE", "v1.0/b.md")
-        hub.datasets["org/text"].commit(dict.fromkeys(names, b"text"))
-        found = list_sources(["hf://datasets/org/text/"], any_name=True)
-        assert paths(found, hub) == ["a.md", "v1.0/LICENSE", "v1.0/b.md"]
-        found = list_sources(["hf://datasets/org/text/v1.0"], any_name=True)
-        assert paths(found, hub) == ["v1.0/LICENSE", "v1.0/b.md"]
+        docs = ["docs/COPYING", "docs/README.md", "docs/a.md"]
+        for folder, within in (("docs", docs), ("", ["LICENSE", *docs, "notes.md"])):
+            of_any_name = list_sources([f"hf://datasets/org/text/{folder}"], any_name=True)
+            assert paths(of_any_name, hub) == within
 
     def test_a_revision_is_pinned_once(self, hub: Hub) -> None:
         first = commit(hub)
@@ -134,52 +135,36 @@ class TestListing:
         assert all(f"@{first}/" in source.url for source in before)
 
     @pytest.mark.parametrize(
-        ("config", "expected"),
+        ("card", "config", "expected"),
         [
-            ("sample-10BT", ["sample/10BT/000_00000.parquet", "sample/10BT/001_00000.parquet"]),
-            (None, sorted(f for f in FILES if f.startswith("data/"))),
-            ("default", sorted(f for f in FILES if f.startswith("data/"))),
+            # As FineWeb has them: folders that are named like it.
+            (None, "sample-10BT", TEN),
+            (None, None, DATA),
+            (None, "default", DATA),
+            (CARD, "two", ["plain/small.parquet", "sample/100BT/000_00000.parquet"]),
+            (CARD, "one", TEN[:1]),
         ],
     )
-    def test_configurations_of_fineweb(
-        self, hub: Hub, config: str | None, expected: list[str]
+    def test_configurations(
+        self, hub: Hub, card: dict[str, Any] | None, config: str | None, expected: list[str]
     ) -> None:
+        hub.datasets["org/text"].card = card
         assert paths(list_sources(["org/text"], hub_config=config), hub) == expected
-
-    def test_configurations_of_the_metadata(self, hub: Hub) -> None:
-        hub.datasets["org/text"].card = {"configs": [
-            {"config_name": "two", "data_files": [
-                {"split": "train", "path": ["sample/100BT/*", "plain/*.parquet"]},
-                {"split": "test", "path": "data/**"}]},
-            {"config_name": "one", "data_files": "sample/10BT/000*"},
-        ]}  # fmt: skip
-        two = list_sources(["org/text"], hub_config="two")
-        assert paths(two, hub) == ["plain/small.parquet", "sample/100BT/000_00000.parquet"]
-        one = list_sources(["org/text"], hub_config="one")
-        assert paths(one, hub) == ["sample/10BT/000_00000.parquet"]
-        with pytest.raises(UsageError, match="'three'; its README names two, one.*hf://datasets"):
-            list_sources(["org/text"], hub_config="three")
 
     @pytest.mark.parametrize("config", ["sample-10BTT", "sample-", "sample-../data", "sampl-10BT"])
     def test_a_typo_is_refused_with_the_existing_configurations(
         self, hub: Hub, config: str
     ) -> None:
         """Whether the name leads to a folder that is not there, or nowhere."""
-        hub.datasets["org/text"].card = {"configs": [
-            {"config_name": "default", "data_files": "data/**"},
-            {"config_name": "sample-10BT", "data_files": "sample/10BT/*"},
-        ]}  # fmt: skip
-        names = "its README names default, sample-10BT. Pass --hub-config, or name the files"
+        hub.datasets["org/text"].card = CARD
+        names = "its README names two, one. Pass --hub-config, or name the files: hf://datasets"
         with pytest.raises(UsageError, match=f"no files of configuration '{config}'; {names}"):
             list_sources(["org/text"], hub_config=config)
-
-    @pytest.mark.parametrize("config", [None, "default"])
-    def test_a_repository_without_metadata_and_without_data(
-        self, hub: Hub, config: str | None
-    ) -> None:
+        hub.datasets["org/text"].card = None
         hub.datasets["org/text"].commit({"train-00000.parquet": b"x"})
-        with pytest.raises(UsageError, match="'default'; its README names none. Pass --hub-config"):
-            list_sources(["org/text"], hub_config=config)
+        for given in (None, "default"):
+            with pytest.raises(UsageError, match="'default'; its README names none. Pass --hub-c"):
+                list_sources(["org/text"], hub_config=given)
 
     def test_a_folder_of_that_name_goes_first(
         self, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -255,17 +240,11 @@ class TestRefusals:
         assert "hf_" not in str(caught.value)
 
 
-class TestPatience:
-    def test_for_ever(self, hub: Hub) -> None:
-        hub.busy, hub.retry_after = 100, "0"
-        with pytest.raises(TransientStorageError, match="429.*tried 3 times"):
-            list_sources(["hf://datasets/org/text/sample/10BT"])
-        assert sum(hub.requests.values()) == 3
-
-    def test_no_server(self, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-        with pytest.raises(TransientStorageError, match="look at the dataset org/text"):
-            list_sources(["hf://datasets/org/text/sample/10BT"])
+def test_a_hub_that_is_busy_for_ever(hub: Hub) -> None:
+    hub.busy, hub.retry_after = 100, "0"
+    with pytest.raises(TransientStorageError, match="429.*tried 3 times"):
+        list_sources(["hf://datasets/org/text/sample/10BT"])
+    assert sum(hub.requests.values()) == 3
 
 
 class TestFetch:

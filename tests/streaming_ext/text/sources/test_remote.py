@@ -1,128 +1,67 @@
-"""Source files in S3 and behind https:// URLs: listed with their versions, read as listed."""
+"""Sources behind URLs: what is no URL, no server or an unusable proxy is said in one line."""
 
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext.base.errors import (
     StorageError,
+    TokenizerError,
     TransientStorageError,
     UsageError,
 )
-from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store.patience import Retry
-from streaming_ext.text import fetch as fetch_module
-from streaming_ext.text.fetch import fetch, worth_fetching
 from streaming_ext.text.listing import list_sources
-from streaming_ext.text.readers.parquet import ParquetFormat
-from streaming_ext.text.sources import SourceFile, objects
-from streaming_ext.text.sources.source_bytes import SourceFileBytes
-from tests.servers.fault_proxy import Faults, fault_proxy
+from streaming_ext.text.sources.objects import bucket_of
+from streaming_ext.text.tokenizer.load import load_tokenizer
 from tests.servers.scripted import Answer, scripted
-from tests.servers.storage.swift import SwiftServer, s3_client
+from tests.servers.storage.swift import SwiftServer, aws_environment, s3_client
 
 
-class TestS3:
-    def test_nothing_matches(self, bucket: str) -> None:
-        for pattern in ("none", "a/*.csv", "a/x.parque"):
-            with pytest.raises(UsageError, match="no file matches|no such file"):
-                list_sources([f"s3://{bucket}/{pattern}"])
-        with pytest.raises(StorageError, match="nonesuch.*NoSuchBucket"):
-            list_sources(["s3://nonesuch/a"])
+def test_many_are_looked_at_at_once() -> None:
+    """The server answers the others when it is requested several of them."""
+    several = threading.Barrier(4)
 
-    def test_cuts_at_any_byte(
-        self, bucket: str, s3: SwiftServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        data = bytes(range(256)) * 8000
-        client = s3_client(s3.url)
-        client.put_object(Bucket=bucket, Key="big.parquet", Body=data)
-        client.close()
-        monkeypatch.setattr(objects, "_CHUNK_BYTES", 2**19)
-        with fault_proxy(s3.port) as proxy:
-            monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-            (source,) = list_sources([f"s3://{bucket}/big.parquet"])
-            for number, cut in enumerate((3, 400, 70_000, 600_000)):
-                proxy.inflict(Faults(cut_down=cut, times=2))
-                path, _ = fetch(source, tmp_path / str(number))
-                assert path.read_bytes() == data
-                assert proxy.struck == 2
+    def answer(_: str, path: str, headers: Mapping[str, str]) -> Answer:
+        assert headers["Range"] == "bytes=0-0"
+        if path != "/0.jsonl":
+            try:
+                several.wait(30)
+            except threading.BrokenBarrierError:
+                return Answer(404)
+        sent = {"ETag": f'"{path}"', "Content-Range": f"bytes 0-0/{10 + int(path[1])}"}
+        return Answer(206, b"x", sent)
+
+    with scripted(answer) as server:
+        found = list_sources([server.url + "/{0..8}.jsonl"])
+    assert [source.size for source in found] == list(range(10, 19))
 
 
-class TestColumn:
-    """Only the text's bytes come, where the rest is large; what is read of it is the same."""
-
-    def test_only_the_column_is_needed(self, tmp_path: Path) -> None:
-        table = pa.table({"s": [{"text": "no", "b": 1}] * 9, "a.b": ["x" * 99] * 9, "c": [1] * 9})
-        pq.write_table(table, tmp_path / "x.parquet", row_group_size=3)
-        (source,) = list_sources([str(tmp_path / "x.parquet")])
-        file, options = SourceFileBytes(source), ReadOptions(columns=("a.b",))
-        metadata = pq.read_metadata(tmp_path / "x.parquet")
-        chunks = [metadata.row_group(group).column(2) for group in range(3)]
-        assert [chunk.path_in_schema for chunk in chunks] == ["a.b"] * 3
-        assert [block.size for block in ParquetFormat().blocks(file, options)] == [
-            chunk.total_uncompressed_size for chunk in chunks
-        ]
-        head, *wanted, footer = ParquetFormat().needed(file, options, None)
-        assert (head, footer[1]) == ((0, 4), source.size)
-        assert [end - start for start, end in wanted] == [
-            chunk.total_compressed_size for chunk in chunks
-        ]
-        with pytest.raises(UsageError, match="no column 'text'"):
-            ParquetFormat().blocks(file, ReadOptions())
-
-    def test_a_hash_is_given_up_only_for_much(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(fetch_module, "SMALLEST_FILE", 100)
-        monkeypatch.setattr(fetch_module, "_MERGE_BYTES", 5)
-        plain, hashed = (SourceFile(url="s3://b/x", size=100, version=version)
-                         for version in ("etag:1", "sha256:1"))  # fmt: skip
-        assert worth_fetching(plain, [(50, 60), (0, 47)]) == [(0, 60)]
-        assert worth_fetching(plain, [(0, 90)]) is None
-        assert worth_fetching(hashed, [(0, 60)]) is None
-        assert worth_fetching(hashed, [(0, 20), (30, 35)]) == [(0, 20), (30, 35)]
-        small = SourceFile(url="s3://b/x", size=99)
-        assert worth_fetching(small, [(0, 1)]) is None
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://host/x.parquet?token=planted-secret", "must not hold a query"),
+        ("https://me:planted-secret@host/x.parquet", "must not hold credentials"),
+        ("http://host/*.parquet", "cannot be listed"),
+        ("ftp://host/x", "^ftp://host/x: ftp:// is not supported as source"),
+        *((url, ".") for url in (
+            "https://h:99999999/x.parquet", "https://[::1/x", "https://exa mple/x",
+            "https://a..b/x", "https:///x.parquet", "https://\0/x", "https://xn--a/x",
+            "https://127.0.0.1:9/\udc80", "https://h:-1/x", "s3://b/a/../c", "s3://b/a\nb", "s3://",
+            "s3:///x", "s3://k:planted@b/x",
+        )),
+    ],
+)  # fmt: skip
+def test_what_names_no_source(url: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        list_sources([url])
+    assert "planted" not in str(caught.value)
 
 
-class TestWeb:
-    def test_many_are_looked_at_at_once(self) -> None:
-        """The server answers the others when it is requested several of them."""
-        several = threading.Barrier(4)
-
-        def answer(_: str, path: str, headers: Mapping[str, str]) -> Answer:
-            assert headers["Range"] == "bytes=0-0"
-            if path != "/0.jsonl":
-                try:
-                    several.wait(30)
-                except threading.BrokenBarrierError:
-                    return Answer(404)
-            sent = {"ETag": f'"{path}"', "Content-Range": f"bytes 0-0/{10 + int(path[1])}"}
-            return Answer(206, b"x", sent)
-
-        with scripted(answer) as server:
-            found = list_sources([server.url + "/{0..8}.jsonl"])
-        assert [source.size for source in found] == list(range(10, 19))
-
-    @pytest.mark.parametrize(
-        ("url", "words"),
-        [
-            ("http://host/x.parquet?token=planted-secret", "must not hold a query"),
-            ("https://me:planted-secret@host/x.parquet", "must not hold credentials"),
-            ("http://host/*.parquet", "cannot be listed"),
-        ],
-    )
-    def test_refusals(self, url: str, words: str) -> None:
-        with pytest.raises(UsageError, match=words) as caught:
-            list_sources([url])
-        assert "planted" not in str(caught.value)
-
-    def test_no_server(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(Retry, "usual", lambda: Retry(attempts=2, first_pause=0.05))
-        with pytest.raises(TransientStorageError, match="127.0.0.1:9"):
-            list_sources(["http://127.0.0.1:9/x.parquet"])
+@pytest.mark.parametrize("key", ["my data/part-?.jsonl", "a b#c.jsonl", "a//b.jsonl", "/a", "a/"])
+def test_keys_are_taken_to_the_letter(key: str) -> None:
+    assert bucket_of(f"s3://bucket/{key}")[1] == key
 
 
 @pytest.mark.parametrize("key", ["data/../../etc/x.parquet", "data/./x.parquet", "../x.parquet"])
@@ -134,3 +73,46 @@ def test_keys_that_lead_out_of_their_folder_are_refused(
     client.close()
     with pytest.raises(UsageError, match="leads out of its folder"):
         list_sources([f"s3://{bucket}/**/*.parquet"])
+
+
+@pytest.mark.usefixtures("s3")
+def test_a_missing_bucket_and_a_missing_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StorageError, match="nonesuch.*NoSuchBucket"):
+        list_sources(["s3://nonesuch/a"])
+    monkeypatch.setattr(Retry, "usual", lambda: Retry(attempts=2, first_pause=0.05))
+    with pytest.raises(TransientStorageError, match="127.0.0.1:9"):
+        list_sources(["http://127.0.0.1:9/x.parquet"])
+
+
+@pytest.fixture
+def proxies(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """None yet; the Hub lies elsewhere."""
+    for name in ("ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://hub.example")
+    return monkeypatch
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "http://[::1"])
+def test_a_proxy_that_cannot_be_used(proxies: pytest.MonkeyPatch, proxy: str) -> None:
+    proxies.setenv("ALL_PROXY", proxy)
+    proxies.setenv("all_proxy", proxy)
+    with pytest.raises(UsageError, match=r"^[^\n]*ALL_PROXY .* cannot be used[^\n]*$"):
+        list_sources(["https://data.corp.example/a.jsonl"])
+    with pytest.raises(TokenizerError, match=r"^[^\n]*https://hub.example does not answer[^\n]*$"):
+        load_tokenizer("org/name")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://store.example/x", "https://store.example/x", "hf://datasets/a/b/x", "s3://b/x"]
+)
+def test_a_proxy_that_does_not_answer(proxies: pytest.MonkeyPatch, url: str) -> None:
+    """One line, without a password."""
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"):
+        proxies.setenv(name, "http://user:planted@127.0.0.1:9")
+    proxies.setenv("SHARDMILL_STORAGE_TIMEOUT", "0.5")  # pauses go with it
+    for name, value in aws_environment("http://store.example").items():
+        proxies.setenv(name, value)
+    with pytest.raises(TransientStorageError, match=r"^[^\n]*(?i:proxy|connect)[^\n]*$") as raised:
+        list_sources([url])
+    assert "planted" not in str(raised.value)

@@ -1,7 +1,9 @@
 """Documents of token sets: cut by end-of-text ids and by formats, over spans and files."""
 
+import gzip
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -125,10 +127,23 @@ def test_rows_continue_from_tar_to_tar(tmp_path: Path) -> None:
 def test_tars_that_are_packed(tmp_path: Path, suffix: str) -> None:
     for number, ids in enumerate([[1, 2], [3, 9, 4, 9]]):
         plain = write_tar(tmp_path / "x.tar", {"a.npy": ids})
-        packed = pa.Codec("gzip").compress(plain.read_bytes(), asbytes=True)
-        (tmp_path / f"x-{number}{suffix}").write_bytes(packed)
+        (tmp_path / f"x-{number}{suffix}").write_bytes(gzip.compress(plain.read_bytes()))
     assert read(tmp_path / f"x-0{suffix}", options("webdataset")) == [[1, 2, 3]]
     assert read(tmp_path / f"x-1{suffix}", options("webdataset")) == [[4]]
+
+
+def write(folder: Path, name: TokenSetName, number: int, ids: list[int]) -> Path:
+    """A file of a set of numbered files."""
+    if name == "llmc":
+        return write_llmc(folder / f"x_{number:06}.bin", ids)
+    return write_tar(folder / f"x_{number:06}.tar", {"a.npy": ids})
+
+
+def version(
+    path: Path, name: TokenSetName, span: tuple[int, int] | None = None, **more: Any
+) -> str | None:
+    source = SourceFile(url=str(path), size=path.stat().st_size)
+    return identify(source, path, span=span, options=options(name, **more)).version
 
 
 @pytest.mark.parametrize("name", ["llmc", "webdataset"])
@@ -136,96 +151,75 @@ def test_the_identity_of_a_file_covers_its_ids_in_a_neighbour(
     tmp_path: Path, name: TokenSetName
 ) -> None:
     """A document continues in the next file, which then decides the documents of the first."""
-
-    def write(number: int, ids: list[int]) -> Path:
-        if name == "llmc":
-            return write_llmc(tmp_path / f"x_{number}.bin", ids)
-        return write_tar(tmp_path / f"x-{number}.tar", {"a.npy": ids})
-
-    def version(span: tuple[int, int] | None = None) -> str:
-        source = SourceFile(url=str(one), size=one.stat().st_size)
-        return identify(source, one, span=span, options=options(name)).version
-
-    one = write(1, [9, 1, 2])
-    alone = version()
-    assert alone == f"xxh128:{content_hash(one.read_bytes())}"
-    write(2, [3, 4, 9, 5])
-    before = version()
+    one = write(tmp_path, name, 1, [9, 1, 2])
     spans = [(0, 1028), (1028, 1030)] if name == "llmc" else []  # both end in that document
-    of_spans = [version(span) for span in spans]
-    write(2, [3, 4, 9, 6])
-    assert version() == before
-    write(2, [3, 5, 9, 6])
-    assert len({version(), before, alone}) == 3
-    assert not {version(span) for span in spans} & {*of_spans}
-    write(2, [9, 5, 9, 6])
-    before = version()
-    write(0, [9, 7])  # and what the first one begins with belongs to that before it
-    assert version() != before
+
+    def versions(number: int, ids: list[int]) -> list[str | None]:
+        write(tmp_path, name, number, ids)
+        return [version(one, name, span) for span in (None, *spans)]
+
+    alone = version(one, name)
+    assert alone == f"xxh128:{content_hash(one.read_bytes())}"
+    before = versions(2, [3, 4, 9, 5])
+    assert versions(2, [3, 4, 9, 6]) == before
+    after = versions(2, [3, 5, 9, 6])
+    assert alone not in {before[0], after[0]}
+    assert not {*before} & {*after}
+    nothing_continues = versions(2, [9, 5, 9, 6])
+    # And what the first one begins with belongs to that before it.
+    assert versions(0, [9, 7])[0] != nothing_continues[0]
 
 
 def test_a_neighbour_in_which_nothing_continues_does_not_matter(tmp_path: Path) -> None:
-    one = write_llmc(tmp_path / "x_1.bin", [9, 1, 2, 9])
-    source = SourceFile(url=str(one), size=one.stat().st_size)
-    alone = identify(source, one, options=options("llmc")).version
-    write_llmc(tmp_path / "x_2.bin", [9, 3, 4, 9])
-    assert identify(source, one, options=options("llmc")).version == alone
+    one = write(tmp_path, "llmc", 1, [9, 1, 2, 9])
+    alone = version(one, "llmc")
+    write(tmp_path, "llmc", 2, [9, 3, 4, 9])
+    assert version(one, "llmc") == alone
 
 
 @pytest.mark.parametrize("name", ["llmc", "webdataset"])
 def test_a_file_that_is_lost_between_two_is_named(tmp_path: Path, name: TokenSetName) -> None:
-    suffix = ".bin" if name == "llmc" else ".tar"
-    paths = [tmp_path / f"x_{number:06}{suffix}" for number in (9, 10, 12)]
-    for path, ids in zip(paths, [[9, 1, 2], [3, 9, 4], [5, 9, 6]], strict=True):
-        if name == "llmc":
-            write_llmc(path, ids)
-        else:
-            write_tar(path, {"a.npy": ids})
-    assert read(paths[0], options(name))[0] == [1, 2, 3]
-    for path in paths[1:]:
-        with pytest.raises(SourceError, match=rf"x_000011\{suffix}: the file is missing"):
+    numbered = {9: [9, 1, 2], 10: [3, 9, 4], 12: [5, 9, 6]}
+    first, *others = (write(tmp_path, name, number, ids) for number, ids in numbered.items())
+    assert read(first, options(name))[0] == [1, 2, 3]
+    for path in others:
+        with pytest.raises(SourceError, match=r"x_000011\.(bin|tar): the file is missing"):
             read(path, options(name))
 
 
 def test_a_lost_tar_costs_nothing_if_samples_are_documents(tmp_path: Path) -> None:
-    paths = [tmp_path / f"x-{number}.tar" for number in (1, 3)]
-    for path in paths:
-        write_tar(path, {"a.npy": [3, 9], "b.npy": [4, 9]})
-    chosen = options("webdataset", rows="documents")
-    for path in paths:
-        assert read(path, chosen) == [[3], [4]]
-        source = SourceFile(url=str(path), size=path.stat().st_size)
-        assert (
-            identify(source, path, options=chosen).version
-            == f"xxh128:{content_hash(path.read_bytes())}"
-        )
+    for number in (1, 3):
+        path = write_tar(tmp_path / f"x-{number}.tar", {"a.npy": [3, 9], "b.npy": [4, 9]})
+    assert read(path, options("webdataset", rows="documents")) == [[3], [4]]
+    alone = f"xxh128:{content_hash(path.read_bytes())}"
+    assert version(path, "webdataset", rows="documents") == alone
 
 
 def test_an_index_of_mds_describes_its_shard_and_its_identity(tmp_path: Path) -> None:
     path = write_mds(tmp_path)
     assert read(path, options("mds")) == [[1, 2, 3], [4, 5, 6], [7, 8, 1]]
-    source = SourceFile(url=str(path), size=path.stat().st_size)
-    before = identify(source, path, options=options("mds")).version
+    before = version(path, "mds")
     write_mds(tmp_path, samples=2)
     with pytest.raises(SourceError, match=r"mds: holds 3 samples, the index says 2"):
         read(path, options("mds"))
     index = tmp_path / "index.json"
     write_mds(tmp_path)
     index.write_text(index.read_text().replace("uint16:4", "uint32:2"))
-    assert identify(source, path, options=options("mds")).version != before
+    assert version(path, "mds") != before
 
 
-def test_items_of_other_types(tmp_path: Path) -> None:
-    path = write_litdata(tmp_path, [[1, 2], [3, 9], [4, 9, 5]], "<i8")
+@pytest.mark.parametrize(
+    ("form", "dtype"),
+    [
+        ("numpy:3", "<i8"), ("tensor:15", "<i4"), ("tensor:16", "<i4"), ("tensor:17", "<i8"),
+        ("tensor:18", "<i8"),
+    ],
+)  # fmt: skip
+def test_items_of_other_types(tmp_path: Path, form: str, dtype: str) -> None:
+    """Tensors as litGPT and most users of `TokensLoader` write them."""
+    path = write_litdata(tmp_path, [[1, 2], [3, 9], [4, 9, 5]], dtype)
+    write_litdata_index(tmp_path, f"no_header_{form}")
     assert read(path, options("litdata")) == [[1, 2], [3], [4], [5]]
-
-
-@pytest.mark.parametrize(("code", "dtype"), [(15, "<i4"), (16, "<i4"), (17, "<i8"), (18, "<i8")])
-def test_items_that_were_tensors(tmp_path: Path, code: int, dtype: str) -> None:
-    """As litGPT and most users of `TokensLoader` write them."""
-    path = write_litdata(tmp_path, [[1, 2, 9], [3, 4]], dtype)
-    write_litdata_index(tmp_path, f"no_header_tensor:{code}")
-    assert read(path, options("litdata")) == [[1, 2], [3, 4]]
 
 
 @pytest.mark.parametrize("codec", ["zstd", "zstd:9"])

@@ -12,11 +12,10 @@ import pytest
 from streaming_ext.base.errors import ShardmillError, SourceError, UsageError
 from streaming_ext.format.spec import IdOptions, ReadOptions, TokenSetName
 from streaming_ext.text.formats import format_of
-from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.token_sets.bare_ids import LlmcSet
 from streaming_ext.text.token_sets.set_file import local_file
 from streaming_ext.training.stock import streaming
+from tests.streaming_ext.text.reading import looked_at
 from tests.streaming_ext.text.token_sets.writing import (
     bare,
     llmc,
@@ -71,23 +70,17 @@ def damaged(make: Callable[[Path], Path], suffix: str, change: slice) -> Callabl
     return damage
 
 
-def megatron_outside(folder: Path) -> Path:
-    path = megatron(folder)
-    data = bytearray((folder / "x.idx").read_bytes())
-    data[34 + 8 : 34 + 16] = np.int64(4000).tobytes()
-    (folder / "x.idx").write_bytes(data)
-    return path
+def changed(make: Callable[[Path], Path], name: str, at: int, by: bytes) -> Callable[[Path], Path]:
+    """With some other bytes in a file of a set."""
 
-
-def megatron_type(code: int) -> Callable[[Path], Path]:
-    def make(folder: Path) -> Path:
-        path = megatron(folder)
-        data = bytearray((folder / "x.idx").read_bytes())
-        data[17] = code
-        (folder / "x.idx").write_bytes(data)
+    def change(folder: Path) -> Path:
+        path = make(folder)
+        data = bytearray((folder / name).read_bytes())
+        data[at : at + len(by)] = by
+        (folder / name).write_bytes(data)
         return path
 
-    return make
+    return change
 
 
 def nanotron(folder: Path) -> Path:
@@ -95,21 +88,12 @@ def nanotron(folder: Path) -> Path:
     return bare([1, 2, 9, 3, 9], name="x.ds")(folder)
 
 
-def litdata_of(form: object) -> Callable[[Path], Path]:
-    def make(folder: Path) -> Path:
-        path = write_litdata(folder, [[1, 9]])
-        write_litdata_index(folder, form)
-        return path
-
-    return make
-
-
-def litdata_with(**fields: Any) -> Callable[[Path], Path]:
-    """A chunk, and an index that says something else."""
+def litdata(form: object = "no_header_numpy:5", **fields: Any) -> Callable[[Path], Path]:
+    """A chunk, and an index that may say something else."""
 
     def make(folder: Path) -> Path:
         path = write_litdata(folder, [[1, 9]])
-        write_litdata_index(folder, "no_header_numpy:5", **fields)
+        write_litdata_index(folder, form, **fields)
         return path
 
     return make
@@ -132,8 +116,12 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
     ("llmc", bare([1, 9]), "does not begin as files of llm.c do.*nanogpt"),
     ("megatron", damaged(megatron, ".bin", MIDDLE), "8 bytes, expected .* 5 ids"),
     ("megatron", damaged(megatron, ".idx", TAIL), "2 sequences and 3 boundaries.*cut short"),
-    ("megatron", megatron_outside, "sequences or documents do not follow each other"),
-    ("megatron", megatron_type(6), "version 1 with ids of type 6"),
+    (
+        "megatron",
+        changed(megatron, "x.idx", 42, np.int64(4000).tobytes()),
+        "sequences or documents do not follow each other",
+    ),
+    ("megatron", changed(megatron, "x.idx", 17, b"\x06"), "version 1 with ids of type 6"),
     ("megatron", bare([1, 9]), "no x.idx next to it"),
     (
         "nanotron",
@@ -145,12 +133,12 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
         damaged(nanotron, ".index", TAIL),
         "x.ds.index: is not a list of ascending numbers",
     ),
-    ("litdata", damaged(lambda f: write_litdata(f, [[1, 9]]), ".bin", TAIL), "15 bytes, in which"),
+    ("litdata", damaged(litdata(), ".bin", TAIL), "15 bytes, in which"),
     ("litdata", bare([1, 9]), "no index.json next to it"),
-    ("litdata", litdata_of("no_header_tensor:11"), "chunks of 'no_header_tensor:11'"),
-    ("litdata", litdata_with(chunks=3), "index.json: there is no chunk-0-1.bin next to it"),
-    ("litdata", litdata_with(chunks=0), r"index.json does not list it. Leave it out"),
-    ("litdata", litdata_with(dim=None), "written with item_loader=TokensLoader"),
+    ("litdata", litdata("no_header_tensor:11"), "chunks of 'no_header_tensor:11'"),
+    ("litdata", litdata(chunks=3), "index.json: there is no chunk-0-1.bin next to it"),
+    ("litdata", litdata(chunks=0), r"index.json does not list it. Leave it out"),
+    ("litdata", litdata(dim=None), "written with item_loader=TokensLoader"),
     (
         "webdataset",
         damaged(tar_of("a.npy", [1, 9]), ".tar", slice(700, None)),
@@ -167,7 +155,7 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
         "xxh128: must be a valid string, got 5",
     ),
     ("mds", nested_index(write_mds), "no MDS index of tokens"),
-    ("litdata", nested_index(lambda f: write_litdata(f, [[1, 9]])), "no index of litData"),
+    ("litdata", nested_index(litdata()), "no index of litData"),
     *(
         ("webdataset", tar_of_head(head), r"a\.npy: no array")
         for head in ("((((", npy_head("1099511627776"), npy_head("-5"))
@@ -186,11 +174,10 @@ def test_what_is_wrong_with_a_file_is_one_error(
 ) -> None:
     """Found by a look before any work if possible, else by reading."""
     path = make(tmp_path)
-    chosen, state = options(name), path.stat()
-    source = SourceFileBytes(SourceFile(url=str(path), size=state.st_size))
+    chosen = options(name)
 
     def look_and_read() -> None:
-        format_of(str(path), chosen).check(source, chosen)
+        format_of(str(path), chosen).check(looked_at(path), chosen)
         read(path, chosen)
 
     with pytest.raises(ShardmillError, match=words) as raised:
@@ -205,9 +192,7 @@ def test_a_type_that_is_too_small_is_refused(tmp_path: Path, given: str) -> None
     path = bare([1, 2, 3, 9] * 40, "<i8")(tmp_path)
     chosen = options("nanogpt", dtype=given)
     with pytest.raises(UsageError, match="Pass --dtype int64"):
-        format_of(str(path), chosen).check(
-            SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size)), chosen
-        )
+        format_of(str(path), chosen).check(looked_at(path), chosen)
     with streaming.MDSWriter(out=str(tmp_path / "mds"), columns={"tokens": "bytes"}) as writer:
         for _ in range(20):
             writer.write({"tokens": np.array([1, 2, 3, 9] * 4, "<i8").tobytes()})
@@ -237,13 +222,11 @@ def test_a_damaged_shard_is_named_that_decides_the_length_of_rows(
 
 
 def test_rows_that_are_filled_up_with_0_are_no_wider_ids(tmp_path: Path) -> None:
-    path = bare([1, 2, 1, *[0] * 97])(tmp_path)
     chosen = ReadOptions(ids=IdOptions(set_format="nanogpt", eot_id=0, vocab_size=10))
-    source = SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size))
-    format_of(str(path), chosen).check(source, chosen)
-    assert read(path, chosen) == [[1, 2, 1]]
-    path = bare([1, 0, 1, *[0] * 97])(tmp_path)
-    format_of(str(path), chosen).check(source, chosen)
+    for ids, expected in (([1, 2, 1], [[1, 2, 1]]), ([1, 0, 1], [[1], [1]])):
+        path = bare([*ids, *[0] * 97])(tmp_path)
+        format_of(str(path), chosen).check(looked_at(path), chosen)
+        assert read(path, chosen) == expected
 
 
 @pytest.mark.parametrize("name", ["llmc", "olmo"])
@@ -258,14 +241,9 @@ def test_a_file_that_cannot_be_opened_is_one_error(tmp_path: Path, name: TokenSe
 
 def test_a_document_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streaming_ext.text.token_sets.token_set.MAX_TEXT_BYTES", 40)
-    path = write_llmc(tmp_path / "x_0.bin", [9, *[1] * 30])
-    with pytest.raises(SourceError, match=r"ids in a row without an end-of-text id"):
-        read(path, options("llmc"))
-    with pytest.raises(SourceError, match=r"ids in a row without an end-of-text id"):
-        read(path, options("llmc"), (0, 1030))
-    assert LlmcSet().neighbour(local_file(path), 1, chosen_ids(options("llmc"))) is None
-
-
-def chosen_ids(chosen: ReadOptions) -> IdOptions:
+    path, chosen = write_llmc(tmp_path / "x_0.bin", [9, *[1] * 30]), options("llmc")
+    for span in (None, (0, 1030)):
+        with pytest.raises(SourceError, match=r"ids in a row without an end-of-text id"):
+            read(path, chosen, span)
     assert chosen.ids is not None
-    return chosen.ids
+    assert LlmcSet().neighbour(local_file(path), 1, chosen.ids) is None

@@ -12,8 +12,6 @@ from tests.streaming_ext.text.tokenizer import trial
 from tests.streaming_ext.text.tokenizer.trial import (
     JSON_PATTERNS,
     RANK_PATTERNS,
-    SCREEN,
-    TEMPLATES,
     TOKENS,
     differing_code_points,
     json_probe,
@@ -50,65 +48,6 @@ def test_what_unicode_assigned_long_ago_is_trusted() -> None:
     assert old & UNSAFE == {0x295}
     assert max(UNSAFE) == 0x10FFFF
     assert min(UNSAFE) > 0x80
-
-
-# Two bytes each, by class.
-CLASSES = {
-    "lower": "é",
-    "upper": "É",
-    "title": "ǅ",
-    "letter": "ªא",
-    "modifier": "ʰ",
-    "mark": "\u0301",
-}
-CLASSES |= {"number": "²٣", "space": "\u00a0", "other": "\u00d7«", "long s": "\u017f"}
-LETTERS = ("lower", "upper", "title", "letter", "modifier")
-
-
-@pytest.mark.parametrize(
-    ("pattern", "groups"),
-    [
-        ("gpt2", [(*LETTERS, "long s"), ("number",), ("space",), ("other", "mark")]),
-        ("cl100k_base", [LETTERS, ("long s",), ("number",), ("space",), ("other", "mark")]),
-        (
-            "o200k_base",
-            [
-                *(("lower",), ("long s",), ("upper", "title"), ("letter", "modifier")),
-                *(("mark",), ("number",), ("space",), ("other",)),
-            ],
-        ),
-    ],
-)
-def test_each_class_of_a_pattern_shows_in_the_probe(
-    pattern: str, groups: list[tuple[str, ...]]
-) -> None:
-    """What one engine took for another class would be split differently, and be found."""
-    encode = rank_probe(pattern).encode
-    # All edges of a character are merged alike, so the pairs among the ids tell where it was split.
-    texts = [f"{each}\n" for each in TEMPLATES]
-    signatures = []
-    for group in groups:
-        characters = [character for name in group for character in CLASSES[name]]
-        found = {
-            tuple(id_ >= 256 for each in texts for id_ in encode(each.replace("{c}", c)))
-            for c in characters
-        }
-        assert len(found) == 1, group
-        signatures.append(found.pop())
-    assert len(set(signatures)) == len(groups)
-
-
-@pytest.mark.parametrize("pattern", RANK_PATTERNS)
-def test_the_screen_tells_other_characters_from_the_rest(pattern: str) -> None:
-    encode = rank_probe(pattern).encode
-
-    def screened(character: str) -> tuple[bool, ...]:
-        return tuple(id_ >= 256 for id_ in encode(SCREEN.replace("{c}", character)))
-
-    others = ["mark", "other"] if pattern != "o200k_base" else ["other"]
-    for name, characters in CLASSES.items():
-        for character in characters:
-            assert (screened(character) == screened("\u00d7")) == (name in others), name
 
 
 def test_a_swapped_class_is_found() -> None:

@@ -1,6 +1,5 @@
 """Whatever engine computes them, ids are the reference's."""
 
-import itertools
 import json
 import mmap
 import random
@@ -10,8 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from streaming_ext.base.errors import EngineMismatchError
 from streaming_ext.text.tokenizer import engine
@@ -22,7 +19,6 @@ from streaming_ext.text.tokenizer.engine import (
     ReferenceEngine,
     audit_sample,
     choose_engine,
-    splice,
     unsafe_ranges,
 )
 from streaming_ext.text.tokenizer.fast_tokenizer import fast_loader
@@ -82,44 +78,26 @@ UNSAFE = [
 ]
 
 
-def hard_texts() -> st.SearchStrategy[list[str]]:
-    """Texts around unsafe code points, contractions, digits, spaces and marks."""
-    fragments = st.one_of(
-        st.sampled_from(UNSAFE),
-        st.sampled_from(["'s", "'S", "'re", "'", "\u017f", "'\u017f", "12", "1234", " ", "  "]),
-        st.sampled_from(["\n", "\r\n", "\t", "\u00a0", "\u3000", "\u0085", "\x00", "/", "!", "a"]),
-        st.sampled_from(
-            ["<|endoftext|>", "\u0301", "\u0903", "\u200d", "ǅ", "ʰ", "Ab", "\U0001f600"]
-        ),
-        st.text(max_size=4),
-    )
-    return st.lists(st.lists(fragments, max_size=8).map("".join), max_size=6)
+# Around contractions, digits, spaces and marks.
+HARD = [
+    *("'s", "'S", "'re", "'", "\u017f", "'\u017f", "12", "1234", " ", "  ", "\n", "\r\n", "\t"),
+    *("\u00a0", "\u3000", "\u0085", "\x00", "/", "!", "a", "1", "A", "Ab", "<|endoftext|>"),
+    *("\u0301", "\u0903", "\u200d", "ǅ", "ʰ", "\U0001f600"),
+]
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(data=st.data())
-def test_ids_are_those_of_the_reference(
-    data: st.DataObject, sharp: tuple[Tokenizer, FastEngine]
-) -> None:
-    tokenizer, chosen = sharp
-    allowed = st.characters(max_codepoint=0x1FFFF, exclude_categories=["Cs"])
-    texts = data.draw(hard_texts()) + data.draw(st.lists(st.text(allowed), max_size=3))
-    check_all(tokenizer, chosen, arrow(texts))
-
-
-def test_random_unicode(sharp: tuple[Tokenizer, FastEngine]) -> None:
+def test_ids_are_those_of_the_reference(sharp: tuple[Tokenizer, FastEngine]) -> None:
     tokenizer, chosen = sharp
     rng = random.Random(7)
-    contexts = ["'s", "'re", "a", "1", " ", "  ", "!", "\n", "'", "A", "/"]
     texts = []
-    for _ in range(1000):
+    for _ in range(1500):
         points = [rng.choice((rng.randrange(0xD800), rng.randrange(0xE000, 0x20000)))]
         points += [rng.randrange(0x3000) for _ in range(3)]
-        fragments = [*map(chr, points), *rng.choices(contexts, k=6)]
+        fragments = [*map(chr, points), *rng.choices(HARD, k=8)]
         if rng.random() < 0.2:
             fragments.append(rng.choice(UNSAFE))
         rng.shuffle(fragments)
-        texts.append("".join(fragments))
+        texts.append("".join(fragments[: rng.randrange(14)]))
     check_all(tokenizer, chosen, arrow(texts))
 
 
@@ -170,39 +148,6 @@ def test_slices_and_empty_batches(tokenizer: Tokenizer, fast: Engine) -> None:
             assert encoded.ids.tolist() == expected.tolist()
     check_all(tokenizer, fast, arrow([]))
     check_all(tokenizer, ReferenceEngine(tokenizer), arrow([]))
-
-
-def test_a_realistic_batch_on_both_engines(
-    documents: list[str], tokenizer: Tokenizer, fast: Engine
-) -> None:
-    texts = arrow(documents[:100])
-    encoded = check_all(tokenizer, fast, texts)
-    reference = choose_engine(tokenizer, engine="reference").encode(texts)
-    assert np.array_equal(encoded.ids, reference.ids)
-    assert np.array_equal(encoded.offsets, reference.offsets)
-
-
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(
-    lengths=st.lists(st.integers(0, 4), min_size=1, max_size=8),
-    new_lengths=st.lists(st.integers(0, 4), min_size=8, max_size=8),
-    chosen=st.sets(st.integers(0, 7)),
-)
-def test_splice(lengths: list[int], new_lengths: list[int], chosen: set[int]) -> None:
-    rows = sorted(row for row in chosen if row < len(lengths))
-    old = [[row * 10 + i for i in range(length)] for row, length in enumerate(lengths)]
-    new = [[1000 + row * 10 + i for i in range(new_lengths[row])] for row in rows]
-
-    def encoded(parts: list[list[int]]) -> Encoded:
-        offsets = np.cumsum([0, *map(len, parts)]).astype(np.int64)
-        return Encoded(np.array(list(itertools.chain(*parts)), np.uint32), offsets)
-
-    expected = list(old)
-    for row, part in zip(rows, new, strict=True):
-        expected[row] = part
-    result = splice(encoded(old), np.array(rows, np.int64), encoded(new))
-    assert result.ids.tolist() == list(itertools.chain(*expected))
-    assert result.offsets.tolist() == encoded(expected).offsets.tolist()
 
 
 def test_the_audit_names_the_document(tokenizer: Tokenizer) -> None:
@@ -278,12 +223,10 @@ def test_a_tokenizer_json_on_both_engines(
 ) -> None:
     (tmp_path / "tokenizer.json").write_text(tokenizer_json)
     tokenizer = load_tokenizer(str(tmp_path / "tokenizer.json"))
-    fast = choose_engine(tokenizer, engine="auto")
-    assert isinstance(fast, FastEngine)
-    rng = random.Random(3)
-    texts = ["".join(chr(rng.randrange(0x1000)) for _ in range(20)) for _ in range(300)]
+    chosen = choose_engine(tokenizer, engine="auto")
+    assert isinstance(chosen, FastEngine)
     special = ["<|endoftext|>", "a<|endoftext|>b <pad>", " <|endoftext|>'s"]
-    check_all(tokenizer, fast, arrow([*documents[:10], *texts, *special]))
+    check_all(tokenizer, chosen, arrow([*documents[:50], *special]))
 
 
 @pytest.mark.parametrize(

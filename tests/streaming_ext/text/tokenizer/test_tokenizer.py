@@ -27,6 +27,10 @@ def write_ranks(path: Path, ranks: dict[bytes, int]) -> str:
     return str(path)
 
 
+def load_ranks(path: Path, ranks: dict[bytes, int] = RANKS, **options: Any) -> Tokenizer:
+    return load_tokenizer(write_ranks(path, ranks), **options)
+
+
 def load_json(path: Path, text: str, **changes: Any) -> Tokenizer:
     """Load a tokenizer.json after replacing some of its entries."""
     eot_token = changes.pop("eot_token", None)
@@ -35,7 +39,7 @@ def load_json(path: Path, text: str, **changes: Any) -> Tokenizer:
 
 
 def test_merges_by_rank_and_takes_special_tokens_for_text(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(write_ranks(tmp_path / "x.tiktoken", RANKS), pattern="gpt2")
+    tokenizer = load_ranks(tmp_path / "x.tiktoken", pattern="gpt2")
     assert tokenizer.encode("hello") == [258, ord("o")]
     assert tokenizer.encode("<|endoftext|>") == list(b"<|endoftext|>")
     assert (tokenizer.eot_id, tokenizer.vocab_size) == (259, 260)
@@ -63,7 +67,7 @@ def test_saves_the_same_bytes_each_time_and_opens_them(
 
 
 def test_refuses_what_was_saved_and_then_changed(tmp_path: Path) -> None:
-    load_tokenizer(write_ranks(tmp_path / "x.tiktoken", RANKS), pattern="gpt2").save(tmp_path / "s")
+    load_ranks(tmp_path / "x.tiktoken", pattern="gpt2").save(tmp_path / "s")
     write_ranks(tmp_path / "s" / "ranks.tiktoken", {**BYTES, b"he": 256, b"lo": 257, b"hell": 258})
     with pytest.raises(TokenizerError, match="damaged"):
         open_saved(tmp_path / "s")
@@ -73,8 +77,8 @@ def test_refuses_what_was_saved_and_then_changed(tmp_path: Path) -> None:
 
 
 def test_fingerprint_names_what_decides_the_ids(tmp_path: Path) -> None:
-    gpt2 = load_tokenizer(write_ranks(tmp_path / "gpt2.tiktoken", RANKS))
-    r50k = load_tokenizer(write_ranks(tmp_path / "r50k_base.tiktoken", RANKS))
+    gpt2 = load_ranks(tmp_path / "gpt2.tiktoken")
+    r50k = load_ranks(tmp_path / "r50k_base.tiktoken")
     assert gpt2.fingerprint == r50k.fingerprint
     # Written down: a change here makes every published dataset look foreign.
     assert gpt2.fingerprint == "4ff2dc2fcc9ed85fa2c78e55fd0802bd7782506cc6eeb5450dd2fef2d7d672e4"
@@ -84,7 +88,7 @@ def test_fingerprint_names_what_decides_the_ids(tmp_path: Path) -> None:
         load_tokenizer(path, pattern="cl100k_base"),
         load_tokenizer(path, pattern="gpt2"),  # another end-of-text id
         load_tokenizer(path, pattern="gpt2", eot_token="<eos>"),
-        load_tokenizer(write_ranks(tmp_path / "swapped.tiktoken", swapped), pattern="gpt2"),
+        load_ranks(tmp_path / "swapped.tiktoken", swapped, pattern="gpt2"),
     ]
     assert len({gpt2.fingerprint, *(other.fingerprint for other in others)}) == 5
 
@@ -135,14 +139,14 @@ def test_a_rank_file_of_another_name_needs_a_pattern(tmp_path: Path) -> None:
 def test_ranks_that_reach_into_the_special_tokens_are_refused(tmp_path: Path) -> None:
     ranks = {**BYTES, b"he": 50256}
     with pytest.raises(TokenizerError, match="ranks of ordinary tokens"):
-        load_tokenizer(write_ranks(tmp_path / "gpt2.tiktoken", ranks))
+        load_ranks(tmp_path / "gpt2.tiktoken", ranks)
 
 
 def test_an_unknown_end_of_text_lists_the_special_tokens(
     tmp_path: Path, tokenizer_json: str
 ) -> None:
     with pytest.raises(TokenizerError, match=r"no special token '<eos>'.*'<\|endoftext\|>'"):
-        load_tokenizer(write_ranks(tmp_path / "gpt2.tiktoken", RANKS), eot_token="<eos>")
+        load_ranks(tmp_path / "gpt2.tiktoken", eot_token="<eos>")
     with pytest.raises(TokenizerError, match="'<pad>'"):
         load_json(tmp_path / "tokenizer.json", tokenizer_json, eot_token="the")
     assert load_json(tmp_path / "tokenizer.json", tokenizer_json, eot_token="<pad>").eot_id == 1
@@ -182,12 +186,6 @@ def test_a_normalizer_is_honoured(tmp_path: Path, tokenizer_json: str) -> None:
     assert lower.fingerprint != plain.fingerprint
 
 
-def test_dropout_is_refused(tmp_path: Path, tokenizer_json: str) -> None:
-    model = {**json.loads(tokenizer_json)["model"], "dropout": 0.1}
-    with pytest.raises(TokenizerError, match="drawn at random"):
-        load_json(tmp_path / "tokenizer.json", tokenizer_json, model=model)
-
-
 def test_end_of_text_that_is_not_marked_special_is_still_text(
     tmp_path: Path, tokenizer_json: str
 ) -> None:
@@ -200,15 +198,20 @@ def test_end_of_text_that_is_not_marked_special_is_still_text(
     assert 1 in tokenizer.encode("a<pad>b")
 
 
-def test_end_of_text_that_text_can_produce_is_refused(tmp_path: Path) -> None:
-    token = {"id": 1, "content": "</s>", "special": True, "single_word": False}
-    token |= {"lstrip": False, "rstrip": False, "normalized": False}
-    config = {"version": "1.0", "added_tokens": [token], "normalizer": None}
-    config |= {"pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None}
-    config |= {"decoder": None, "truncation": None, "padding": None}
-    model = {"type": "WordLevel", "vocab": {"<unk>": 0, "</s>": 1, "a": 2}, "unk_token": "<unk>"}
+def test_a_tokenizer_that_cannot_be_honoured_is_refused(
+    tmp_path: Path, tokenizer_json: str
+) -> None:
+    config = json.loads(tokenizer_json)
+    at_random = {**config["model"], "dropout": 0.1}
+    with pytest.raises(TokenizerError, match="drawn at random"):
+        load_json(tmp_path / "tokenizer.json", tokenizer_json, model=at_random)
+    end = {**config["added_tokens"][0], "id": 1, "content": "</s>"}
+    whole_words = {"type": "WordLevel", "vocab": {"<unk>": 0, "</s>": 1, "a": 2}}
     with pytest.raises(TokenizerError, match="becomes the end-of-text id 1"):
-        load_json(tmp_path / "tokenizer.json", json.dumps({**config, "model": model}))
+        load_json(
+            tmp_path / "tokenizer.json", tokenizer_json, added_tokens=[end], decoder=None,
+            model={**whole_words, "unk_token": "<unk>"}, pre_tokenizer={"type": "WhitespaceSplit"},
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"model": 1}', '{"added_tokens": []}', "\x00"])
@@ -300,7 +303,7 @@ def test_an_encoding_by_name_equals_its_rank_file(
     )
     monkeypatch.setattr(tiktoken, "get_encoding", lambda _: encoding)
     by_name = load_tokenizer("gpt2")
-    by_file = load_tokenizer(write_ranks(tmp_path / "r50k_base.tiktoken", RANKS))
+    by_file = load_ranks(tmp_path / "r50k_base.tiktoken")
     assert by_name.pattern == GPT2_PATTERN
     assert by_name.fingerprint == by_file.fingerprint
 
@@ -317,15 +320,15 @@ def test_the_patterns_are_those_of_tiktoken(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("pattern", ["gpt2", "cl100k_base", "o200k_base"])
 def test_a_run_of_spaces_that_overflows_the_reference(pattern: str, tmp_path: Path) -> None:
-    path = write_ranks(tmp_path / "x.tiktoken", {**BYTES, b" x": 256, b"  ": 257})
-    tokenizer = load_tokenizer(path, pattern=pattern)
+    ranks = {**BYTES, b" x": 256, b"  ": 257}
+    tokenizer = load_ranks(tmp_path / "x.tiktoken", ranks, pattern=pattern)
     # The last space belongs to the word, the others pair up.
     assert tokenizer.encode(" " * 2_000_001 + "x") == [257] * 1_000_000 + [256]
 
 
 def test_a_stack_overflow_with_a_pattern_of_ones_own_is_an_error(tmp_path: Path) -> None:
-    path = write_ranks(tmp_path / "x.tiktoken", BYTES)
-    tokenizer = load_tokenizer(path, pattern=rank_file.O200K_PATTERN + "|x")
+    pattern = rank_file.O200K_PATTERN + "|x"
+    tokenizer = load_ranks(tmp_path / "x.tiktoken", BYTES, pattern=pattern)
     with pytest.raises(EngineMismatchError, match="overflows on a document of 2000001 characters"):
         tokenizer.encode(" " * 2_000_000 + "x")
 

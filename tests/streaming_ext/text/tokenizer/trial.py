@@ -10,7 +10,7 @@ token, so that each place where a text is split shows in the ids.
 import json
 import tempfile
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,11 +37,6 @@ TEMPLATES = (
     *("a{c}a", "A{c}A", "{c}Aa", "1{c}1", "12{c}45", "!{c}!", "!!{c}a", "  {c}a", "{c}'s"),
     *("'{c}", "a'{c}e", "'r{c}A", "\n{c}\n"),
 )
-# Tells letters and marks, numbers, spaces and all others apart. All others are one class to every
-# known pattern, beside newlines and slashes: nine in ten code points need no more than this.
-SCREEN = "a{c}1 {c}!\n"
-OTHERS = "\u00d7\u2030\U0001f600"  # of two, three and four bytes
-
 # The patterns of .tiktoken files that gigatoken knows.
 RANK_PATTERNS = ("gpt2", "cl100k_base", "o200k_base")
 # Those of a tokenizer.json; "" is GPT-2's own.
@@ -97,14 +92,9 @@ def differing_code_points(
     full = "\n".join(TEMPLATES) + "\n"
     with_ascii = full + "".join(f"{chr(other)}{{c}}\n" for other in range(0x80))
 
-    def merged(points: Iterable[int], template: str) -> list[bool] | None:
-        """Which ids are byte pairs; None if the two differ."""
-        text = "".join(template.replace("{c}", chr(point)) for point in points)
-        ids = np.asarray(reference(text), np.uint32)
-        return (ids >= 256).tolist() if np.array_equal(fast(text), ids) else None
-
     def differing(points: range, template: str) -> list[int]:
-        if merged(points, template) is not None:
+        text = "".join(template.replace("{c}", chr(point)) for point in points)
+        if np.array_equal(fast(text), np.asarray(reference(text), np.uint32)):
             return []
         if len(points) == 1:
             return list(points)
@@ -112,19 +102,15 @@ def differing_code_points(
         chunks = [points[start : start + size] for start in range(0, len(points), size)]
         return [point for chunk in chunks for point in differing(chunk, template)]
 
-    others = {len(c.encode()): merged([ord(c)] * BLOCK, SCREEN) for c in OTHERS}
-    found: list[int] = []
-    for start in range(0, 0x80, 16):
-        found += differing(range(start, start + 16), with_ascii)
+    found = {
+        point
+        for start in range(0, 0x80, 16)
+        for point in differing(range(start, start + 16), with_ascii)
+    }
     for start in range(0, end, BLOCK):
-        points = range(max(start, 0x80), start + BLOCK)
-        if 0xD800 <= start < 0xE000:
-            continue
-        if (screened := merged(points, SCREEN)) is None or (
-            screened != others[len(chr(points[0]).encode())]
-        ):
-            found += differing(points, full)
-    return {*found}
+        if not 0xD800 <= start < 0xE000:
+            found |= {*differing(range(max(start, 0x80), start + BLOCK), full)}
+    return found
 
 
 def write_table() -> None:
