@@ -1,12 +1,12 @@
 """Datasets that many tests read."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streaming_ext import StreamingTokenDataset
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from tests.servers.storage.swift import SwiftServer, make_bucket, s3_client
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
 
@@ -52,8 +52,8 @@ def copy(tmp_path: Path) -> Callable[[Built], Path]:
 
 
 @pytest.fixture
-def open_raw(raw: Built) -> Iterator[Callable[..., StreamingTokenDataset]]:
-    """Open the raw dataset as one rank, shuffled unless told otherwise."""
+def open_raw(raw: Built) -> Callable[..., StreamingTokenDataset]:
+    """Open the raw dataset as one rank, shuffled by default."""
 
     def make(**changes: Any) -> StreamingTokenDataset:
         settings: dict[str, Any] = {
@@ -63,6 +63,23 @@ def open_raw(raw: Built) -> Iterator[Callable[..., StreamingTokenDataset]]:
         return StreamingTokenDataset(**(settings | changes))
 
     return make
+
+
+@pytest.fixture
+def open_cached(
+    packed: Built, open_raw: Callable[..., StreamingTokenDataset], tmp_path: Path
+) -> Callable[..., StreamingTokenDataset]:
+    """Open the compressed dataset in the same way, through a cache."""
+    return lambda **changes: open_raw(
+        **{"remote": str(packed.root), "local": tmp_path / "cache"} | changes
+    )
+
+
+def tokens_of(batches: Iterable[Any]) -> list[Any]:
+    """The tokens of some batches, or of the epoch of a dataset."""
+    if isinstance(batches, StreamingTokenDataset):
+        batches = StreamingTokenLoader(batches)
+    return [batch["tokens"].tolist() for batch in batches]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

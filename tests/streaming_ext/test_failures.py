@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext import StreamingTokenLoader
 from streaming_ext.base.errors import (
     CorruptDatasetError,
     DatasetError,
@@ -21,6 +21,7 @@ from streaming_ext.base.errors import (
 from streaming_ext.reading.rows import TokenSource
 from streaming_ext.training import messages
 from tests.command_line import wait_for
+from tests.streaming_ext.conftest import tokens_of
 
 SHARD = "00001/shard.00002.mds"
 
@@ -46,40 +47,31 @@ HOW = ("missing", "truncated", "longer", "empty", "flipped")
 @pytest.mark.parametrize(
     ("source", "how", "workers"),
     [
-        *(
-            (source, how, 0)
-            for source in ("in place", "unpacked", "through a cache")
-            for how in HOW
-        ),
+        *((source, how, 0) for source in ("in place", "unpacked", "cached") for how in HOW),
         ("in place", "flipped", 2),
         ("unpacked", "truncated", 2),
-        ("through a cache", "missing", 2),
+        ("cached", "missing", 2),
     ],
 )
 def test_a_bad_shard_stops_the_epoch(
-    raw, packed, copy, open_raw, tmp_path, source, how, workers
+    raw, packed, copy, open_raw, open_cached, tmp_path, source, how, workers
 ) -> None:
     root = copy(raw if source == "in place" else packed)
     name = SHARD if source == "in place" else f"{SHARD}.zstd"
     damage(root / "train" / name, how)
-    settings = {"local": root}
-    if source == "through a cache":
-        settings = {"remote": str(root), "local": tmp_path / "cache"}
-    loader = StreamingTokenLoader(open_raw(**settings), num_workers=workers)
+    dataset = open_cached(remote=str(root)) if source == "cached" else open_raw(local=root)
     with pytest.raises(CorruptDatasetError, match=name.replace(".", r"\.")):
-        list(loader)
+        list(StreamingTokenLoader(dataset, num_workers=workers))
     assert not list((tmp_path / "cache").rglob(SHARD))
 
 
 @pytest.mark.parametrize(("how", "workers"), [*((how, 0) for how in HOW), ("flipped", 2)])
-def test_a_bad_cached_copy_is_fetched_once_more(packed, open_raw, tmp_path, how, workers) -> None:
-    settings = {"remote": str(packed.root), "local": tmp_path}
-    expected = [b["tokens"].tolist() for b in StreamingTokenLoader(open_raw(**settings))]
+def test_a_bad_cached_copy_is_fetched_once_more(open_cached, tmp_path, how, workers) -> None:
+    expected = tokens_of(open_cached())
     (path,) = tmp_path.rglob(SHARD)
     good = path.read_bytes()
     damage(path, how)
-    loader = StreamingTokenLoader(open_raw(**settings), num_workers=workers)
-    assert [batch["tokens"].tolist() for batch in loader] == expected
+    assert tokens_of(StreamingTokenLoader(open_cached(), num_workers=workers)) == expected
     assert path.read_bytes() == good
 
 
@@ -136,21 +128,10 @@ def test_what_no_thread_expected_is_raised_once_where_somebody_waits(
     assert len(list(StreamingTokenLoader(open_raw()))) == 146
 
 
-def test_a_cache_that_cannot_be_written_is_named(packed, open_raw, tmp_path) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    dataset = open_raw(remote=str(packed.root), local=blocked)
+def test_a_cache_that_cannot_be_written_is_named(open_cached, tmp_path) -> None:
+    (tmp_path / "cache").write_text("")
     with pytest.raises(StorageError, match=r"cannot be locked.*local="):
-        next(iter(StreamingTokenLoader(dataset)))
-
-
-def train_for_ever(remote: Path, local: Path) -> None:
-    os.setpgid(0, 0)  # its workers are of its group
-    dataset = StreamingTokenDataset(remote=str(remote), local=local, batch_size=2, shuffle=True,
-                                    dp_rank=0, dp_world_size=1, cache_limit="3kb")  # fmt: skip
-    while True:
-        for _ in StreamingTokenLoader(dataset, num_workers=2):
-            pass
+        tokens_of(open_cached())
 
 
 def running(group: int) -> set[int]:
@@ -165,19 +146,23 @@ def running(group: int) -> set[int]:
 
 
 def test_after_ten_kills_it_opens_again_and_nothing_is_left(
-    packed, open_raw, tmp_path, monkeypatch
+    open_raw, open_cached, tmp_path, monkeypatch
 ) -> None:
     cache, temporary = tmp_path / "cache", tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+
+    def train_for_ever() -> None:
+        os.setpgid(0, 0)  # its workers are of its group
+        dataset = open_cached(batch_size=2, cache_limit="3kb")
+        while True:
+            tokens_of(StreamingTokenLoader(dataset, num_workers=2))
+
     groups: list[int] = []
     ours: set[int] = set()
     for number in range(10):
-        job = multiprocessing.get_context("fork").Process(
-            target=train_for_ever, args=(packed.root, cache)
-        )
+        job = multiprocessing.get_context("fork").Process(target=train_for_ever)
         job.start()
-        assert job.pid is not None
         groups.append(job.pid)
         time.sleep(0.03 * number)
         if number == 9:  # also on a busy machine one is killed in the middle of reading
@@ -187,9 +172,7 @@ def test_after_ten_kills_it_opens_again_and_nothing_is_left(
         job.join()
     wait_for(lambda: not any(map(running, groups)))  # workers see that their parent is gone
     assert len(ours) > 10
-    expected = [b["tokens"].tolist() for b in StreamingTokenLoader(open_raw(batch_size=2))]
-    dataset = open_raw(remote=str(packed.root), local=cache, batch_size=2)
-    assert [batch["tokens"].tolist() for batch in StreamingTokenLoader(dataset)] == expected
+    assert tokens_of(open_cached(batch_size=2)) == tokens_of(open_raw(batch_size=2))
     # torch names its files in shared memory after processes; others have theirs there too
     assert not ours & {int(path.name.split("_")[1]) for path in Path("/dev/shm").glob("torch_*")}  # noqa: S108
     assert not list(temporary.iterdir())

@@ -15,10 +15,7 @@ from streaming_ext.reading.prefetch import end_all
 from streaming_ext.training import messages
 from streaming_ext.training.stock import streaming
 from tests.streaming_ext.build import build
-
-
-def tokens_of(loader: Any) -> list[Any]:
-    return [batch["tokens"].tolist() for batch in loader]
+from tests.streaming_ext.conftest import tokens_of
 
 
 def test_it_is_a_streaming_dataset(open_raw, raw) -> None:
@@ -178,11 +175,10 @@ class TestStatefulLoader:
 
 class TestOurLoader:
     @pytest.mark.parametrize("ended_by", ["its dataset", "the interpreter's end"])
-    def test_what_reads_ahead_ends(self, packed, tmp_path, ended_by) -> None:
+    def test_what_reads_ahead_ends(self, open_cached, ended_by) -> None:
         """Also of an iteration that is still open: its threads may be in native code."""
         others = prefetching()
-        dataset = StreamingTokenDataset(remote=str(packed.root), local=tmp_path, batch_size=4,
-                                        dp_rank=0, dp_world_size=1, predownload=8)  # fmt: skip
+        dataset = open_cached(predownload=8)
         batches = iter(StreamingTokenLoader(dataset))
         next(batches)
         assert prefetching() - others
@@ -195,7 +191,7 @@ class TestOurLoader:
 
     def test_workers_take_blocks_of_steps_in_turn(self, open_raw, monkeypatch) -> None:
         settings = {"batch_size": None, "global_batch": "0:4 900:8 2000:12"}
-        expected = tokens_of(StreamingTokenLoader(open_raw(**settings)))
+        expected = tokens_of(open_raw(**settings))
         monkeypatch.setattr(messages, "MESSAGE_BYTES", 200)  # one to three steps a message
         for workers in (1, 2, 3):
             loader = StreamingTokenLoader(open_raw(**settings), num_workers=workers)
@@ -223,11 +219,11 @@ class TestOurLoader:
 
 
 def test_a_mounted_remote_is_read_in_place(raw, open_raw) -> None:
-    expected = tokens_of(StreamingTokenLoader(open_raw()))
+    expected = tokens_of(open_raw())
     for url in (str(raw.root), f"file://{raw.root}"):
         dataset = open_raw(remote=url, local=None)
         assert dataset.reader.caches[0].in_place
-        assert tokens_of(StreamingTokenLoader(dataset)) == expected
+        assert tokens_of(dataset) == expected
 
 
 def test_batches_only_extras_need_whole_batches(open_raw) -> None:

@@ -1,15 +1,16 @@
 """The dataset in the cache is that of `shardmill shard`; training resumes in it and in copies."""
 
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext import StreamingTokenLoader
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from tests.servers.storage.swift import make_bucket
+from tests.streaming_ext.conftest import tokens_of
 from tests.streaming_ext.from_text.conftest import (
     LENGTH,
     files_of,
@@ -36,7 +37,7 @@ SIZES: dict[str, Any] = {"part_size": 7000, "min_part_size": 2000, "shard_size":
 
 @pytest.mark.parametrize("packing", [None, "best_fit"])
 def test_training_resumes_in_the_dataset_of_shard_and_in_a_copy(
-    open_text, files, texts, vocabulary, tmp_path, packing
+    open_text, open_raw, files, texts, vocabulary, tmp_path, packing
 ) -> None:
     settings = {"sources": str(files), "local": tmp_path / "cache", "packing": packing, **SIZES}
     text = open_text(**settings)
@@ -47,28 +48,20 @@ def test_training_resumes_in_the_dataset_of_shard_and_in_a_copy(
     text.materialize(tmp_path / "copy")
     assert files_of(tmp_path / "copy") == files_of(made)
 
-    def from_dataset(root: Path) -> StreamingTokenLoader:
-        return StreamingTokenLoader(
-            StreamingTokenDataset(local=root, batch_size=4, shuffle=True, shuffle_block_size=50,
-                                  dp_rank=0, dp_world_size=1, packing=packing)
-        )  # fmt: skip
-
-    expected = [batch["tokens"].tolist() for batch in StreamingTokenLoader(text)]
+    expected = tokens_of(text)
     assert len(expected) > 40
     loader = StreamingTokenLoader(open_text(**settings))
-    for step, _ in enumerate(loader):
-        if step == 16:
-            state = json.loads(json.dumps(loader.state_dict()))
-            break
+    list(islice(loader, 17))
+    state = json.loads(json.dumps(loader.state_dict()))
     for root in (made, tmp_path / "copy"):
-        resumed = from_dataset(root)
+        resumed = StreamingTokenLoader(open_raw(local=root, packing=packing))
         resumed.load_state_dict(state)
-        assert [batch["tokens"].tolist() for batch in resumed] == expected[17:]
+        assert tokens_of(resumed) == expected[17:]
 
     write_lines(files / "a.jsonl", [*texts[0], "more"])
-    other = StreamingTokenLoader(open_text(**settings)).state_dict()
+    other = open_text(**settings).state_dict()
     with pytest.raises(ConfigMismatchError):
-        from_dataset(made).load_state_dict(other)
+        open_raw(local=made, packing=packing).load_state_dict(other)
 
 
 def test_a_copy_that_was_killed_resumes(open_text, files, tmp_path) -> None:
@@ -84,14 +77,11 @@ def test_a_copy_that_was_killed_resumes(open_text, files, tmp_path) -> None:
         open_text(local=tmp_path / "cache").materialize(tmp_path / "copy")
 
 
-def test_a_copy_in_object_storage(open_text, files, s3, tmp_path) -> None:
+def test_a_copy_in_object_storage(open_text, open_raw, files, s3, tmp_path) -> None:
     text = open_text(sources=str(files), local=tmp_path / "cache", **SIZES)
     url = f"s3://{make_bucket(s3.url)}/copy"
     text.materialize(url)
-    copy = StreamingTokenDataset(remote=url, local=tmp_path / "read", batch_size=4, shuffle=True,
-                                 shuffle_block_size=50, dp_rank=0, dp_world_size=1)  # fmt: skip
-    for ours, theirs in zip(StreamingTokenLoader(text), StreamingTokenLoader(copy), strict=True):
-        assert torch.equal(ours["tokens"], theirs["tokens"])
+    assert tokens_of(open_raw(remote=url, local=tmp_path / "read")) == tokens_of(text)
 
 
 def test_several_texts_have_no_copy(open_text, tmp_path) -> None:

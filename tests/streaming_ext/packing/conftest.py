@@ -1,5 +1,6 @@
 """Datasets that are read in packed rows, in groups small enough that there are several."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,21 @@ import pytest
 
 from streaming_ext import StreamingTokenDataset
 from streaming_ext.reading import packing as opening
-from tests.streaming_ext.build import Built
-from tests.streaming_ext.packing.packed import LENGTH, Open
+from tests.streaming_ext.build import EOT, Built
+
+Open = Callable[..., StreamingTokenDataset]
+MASKS = ["targets", "position_ids", "document_ids", "cu_seqlens", "max_seqlen", "starts_inside"]
+LENGTH = 16
+
+
+def documents_of(built: Built, split: str = "train") -> list[list[int]]:
+    """The documents of a split, end-of-text ids with them."""
+    documents: list[list[int]] = [[]]
+    for token in built.streams[split].tolist():
+        documents[-1].append(token)
+        if token == EOT:
+            documents.append([])
+    return [each for each in documents if len(each) > 1]
 
 
 @pytest.fixture(autouse=True)

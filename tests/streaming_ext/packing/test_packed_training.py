@@ -2,6 +2,7 @@
 
 import pickle
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from streaming_ext.base.errors import (
     UsageError,
 )
 from tests.streaming_ext.build import EOT, build, numbered_parts, some_documents
-from tests.streaming_ext.packing.packed import LENGTH, MASKS, documents_of
+from tests.streaming_ext.packing.conftest import LENGTH, MASKS, documents_of
 
 
 def segments_in(row: list[int]) -> list[list[int]]:
@@ -102,17 +103,15 @@ def test_every_document_comes_whole_and_once_with_its_masks(
     assert documents - left_out * length <= len(found) <= documents
 
 
-def test_tokens_are_the_same_through_workers_of_either_kind(open_packed) -> None:
-    """A spawned one gets a copy of the dataset."""
-    extras = [*MASKS, "sequence_ids"]
-    here = list(StreamingTokenLoader(open_packed(extras=extras)))
-    sent = pickle.loads(pickle.dumps(open_packed(extras=extras)))  # noqa: S301
-    for dataset, workers in ((open_packed(extras=extras), 1), (sent, 0)):
-        loader = StreamingTokenLoader(dataset, num_workers=workers)
-        for ours, theirs in zip(here, loader, strict=True):
+def test_a_copy_of_the_dataset_and_workers_give_the_same(open_packed) -> None:
+    """As a spawned worker gets it."""
+    dataset = open_packed(extras=[*MASKS, "sequence_ids"])
+    sent = pickle.loads(pickle.dumps(dataset))  # noqa: S301
+    for workers in (0, 1):
+        batches = [StreamingTokenLoader(dataset), StreamingTokenLoader(sent, num_workers=workers)]
+        for ours, theirs in zip(*batches, strict=True):
             assert ours.keys() == theirs.keys()
-            assert all(torch.equal(torch.as_tensor(ours[name]), torch.as_tensor(theirs[name]))
-                       for name in ours)  # fmt: skip
+            assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_packing_is_part_of_the_state(open_packed, open_raw) -> None:
@@ -132,17 +131,17 @@ def test_a_mixture_of_two(raw, tmp_path, open_packed) -> None:
         TokenStream(remote=str(raw.root), local=tmp_path / "a"),
         TokenStream(remote=str(other.root), local=tmp_path / "b"),
     ]
-    dataset = open_packed(streams=streams, remote=None, local=None, batch_size=2,
+    dataset = open_packed(streams=streams, remote=None, local=None, batch_size=1,
                           num_canonical_nodes=1)  # fmt: skip
-    rows = [row for batch in StreamingTokenLoader(dataset) for row in batch["tokens"].tolist()]
+    loader = StreamingTokenLoader(dataset)
+    rows = [batch["tokens"][0].tolist() for batch in loader]
+    assert len(rows) == dataset.size
     found = Counter(tuple(segment) for row in rows for segment in segments_in(row))
     documents = [*documents_of(raw), *documents_of(other)]
-    left_out = dataset.size - len(rows)
-    missing = Counter(tuple(each) for each in documents if len(each) <= LENGTH) - found
-    assert left_out < 3
-    assert sum(missing.values()) <= left_out * LENGTH // 2
-    (trace, *_) = StreamingTokenLoader(dataset).trace(3)
-    assert trace.spans
+    short = Counter(tuple(each) for each in documents if len(each) <= LENGTH)
+    assert short
+    assert not short - found
+    assert loader.trace(3)[0].spans
 
 
 def test_the_holdout_is_read_once_and_filled_up(open_packed, raw) -> None:
@@ -223,3 +222,50 @@ def test_an_empty_split_is_one_clear_error(tmp_path, settings) -> None:
     with pytest.raises(UsageError, match="Stream 0 holds less than one sequence"):
         StreamingTokenDataset(local=built.root, split="holdout", batch_size=1, dp_rank=0,
                               dp_world_size=1, **settings)  # fmt: skip
+
+
+def head_tail(values: np.ndarray, edges: list[int], rank: int, size: int) -> np.ndarray:
+    """Chunk `rank` of 2 * size of each segment, and the one as far from its end, by hand."""
+    own = []
+    for begin, end in pairwise(edges):
+        chunks = np.split(values[begin:end], 2 * size)
+        own += [chunks[rank], chunks[2 * size - 1 - rank]]
+    return np.concatenate(own)
+
+
+@pytest.mark.parametrize(("size", "extras"), [(2, ["cu_seqlens"]), (4, [])])
+def test_context_parallel_ranks_get_the_head_and_tail_of_each_document(
+    open_packed, size, extras
+) -> None:
+    per_token = ["targets", "position_ids", "document_ids"]
+    settings = {"document_multiple": 8, "sequence_length": 32, "batch_size": 2, "shuffle": True}
+    whole = list(StreamingTokenLoader(open_packed(**settings, extras=[*per_token, "cu_seqlens"])))
+    assert len(whole) > 5
+    for rank in range(size):
+        loader = StreamingTokenLoader(
+            open_packed(**settings, extras=[*per_token, *extras], cp_rank=rank, cp_size=size,
+                        cp_layout="documents", dp_rank=0, dp_world_size=1)
+        )  # fmt: skip
+        for batch, full in zip(loader, whole, strict=True):
+            edges = full["cu_seqlens"].tolist()
+            for name in ("tokens", *per_token):
+                own = head_tail(full[name].numpy().reshape(-1), edges, rank, size)
+                assert (batch[name].numpy() == own.reshape(2, 32 // size)).all()
+            assert ("cu_seqlens" in batch) == bool(extras)
+            assert not extras or torch.equal(batch["cu_seqlens"], full["cu_seqlens"])
+
+
+def test_the_multiple_is_part_of_the_order(open_packed) -> None:
+    settings = {"sequence_length": 32, "batch_size": 2, "shuffle": True}
+    loader = StreamingTokenLoader(open_packed(**settings, document_multiple=8))
+    plain = StreamingTokenLoader(open_packed(**settings))
+    assert "document_multiple" not in plain.state_dict()["order"]
+    with pytest.raises(ConfigMismatchError, match="document_multiple: the state has 8, this loade"):
+        plain.load_state_dict(loader.state_dict())
+    with pytest.raises(UsageError, match=r"multiple of document_multiple=8, got 30"):
+        open_packed(document_multiple=8, sequence_length=30)
+    with pytest.raises(UsageError, match="give packing='best_fit'"):
+        open_packed(document_multiple=8, packing=None)
+    with pytest.raises(UsageError, match=r"'documents'.*8 equal chunks.*document_multiple=8 or a"):
+        open_packed(**settings, document_multiple=4, cp_rank=0, cp_size=4, cp_layout="documents",
+                    dp_rank=0, dp_world_size=1)  # fmt: skip
