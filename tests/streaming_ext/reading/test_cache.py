@@ -1,7 +1,6 @@
 """The cache: what a limit does to it, and several jobs that share a machine."""
 
 import contextlib
-import itertools
 import multiprocessing
 import os
 import shutil
@@ -9,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,10 @@ from torch.utils.data import DataLoader
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.base.errors import StorageError, UsageError
 from streaming_ext.reading.cache import ROOM
+from tests.streaming_ext.conftest import tokens_of
 from tests.streaming_ext.processes import in_processes
 
 USER = 54_321  # a number that no user has
-
-
-def tokens(loader: StreamingTokenLoader, *, epochs: int) -> list[Any]:
-    return [batch["tokens"].tolist() for _ in range(epochs) for batch in loader]
 
 
 def bytes_below(folder: Path, *, aside: bool = False) -> int:
@@ -75,7 +72,7 @@ def owners_below(folder: Path) -> set[int]:
 
 
 def read_as(rank: int, remote: Path, caches: Path, start: Any) -> list[Any]:
-    """Three epochs as a user of its own, where this one may change users; else as this one."""
+    """An epoch with each loader as a user of its own, where this one may change users."""
     if os.getuid() == 0:
         os.setgroups([])
         os.setgid(USER + rank)
@@ -84,11 +81,9 @@ def read_as(rank: int, remote: Path, caches: Path, start: Any) -> list[Any]:
         remote=str(remote), local=caches / str(os.getuid()) / str(rank), batch_size=4,
         shuffle=True, shuffle_block_size=50, dp_rank=0, dp_world_size=1,
     )  # fmt: skip
-    loader = StreamingTokenLoader(dataset, num_workers=2)
     start.wait(240)
-    found = tokens(loader, epochs=3)
-    plain = DataLoader(dataset, batch_size=4, num_workers=2)
-    return found + [batch["tokens"].tolist() for batch in plain]
+    ours = tokens_of(StreamingTokenLoader(dataset, num_workers=2))
+    return ours + tokens_of(DataLoader(dataset, batch_size=4, num_workers=2))
 
 
 def test_jobs_of_two_users_do_not_meet(packed, open_raw, monkeypatch, tmp_path_factory) -> None:
@@ -107,8 +102,8 @@ def test_jobs_of_two_users_do_not_meet(packed, open_raw, monkeypatch, tmp_path_f
         assert not {USER, USER + 1} & owners_below(Path("/dev/shm"))  # noqa: S108
         assert not list((everyone / "tmp").iterdir())
         assert len(owners_below(everyone / "caches") - {0}) == (2 if os.getuid() == 0 else 1)
-    expected = tokens(StreamingTokenLoader(open_raw()), epochs=3)
-    assert one[: len(expected)] == other[: len(expected)] == expected
+    expected = tokens_of(open_raw())
+    assert one[: len(expected)] == expected
     assert one == other
 
 
@@ -145,26 +140,26 @@ class TestLimit:
         root = copy(raw)
         dataset = open_raw(local=root, cache_limit="1mb")
         before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
-        assert len(tokens(StreamingTokenLoader(dataset), epochs=1)) == 146
+        assert len(tokens_of(dataset)) == 146
         assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
 
     @pytest.mark.parametrize("packing", [None, "best_fit"])
     def test_masks_of_a_worker_s_block_hold_no_more_than_a_step(
-        self, packed, open_raw, tmp_path, packing
+        self, packed, open_raw, open_cached, tmp_path, packing
     ) -> None:
         """A worker makes many steps at once: their shards must not be there all together."""
         settings = {"extras": ["targets", "position_ids", "cu_seqlens", "sequence_ids"],
                     "packing": packing, "sequence_length": 20, "batch_size": 2,
                     "num_canonical_nodes": 2, "predownload": 1}  # fmt: skip
         limit = 12 * int(open_raw().reader.raw_sizes.max())
-        limited = open_raw(**settings, remote=str(packed.root), local=tmp_path, cache_limit=limit)
+        limited = open_cached(**settings, cache_limit=limit)
 
         def made(dataset: StreamingTokenDataset) -> list[dict[str, Any]]:
             reader = dataset.batch_reader
             raw = reader.batches(dataset.start_cursor(), [(range(80), 64)], ids_at_once=None)
             return [batch for each in raw for batch in reader.split(each, rows=2)]
 
-        with watched(tmp_path, aside=True) as held:
+        with watched(tmp_path / "cache", aside=True) as held:
             found = made(limited)
         assert held[0] <= limit
         expected = made(open_raw(**settings, local=packed.root))
@@ -173,21 +168,17 @@ class TestLimit:
             assert one.keys() == other.keys()
             assert all((one[name] == other[name]).all() for name in one)
 
-    def test_one_that_is_too_small_is_refused(self, packed, open_raw, tmp_path) -> None:
-        settings = {"remote": str(packed.root), "local": tmp_path}
-        largest = int(open_raw(**settings).reader.raw_sizes.max())
+    def test_one_that_is_too_small_is_refused(self, open_cached, tmp_path) -> None:
+        largest = int(open_cached().reader.raw_sizes.max())
         with pytest.raises(UsageError, match=rf"`cache_limit` leaves .* shard has {largest}\."):
-            open_raw(**settings, cache_limit=4 * largest - 1)
+            open_cached(cache_limit=4 * largest - 1)
         assert not list(tmp_path.iterdir())
 
-    def test_what_is_still_mapped_counts(self, packed, tmp_path) -> None:
+    def test_what_is_still_mapped_counts(self, open_cached, tmp_path) -> None:
         """A file that is gone from its folder takes its disk until nobody maps it."""
-        small = StreamingTokenDataset(
-            remote=str(packed.root), local=tmp_path, cache_limit=6 * 500, batch_size=1,
-            dp_rank=0, dp_world_size=1, extras=["targets"],
-        )  # fmt: skip
+        small = open_cached(cache_limit=6 * 500, batch_size=1, shuffle=False, extras=["targets"])
         most = 0
-        for batch in itertools.islice(StreamingTokenLoader(small), 60):
+        for batch in islice(StreamingTokenLoader(small), 60):
             assert batch["tokens"].shape == (1, 8)
             mapped = {
                 line.split(maxsplit=5)[5]: 500
@@ -199,16 +190,15 @@ class TestLimit:
         assert largest <= 500
         assert 3 * largest < most <= 6 * 500
 
-    def test_what_another_process_reads_is_moved_aside_and_counts(self, packed, tmp_path) -> None:
-        def open_small() -> StreamingTokenDataset:
-            return StreamingTokenDataset(remote=str(packed.root), local=tmp_path, cache_limit=3000,
-                                         batch_size=1, dp_rank=0, dp_world_size=1)  # fmt: skip
-
+    def test_what_another_process_reads_is_moved_aside_and_counts(
+        self, open_cached, tmp_path
+    ) -> None:
+        settings = {"cache_limit": 3000, "batch_size": 1}
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Event(), context.Event()
 
         def hold() -> None:
-            held = open_small().reader.shards.views(range(4))
+            held = open_cached(**settings).reader.shards.views(range(4))
             theirs.set()
             ours.wait(30)
             del held
@@ -217,7 +207,7 @@ class TestLimit:
         process.start()
         try:
             assert theirs.wait(30)
-            dataset = open_small()
+            dataset = open_cached(**settings)
             for shard in range(4, 30):
                 dataset.reader.shards.views([shard])
                 assert bytes_below(tmp_path) <= 3000
@@ -230,7 +220,7 @@ class TestLimit:
         assert not list(tmp_path.rglob("*.evicted"))
 
 
-def test_two_datasets_of_one_process_share_a_cache(packed, tmp_path, monkeypatch) -> None:
+def test_two_datasets_of_one_process_share_a_cache(open_cached, tmp_path, monkeypatch) -> None:
     """POSIX locks do not keep them apart: each took the other's file for one that was left over."""
     write = Path.write_bytes
 
@@ -240,9 +230,7 @@ def test_two_datasets_of_one_process_share_a_cache(packed, tmp_path, monkeypatch
         return count
 
     monkeypatch.setattr(Path, "write_bytes", write_late)
-    settings = {"remote": str(packed.root), "local": tmp_path, "batch_size": 4, "dp_rank": 0,
-                "dp_world_size": 1}  # fmt: skip
-    caches = [StreamingTokenDataset(**settings).reader.caches[0] for _ in range(2)]
+    caches = [open_cached().reader.caches[0] for _ in range(2)]
     with ThreadPoolExecutor(4) as threads:
         for shard in range(10):
             for done in [threads.submit(cache.fetch, shard) for cache in caches * 2]:
@@ -251,11 +239,10 @@ def test_two_datasets_of_one_process_share_a_cache(packed, tmp_path, monkeypatch
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_what_is_no_file_is_an_error(packed, open_raw, tmp_path) -> None:
-    settings = {"remote": str(packed.root), "local": tmp_path}
-    shard = open_raw(**settings).reader.caches[0].path(0)
+def test_what_is_no_file_is_an_error(open_cached) -> None:
+    shard = open_cached().reader.caches[0].path(0)
     shard.mkdir(parents=True)
     with pytest.raises(StorageError, match=f"Shard .* cannot be mapped: .*{shard}"):
-        open_raw(**settings).get_item(0)
+        open_cached().get_item(0)
     shard.rmdir()
-    assert len(open_raw(**settings).get_item(0)["tokens"]) == 8
+    assert len(open_cached().get_item(0)["tokens"]) == 8
