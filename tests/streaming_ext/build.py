@@ -13,6 +13,7 @@ from streaming_ext.format.manifest import Manifest, SplitSummary
 from streaming_ext.format.mds import MdsFormat
 from streaming_ext.format.record import PartRecord, SourceIdentity
 from streaming_ext.format.schema import FileRecord, to_json
+from streaming_ext.format.shard import token_dtype
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.writing.part_files import DocumentsFile
 from streaming_ext.writing.publish import merged_index
@@ -34,18 +35,15 @@ class Built:
 def spec_of(*, sequence_length: int, compression: str, shard_samples: int, vocab_size: int = 100,
             fingerprint: str = "f0") -> DatasetSpec:  # fmt: skip
     """A specification whose shards hold `shard_samples` samples each."""
-    dtype = "uint16" if vocab_size <= 2**16 else "uint32"
-    size = 10**6
-    for _ in range(3):  # the size stands in the header that it must cover
-        form = MdsFormat(sequence_length=sequence_length, dtype=dtype, shard_size=size,
-                           compression=compression)  # fmt: skip
-        size = form.raw_size(shard_samples) + 2
+    # The size stands in the header too: as long a number as this one leaves room enough.
+    form = MdsFormat(sequence_length=sequence_length, dtype=token_dtype(vocab_size),
+                     shard_size=10**6, compression=compression)  # fmt: skip
     return DatasetSpec(
         text_column="text",
         sequence_length=sequence_length,
         holdout_fraction=0.1,
         holdout_seed=1,
-        shard_size=size,
+        shard_size=form.raw_size(shard_samples),
         compression=compression,
         tokenizer=TokenizerIdentity(
             kind="tiktoken", name="test", vocab_size=vocab_size, eot_id=EOT,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext import StreamingTokenLoader
 from streaming_ext.base.errors import CorruptDatasetError, NewerVersionError
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.mds_index import read_table
@@ -24,12 +24,6 @@ def new(tmp_path: Path) -> Path:
     return build(tmp_path / "new", numbered_parts(some_documents(60))).root
 
 
-def open_loader(root: Path) -> StreamingTokenLoader:
-    return StreamingTokenLoader(
-        StreamingTokenDataset(local=root, batch_size=4, dp_rank=0, dp_world_size=1)
-    )
-
-
 def changed(file: Path, **fields: object) -> bytes:
     """A file of JSON with other fields; also written back."""
     value = json.loads(file.read_bytes()) | fields
@@ -43,7 +37,7 @@ class TestNewer:
     @pytest.mark.parametrize(
         ("model", "name"), [(Manifest, "manifest.json"), (PartRecord, "parts/00000.json")]
     )
-    def test_a_record_or_manifest(self, new, model, name, version) -> None:
+    def test_a_record_or_manifest(self, new, open_raw, model, name, version) -> None:
         data = changed(new / name, format=version, added=[1])
         with pytest.raises(NewerVersionError) as caught:
             from_json(model, data, where=f"out/{name}")
@@ -54,11 +48,11 @@ class TestNewer:
         assert not isinstance(caught.value, CorruptDatasetError)
         if model is Manifest:
             with pytest.raises(NewerVersionError, match=r"manifest.json was made by a newer"):
-                open_loader(new)
+                open_raw(local=new)
 
     @pytest.mark.parametrize("version", NEWER)
-    def test_a_state(self, new, version) -> None:
-        loader = open_loader(new)
+    def test_a_state(self, open_raw, version) -> None:
+        loader = StreamingTokenLoader(open_raw())
         state = loader.state_dict()
         state = state | {"version": version, "tokens": 7}
         state["streams"] = [state["streams"][0] | {"domain": "en"}]

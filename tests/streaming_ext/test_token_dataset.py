@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext import StreamingTokenLoader
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.order.state import sealed
 from streaming_ext.reading.prefetch import end_all
@@ -207,15 +207,13 @@ class TestOurLoader:
         with pytest.raises(UsageError):
             StreamingTokenLoader(open_raw(), **settings)
 
-    def test_wide_ids(self, tmp_path) -> None:
+    def test_wide_ids(self, open_raw, tmp_path) -> None:
         documents = [[("train", [70_000, 2**32 - 1, 5])]]
         built = build(tmp_path / "wide", documents, vocab_size=100_000, sequence_length=4)
         for workers in (0, 1):
-            dataset = StreamingTokenDataset(
-                local=built.root, batch_size=1, dp_rank=0, dp_world_size=1
-            )
-            (batch,) = StreamingTokenLoader(dataset, num_workers=workers)
-            assert batch["tokens"].tolist() == [[70_000, 2**32 - 1, 5, 99]]
+            dataset = open_raw(local=built.root, batch_size=1)
+            loader = StreamingTokenLoader(dataset, num_workers=workers)
+            assert tokens_of(loader) == [[[70_000, 2**32 - 1, 5, 99]]]
 
 
 def test_a_mounted_remote_is_read_in_place(raw, open_raw) -> None:

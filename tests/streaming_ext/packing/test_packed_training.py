@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
+from streaming_ext import StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import (
     ConfigMismatchError,
     CorruptDatasetError,
@@ -217,11 +217,10 @@ def test_what_is_not_known_or_not_allowed_is_refused(open_packed, open_raw) -> N
 
 
 @pytest.mark.parametrize("settings", [{}, {"packing": "best_fit"}, {"domain_by": "folder"}])
-def test_an_empty_split_is_one_clear_error(tmp_path, settings) -> None:
+def test_an_empty_split_is_one_clear_error(open_raw, tmp_path, settings) -> None:
     built = build(tmp_path / "d", [[("train", [1, 2, 3])]], sequence_length=4)
     with pytest.raises(UsageError, match="Stream 0 holds less than one sequence"):
-        StreamingTokenDataset(local=built.root, split="holdout", batch_size=1, dp_rank=0,
-                              dp_world_size=1, **settings)  # fmt: skip
+        open_raw(local=built.root, split="holdout", **settings)
 
 
 def head_tail(values: np.ndarray, edges: list[int], rank: int, size: int) -> np.ndarray:
