@@ -16,11 +16,9 @@ from streaming_ext.store import Storage
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
-from streaming_ext.text.tokenizer.load import open_saved
 from streaming_ext.text.tokenizer.rank_file import RankTokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reporting.report import PartCounts
-from tasks.core.shard.run_plan import RunPlan
 from tasks.core.workers.messages import JobProgress, Kept, Report
 from tasks.core.workers.move_part import RECORD_FILE, WriteJob, WrittenPart
 from tasks.core.workers.tokenize_part import TokenizeJob, tokenize_part
@@ -132,13 +130,3 @@ def ids_in(root: Path, spec: DatasetSpec, split: Split, packed: SplitPart) -> li
     assert len(ids) == packed.tokens + packed.padding
     assert set(ids[packed.tokens :]) <= {spec.tokenizer.eot_id}
     return ids[: packed.tokens]
-
-
-def do(plan: RunPlan, storage: Storage, *parts: int) -> None:
-    """Make some parts of a plan, as workers would."""
-    for part in parts:
-        scratch = plan.part_scratch(part)
-        tokenizer = open_saved(plan.tokenizer_folder)
-        source = plan.parts[part].spans[0].source
-        tokenized(source, scratch, plan.spec, tokenizer=tokenizer, part=part)
-        write_part(write_job(scratch, str(storage), part=part), storage)

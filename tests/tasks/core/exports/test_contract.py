@@ -1,5 +1,7 @@
 """What holds for every format: documents, the same bytes after a stop, refusals, checks."""
 
+import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError
 from streaming_ext.format.layout import EXPORT
 from streaming_ext.format.schema import FileRecord, content_hash, to_json
-from streaming_ext.store import LocalStorage, open_storage
+from streaming_ext.store import LocalStorage
 from tasks.core.check.export import verify_export
 from tasks.core.derive.export_records import (
     describe_export,
@@ -17,7 +19,7 @@ from tasks.core.derive.export_records import (
     read_export_records,
 )
 from tasks.core.derive.formats import FORMATS
-from tests.tasks.core.check.damage import files_named, flip
+from tests.tasks.core.check.damage import files_named, flip, lengthen
 from tests.tasks.core.exports.exporting import (
     content,
     documents_of,
@@ -69,14 +71,9 @@ def test_a_run_that_was_stopped_resumes_with_the_same_bytes(
 ) -> None:
     expected = content(exported(dataset, tmp_path / "expected", name))
     output = tmp_path / "out"
-    storage = open_storage(str(output))
-    do_parts(planned(dataset, output, name), storage, [1])
-    assert not is_export(storage)
-    plan = planned(dataset, output, name)
-    assert plan.todo == (0, 2)
-    do_parts(plan, storage, plan.todo)
-    plan = planned(dataset, output, name)
-    assert plan.todo == ()
+    do_parts(planned(dataset, output, name), LocalStorage(output), [1])
+    assert not is_export(LocalStorage(output))
+    assert planned(dataset, output, name).todo == (0, 2)
     assert content(exported(dataset, output, name)) == expected
     assert planned(dataset, output, name).published
     assert not list(tmp_path.glob(".out*"))  # of the scratch folder nothing is left
@@ -143,12 +140,9 @@ class TestVerify:
         for number, (path, size) in enumerate(files.items()):
             data = (output / path).read_bytes()
             assert len(data) == size
-            ways = (bytes([data[0] ^ 1]) + data[1:], data[:-1], data + b"x", None)
-            for wrong in ways if number == 0 else ways[:1]:
-                if wrong is None:
-                    (output / path).unlink()
-                else:
-                    (output / path).write_bytes(wrong)
+            damages = [flip, lengthen, partial(os.truncate, length=size - 1), Path.unlink]
+            for damage in damages if number == 0 else damages[:1]:
+                damage(output / path)
                 assert files_named(verify_export(LocalStorage(output))) == {path}
             (output / path).write_bytes(data)
         (output / "train").mkdir(exist_ok=True)

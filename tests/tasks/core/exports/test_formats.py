@@ -176,7 +176,7 @@ def members(root: Path) -> list[tarfile.TarInfo]:
 class TestWebdataset:
     @pytest.mark.parametrize("provenance", [False, True])
     def test_documents_as_samples(self, tmp_path: Path, *, provenance: bool) -> None:
-        """Each names its source and row, if asked to."""
+        """Each names its source and row, if this is wanted."""
         root = make(tmp_path, "webdataset", **DOCUMENTS, provenance=provenance)
         for split, held in EXPECTED.items():
             samples = read_tars(root, split)

@@ -38,8 +38,8 @@ def test_the_first_dataset_holds_what_was_written(dataset: Path, written: Docume
     }
     assert documents_in(dataset) == expected
     assert 10 < len(expected["holdout"]) < 40
-    told = json.loads((dataset / "manifest.json").read_bytes())
-    assert told["spec"]["imported"] == {"set_format": "nanogpt"}
+    manifest = json.loads((dataset / "manifest.json").read_bytes())
+    assert manifest["spec"]["imported"] == {"set_format": "nanogpt"}
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -106,7 +106,7 @@ def test_a_pair_of_megatron_is_called_by_its_prefix(
         planned("megatron", pair.with_name("other"), tmp_path / "out", **own)
 
 
-def test_what_an_index_lists_and_is_lost_is_said_once(
+def test_what_an_index_lists_and_is_lost_is_named_once(
     dataset: Path, own: dict[str, Any], tmp_path: Path
 ) -> None:
     source = exported(dataset, tmp_path / "export", "litdata", max_file_size=1024) / "train"

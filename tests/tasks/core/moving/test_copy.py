@@ -126,7 +126,7 @@ def test_files_that_a_copy_lost_are_found_and_put_again(first: Path, tmp_path: P
 
 
 def test_an_output_started_before_an_extension_is_refused(first: Path, tmp_path: Path) -> None:
-    """Said in one sentence, of copies, exports and subsets; a copy can be extended."""
+    """In one sentence, for copies, exports and subsets; a copy can be extended."""
     dataset = Path(shutil.copytree(first, tmp_path / "dataset"))
     started(dataset, tmp_path / "started")
     copied(dataset, tmp_path / "copy")

@@ -187,9 +187,8 @@ def test_a_forged_list_of_what_was_merged_is_found(both: Path, tmp_path: Path) -
     copy = Path(shutil.copytree(both, tmp_path / "copy"))
     value = json.loads((copy / "manifest.json").read_bytes())
     value["merged"][0]["parts"] = 1
-    data = json.dumps(value).encode()
     with pytest.raises(CorruptDatasetError, match="contradicts itself in merged"):
-        from_json(Manifest, data, where="manifest.json")
+        from_json(Manifest, json.dumps(value).encode(), where="manifest.json")
     value["merged"][0]["parts"], value["merged"][1]["parts"] = 3, 2
     text = json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False)
     (copy / "manifest.json").write_text(text + "\n")

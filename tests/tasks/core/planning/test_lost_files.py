@@ -1,4 +1,4 @@
-"""Files that a store said that it kept, and lost: before publishing and of a whole dataset."""
+"""Files that a store confirmed and lost: before publishing, and of a whole dataset."""
 
 import pytest
 
