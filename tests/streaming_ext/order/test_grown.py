@@ -1,10 +1,11 @@
 """Training that stands in an older generation of a dataset continues in the newest one."""
 
-import json
+import itertools
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError
 from streaming_ext.format.schema import content_hash
+from tests.streaming_ext.order.loading import saved
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.extending.extended import extended, write_source
 
@@ -45,14 +47,16 @@ def generations(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> l
     )  # fmt: skip
 
 
-def opened(root: Path, *, rank: int = 0, ranks: int = 1, **options: Any) -> StreamingTokenLoader:
+def opened(
+    root: Path, *, rank: int = 0, ranks: int = 1, num_workers: int = 0, **options: Any
+) -> StreamingTokenLoader:
     settings: dict[str, Any] = {
         "shuffle": True, "shuffle_seed": 5, "shuffle_block_size": 8, "num_canonical_nodes": 2,
         "batch_size": 4 // ranks, "drop_last": False, **options,
     }  # fmt: skip
     streams = [TokenStream(local=root, generation=settings.pop("generation", None))]
     dataset = StreamingTokenDataset(streams=streams, dp_rank=rank, dp_world_size=ranks, **settings)
-    return StreamingTokenLoader(dataset, num_workers=settings.pop("num_workers", 0))
+    return StreamingTokenLoader(dataset, num_workers=num_workers)
 
 
 def rows_of(batch: dict[str, Any]) -> list[bytes]:
@@ -79,53 +83,49 @@ def extended_from(state: dict[str, Any], root: Path, **options: Any) -> Streamin
     return loader
 
 
-def steps(loader: StreamingTokenLoader, count: int) -> tuple[Rows, dict[str, Any]]:
-    """The rows of some steps, and the state behind them, as it comes back from a file."""
-    seen: Rows = Counter()
-    running: Iterator[dict[str, Any]] = iter(loader)
-    for _ in range(count):
-        seen.update(rows_of(next(running)))
-    state = json.loads(json.dumps(loader.state_dict()))
-    return seen, state
+def steps(loader: StreamingTokenLoader, count: int | None) -> tuple[Rows, dict[str, Any]]:
+    """The rows of some steps or of all that are left, and the state, as it comes from a file."""
+    seen = Counter(row for batch in itertools.islice(loader, count) for row in rows_of(batch))
+    return seen, saved(loader)
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"num_canonical_nodes": 8}])
-def test_each_sequence_comes_once_from_any_step(
-    generations: list[Path], options: dict[str, Any]
+@pytest.mark.parametrize("seed", range(4))
+def test_each_sequence_comes_once_however_training_goes_on(
+    generations: list[Path], options: dict[str, Any], seed: int
 ) -> None:
-    old, new = generations[:2]
-    wanted = all_rows(new)
-    total = len(opened(old, **options))
-    draw = np.random.default_rng(20)
-    for step in [*draw.integers(1, total, 4).tolist(), total - 1, total]:
-        seen, state = steps(opened(old, **options), step)
-        assert sum(seen.values()) < sum(wanted.values())
-        loader = extended_from(state, new, **options)
-        rest = rows_left(loader)
-        assert seen + rest == wanted
-        # and from the next epoch on, the order is that of the new generation alone
-        plan = loader.dataset.plan
-        resume = loader.dataset.resume
-        saved = resume.saved_cursor(state, allow_changes=(), extend_state=True)
-        cursor = resume.resumed_at(saved)
-        following, plain = plan.next_epoch(cursor), plan.start(1)
-        assert (following.before, following.grown) == (plain.before, None)
-
-
-def test_through_two_extensions_on_other_ranks(generations: list[Path]) -> None:
-    """Resumed in the middle too, of a pass that grew twice; every rank has its own rows."""
-    first, state = steps(opened(generations[0]), 7)
-    loader = extended_from(state, generations[1])
-    second, state = steps(loader, 11)
-    again = opened(generations[1])
-    again.load_state_dict(state)
-    third, state = steps(again, 5)
-    both = [opened(generations[2], rank=rank, ranks=2) for rank in range(2)]
-    rest: Rows = Counter()
-    for loader in both:
-        loader.load_state_dict(state, extend_state=True)
-        rest.update(row for batch in loader for row in rows_of(batch))
-    assert first + second + third + rest == all_rows(generations[2])
+    """Some steps on some ranks and workers, then on others, now and then of a newer generation."""
+    draw = Random(seed)
+    came: Rows = Counter()
+    generation, state, goes_on = 0, None, True
+    while goes_on:
+        root, ranks = generations[generation], draw.choice([1, 2])
+        loaders = [
+            opened(root, rank=rank, ranks=ranks, num_workers=draw.choice([0, 0, 2]), **options)
+            for rank in range(ranks)
+        ]
+        for loader in loaders:
+            if state is not None:
+                loader.load_state_dict(state, extend_state=True)
+        left = len(loaders[0]) - loaders[0].step
+        goes_on = generation < 2 or draw.random() < 0.4
+        whole = not goes_on or (generation < 2 and draw.random() < 0.2)
+        before, count = state, None if whole else draw.randrange(left - 1)
+        found = [steps(loader, count) for loader in loaders]
+        state = found[0][1]
+        came.update(sum((rows for rows, _ in found), Counter()))
+        if goes_on:
+            generation = min(2, generation + (1 if whole else draw.randint(0, 1)))
+    assert came == all_rows(root)
+    dataset = opened(root, **options).dataset
+    dataset.load_state_dict(before, extend_state=True)
+    samples = [sample for sample in dataset if sample["real"]]
+    last = Counter(np.asarray(sample["tokens"]).tobytes() for sample in samples)
+    assert last == sum((rows for rows, _ in found), Counter())
+    # and the next epoch is that of the newest generation alone
+    fresh = opened(root, rank=ranks - 1, ranks=ranks, **options)
+    rows_left(fresh)
+    assert [rows_of(batch) for batch in loaders[-1]] == [rows_of(batch) for batch in fresh]
 
 
 def test_a_pass_that_grew_goes_on_in_epochs_of_another_size(generations: list[Path]) -> None:
@@ -165,20 +165,6 @@ def test_counts_are_of_what_came(generations: list[Path]) -> None:
         assert again.achieved()[0].tokens == again.tokens_seen
     twice = extended_from(state, generations[2], domain_by="folder", drop_last=True)
     assert twice.achieved()[0].tokens == loader.achieved()[0].tokens == loader.tokens_seen
-
-
-def test_the_same_in_workers_and_from_the_dataset(generations: list[Path]) -> None:
-    _, state = steps(opened(generations[0]), 9)
-    here = extended_from(state, generations[1])
-    wanted = [rows_of(batch) for batch in here]
-    workers = opened(generations[1])
-    loader = StreamingTokenLoader(workers.dataset, num_workers=2)
-    loader.load_state_dict(state, extend_state=True)
-    assert [rows_of(batch) for batch in loader] == wanted
-    dataset = opened(generations[1]).dataset
-    dataset.load_state_dict(state, extend_state=True)
-    rows = [np.asarray(sample["tokens"]).tobytes() for sample in dataset]
-    assert rows[: 4 * len(wanted) - 4] == [row for step in wanted[:-1] for row in step]
 
 
 def test_traced(generations: list[Path]) -> None:

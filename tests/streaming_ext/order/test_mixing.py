@@ -121,12 +121,6 @@ def test_spans_are_dealt_out_one_after_another(spans, canonical_nodes) -> None:
     for stream in range(3):
         own = np.flatnonzero(streams == stream)
         assert (draws[own] - bases[stream]).tolist() == list(range(len(own)))
-        for draw in range(0, len(own), 7):
-            assert mixture.position_of(2, stream, draw) == own[draw]
-    for position in range(0, total * canonical_nodes + 1, 5):
-        assert mixture.seen(2, position) == tuple(np.bincount(streams[:position], minlength=3))
-    for position in range(0, total * canonical_nodes, canonical_nodes):
-        assert mixture.consumed(2, position) == mixture.seen(2, position)
 
 
 def test_every_window_holds_the_proportions() -> None:
