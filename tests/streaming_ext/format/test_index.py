@@ -3,7 +3,6 @@
 import copy as copying
 import json
 import tracemalloc
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ def parse(index: dict[str, Any]) -> Any:
     return read_table(json.dumps(index).encode(), where="test/index.json")
 
 
-def test_a_published_split(packed: Built) -> None:
+def test_a_published_split(packed) -> None:
     found = read_index(Remote(url=str(packed.root)), "train")
     assert int(found.samples.sum()) == 585
     assert found.token_starts[-1] == 4680
@@ -48,14 +47,14 @@ class FlippedOnce(Remote):
         return data if seen.count(name) > 1 else data[:-5] + bytes([data[-5] ^ 64]) + data[-4:]
 
 
-def test_what_came_damaged_is_fetched_once_more(packed: Built) -> None:
+def test_what_came_damaged_is_fetched_once_more(packed) -> None:
     remote = FlippedOnce(url=str(packed.root))
     assert int(read_index(remote, "train").samples.sum()) == 585
     assert remote.__dict__["seen"].count("train/index.json") == 2
 
 
 @pytest.mark.parametrize("length", [3, 16, 1000, 4680])
-def test_bounds_are_of_shards_or_of_runs_where_sequences_cross(packed: Built, length: int) -> None:
+def test_bounds_are_of_shards_or_of_runs_where_sequences_cross(packed, length) -> None:
     found = read_index(Remote(url=str(packed.root)), "train")
     assert found.bounds(8).tolist() == [0, *np.cumsum(found.samples).tolist()]
     bounds = found.bounds(length)
@@ -162,7 +161,7 @@ class TestManifest:
             read_index(Remote(url=str(packed.root)), split)
 
 
-def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
+def test_a_bomb_is_not_unpacked(tmp_path) -> None:
     """A compressed shard that would unpack to far more than the index says."""
     bomb = zstd.compress(bytes(2**28), 3)
     entry = {
@@ -190,7 +189,7 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     ("eot_id", 99, 98), ("vocab_size", 100, 101),
 ])  # fmt: skip
 def test_a_manifest_or_record_that_was_changed_is_an_error(
-    packed: Built, copy: Any, field: str, ours: int, wrong: int
+    packed, copy, field, ours, wrong
 ) -> None:
     root = copy(packed)
     manifest, record = root / "manifest.json", root / "parts/00000.json"

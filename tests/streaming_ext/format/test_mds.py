@@ -6,7 +6,6 @@ import json
 import tracemalloc
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.format.compression import Compression, decompress
 from streaming_ext.format.mds import MdsFormat
 from streaming_ext.format.mds_index import MAX_SHARD_BYTES
-from streaming_ext.format.shard import Shard, TokenDtype, token_dtype
+from streaming_ext.format.shard import Shard, token_dtype
 from streaming_ext.training.stock import streaming
 from tests.streaming_ext.build import build
 
@@ -41,9 +40,7 @@ def small_format(**changes: object) -> MdsFormat:
     [("none", 60_000, 13), ("none", 70_000, 7), ("zstd", 70_000, 7), ("zstd:7", 60_000, 13),
      ("gz:6", 60_000, 13), ("bz2:9", 70_000, 7)],
 )  # fmt: skip
-def test_the_bytes_of_mds_writer(
-    tmp_path: Path, compression: str, vocab_size: int, num_samples: int
-) -> None:
+def test_the_bytes_of_mds_writer(tmp_path, compression, vocab_size, num_samples) -> None:
     """Of each shard and of the index, on the same samples; the last shard is partial."""
     ids = np.random.default_rng(1).integers(0, 50_000, num_samples * 16 - 1).tolist()
     built = build(
@@ -63,7 +60,7 @@ def test_the_bytes_of_mds_writer(
     folders = (built.root / "train", tmp_path / "stock")
     ours, theirs = (json.loads((folder / "index.json").read_text()) for folder in folders)
     assert len(ours["shards"]) >= 3
-    stored: list[list[bytes]] = []
+    stored = []
     for folder, index in zip(folders, (ours, theirs), strict=True):
         stored.append([])
         for entry in index["shards"]:
@@ -102,9 +99,7 @@ class TestHeader:
         shard_size=st.integers(300, MAX_SHARD_BYTES),
         dtype=st.sampled_from(["uint16", "uint32"]),
     )
-    def test_a_full_shard_is_the_largest_that_fits(
-        self, length: int, shard_size: int, dtype: TokenDtype
-    ) -> None:
+    def test_a_full_shard_is_the_largest_that_fits(self, length, shard_size, dtype) -> None:
         form = small_format(sequence_length=length, shard_size=shard_size, dtype=dtype)
         if form.raw_size(1) > shard_size:
             message = (
@@ -121,7 +116,7 @@ class TestHeader:
     ("vocab_size", "dtype"),
     [(1, "uint16"), (50_257, "uint16"), (65_536, "uint16"), (65_537, "uint32")],
 )
-def test_token_dtype(vocab_size: int, dtype: str) -> None:
+def test_token_dtype(vocab_size, dtype) -> None:
     assert token_dtype(vocab_size) == dtype
     assert vocab_size - 1 <= np.iinfo(dtype).max
 
@@ -137,7 +132,7 @@ class TestCompression:
             ("bz2:1", ("bz2", 1)),
         ],
     )
-    def test_parse(self, text: str, expected: tuple[str, int] | None) -> None:
+    def test_parse(self, text, expected) -> None:
         parsed = Compression.parse(text)
         assert (parsed and (parsed.codec, parsed.level)) == expected
 
@@ -156,12 +151,12 @@ class TestCompression:
             ("bz2:x", "from 1 to 9, got 'x'"),
         ],
     )
-    def test_refused(self, text: str, said: str) -> None:
+    def test_refused(self, text, said) -> None:
         with pytest.raises(UsageError, match=said):
             Compression.parse(text)
 
     @pytest.mark.parametrize("text", ["zstd:19", "gz:6", "bz2:1"])
-    def test_round_trip(self, text: str) -> None:
+    def test_round_trip(self, text) -> None:
         codec = Compression.parse(text)
         assert codec is not None
         packed = codec.compress(RAW)
@@ -182,11 +177,11 @@ class TestDecompress:
     """What comes out has the size that the index says, or is an error."""
 
     @pytest.mark.parametrize("change", [-len(RAW) + 1, -1, 1, 10, 100_000])
-    def test_another_size(self, codec: str, change: int) -> None:
+    def test_another_size(self, codec, change) -> None:
         with pytest.raises(CorruptDatasetError):
             decompress(PACKED[codec], codec=codec, raw_size=len(RAW) + change)
 
-    def test_a_bomb_is_not_unpacked(self, codec: str) -> None:
+    def test_a_bomb_is_not_unpacked(self, codec) -> None:
         bomb = COMPRESS[codec](bytes(64 * 2**20))
         assert len(bomb) < 2**17
         tracemalloc.start()
@@ -200,7 +195,7 @@ class TestDecompress:
 
     @settings(deadline=None)
     @given(st.data())
-    def test_damage_never_gives_another_size(self, codec: str, data: st.DataObject) -> None:
+    def test_damage_never_gives_another_size(self, codec, data) -> None:
         damaged = bytearray(PACKED[codec])
         for _ in range(data.draw(st.integers(1, 4))):
             damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
@@ -210,19 +205,19 @@ class TestDecompress:
             return
         assert len(found) == len(RAW)
 
-    def test_cut_off_anywhere(self, codec: str) -> None:
+    def test_cut_off_anywhere(self, codec) -> None:
         packed = PACKED[codec]
         for end in range(len(packed)):
             with pytest.raises(CorruptDatasetError):
                 decompress(packed[:end], codec=codec, raw_size=len(RAW))
 
     @pytest.mark.parametrize("more", [b"\0", b"xx", "again"])
-    def test_something_behind_the_end(self, codec: str, more: bytes | str) -> None:
+    def test_something_behind_the_end(self, codec, more) -> None:
         rest = PACKED[codec] if isinstance(more, str) else more
         with pytest.raises(CorruptDatasetError):
             decompress(PACKED[codec] + rest, codec=codec, raw_size=len(RAW))
 
-    def test_of_another_codec(self, codec: str) -> None:
+    def test_of_another_codec(self, codec) -> None:
         for other in {*PACKED} - {codec}:
             with pytest.raises(CorruptDatasetError, match=f"damaged {other}"):
                 decompress(PACKED[codec], codec=other, raw_size=len(RAW))
@@ -280,6 +275,6 @@ class TestShard:
             ),
         ],
     )
-    def test_what_is_no_shard_is_refused(self, change: dict[str, object], said: str) -> None:
+    def test_what_is_no_shard_is_refused(self, change, said) -> None:
         with pytest.raises(ValueError, match=said):
             shard(**change)

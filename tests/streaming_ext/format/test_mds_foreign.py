@@ -9,7 +9,7 @@ import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, SourceError, UsageError
-from streaming_ext.format.spec import IdOptions, IdType, ReadOptions
+from streaming_ext.format.spec import IdOptions, ReadOptions
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.token_sets.token_set import IdsAsTheyAre
 from streaming_ext.training.stock import streaming
@@ -182,9 +182,7 @@ def test_a_shard_that_lies_is_refused(tmp_path, place) -> None:
     ("encoding", "compression", "dtype"),
     [("ndarray:int64", None, None), ("ndarray:uint16:8", "zstd", None), ("bytes", "gz", "int64")],
 )
-def test_documents_of_such_a_set_can_be_imported(
-    tmp_path: Path, encoding: str, compression: str | None, dtype: IdType | None
-) -> None:
+def test_documents_of_such_a_set_can_be_imported(tmp_path, encoding, compression, dtype) -> None:
     """They go on from shard to shard; the last one, which has no end, is a document too."""
     documents = [[length] * length for length in range(1, 43)]
     ids = [token for document in documents for token in [*document, 99]][:-1]

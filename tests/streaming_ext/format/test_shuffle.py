@@ -74,7 +74,7 @@ def test_number_of_parts() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 40, 2**64 - 1])
-def test_keys_are_put_in_order_and_equal_ones_stay_as_they_stand(most: int) -> None:
+def test_keys_are_put_in_order_and_equal_ones_stay_as_they_stand(most) -> None:
     keys = np.random.default_rng(0).integers(0, most, 5000, np.uint64)
     order = ascending(keys)
     assert order.tolist() == sorted(range(5000), key=lambda at: (keys[at], at))

@@ -2,14 +2,13 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from streaming_ext import StreamingTokenLoader, TokenStream
+from streaming_ext import TokenStream
 from streaming_ext.base.errors import ConfigMismatchError, DatasetError, UsageError
-from tests.streaming_ext.build import Built
 from tests.streaming_ext.order.loading import saved
 
 REMOVED = object()
@@ -43,11 +42,9 @@ def damages(state: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield f"{path}: {change!r}", damaged
 
 
-def test_a_damaged_state_is_refused_and_changes_nothing(
-    raw: Built, load: Callable[..., StreamingTokenLoader]
-) -> None:
+def test_a_damaged_state_is_refused_and_changes_nothing(raw, load) -> None:
     """Of two streams in the second epoch, with counts, and steps that were smaller before."""
-    settings: dict[str, Any] = {
+    settings = {
         "local": None, "epoch_size": 120, "domain_by": "folder", "max_repeated_ngram": 3,
         "streams": [TokenStream(local=raw.root, proportion=share) for share in (0.7, 0.3)],
     }  # fmt: skip

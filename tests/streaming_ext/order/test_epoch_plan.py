@@ -66,8 +66,8 @@ def test_each_step_is_the_next_one_on_any_ranks_and_is_found_backwards(make, epo
     plan = make(DataRank(rank=0, size=1))
     of_ranks = [make(DataRank(rank=rank, size=ranks)) for rank in range(ranks)]
     begin = plan.start(epoch)
-    tokens: Counter[int] = Counter()  # of each stream in this epoch
-    held: dict[tuple[int, int], set[int]] = defaultdict(set)  # steps of a sequence
+    tokens = Counter()  # of each stream in this epoch
+    held = defaultdict(set)  # steps of a sequence
     step = position = 0
     while True:
         batch, length = plan.steps.at(begin.tokens + position * LONGEST)

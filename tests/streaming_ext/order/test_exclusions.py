@@ -88,7 +88,7 @@ class TestExclude:
 
     def test_packed_rows_lose_them_and_nothing_else(self, load, table) -> None:
         loader = load(batch_size=1, exclude=table, packing="best_fit", sequence_length=64)
-        seen: Counter[tuple[str, int]] = Counter()
+        seen = Counter()
         for step in range(len(loader)):
             (trace,) = loader.trace(step)
             seen.update((span.source, span.row) for span in trace.spans)
@@ -184,7 +184,7 @@ def test_rows_that_repeat_do_not_count(repeating, workers, packing) -> None:
     assert loader.state_dict()["order"]["max_repeated_ngram"] == 8
 
 
-def test_an_epoch_that_begins_anew_is_counted_once(repeating: Path) -> None:
+def test_an_epoch_that_begins_anew_is_counted_once(repeating) -> None:
     """Broken off behind a whole epoch, and behind a state of its middle."""
 
     def masked_in(batches: Iterable[dict[str, Any]]) -> int:
@@ -224,7 +224,7 @@ def test_what_was_masked_is_counted_over_ranks_and_resumes(repeating, tmp_path) 
     batches = list(itertools.islice(plain, 8))
     want = [sum(int((~batch["real"]).sum()) for batch in batches[:end]) for end in (4, 8)]
     assert 0 < want[0] < want[1]
-    states: list[dict[str, Any]] = []
+    states = []
     for rows in want:  # two ranks, and two others that go on behind them
         found = in_processes(2, masked_so_far, repeating, tmp_path, states)
         assert [reported for reported, _ in found] == [Masked(rows=rows, tokens=rows * 64)] * 2

@@ -11,7 +11,6 @@ import torch
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.base.errors import UsageError
-from tests.streaming_ext.build import Built
 from tests.streaming_ext.processes import in_processes, join_group
 from tests.streaming_ext.trainers.recipes import load_recipe
 
@@ -58,7 +57,7 @@ def every_way(rank: int, root: Path, store: Path) -> dict[str, Any]:
     return found
 
 
-def test_four_processes_find_their_ranks(raw: Built, tmp_path: Path) -> None:
+def test_four_processes_find_their_ranks(raw, tmp_path) -> None:
     found = in_processes(4, every_way, raw.root, tmp_path / "store")
     alone = together([steps_of(raw.root, 24, dp_rank=0, dp_world_size=1)])
     for way in ("environment", "default group"):
@@ -77,7 +76,7 @@ def evaluate(rank: int, size: int, root: Path, store: Path, model: Any, recipe: 
     return recipe.perplexity(model, str(root), 3)
 
 
-def test_perplexity_is_the_same_on_any_number_of_ranks(raw: Built, tmp_path: Path) -> None:
+def test_perplexity_is_the_same_on_any_number_of_ranks(raw, tmp_path) -> None:
     torch.manual_seed(0)
     model = load_recipe("torchrun_train", tmp_path).TinyGPT().double()
     evaluation = load_recipe("evaluation", tmp_path)

@@ -91,12 +91,10 @@ def steps(loader: StreamingTokenLoader, count: int | None) -> tuple[Rows, dict[s
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"num_canonical_nodes": 8}])
 @pytest.mark.parametrize("seed", range(4))
-def test_each_sequence_comes_once_however_training_goes_on(
-    generations: list[Path], options: dict[str, Any], seed: int
-) -> None:
+def test_each_sequence_comes_once_however_training_goes_on(generations, options, seed) -> None:
     """Some steps on some ranks and workers, then on others, now and then of a newer generation."""
     draw = Random(seed)
-    came: Rows = Counter()
+    came = Counter()
     generation, state, goes_on = 0, None, True
     while goes_on:
         root, ranks = generations[generation], draw.choice([1, 2])
@@ -128,7 +126,7 @@ def test_each_sequence_comes_once_however_training_goes_on(
     assert [rows_of(batch) for batch in loaders[-1]] == [rows_of(batch) for batch in fresh]
 
 
-def test_a_pass_that_grew_goes_on_in_epochs_of_another_size(generations: list[Path]) -> None:
+def test_a_pass_that_grew_goes_on_in_epochs_of_another_size(generations) -> None:
     first, state = steps(opened(generations[0]), 9)
     loader = extended_from(state, generations[1])
     second, state = steps(loader, 6)
@@ -143,7 +141,7 @@ def test_a_pass_that_grew_goes_on_in_epochs_of_another_size(generations: list[Pa
     assert max(following.values()) == 1
 
 
-def test_counts_are_of_what_came(generations: list[Path]) -> None:
+def test_counts_are_of_what_came(generations) -> None:
     """Passes before an extension count as long as they were, with every way to go on."""
     old = opened(generations[0], domain_by="folder", drop_last=True)
     steps(old, len(old))
@@ -167,7 +165,7 @@ def test_counts_are_of_what_came(generations: list[Path]) -> None:
     assert twice.achieved()[0].tokens == loader.achieved()[0].tokens == loader.tokens_seen
 
 
-def test_traced(generations: list[Path]) -> None:
+def test_traced(generations) -> None:
     """What `trace` reports of a step and of a document, in a pass that grew."""
     _, state = steps(opened(generations[0]), 9)
     loader = extended_from(state, generations[1])
@@ -180,7 +178,7 @@ def test_traced(generations: list[Path]) -> None:
         assert (visit.rank, visit.sequence) in held
 
 
-def test_without_the_request(generations: list[Path]) -> None:
+def test_without_the_request(generations) -> None:
     _, state = steps(opened(generations[0]), 9)
     with pytest.raises(ConfigMismatchError, match=r"older generation.*extend_state=True"):
         opened(generations[1]).load_state_dict(state)
@@ -192,7 +190,7 @@ def test_without_the_request(generations: list[Path]) -> None:
     assert sum(map(len, map(rows_of, older))) + 36 == older.dataset.size
 
 
-def test_with_sequences_of_another_length(generations: list[Path]) -> None:
+def test_with_sequences_of_another_length(generations) -> None:
     """Positions of the old pass are no sequences of the new length: refused, with advice."""
     old = opened(generations[0], drop_last=True)
     _, state = steps(old, 9)
@@ -219,7 +217,7 @@ def unlike(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> list[P
     return found
 
 
-def test_of_a_split_that_an_extension_left_as_it_was(unlike: list[Path]) -> None:
+def test_of_a_split_that_an_extension_left_as_it_was(unlike) -> None:
     """Its states are of the newest generation and of the older one alike."""
     loaders = [opened(root, split="holdout") for root in unlike]
     seen, state = steps(loaders[0], 3)
@@ -240,14 +238,14 @@ def test_of_a_split_that_an_extension_left_as_it_was(unlike: list[Path]) -> None
     assert more + rest == rows_left(whole)
 
 
-def test_with_epochs_of_a_size(generations: list[Path]) -> None:
+def test_with_epochs_of_a_size(generations) -> None:
     """Epochs that are no passes: the pass that grew ends where it ends."""
     old, new = (opened(root, epoch_size=40, drop_last=True) for root in generations[:2])
     seen, state = steps(old, 10)
     old.load_state_dict(state)
     more, state = steps(old, 6)
     new.load_state_dict(state, extend_state=True)
-    rest: list[bytes] = []
+    rest = []
     while len(rest) < new.dataset.size:
         rest += [row for batch in new for row in rows_of(batch)]
     left = (new.dataset.size - 64) // 4 * 4  # in whole steps: the next one is of two passes

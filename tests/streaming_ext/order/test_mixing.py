@@ -133,7 +133,7 @@ def test_every_window_holds_the_proportions() -> None:
 
 
 @pytest.mark.parametrize("rows", [(333, 5, 171), (1, 999), (10, 10, 10, 10)])
-def test_counts_stay_within_two_rows_of_the_proportion(rows: tuple[int, ...]) -> None:
+def test_counts_stay_within_two_rows_of_the_proportion(rows) -> None:
     mixture = Mixture(rows, canonical_nodes=1, seed=3, shuffle=True)
     total = sum(rows)
     for row in range(total + 1):

@@ -120,7 +120,7 @@ def sequences_of(answers: Sequence[Any], ranks_a_node: int) -> list[list[list[in
 
 @pytest.mark.parametrize(("nodes", "drop_last"), [(2, True), (3, False)])
 def test_every_sequence_once_over_the_nodes_and_resumed(
-    nodes: int, drop_last: bool, two: list[Built], three: list[Built], tmp_path: Path
+    nodes, drop_last, two, three, tmp_path
 ) -> None:
     """With the state that rank 0 saved, as in training; also among the fillers."""
     partitions = two if nodes == 2 else three
@@ -129,7 +129,7 @@ def test_every_sequence_once_over_the_nodes_and_resumed(
     sizes = [len(partition.streams["train"]) // LENGTH for partition in partitions]
     assert len(set(sizes)) == nodes  # partitions that differ
     assert all(held == tuple(sizes) for _, _, held in answers)
-    seen: list[list[tuple[int, int]]] = [[], [], []]  # node and sequence, of each epoch
+    seen = [[], [], []]  # node and sequence, of each epoch
     tokens = 0
     for together in zip(*(steps for steps, _, _ in answers), strict=True):  # or training would hang
         for rank, step in enumerate(together):
@@ -160,9 +160,7 @@ def test_every_sequence_once_over_the_nodes_and_resumed(
             assert rest == steps[position + 1 :] != []
 
 
-def test_resume_on_other_nodes_is_refused_on_other_ranks_a_node_not(
-    two: list[Built], three: list[Built], tmp_path: Path
-) -> None:
+def test_resume_on_other_nodes_is_refused_on_other_ranks_a_node_not(two, three, tmp_path) -> None:
     narrow = on_ranks(ranks_of(two, 2), train, tmp_path)
     state = narrow[0][0][0].state
     for error in on_ranks(ranks_of(three, 2), partial(train, state=state), tmp_path):
@@ -193,12 +191,12 @@ def report(rank: int, number: int, *, nodes: int = 2, sources: str = SOURCES,
     ([report(0, 0), report(2, 0, index="other")], "both hold partition 0, with different content"),
     ([report(0, 0), report(2, 1)._replace(partition=None)], "rank 2 reads a dataset that is no"),
 ])  # fmt: skip
-def test_what_does_not_fit(reports: list[PartitionReport], said: str) -> None:
+def test_what_does_not_fit(reports, said) -> None:
     with pytest.raises(ConfigMismatchError, match=re.escape(said)):
         require_one_group(reports)
 
 
-def test_what_does_not_fit_is_refused_everywhere(two: list[Built], tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused_everywhere(two, tmp_path) -> None:
     def open_it(rank: int, root: Path) -> Any:
         open_loader(root, node_local=True, shuffle_seed=7 if rank > 1 else 9176)
 
@@ -222,7 +220,7 @@ class TestWithoutAGroup:
         return open_loader(three[rank // 2].root, node_local=manifests, dp_rank=rank,
                            dp_world_size=6)  # fmt: skip
 
-    def test_every_sequence_once(self, three: list[Built], manifests: Path) -> None:
+    def test_every_sequence_once(self, three, manifests) -> None:
         of_ranks = [sequences(self.loader(three, manifests, rank)) for rank in range(6)]
         assert len({len(steps) for steps in of_ranks}) == 1
         found = [
@@ -235,7 +233,7 @@ class TestWithoutAGroup:
         sizes = [len(partition.streams["train"]) // LENGTH for partition in three]
         assert sum(sizes) - 12 < len(found) <= sum(sizes)
 
-    def test_what_is_missing(self, three: list[Built], manifests: Path) -> None:
+    def test_what_is_missing(self, three, manifests) -> None:
         shutil.rmtree(manifests / "host1")
         with pytest.raises(ConfigMismatchError, match="missing: 1;"):
             self.loader(three, manifests, 0)
@@ -244,16 +242,14 @@ class TestWithoutAGroup:
         with pytest.raises(UsageError, match="holds no manifest"):
             self.loader(three, manifests, 0)
 
-    def test_ranks_must_be_on_the_node_of_their_partition(
-        self, three: list[Built], manifests: Path
-    ) -> None:
+    def test_ranks_must_be_on_the_node_of_their_partition(self, three, manifests) -> None:
         with pytest.raises(UsageError, match="Rank 2 of 6 is on node 1 of 3, but .* partition 0"):
             open_loader(three[0].root, node_local=manifests, dp_rank=2, dp_world_size=6)
         with pytest.raises(UsageError, match="partition 0: 2, partition 1: 1"):
             open_loader(three[0].root, node_local=manifests, dp_rank=0, dp_world_size=4)
 
 
-def test_a_partition_is_never_taken_for_the_whole_or_counted_otherwise(two: list[Built]) -> None:
+def test_a_partition_is_never_taken_for_the_whole_or_counted_otherwise(two) -> None:
     for changes, said in (
         ({}, "one partition of several"),
         ({"epoch_size": 100}, "epoch_size"),

@@ -27,7 +27,7 @@ def spec_of(**changes: object) -> OrderSpec:
 class TestPermute:
     @given(size=st.integers(1, 3000), word=st.integers(0, 2**62))
     @settings(max_examples=60, deadline=None)
-    def test_it_is_one_to_one(self, size: int, word: int) -> None:
+    def test_it_is_one_to_one(self, size, word) -> None:
         key = np.broadcast_to(key_of(word), (size,))
         image = permute(np.arange(size), np.full(size, size), key)
         assert sorted(image.tolist()) == list(range(size))
@@ -78,7 +78,7 @@ class TestPassOrder:
     )
     @settings(max_examples=150, deadline=None)
     def test_each_pass_holds_every_sequence_once(
-        self, counts: list[int], canonical_nodes: int, window: int, number: int, shuffle: bool
+        self, counts, canonical_nodes, window, number, shuffle
     ) -> None:
         spec = spec_of(canonical_nodes=canonical_nodes, window=window, shuffle=shuffle)
         order = PassOrder.of(spec, bounds=bounds_of(counts), number=number)

@@ -37,6 +37,6 @@ def test_arguments_come_first() -> None:
         ({"environment": {"PMI_SIZE": "2"}}, "mpiexec started 2"),
     ],
 )
-def test_contradictions_are_refused(arguments: dict[str, Any], words: str) -> None:
+def test_contradictions_are_refused(arguments, words) -> None:
     with pytest.raises(UsageError, match=words):
         find_rank(**arguments)

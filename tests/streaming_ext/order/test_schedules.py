@@ -123,7 +123,7 @@ def test_a_mixture_anneals_and_a_small_stream_does_not_repeat_for_ever(tmp_path,
         )  # fmt: skip
 
     loader = mixed()
-    found: list[list[int]] = []
+    found = []
     states = []
     for batch in loader:
         found.append(batch["stream_ids"].tolist())

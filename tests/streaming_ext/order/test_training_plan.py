@@ -1,7 +1,6 @@
 """The plan of training is what training then does."""
 
 import itertools
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from streaming_ext.base.errors import UsageError
     {"streams": ["0:1 2k:5", "0:2->0 3k:0"], "epoch_size": 600, "num_canonical_nodes": 3},
 ])  # fmt: skip
 def test_training_goes_by_its_plan(open_raw, raw, changes) -> None:
-    changes: dict[str, Any] = dict(changes)
+    changes = dict(changes)
     if proportions := changes.pop("streams", None):
         changes |= {"local": None, "streams": [
             TokenStream(local=raw.root, proportion=proportion) for proportion in proportions

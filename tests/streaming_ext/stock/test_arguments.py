@@ -1,7 +1,6 @@
 """Arguments that stock StreamingDataset has: each is taken, or answered by one clear error."""
 
 import inspect
-from collections.abc import Callable
 
 import pytest
 
@@ -19,7 +18,7 @@ def test_each_has_an_answer(name) -> None:
         StreamingTokenDataset(local="nowhere", **{name: None})
 
 
-def test_others_are_python_s_own_error(open_raw: Callable[..., StreamingTokenDataset]) -> None:
+def test_others_are_python_s_own_error(open_raw) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'bach_size'"):
         open_raw(bach_size=3)
 

@@ -120,7 +120,7 @@ OUTCOMES: dict[str, tuple[int, list[tuple[int, str, str]]]] = {
 
 
 @pytest.mark.soak
-def test_each_outcome_has_its_reason(tmp_path: Path) -> None:
+def test_each_outcome_has_its_reason(tmp_path) -> None:
     found = outcomes(tmp_path)
     assert found.keys() == OUTCOMES.keys()
     for name, (passed, failures) in OUTCOMES.items():

@@ -2,7 +2,6 @@
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,9 +47,7 @@ THREAD = {"executor_type": "thread", "max_workers": 1, "prefetch_factor": 2}
     lambda chain, function: chain.cache().map(function),
     lambda chain, function: chain.parallel_map(function, **THREAD),
 ])  # fmt: skip
-def test_a_function_may_change_its_sample(
-    made: Callable[..., Chain], step: Callable[[Chain, Any], Chain]
-) -> None:
+def test_a_function_may_change_its_sample(made, step) -> None:
     samples = source()
     chain = step(made(samples), changed)
     wanted = texts_of(changed(sample) for sample in source())
@@ -64,7 +61,7 @@ def test_a_function_may_change_its_sample(
 
 
 @pytest.mark.parametrize("step", [Chain.filter, lambda d, fn: d.parallel_filter(fn, **THREAD)])
-def test_changes_by_a_filter_are_not_seen(step: Callable[[Chain, Any], Chain]) -> None:
+def test_changes_by_a_filter_are_not_seen(step) -> None:
     assert texts_of(step(Chain.from_sequence(source()), changed)) == texts_of(source())
 
 
@@ -74,7 +71,7 @@ def test_changes_by_a_filter_are_not_seen(step: Callable[[Chain, Any], Chain]) -
     lambda s: Chain.from_sequence(s).filter(bool).shuffle(2),
     lambda s: Chain.from_sequence(s).enumerate("turns").cache().enumerate("number").repeat(2),
 ])  # fmt: skip
-def test_a_loop_may_change_its_samples(make: Callable[[Any], Chain]) -> None:
+def test_a_loop_may_change_its_samples(make) -> None:
     samples = source()
     chain = make(samples)
     wanted = texts_of(make(source()))

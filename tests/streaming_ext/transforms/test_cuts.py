@@ -164,7 +164,7 @@ STEPS = {
     count=st.one_of(st.integers(0, 60), st.integers(4_000, 9_000)),
     seed=st.integers(0, 2**32), at=st.floats(0, 1),
 )  # fmt: skip
-def test_blocks_change_nothing(names: list[str], count: int, seed: int, at: float) -> None:
+def test_blocks_change_nothing(names, count, seed, at) -> None:
     """Random chains whose blocks are cut anywhere between steps, taken in random numbers."""
     cuts, draw = Cuts(seed), Random(seed)
     wanted = [sample(number) for number in range(count)]
@@ -175,7 +175,7 @@ def test_blocks_change_nothing(names: list[str], count: int, seed: int, at: floa
 
     def taken(state: Any, most: int) -> tuple[list[Any], Any]:
         with Input(chain.open, (0, 1), state) as source:
-            found: list[Any] = []
+            found = []
             while len(found) < most:
                 some = min(most - len(found), draw.choice([1, 5, 1024, 4096, 7000]))
                 source.has(some)

@@ -8,7 +8,6 @@ import contextlib
 import io
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,9 +21,7 @@ CELL = re.compile(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```)?", re.MULTILIN
 
 
 @pytest.mark.parametrize("page", ["transforms", "transform-steps", "transform-workers", "sft"])
-def test_cells(
-    page: str, tmp_path: Path, vocabulary: Path, hub_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cells(page, tmp_path, vocabulary, hub_tokenizer, monkeypatch) -> None:
     monkeypatch.setattr(hub_tokenizer, "chat_template", TEMPLATE)
     cells = CELL.findall((DOCS / f"{page}.md").read_text())
     assert cells
@@ -32,7 +29,7 @@ def test_cells(
     for number in range(2):
         texts = make_documents(20, seed=number)
         write_lines(tmp_path / f"cc-100_{number:02}.jsonl", [{"text": text} for text in texts])
-    names: dict[str, Any] = {
+    names = {
         "hub": hub_tokenizer,
         "known": load_tokenizer(str(vocabulary), pattern="gpt2"),
     }

@@ -47,7 +47,7 @@ def test_two_workers_and_a_state_between() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_a_state_resumes_with_fewer_workers(workers: int) -> None:
+def test_a_state_resumes_with_fewer_workers(workers) -> None:
     """Of four subsets, which end at different times."""
     first = CheckpointableLoader(chain(), samples_in_message=2)
     first.load_state_dict({**first.state_dict(), "states": [None] * 4})
@@ -85,7 +85,7 @@ def odd(samples: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_tensors_of_all_kinds(workers: int) -> None:
+def test_tensors_of_all_kinds(workers) -> None:
     """Those that NumPy does not support too."""
     dataset = CheckpointableDataset.from_sequence(NUMBERED[:5]).batch(2, odd)
     found = list(CheckpointableLoader(dataset, num_workers=workers))
@@ -117,7 +117,7 @@ def has_ended(pid: Path) -> bool:
         return True
 
 
-def test_what_a_worker_sent_outlives_it(tmp_path: Path) -> None:
+def test_what_a_worker_sent_outlives_it(tmp_path) -> None:
     """Its tensors too, anywhere in a sample."""
     made = {"one": torch.ones(4), "brain": torch.ones(4, dtype=torch.bfloat16)}
 
@@ -180,14 +180,14 @@ def test_wrong_usage() -> None:
         CheckpointableLoader(chain().take(3)).load_state_dict(loader.state_dict())
 
 
-def test_processes_of_its_own_are_refused_in_a_worker(tmp_path: Path) -> None:
+def test_processes_of_its_own_are_refused_in_a_worker(tmp_path) -> None:
     chained = CheckpointableDataset.from_sequence(NUMBERED).parallel_map(dict, max_workers=1)
     with pytest.raises(UsageError, match="executor_type='thread'"):
         list(CheckpointableLoader(chained, num_workers=1))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_an_older_iteration_is_refused(workers: int) -> None:
+def test_an_older_iteration_is_refused(workers) -> None:
     loader = CheckpointableLoader(chain(), num_workers=workers)
     older = iter(loader)
     first = plain(next(older))

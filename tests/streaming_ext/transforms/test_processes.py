@@ -80,7 +80,7 @@ def test_workers_end_with_a_process_that_is_killed() -> None:
 
 def test_workers_begin_before_their_source_has_threads() -> None:
     """A fork copies the locks that other threads hold."""
-    started: set[int | None] = set()
+    started = set()
 
     def opened(subset: Subset, state: State) -> Flow:
         started.update(children())
@@ -133,15 +133,13 @@ def run(arguments: list[str | Path], ranks: int, *, kill_after: int | None) -> d
 
 
 @pytest.mark.soak
-def test_killed_on_two_ranks_and_resumed_on_one(
-    folder: Path, vocabulary: Path, tmp_path: Path
-) -> None:
+def test_killed_on_two_ranks_and_resumed_on_one(folder, vocabulary, tmp_path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
     expected = {one["step"][0].item(): sorted(one["input_ids"].tolist())
              for one in batches_of(str(folder), str(vocabulary))}  # fmt: skip
     assert len(expected) > 25
-    arguments: list[str | Path] = [script, folder, vocabulary, tmp_path / "state.json"]
+    arguments = [script, folder, vocabulary, tmp_path / "state.json"]
     before = run(arguments, 2, kill_after=36)
     after = run(arguments, 1, kill_after=None)
     assert 36 <= max(before) < max(expected)

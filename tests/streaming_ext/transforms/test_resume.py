@@ -20,7 +20,7 @@ def base() -> Chain:
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_a_step_resumes_at_every_position(name: str) -> None:
+def test_a_step_resumes_at_every_position(name) -> None:
     found = require_resumes(lambda: STEPS[name].chain(base()))
     assert found == [plain(sample) for sample in STEPS[name].model(NUMBERED)]
 
@@ -39,7 +39,7 @@ CHAINS: dict[str, Callable[[], Chain]] = {
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_a_chain_resumes_at_every_position(name: str) -> None:
+def test_a_chain_resumes_at_every_position(name) -> None:
     require_resumes(CHAINS[name])
 
 

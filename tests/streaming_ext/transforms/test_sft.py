@@ -35,7 +35,7 @@ TALKS = [
 ]
 
 
-def test_the_labels_of_transformers(hub_tokenizer: Any) -> None:
+def test_the_labels_of_transformers(hub_tokenizer) -> None:
     found = samples_of(Chain.from_sequence(TALKS).sft(hub_tokenizer, chat_template=TEMPLATE))
     assert len(found) == len(TALKS)
     for sample, conversation in zip(found, TALKS, strict=True):
@@ -51,7 +51,7 @@ def test_the_labels_of_transformers(hub_tokenizer: Any) -> None:
         assert 0 < sum(label != -100 for label in sample["labels"]) < len(sample["labels"])
 
 
-def test_packed_padded_and_resumed(hub_tokenizer: Any) -> None:
+def test_packed_padded_and_resumed(hub_tokenizer) -> None:
     def make() -> Chain:
         return (
             Chain.from_sequence(TALKS).sft(hub_tokenizer, chat_template=TEMPLATE)
@@ -67,7 +67,7 @@ def test_packed_padded_and_resumed(hub_tokenizer: Any) -> None:
                for a, b in zip(x, y, strict=True))  # fmt: skip
 
 
-def test_pairs(hub_tokenizer: Any) -> None:
+def test_pairs(hub_tokenizer) -> None:
     pairs = [{"q": "Two and two?", "a": "Four"}, {"q": "", "a": ""}]
     found = samples_of(Chain.from_sequence(pairs).sft(hub_tokenizer, prompt="q", completion="a"))
     known = hub_tokenizer
@@ -83,7 +83,7 @@ def test_pairs(hub_tokenizer: Any) -> None:
     TEMPLATE.replace("{{ eos_token }}", "{{ '\\n' }}"),
     TEMPLATE.replace("{{ message.content }}{{ eos_token }}", "{{ '\\n' }}{{ message.content }}"),
 ])  # fmt: skip
-def test_labels_end_where_a_tokenizer_drops_characters(template: str) -> None:
+def test_labels_end_where_a_tokenizer_drops_characters(template) -> None:
     """Of words alone: no token holds the line feed at an end of what the assistant says."""
     dataset = Chain.from_sequence([talk("one", "two", "three four", "five"), talk("one", "two")])
     found = samples_of(dataset.sft(tokenizer_of_words(), chat_template=template))
@@ -95,7 +95,7 @@ TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type":
 WITH_TOOLS = "{% if tools is not none %}{{ tools | tojson }}{% endif %}" + TEMPLATE
 
 
-def test_tools_reach_the_template(hub_tokenizer: Any) -> None:
+def test_tools_reach_the_template(hub_tokenizer) -> None:
     talks = [talk("Two and two?", "add") | {"tools": tools} for tools in (TOOLS, [], None)]
     found = samples_of(Chain.from_sequence(talks).sft(hub_tokenizer, chat_template=WITH_TOOLS))
     for sample, conversation in zip(found, talks, strict=True):
@@ -124,7 +124,7 @@ def tokenizer_of_words() -> Any:
     return transformers.PreTrainedTokenizerFast(tokenizer_object=backend)
 
 
-def test_a_state_of_another_template_or_tokenizer_is_refused(hub_tokenizer: Any) -> None:
+def test_a_state_of_another_template_or_tokenizer_is_refused(hub_tokenizer) -> None:
     dataset = Chain.from_sequence(TALKS)
     state = dataset.sft(hub_tokenizer, chat_template=TEMPLATE).iter().state_dict()
     for other in (
@@ -165,9 +165,7 @@ def around(begin: str, end: str) -> str:
     (talk("Hello?"), TEMPLATE, "marks nothing"),
     (TALK, "{{ ''.__class__.__mro__ }}" + "".join(GENERATION), "refuses a conversation"),
 ])  # fmt: skip
-def test_a_sample_that_gives_no_labels_is_refused(
-    hub_tokenizer: Any, sample: dict[str, Any], template: str, message: str
-) -> None:
+def test_a_sample_that_gives_no_labels_is_refused(hub_tokenizer, sample, template, message) -> None:
     with pytest.raises(UsageError, match=message):
         list(Chain.from_sequence([sample]).sft(hub_tokenizer, chat_template=template))
 
@@ -179,6 +177,6 @@ def test_a_sample_that_gives_no_labels_is_refused(
     ({"prompt": "text"}, "`completion` must be given"),
     ({"tokenizer": "gpt2"}, "needs a fast tokenizer of transformers"),
 ])  # fmt: skip
-def test_wrong_usage(hub_tokenizer: Any, settings: dict[str, Any], message: str) -> None:
+def test_wrong_usage(hub_tokenizer, settings, message) -> None:
     with pytest.raises(UsageError, match=message):
         Chain.from_sequence(TALKS).sft(**{"tokenizer": hub_tokenizer, **settings})

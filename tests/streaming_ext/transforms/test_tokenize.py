@@ -3,7 +3,6 @@
 import pickle
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +35,7 @@ def tokens(dataset: Chain) -> list[list[int]]:
     {}, {"max_workers": 2}, {"parallel": False},
     {"max_workers": None, "prefetch_factor": 4, "ordered": False, "executor_type": "process"},
 ])  # fmt: skip
-def test_own(vocabulary: Path, settings: dict[str, Any]) -> None:
+def test_own(vocabulary, settings) -> None:
     texts = [{"text": text} for text in TEXTS]
     known = load_tokenizer(str(vocabulary), pattern="gpt2")
     dataset = Chain.from_sequence(texts).tokenize(str(vocabulary), pattern="gpt2", **settings)
@@ -49,9 +48,7 @@ def test_own(vocabulary: Path, settings: dict[str, Any]) -> None:
     assert tokens(ended) == [[i] for text in TEXTS for i in [*known.encode(text), known.eot_id]]
 
 
-def test_an_engine_is_made_while_samples_are_waited_for(
-    vocabulary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_is_made_while_samples_are_waited_for(vocabulary, monkeypatch) -> None:
     """Two of them, since nobody knows which thread has the first texts."""
     engines = threading.Semaphore(0)
 
@@ -72,7 +69,7 @@ def test_an_engine_is_made_while_samples_are_waited_for(
     assert len(samples_of(dataset)) == len(TEXTS)
 
 
-def test_of_transformers(hub_tokenizer: Any) -> None:
+def test_of_transformers(hub_tokenizer) -> None:
     """Special tokens in a text, and one that is put before each: the same through both engines."""
     assert FastTokenizer.of(hub_tokenizer) is not None
     dataset = Chain.from_sequence([{"text": text} for text in TEXTS]).tokenize(hub_tokenizer)
@@ -86,7 +83,7 @@ def test_of_transformers(hub_tokenizer: Any) -> None:
     assert {len(s["input_ids"]) for s in short} <= {1, 2, 3}
 
 
-def test_a_tokenizer_survives_pickling(tokenizer_json: str) -> None:
+def test_a_tokenizer_survives_pickling(tokenizer_json) -> None:
     """Special tokens in a text stay text."""
     own = JsonTokenizer.of(tokenizer_json.encode(), "own")
     again = pickle.loads(pickle.dumps(own))  # noqa: S301 - made here
@@ -94,7 +91,7 @@ def test_a_tokenizer_survives_pickling(tokenizer_json: str) -> None:
     assert again.fingerprint == own.fingerprint
 
 
-def test_ends_that_are_missing(hub_tokenizer: Any) -> None:
+def test_ends_that_are_missing(hub_tokenizer) -> None:
     bos, eos = hub_tokenizer.bos_token_id, hub_tokenizer.eos_token_id
     # It begins texts with its eos, which is not its bos: both are missing where they belong.
     assert missing_ends(hub_tokenizer, None) == (bos, eos)

@@ -55,7 +55,7 @@ def pack(
         (31, [3, 3, 2], 1),
     ],
 )
-def test_truth_table(num_tokens: int, samples: list[int], padding: int) -> None:
+def test_truth_table(num_tokens, samples, padding) -> None:
     made, _ = pack(range(num_tokens))
     assert [shard.samples for shard in made.shards] == samples
     assert made.padding == padding
@@ -69,9 +69,7 @@ def test_truth_table(num_tokens: int, samples: list[int], padding: int) -> None:
     spare=st.integers(0, 50_000),
     kept=st.booleans(),
 )
-def test_shards_hold_the_stream(
-    num_tokens: int, cuts: list[int], length: int, spare: int, kept: bool
-) -> None:
+def test_shards_hold_the_stream(num_tokens, cuts, length, spare, kept) -> None:
     spec = make_spec(sequence_length=length, shard_size=300 + length * 4 + spare)
     form = spec.shard_format
     memory = Memory(np.full(2 * form.shard_size, 255, np.uint8)) if kept else None
@@ -86,7 +84,7 @@ def test_shards_hold_the_stream(
         assert 0 <= made.padding < length
 
 
-def test_memory_grows_with_what_a_large_shard_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_grows_with_what_a_large_shard_holds(monkeypatch) -> None:
     monkeypatch.setattr("streaming_ext.writing.split_writer._FIRST_BYTES", 64)
     memory = Memory()
     spec = make_spec(shard_size=2**20)

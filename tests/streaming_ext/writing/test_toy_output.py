@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.format.mds import MdsFormat, Samples
@@ -60,7 +59,7 @@ class FlatConfig(ShardConfig):
 
 
 def test_a_toy_output_is_written_published_verified_shown_and_read(
-    tmp_path: Path, rank_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path, rank_path, monkeypatch
 ) -> None:
     monkeypatch.setitem(FORMATS, "flat", FlatFormat)
     texts = [text[:300] for text in make_documents(30, seed=3)]
@@ -97,7 +96,7 @@ def test_a_toy_output_is_written_published_verified_shown_and_read(
     assert len(rows) == dataset.size // 4 * 4
 
 
-def test_the_usual_output_stands_in_no_file(tmp_path: Path, rank_path: Path) -> None:
+def test_the_usual_output_stands_in_no_file(tmp_path, rank_path) -> None:
     """Datasets that were made before there was a choice keep their bytes."""
     root = build_dataset(tmp_path, [["One document."]], tokenizer=str(rank_path))
     assert b"output_format" not in (root / "manifest.json").read_bytes()

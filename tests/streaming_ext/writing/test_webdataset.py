@@ -55,7 +55,7 @@ def rows_in_tars(split: Path) -> list[list[int]]:
     return found
 
 
-def test_no_two_tars_have_one_name(both: dict[str, Path], tmp_path: Path, rank_path: Path) -> None:
+def test_no_two_tars_have_one_name(both, tmp_path, rank_path) -> None:
     """Caches of `webdataset` and `wids` know a tar by it: they would give one for the other."""
     texts = [text[:500] for text in make_documents(20, seed=4)]
     other = build_dataset(
@@ -83,7 +83,7 @@ def batches_of(root: Path, split: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("split", ["train", "holdout"])
-def test_training_sees_the_same_rows_in_the_same_order(both: dict[str, Path], split: str) -> None:
+def test_training_sees_the_same_rows_in_the_same_order(both, split) -> None:
     mds, tars = (batches_of(both[name], split) for name in ("mds", "webdataset"))
     assert tars == mds
     assert tars
@@ -93,7 +93,7 @@ def test_training_sees_the_same_rows_in_the_same_order(both: dict[str, Path], sp
     assert {number: held[number] for number in unshuffled} == unshuffled
 
 
-def test_it_is_recorded_and_checked_as_any_dataset(both: dict[str, Path]) -> None:
+def test_it_is_recorded_and_checked_as_any_dataset(both) -> None:
     storage = LocalStorage(both["webdataset"])
     manifest = read_manifest(storage)
     assert manifest.spec.output_format == "webdataset"
@@ -117,7 +117,7 @@ def records(root: Path) -> dict[int, PartRecord]:
     return read_records(LocalStorage(root))
 
 
-def test_wids_reads_its_index(both: dict[str, Path]) -> None:
+def test_wids_reads_its_index(both) -> None:
     root = both["webdataset"] / "train"
     index = json.loads((root / "index.json").read_bytes())
     assert (index["__kind__"], index["wids_version"]) == ("wids-shard-index-v1", 1)
@@ -128,7 +128,7 @@ def test_wids_reads_its_index(both: dict[str, Path]) -> None:
             assert len(tar.getnames()) == listed["nsamples"]
 
 
-def test_damage_is_found(both: dict[str, Path]) -> None:
+def test_damage_is_found(both) -> None:
     form = read_manifest(LocalStorage(both["webdataset"])).spec.shard_format
     tar = sorted((both["webdataset"] / "train").rglob("*.tar"))[0].read_bytes()
     samples = (len(tar) - 1024) // (form.raw_size(2) - form.raw_size(1))
@@ -141,7 +141,7 @@ def test_damage_is_found(both: dict[str, Path]) -> None:
             form.table(index, where="index.json")
 
 
-def test_exports_and_imports_of_it(both: dict[str, Path], rank_path: Path, tmp_path: Path) -> None:
+def test_exports_and_imports_of_it(both, rank_path, tmp_path) -> None:
     """What is made of tars is what is made of MDS shards; an import may make tars too."""
     files = [content(exported(both[name], tmp_path / name, "nanotron")) for name in both]
     one, other = ({k: v for k, v in each.items() if k.endswith(".ds")} for each in files)

@@ -45,7 +45,7 @@ def require_resumes(
 
 @pytest.mark.parametrize("fault", ["503", "cut"])
 @pytest.mark.usefixtures("small_spans")
-def test_passing_faults_change_nothing(store: FaultyStore, folder: Path, fault: str) -> None:
+def test_passing_faults_change_nothing(store, folder, fault) -> None:
     expected = ids(chain(str(folder)))
     with chain(store.url).iter() as batches:
         found = next(batches)["id"].tolist()
@@ -56,9 +56,7 @@ def test_passing_faults_change_nothing(store: FaultyStore, folder: Path, fault: 
 
 @pytest.mark.parametrize("how", LASTING)
 @pytest.mark.usefixtures("small_spans")
-def test_lasting_faults_are_errors_behind_which_a_state_resumes(
-    store: FaultyStore, folder: Path, how: str
-) -> None:
+def test_lasting_faults_are_errors_behind_which_a_state_resumes(store, folder, how) -> None:
     dataset, expected = chain(store.url), ids(chain(str(folder)))
     with dataset.iter() as batches:
         found = next(batches)["id"].tolist()
@@ -72,12 +70,12 @@ def test_lasting_faults_are_errors_behind_which_a_state_resumes(
 
 
 @pytest.mark.usefixtures("small_spans")
-def test_a_lasting_fault_in_workers(store: FaultyStore, folder: Path) -> None:
+def test_a_lasting_fault_in_workers(store, folder) -> None:
     dataset = chain(store.url)
     expected = ids(CheckpointableLoader(chain(str(folder)), num_workers=2, samples_in_message=2))
     loader = CheckpointableLoader(dataset, num_workers=2, samples_in_message=2)
     store.spoil("gone")
-    found: list[int] = []
+    found = []
     with pytest.raises(SourceError, match=LASTING["gone"]):
         for batch in loader:
             found += batch["id"].tolist()
@@ -89,7 +87,7 @@ def test_a_lasting_fault_in_workers(store: FaultyStore, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_spans")
-def test_the_hub(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub(folder, tmp_path, monkeypatch) -> None:
     """Busy, then cut in the middle of a file, then without one of the files."""
     # One request may meet all four faults below.
     monkeypatch.setattr(Retry, "usual", lambda: Retry(attempts=5, first_pause=0.01))
@@ -117,7 +115,7 @@ def test_the_hub(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("small_spans")
-def test_a_line_in_the_middle(folder: Path, tmp_path: Path) -> None:
+def test_a_line_in_the_middle(folder, tmp_path) -> None:
     """The error has its number; when it is corrected, the state resumes."""
     file = tmp_path / "many.jsonl"
     lines = (folder / "2.jsonl").read_bytes().splitlines(keepends=True) * 4

@@ -4,7 +4,6 @@ import gzip
 import json
 import shutil
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from streaming_ext.base.errors import ConfigMismatchError, SourceError, UsageErr
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.transforms import CheckpointableDataset
 from streaming_ext.transforms import files as of_files
-from tests.servers.storage.swift import SwiftServer, make_bucket, s3_client
+from tests.servers.storage.swift import make_bucket, s3_client
 from tests.streaming_ext.transforms.chains import require_resumes
 from tests.streaming_ext.transforms.conftest import write_lines
 
@@ -42,14 +41,14 @@ def in_turns(files: list[list[int]], active: int) -> list[int]:
 
 
 @pytest.mark.parametrize("active", [2, 10])
-def test_files_take_turns(folder: Path, records: Records, active: int) -> None:
+def test_files_take_turns(folder, records, active) -> None:
     files = [[one["id"] for one in documents] for documents in records]
     dataset = Chain.from_files(f"{folder}/{{0..2}}.jsonl", n_active_shards=active)
     assert ids(dataset) == in_turns(files, active)
     assert next(iter(dataset)) == records[0][0]
 
 
-def test_records_resume_at_every_position(folder: Path) -> None:
+def test_records_resume_at_every_position(folder) -> None:
     found = require_resumes(
         lambda: Chain.from_files(
             str(folder), repeat=True, shuffle_shards=True, n_active_shards=2
@@ -60,7 +59,7 @@ def test_records_resume_at_every_position(folder: Path) -> None:
     assert [one["id"] for one in found[:20]] != [one["id"] for one in found[40:]]
 
 
-def test_text_flows_as_arrays_and_resumes(folder: Path, records: Records, vocabulary: Path) -> None:
+def test_text_flows_as_arrays_and_resumes(folder, records, vocabulary) -> None:
     def make() -> Chain:
         return (
             Chain.from_files(str(folder), n_active_shards=2, shuffle_shards=True)
@@ -78,14 +77,14 @@ def test_text_flows_as_arrays_and_resumes(folder: Path, records: Records, vocabu
     assert sorted(row for batch in batches for row in batch["input_ids"]) == sorted(rows)
 
 
-def test_each_worker_has_its_own_spans(folder: Path) -> None:
+def test_each_worker_has_its_own_spans(folder) -> None:
     dataset = Chain.from_files(str(folder))
     of_each = [[one["id"] for one in dataset.iter_subset((n, 3))] for n in range(3)]
     assert sorted(one for own in of_each for one in own) == list(range(40))
     assert min(map(len, of_each)) > 5
 
 
-def test_packed_files_of_other_formats(folder: Path, records: Records, tmp_path: Path) -> None:
+def test_packed_files_of_other_formats(folder, records, tmp_path) -> None:
     import cbor2
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -99,7 +98,7 @@ def test_packed_files_of_other_formats(folder: Path, records: Records, tmp_path:
     require_resumes(lambda: dataset.take(25).batch(10, collate_fn=lambda rows: {"rows": rows}))
 
 
-def test_a_damaged_line_is_named(folder: Path, tmp_path: Path) -> None:
+def test_a_damaged_line_is_named(folder, tmp_path) -> None:
     lines = (folder / "0.jsonl").read_text().splitlines()
     (tmp_path / "0.jsonl").write_text("\n".join([*lines[:2], '{"id": 3,', "[1]", *lines[2:4]]))
     with pytest.raises(
@@ -110,14 +109,14 @@ def test_a_damaged_line_is_named(folder: Path, tmp_path: Path) -> None:
     assert list(left) == [json.loads(line) for line in lines[:4]]
 
 
-def test_a_state_of_files_read_otherwise_is_refused(folder: Path) -> None:
+def test_a_state_of_files_read_otherwise_is_refused(folder) -> None:
     state = Chain.from_files(str(folder)).iter().state_dict()
     for settings in ({"format": "text"}, {"on_bad_document": "skip"}, {"n_active_shards": 3}):
         with pytest.raises(ConfigMismatchError, match="this one is"):
             Chain.from_files(str(folder), **settings).iter(state)
 
 
-def test_a_changed_file_is_refused_and_a_copy_is_not(folder: Path, tmp_path: Path) -> None:
+def test_a_changed_file_is_refused_and_a_copy_is_not(folder, tmp_path) -> None:
     state = Chain.from_files(str(folder)).iter().state_dict()
     copy, changed = str(tmp_path / "files"), tmp_path / "files" / "1.jsonl"
     shutil.copytree(folder, copy, copy_function=shutil.copyfile)
@@ -133,16 +132,14 @@ def test_a_changed_file_is_refused_and_a_copy_is_not(folder: Path, tmp_path: Pat
         list(dataset)
 
 
-def test_nothing_to_repeat_is_an_error(tmp_path: Path) -> None:
+def test_nothing_to_repeat_is_an_error(tmp_path) -> None:
     (tmp_path / "0.jsonl").write_text("\n\n")
     with pytest.raises(UsageError, match="cannot repeat"):
         next(iter(Chain.from_files(str(tmp_path), repeat=True)))
 
 
 @pytest.mark.parametrize("count", [49, 98])
-def test_an_epoch_may_end_within_a_read(
-    tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_epoch_may_end_within_a_read(tmp_path, count, monkeypatch) -> None:
     """At these counts, a file's samples make not quite the bytes that are read at once."""
     monkeypatch.setattr(of_files, "SPAN_BYTES", 2**22)
     write_lines(tmp_path / "0.jsonl", [{"id": n} for n in range(count)])
@@ -150,7 +147,7 @@ def test_an_epoch_may_end_within_a_read(
     assert next(iter(dataset))["id"].tolist() == [n % count for n in range(128)]
 
 
-def test_a_worker_without_a_span_ends(tmp_path: Path) -> None:
+def test_a_worker_without_a_span_ends(tmp_path) -> None:
     write_lines(tmp_path / "0.jsonl", [])
     write_lines(tmp_path / "1.jsonl", [{"id": 1}])
     dataset = Chain.from_files(str(tmp_path), repeat=True)
@@ -162,7 +159,7 @@ def test_a_worker_without_a_span_ends(tmp_path: Path) -> None:
             next(Chain.from_files(str(tmp_path), repeat=True).iter_subset((number, 4)))
 
 
-def test_from_object_storage(folder: Path, vocabulary: Path, s3: SwiftServer) -> None:
+def test_from_object_storage(folder, vocabulary, s3) -> None:
     bucket = make_bucket(s3.url)
     client = s3_client(s3.url)
     for file in folder.iterdir():

@@ -4,7 +4,6 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,14 +53,14 @@ SOURCES: dict[str, Callable[[], Chain]] = {
     ("source", "how"),
     [*((source, "filter") for source in SOURCES), *(("from_sequence", how) for how in FILTERS)],
 )
-def test_a_pass_of_nothing_is_an_error_and_one_sample_is_enough(source: str, how: str) -> None:
+def test_a_pass_of_nothing_is_an_error_and_one_sample_is_enough(source, how) -> None:
     with pytest.raises(UsageError, match=r"filter\(nothing\) left out every sample of"):
         next(iter(FILTERS[how](SOURCES[source](), nothing).batch(2)))
     found = [one["id"] for one in FILTERS[how](SOURCES[source](), last).take(7)]
     assert found == [len(NUMBERED) - 1] * 7
 
 
-def test_of_files(tmp_path: Path) -> None:
+def test_of_files(tmp_path) -> None:
     for number in range(3):
         write_lines(tmp_path / f"{number}.jsonl", NUMBERED[number::3])
     files = Chain.from_files(str(tmp_path), repeat=True)
@@ -81,7 +80,7 @@ def test_of_files(tmp_path: Path) -> None:
     (lambda d: d.filter(nothing).repeat(2), "filter"),
     (lambda d: d.filter(nothing).concat_chunk(4).cache(), "filter"),
 ])  # fmt: skip
-def test_the_step_is_named(chain: Callable[[Chain], Chain], step: str) -> None:
+def test_the_step_is_named(chain, step) -> None:
     with pytest.raises(UsageError, match=f"{step}.* left out every sample"):
         list(islice(chain(endless()), 3))
 
@@ -93,7 +92,7 @@ def test_a_source_with_an_end_ends() -> None:
 
 
 @pytest.mark.parametrize("how", [name for name in FILTERS if "processes" not in name])
-def test_workers(how: str) -> None:
+def test_workers(how) -> None:
     """One that never has a sample is at its end, where others have some."""
 
     def of_each(samples: list[Any], chosen: Callable[[Any], bool]) -> list[list[int]]:
@@ -116,9 +115,7 @@ class Counting:
         return ({"id": number} for number in itertools.count())
 
 
-def test_a_source_whose_passes_are_unknown_is_one_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_source_whose_passes_are_unknown_is_one_warning(monkeypatch, caplog) -> None:
     monkeypatch.setattr(functions, "MANY", 2_000)
     chain = Chain.from_iterable(Counting()).filter(lambda sample: sample["id"] >= 9_000)
     with caplog.at_level(logging.WARNING, logger="streaming_ext"):

@@ -4,7 +4,6 @@ import inspect
 import os
 from collections.abc import Callable
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,9 +66,7 @@ def crew(**settings: Any) -> Callable[[Chain, Callable[..., Any]], Chain]:
     crew(executor_type="thread", ordered=False),
 ])  # fmt: skip
 @pytest.mark.parametrize("behind", [lambda d: d, lambda d: d.shuffle(3).repeat(2)])
-def test_a_pass_that_failed_resumes_from_its_state(
-    mapped: Callable[..., Chain], behind: Callable[[Chain], Chain], tmp_path: Path
-) -> None:
+def test_a_pass_that_failed_resumes_from_its_state(mapped, behind, tmp_path) -> None:
     """No sample comes twice, and none is lost."""
     mark = tmp_path / "well"
 
@@ -79,7 +76,7 @@ def test_a_pass_that_failed_resumes_from_its_state(
         return sample
 
     dataset = behind(mapped(Chain.from_sequence(NUMBERED), function))
-    found: list[int] = []
+    found = []
     with dataset.iter() as samples:
         with pytest.raises(OSError, match="the network is gone"):
             found.extend(sample["id"] for sample in samples)
@@ -111,7 +108,7 @@ def test_a_worker_process_that_dies_is_an_error() -> None:
     (lambda d: list(Chain.from_iterable(iter(NUMBERED))), "is used up by reading it"),
     (lambda d: list(d.parallel_map(dict, executor_type="cpu")), "executor_type must be"),
 ])  # fmt: skip
-def test_wrong_usage(wrong: object, message: str) -> None:
+def test_wrong_usage(wrong, message) -> None:
     with pytest.raises(UsageError, match=message):
         wrong(Chain.from_sequence(NUMBERED))  # type: ignore[operator]
 
@@ -134,14 +131,14 @@ WORDS = {
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_arguments_have_the_names_and_order_of_epochraft(name: str) -> None:
+def test_arguments_have_the_names_and_order_of_epochraft(name) -> None:
     found = [word for word in inspect.signature(getattr(Chain, name)).parameters if word != "self"]
     words = WORDS[name].split()
     assert found[: len(words)] == words
 
 
 @pytest.mark.parametrize("name", ["parallel_map", "parallel_filter", "parallel_filter_map"])
-def test_settings_of_workers_may_be_positional(name: str) -> None:
+def test_settings_of_workers_may_be_positional(name) -> None:
     of_workers = getattr(Chain.from_sequence(NUMBERED), name)(dict, 1, 4, True, "thread")
     assert [sample["id"] for sample in of_workers] == list(range(len(NUMBERED)))
 
