@@ -161,17 +161,13 @@ class TestManifest:
             read_index(Remote(url=str(packed.root)), split)
 
 
-def test_a_bomb_is_not_unpacked(tmp_path) -> None:
+def test_a_bomb_is_not_unpacked(index, tmp_path) -> None:
     """A compressed shard that would unpack to far more than the index says."""
     bomb = zstd.compress(bytes(2**28), 3)
-    entry = {
-        "column_encodings": ["ndarray:uint16:8"], "column_names": ["tokens"], "column_sizes": [16],
-        "compression": "zstd", "format": "mds", "hashes": ["xxh128"], "samples": 4,
-        "size_limit": 1000, "version": 2,
-        "raw_data": {"basename": "s.mds", "bytes": 300, "hashes": {}},
-        "zip_data": {"basename": "s.mds.zstd", "bytes": len(bomb),
-                     "hashes": {"xxh128": content_hash(bomb)}},
-    }  # fmt: skip
+    entry = copying.deepcopy(index["shards"][0])
+    entry["raw_data"]["basename"] = "s.mds"
+    entry["zip_data"] = {"basename": "s.mds.zstd", "bytes": len(bomb),
+                         "hashes": {"xxh128": content_hash(bomb)}}  # fmt: skip
     (tmp_path / "s.mds.zstd").write_bytes(bomb)
     (tmp_path / "index.json").write_text(json.dumps({"version": 2, "shards": [entry]}))
     source = Remote(url=str(tmp_path))

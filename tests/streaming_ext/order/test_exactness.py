@@ -1,6 +1,6 @@
 """Coverage, elasticity and resume on complete small epochs.
 
-test_brute_force.py compares random settings, ranks, workers and states; test_phases.py and
+test_brute_force.py compares random settings, ranks, workers and states; test_epoch_plan.py and
 training/test_blocks.py prove for any number of ranks and workers how steps are dealt out.
 """
 

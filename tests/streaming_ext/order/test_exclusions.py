@@ -12,7 +12,6 @@ import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from streaming_ext.training.exclusions import Exclusions
 from streaming_ext.training.masked_rows import Masked
 from streaming_ext.training.trace import trace_step, write_traces
 from tests.streaming_ext.build import build, numbered_parts, some_documents
@@ -121,6 +120,11 @@ class TestExclude:
         ({"source": ["mem://other"], "row": [3]}, "no document of this dataset and split"),
         ({"source": pa.array([], pa.string()), "row": pa.array([], pa.int64())},
          "names no document"),
+        ({"source": ["a", None], "row": [0, 1]}, "cannot be read: .*null values"),
+        ({"source": ["a", "b"], "row": [0, None]}, "cannot be read: .*null values"),
+        ({"source": ["a"], "row": [-1]}, "cannot be read: .*not in range"),
+        ({"source": ["a"], "row": [0], "from_byte": pa.array([None], pa.int64())},
+         "cannot be read: .*null values"),
     ])  # fmt: skip
     def test_what_is_no_such_table(self, load, tmp_path, content, said) -> None:
         path = tmp_path / "a.parquet"
@@ -130,20 +134,6 @@ class TestExclude:
             pq.write_table(pa.table(content), path)
         with pytest.raises(UsageError, match=said):
             load(exclude=path)
-
-
-@pytest.mark.parametrize(("column", "value"), [
-    ("source", None), ("row", None), ("row", -1), ("from_byte", None),
-])  # fmt: skip
-def test_documents_without_a_row_are_refused(tmp_path, column, value) -> None:
-    rows = [{"source": "mem://source-1.parquet", "row": n, "from_byte": 0} for n in range(3)]
-    rows[1][column] = value
-    path = tmp_path / "t.parquet"
-    pq.write_table(pa.Table.from_pylist(rows), path)
-    with pytest.raises(UsageError, match="cannot be read: .*(null values|not in range)"):
-        Exclusions.read(path)
-    pq.write_table(pa.Table.from_pylist(rows[:1] + rows[2:]), path)
-    assert [each.tolist() for each in Exclusions.read(path).rows.values()] == [[0, 2]]
 
 
 def masking(root: Path, *, num_workers: int = 0, **changes: Any) -> StreamingTokenLoader:

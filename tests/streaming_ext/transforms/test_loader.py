@@ -33,12 +33,17 @@ def expected(workers: int, each: int = 1) -> list[Any]:
     return found
 
 
-def test_two_workers_and_a_state_between() -> None:
-    loader = CheckpointableLoader(chain(), num_workers=2, samples_in_message=2)
+def passed(loader: CheckpointableLoader) -> tuple[list[Any], list[Any]]:
+    """The batches of a pass, and the state before each of them and behind the last."""
     states, batches = [loader.state_dict()], []
     for batch in loader:
         batches.append(plain(batch))
         states.append(json.loads(json.dumps(loader.state_dict())))
+    return batches, states
+
+
+def test_two_workers_and_a_state_between() -> None:
+    batches, states = passed(CheckpointableLoader(chain(), num_workers=2, samples_in_message=2))
     assert batches == expected(2, each=2)
     for position in (3, len(batches) - 1):
         again = CheckpointableLoader(chain(), num_workers=2)  # the state knows the messages
@@ -51,11 +56,7 @@ def test_a_state_resumes_with_fewer_workers(workers) -> None:
     """Of four subsets, which end at different times."""
     first = CheckpointableLoader(chain(), samples_in_message=2)
     first.load_state_dict({**first.state_dict(), "states": [None] * 4})
-    states = [first.state_dict()]
-    batches = []
-    for batch in first:
-        batches.append(plain(batch))
-        states.append(json.loads(json.dumps(first.state_dict())))
+    batches, states = passed(first)
     assert batches == expected(4, each=2)
     for position in range(len(batches)) if workers == 0 else (3,):
         again = CheckpointableLoader(chain(), num_workers=workers, samples_in_message=2)

@@ -19,7 +19,6 @@ from streaming_ext.transforms.block import Block, State
 from streaming_ext.transforms.flow import Flow, Subset
 from tests.command_line import is_alive, wait_for
 from tests.streaming_ext.trainers.recipes import ROOT
-from tests.streaming_ext.trainers.test_recipes import descendants
 from tests.streaming_ext.transforms.chains import batches_of
 
 SAMPLES = [{"id": number} for number in range(20)]
@@ -126,8 +125,8 @@ def run(arguments: list[str | Path], ranks: int, *, kill_after: int | None) -> d
             step, rows = json.loads(line)
             steps[step] = rows
             if step == kill_after:
-                for pid in [*descendants(process.pid), process.pid]:
-                    os.kill(pid, signal.SIGKILL)
+                for one in [*psutil.Process(process.pid).children(recursive=True), process]:
+                    one.kill()
         assert process.wait(240) == (0 if kill_after is None else -signal.SIGKILL)
     return steps
 

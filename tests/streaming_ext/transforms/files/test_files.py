@@ -4,7 +4,6 @@ import gzip
 import json
 import shutil
 from itertools import islice
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,6 @@ from tests.streaming_ext.transforms.chains import require_resumes
 from tests.streaming_ext.transforms.conftest import write_lines
 
 Chain = CheckpointableDataset
-Records = list[list[dict[str, Any]]]
 pytestmark = pytest.mark.usefixtures("small_spans")
 
 
