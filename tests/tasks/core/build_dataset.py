@@ -22,6 +22,7 @@ from streaming_ext.writing.publish import split_indexes
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.shard.plan import compare_with_output
+from tests.tasks.core.doubles import write_source
 from tests.tasks.core.running import make
 
 
@@ -36,10 +37,8 @@ def build_dataset(
     `tokenizer`; the other fields of `ShardConfig` default to small samples and shards.
     """
     sources = folder / "sources"
-    sources.mkdir(parents=True)
     for number, documents in enumerate(documents_per_file):
-        table = pa.table({"text": pa.array(documents, pa.string())})
-        pq.write_table(table, sources / f"{number:03}.parquet", row_group_size=7)
+        write_source(sources / f"{number:03}.parquet", documents, row_group_size=7)
     return build_from(sources, folder / "dataset", **config)
 
 

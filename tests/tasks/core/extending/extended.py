@@ -4,21 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from streaming_ext.store import Storage, open_storage
 from tasks.core.build.engine import state_of
 from tasks.core.shard.extend_config import ExtendConfig
 from tasks.core.shard.plan import plan_shard
 from tasks.core.shard.shard_build import ShardBuild
+from tests.tasks.core import doubles
 from tests.tasks.core.running import begun, finish
 
 
 def write_source(file: Path, texts: Sequence[str | None]) -> Path:
     """A source file of some documents."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), file, row_group_size=7)
+    doubles.write_source(file, texts, row_group_size=7)
     return file
 
 

@@ -85,23 +85,6 @@ def opened(root: Path, generation: str | None = None) -> StreamingTokenDataset:
 # --- generations
 
 
-def test_the_old_generation_stays_and_the_new_one_names_it(old: Path, new: Path) -> None:
-    before = file_hashes(old)
-    extended(old, new)
-    after, parent = file_hashes(old), before["manifest.json"]
-    changed = {path for path in before if after.get(path) != before[path]}
-    assert changed == {"manifest.json", "train/index.json", "holdout/index.json"}
-    assert after[f"generations/{parent}.json"] == parent
-    manifest = manifest_of(old)
-    assert [each.manifest.xxh128 for each in manifest.generations] == [parent]
-    assert len(manifest.parts) == 3
-    for split in manifest.splits:
-        kept = before[f"{split}/index.json"]
-        assert after[f"{split}/index-{kept}.json"] == kept
-    assert found_in(old, deep=True) == []
-    assert found_in(old, generation=parent[:8]) == []
-
-
 def test_readers_of_each_generation(old: Path, new: Path) -> None:
     first = opened(old)
 
@@ -133,18 +116,6 @@ def test_an_index_and_a_manifest_of_two_generations(old: Path, new: Path) -> Non
     assert found_in(old) == ["train/index.json"]
     assert extended(old, new).todo == ()
     assert file_hashes(old) == whole
-
-
-def test_several_generations(old: Path, tmp_path: Path) -> None:
-    hashes = []
-    for number in range(3):
-        hashes.append(file_hashes(old)["manifest.json"])
-        extended(old, write_source(tmp_path / "more" / f"{number}.parquet", NEW[number::3]))
-    assert [each.manifest.xxh128 for each in manifest_of(old).generations] == hashes
-    sizes = [opened(old, each).size for each in hashes]
-    assert sizes == sorted(set(sizes))
-    for each in [*hashes, None]:
-        assert found_in(old, generation=each) == []
 
 
 def test_damage_of_what_older_generations_are_read_by(old: Path, new: Path) -> None:
@@ -256,8 +227,6 @@ def test_a_killed_extension_resumes_and_the_old_generation_is_whole(
     # killed here: what readers and verify see is the old generation
     assert file_hashes(old)["manifest.json"] == before
     assert found_in(old) == []
-    with pytest.raises(ConfigMismatchError, match=r"remove runs/.build.json"):
-        planned(old, second)
     plan, storage = planned(old, new.parent)
     assert plan.todo == (3,)
     finish(plan, storage)
@@ -275,13 +244,21 @@ def test_a_file_on_its_way_is_no_damage_while_an_extension_is_started(old: Path,
     storage.close()
 
 
-def test_an_extension_that_was_given_up_leaves_nothing(old: Path, new: Path, second: Path) -> None:
+@pytest.mark.parametrize("phases", [{}, {"shuffle": "documents", "deduplicate": "exact"}])
+def test_an_extension_that_was_given_up_leaves_nothing(
+    tmp_path: Path, settings: dict[str, Any], new: Path, second: Path, phases: dict[str, str]
+) -> None:
+    old = build_dataset(tmp_path / "old", OLD, **settings, **phases)
+    parts = len(manifest_of(old).parts)
     plan, storage = planned(old, new)
     do_parts(plan, storage)
+    with pytest.raises(ConfigMismatchError, match=r"remove runs/.build.json"):
+        planned(old, second)
     (old / BUILD).unlink()
     extended(old, second)
-    assert found_in(old) == []
-    assert len(manifest_of(old).parts) == 3
+    assert found_in(old, deep=True) == []
+    assert len(manifest_of(old).parts) == parts + 1
+    assert not list(old.glob("shuffle/*"))
 
 
 def fail_once(storage: Storage, path: str, patch: pytest.MonkeyPatch, *, kept: bool) -> None:

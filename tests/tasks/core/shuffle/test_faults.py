@@ -93,18 +93,13 @@ def test_other_sources_or_configuration(builder: Builder, lines: Path) -> None:
 
 
 def test_verify_finds_another_order(builder: Builder) -> None:
-    forged = Forger(builder.build("dataset", holdout_fraction=0))
-    path = forged.root / forged.records[1].documents.path
-    table = pq.read_table(path)
+    forged = Forger(builder.build("dataset"))
+    path = forged.records[1].documents.path
+    table = pq.read_table(forged.root / path)
     forged.set_documents(1, table.take([1, 0, *range(2, len(table))]))
-    ids = forged.stream(1, "train")
-    first, second = (int(n) + 1 for n in table["tokens"].to_pylist()[:2])
-    both = ids[: first + second].copy()
-    ids[:second], ids[second : first + second] = both[first:], both[:first]
-    forged.set_stream(1, "train", ids)
     forged.seal()
     (finding,) = verify(LocalStorage(forged.root)).findings
-    assert finding.file == path.relative_to(forged.root).as_posix()
+    assert finding.file == path
     assert "cannot be right" in finding.problem
 
 
