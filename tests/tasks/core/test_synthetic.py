@@ -54,6 +54,6 @@ def test_parquet_files(tmp_path: Path) -> None:
     metadata = pq.read_metadata(paths[0])
     assert [metadata.row_group(i).num_rows for i in range(2)] == [500, 100]
     assert metadata.row_group(0).column(0).compression == "ZSTD"
-    tables = [pq.read_table(path) for path in paths]
-    assert tables[0].column_names == ["text", "id", "url"]
-    assert len({text for table in tables for text in table["text"].to_pylist()}) == 1200
+    table = pq.read_table(paths)
+    assert table.column_names == ["text", "id", "url"]
+    assert len(set(table["text"].to_pylist())) == 1200
