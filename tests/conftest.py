@@ -92,14 +92,18 @@ def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
         yield folder
 
 
-@pytest.fixture(scope="session")
-def vocabulary() -> Path:
+def small_vocabulary() -> Path:
     """A small rank file with GPT-2's pattern."""
 
     def make(folder: Path) -> None:
         train_vocabulary(make_documents(300, seed=1), 1024, folder / "small.tiktoken")
 
     return shared.folder("vocabulary", make) / "small.tiktoken"
+
+
+@pytest.fixture(scope="session")
+def vocabulary() -> Path:
+    return small_vocabulary()
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ from streaming_ext.writing.publish import split_indexes
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.shard.plan import compare_with_output
+from tests.conftest import small_vocabulary
 from tests.tasks.core.doubles import write_source
 from tests.tasks.core.running import make
 
@@ -33,8 +34,8 @@ def build_dataset(
 ) -> Path:
     """Shard lists of documents, one a source file; returns the root of the dataset.
 
-    Sources go to `folder`/sources, the dataset to `folder`/dataset. `config` must name a
-    `tokenizer`; the other fields of `ShardConfig` default to small samples and shards.
+    Sources go to `folder`/sources, the dataset to `folder`/dataset. Fields of `ShardConfig` that
+    `config` does not name default to small samples and shards, and a small vocabulary.
     """
     sources = folder / "sources"
     for number, documents in enumerate(documents_per_file):
@@ -52,6 +53,7 @@ def config_of(
 ) -> ShardConfig:
     """The configuration; see `build_dataset`."""
     settings = {
+        "tokenizer": str(small_vocabulary()),
         "pattern": "gpt2",
         "sequence_length": 64,
         "holdout_fraction": 0.2,

@@ -9,20 +9,19 @@ from tests.tasks.core.build_dataset import build_dataset
 
 
 @pytest.fixture(scope="session")
-def first(tmp_path_factory: pytest.TempPathFactory, rank_path: Path) -> Path:
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of two files."""
     texts = [text[:600] for text in make_documents(40, seed=5)]
     folder = tmp_path_factory.mktemp("first")
-    return build_dataset(folder, [texts[:25], texts[25:]], tokenizer=str(rank_path))
+    return build_dataset(folder, [texts[:25], texts[25:]])
 
 
 @pytest.fixture(scope="session")
-def second(tmp_path_factory: pytest.TempPathFactory, rank_path: Path) -> Path:
+def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of three files, some of whose rows are left out."""
     texts = [text[:600] for text in make_documents(30, seed=6)]
     return build_dataset(
         tmp_path_factory.mktemp("second"),
         [texts[:10], [*texts[10:20], None, "short"], texts[20:]],
-        tokenizer=str(rank_path),
         min_characters=10,
     )

@@ -30,16 +30,16 @@ def write(folder: Path, bad: dict[int, bytes]) -> Path:
     return folder
 
 
-def skipped(sources: Path, root: Path, vocabulary: Path) -> LocalStorage:
-    build_from(sources, root, tokenizer=str(vocabulary), on_bad_document="skip")
+def skipped(sources: Path, root: Path) -> LocalStorage:
+    build_from(sources, root, on_bad_document="skip")
     return LocalStorage(root)
 
 
-def test_skipped_ones_are_counted_listed_and_shown(tmp_path: Path, vocabulary: Path) -> None:
+def test_skipped_ones_are_counted_listed_and_shown(tmp_path: Path) -> None:
     sources = write(tmp_path / "sources", BAD)
     with pytest.raises(SourceError, match=r"a\.jsonl: line 4, byte \d+: 'text' is of type number"):
-        build_from(sources, tmp_path / "other", tokenizer=str(vocabulary))
-    storage = skipped(sources, tmp_path / "dataset", vocabulary)
+        build_from(sources, tmp_path / "other")
+    storage = skipped(sources, tmp_path / "dataset")
     record = read_record(storage, 0)
     assert (record.rows, record.bad_documents, record.null_documents) == (260, 3, 0)
     assert [bad.row for bad in record.bad_listed] == [3, 9, 17]
@@ -61,7 +61,7 @@ def test_skipped_ones_are_counted_listed_and_shown(tmp_path: Path, vocabulary: P
     good.mkdir()
     (good / "a.jsonl").write_text("\n".join(lines_without))
     (good / "b.jsonl").write_bytes((sources / "b.jsonl").read_bytes())
-    same = LocalStorage(build_from(good, tmp_path / "same", tokenizer=str(vocabulary)))
+    same = LocalStorage(build_from(good, tmp_path / "same"))
     shards = [path for path in storage.list() if ".mds" in path]
     assert [path for path in same.list() if ".mds" in path] == shards
     assert all(storage.read(path) == same.read(path) for path in shards)
@@ -72,8 +72,8 @@ def test_skipped_ones_are_counted_listed_and_shown(tmp_path: Path, vocabulary: P
     assert found_in(tmp_path / "dataset", deep=True)
 
 
-def test_the_list_is_bounded_the_count_exact(tmp_path: Path, vocabulary: Path) -> None:
+def test_the_list_is_bounded_the_count_exact(tmp_path: Path) -> None:
     sources = write(tmp_path / "sources", dict.fromkeys(range(20, 250), b"[]"))
-    record = read_record(skipped(sources, tmp_path / "dataset", vocabulary), 0)
+    record = read_record(skipped(sources, tmp_path / "dataset"), 0)
     assert (record.bad_documents, len(record.bad_listed)) == (230, 100)
     assert found_in(tmp_path / "dataset", deep=True) == []

@@ -38,13 +38,13 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def filtered(sources: Path, vocabulary: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def filtered(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("filtered") / "dataset"
-    return build_from(sources, root, tokenizer=str(vocabulary), **FILTERS)
+    return build_from(sources, root, **FILTERS)
 
 
 def test_what_stays_is_what_a_filtered_source_would_give(
-    filtered: Path, sources: Path, vocabulary: Path, tmp_path: Path
+    filtered: Path, sources: Path, tmp_path: Path
 ) -> None:
     report = verify(LocalStorage(filtered), deep=True, deep_documents=50)
     assert report.findings == ()
@@ -65,9 +65,7 @@ def test_what_stays_is_what_a_filtered_source_would_give(
         ]
         pq.write_table(pa.table({"text": texts}), tmp_path / f"sources/{number}.parquet")
     left = {name: FILTERS[name] for name in ("min_tokens", "max_tokens")}
-    by_hand = build_from(
-        tmp_path / "sources", tmp_path / "by-hand", tokenizer=str(vocabulary), **left
-    )
+    by_hand = build_from(tmp_path / "sources", tmp_path / "by-hand", **left)
     assert streams_of(filtered) == streams_of(by_hand)
     lengths = pq.read_table(filtered / "documents/00000.parquet")["tokens"].to_numpy()
     assert lengths.min() >= 40
@@ -75,11 +73,9 @@ def test_what_stays_is_what_a_filtered_source_would_give(
 
 
 def test_small_files_taken_together_count_the_same(
-    filtered: Path, sources: Path, vocabulary: Path, tmp_path: Path
+    filtered: Path, sources: Path, tmp_path: Path
 ) -> None:
-    together = build_from(
-        sources, tmp_path / "together", tokenizer=str(vocabulary), min_part_size="1GiB", **FILTERS
-    )
+    together = build_from(sources, tmp_path / "together", min_part_size="1GiB", **FILTERS)
     (part,) = read_manifest(LocalStorage(together)).parts
     parts = read_manifest(LocalStorage(filtered)).parts
     assert part.dropped_documents == {
@@ -106,9 +102,7 @@ def test_a_record_that_counts_otherwise_is_found(
     assert field in said
 
 
-def test_another_filter_is_another_configuration(
-    filtered: Path, sources: Path, vocabulary: Path
-) -> None:
+def test_another_filter_is_another_configuration(filtered: Path, sources: Path) -> None:
     changed = FILTERS | {"min_tokens": 41}
     with pytest.raises(ConfigMismatchError, match=r"filters.min_tokens: the output has 40"):
-        build_from(sources, filtered, tokenizer=str(vocabulary), **changed)
+        build_from(sources, filtered, **changed)

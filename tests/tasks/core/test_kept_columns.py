@@ -170,11 +170,9 @@ PHASES: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("phases", PHASES)
-def test_values_stay_with_their_documents(
-    tmp_path: Path, sources: Path, vocabulary: Path, phases: str
-) -> None:
+def test_values_stay_with_their_documents(tmp_path: Path, sources: Path, phases: str) -> None:
     kept = ["language", "meta.url", "score", "adult", "id", "source"]
-    root = build_from(sources, tmp_path / "dataset", tokenizer=str(vocabulary), keep_columns=kept,
+    root = build_from(sources, tmp_path / "dataset", keep_columns=kept,
                       **PHASES[phases])  # fmt: skip
     manifest = read_manifest(LocalStorage(root))
     assert manifest.spec.keep_columns == tuple(kept)
@@ -195,9 +193,8 @@ def test_values_stay_with_their_documents(
     assert found_in(root, deep=True) == []
 
 
-def test_verify_finds_another_value(tmp_path: Path, sources: Path, vocabulary: Path) -> None:
-    root = build_from(sources, tmp_path / "dataset", tokenizer=str(vocabulary),
-                      keep_columns="score", max_files=1)  # fmt: skip
+def test_verify_finds_another_value(tmp_path: Path, sources: Path) -> None:
+    root = build_from(sources, tmp_path / "dataset", keep_columns="score", max_files=1)  # fmt: skip
     forger = Forger(root)
     table = pq.read_table(root / "documents/00000.parquet")
     scores = table["column.score"].to_pylist()

@@ -33,11 +33,6 @@ EACH_KIND = pytest.mark.parametrize("kind", CUTTABLE, ids=lambda kind: kind.suff
 
 
 @pytest.fixture
-def options(vocabulary: Path) -> dict[str, Any]:
-    return {"tokenizer": str(vocabulary)}
-
-
-@pytest.fixture
 def sources(tmp_path: Path) -> Path:
     (tmp_path / "sources").mkdir()
     return tmp_path / "sources"
@@ -76,25 +71,21 @@ def require_same(root: Path, whole: Path, *, files: int) -> None:
 
 
 @EACH_KIND
-def test_a_large_file_is_cut(
-    kind: Kind, sources: Path, tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_a_large_file_is_cut(kind: Kind, sources: Path, tmp_path: Path) -> None:
     kind.write(sources / f"x{kind.suffix}", DOCUMENTS)
     size = (sources / f"x{kind.suffix}").stat().st_size // 4 - 1
-    whole = build_from(sources, tmp_path / "whole", **options)
-    cut = build_from(sources, tmp_path / "cut", part_size=size, **options)
+    whole = build_from(sources, tmp_path / "whole")
+    cut = build_from(sources, tmp_path / "cut", part_size=size)
     parts = read_manifest(LocalStorage(cut)).parts
     assert len(parts) == 5
     assert sum(part.rows > 0 for part in parts) >= 4
     require_same(cut, whole, files=1)
-    found = plan_shard(config_of(sources, cut, part_size=size, **options), LocalStorage(cut))
+    found = plan_shard(config_of(sources, cut, part_size=size), LocalStorage(cut))
     assert (found.published, found.todo) == (True, ())
 
 
 @EACH_KIND
-def test_small_files_are_taken_together(
-    kind: Kind, sources: Path, tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_small_files_are_taken_together(kind: Kind, sources: Path, tmp_path: Path) -> None:
     for number in range(9):
         documents = DOCUMENTS[10 * number : 10 * number + 10]
         kind.write(sources / f"{number}{kind.suffix}", documents)
@@ -102,49 +93,45 @@ def test_small_files_are_taken_together(
     if kind.suffix == ".jsonl":
         (sources / "4a.jsonl").touch()
         files = 10
-    whole = build_from(sources, tmp_path / "whole", **options)
+    whole = build_from(sources, tmp_path / "whole")
     least = 3 * (sources / f"0{kind.suffix}").stat().st_size
-    joined = build_from(sources, tmp_path / "joined", min_part_size=least, **options)
+    joined = build_from(sources, tmp_path / "joined", min_part_size=least)
     parts = read_manifest(LocalStorage(joined)).parts
     assert 2 <= len(parts) <= 4
     assert sum(part.files for part in parts) == files
     require_same(joined, whole, files=files)
 
 
-def test_what_was_cut_another_way_is_refused(
-    lines: Path, tmp_path: Path, options: dict[str, Any]
-) -> None:
-    root = build_from(lines, tmp_path / "out", part_size=2**15, **options)
+def test_what_was_cut_another_way_is_refused(lines: Path, tmp_path: Path) -> None:
+    root = build_from(lines, tmp_path / "out", part_size=2**15)
     (root / "manifest.json").unlink()
     for size in (2**16, 2**30):
         said = r"(?s)part 00000: .*x\.jsonl \[0-.*Use the old sources, --part-size"
         with pytest.raises(ConfigMismatchError, match=said):
-            build_from(lines, root, part_size=size, **options)
+            build_from(lines, root, part_size=size)
     data = bytearray(lines.read_bytes())
     data[-10:-4] = b"xxxxxx"  # of the last span
     lines.write_bytes(data)
     last = len(list((root / "parts").iterdir())) - 1
     with pytest.raises(ConfigMismatchError, match=r"content xxh128") as caught:
-        build_from(lines, root, part_size=2**15, **options)
+        build_from(lines, root, part_size=2**15)
     assert str(caught.value).count("content xxh128") == 1
     (root / f"parts/{last:05}.json").unlink()
-    build_from(lines, root, part_size=2**15, **options)  # only that span is made again
+    build_from(lines, root, part_size=2**15)  # only that span is made again
     assert found_in(root, deep=True) == []
 
 
-def test_a_bad_file_among_joined_ones_is_named(
-    sources: Path, tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_a_bad_file_among_joined_ones_is_named(sources: Path, tmp_path: Path) -> None:
     write_documents(sources / "0.jsonl", DOCUMENTS[:2])
     (sources / "1.jsonl").write_bytes(b'{"text": "a"}\n{"text": 5}\n')
     with pytest.raises(SourceError, match=r"/1\.jsonl: line 2, byte \d+: 'text' is of type number"):
-        build_from(sources, tmp_path / "out", min_part_size=2**20, **options)
+        build_from(sources, tmp_path / "out", min_part_size=2**20)
 
 
-def test_lines_longer_than_a_part(sources: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+def test_lines_longer_than_a_part(sources: Path, tmp_path: Path) -> None:
     lines = sources / "x.jsonl"
     write_documents(lines, ["a" * 5000, "b", "c" * 9000, "d"])
-    root = build_from(sources, tmp_path / "out", part_size=1024, holdout_fraction=0, **options)
+    root = build_from(sources, tmp_path / "out", part_size=1024, holdout_fraction=0)
     parts = read_manifest(LocalStorage(root)).parts
     assert len(parts) == -(-lines.stat().st_size // 1024)
     assert [part.rows for part in parts if part.rows] == [1, 1, 1, 1]
@@ -154,11 +141,9 @@ def test_lines_longer_than_a_part(sources: Path, tmp_path: Path, options: dict[s
     assert found_in(root, deep=True) == []
 
 
-def test_a_dataset_says_nothing_of_options_that_are_not_used(
-    lines: Path, tmp_path: Path, options: dict[str, Any]
-) -> None:
-    root = build_from(lines, tmp_path / "a", **options)
-    same = build_from(lines, tmp_path / "b", part_size=lines.stat().st_size, **options)
+def test_a_dataset_says_nothing_of_options_that_are_not_used(lines: Path, tmp_path: Path) -> None:
+    root = build_from(lines, tmp_path / "a")
+    same = build_from(lines, tmp_path / "b", part_size=lines.stat().st_size)
     assert file_hashes(root) == file_hashes(same)
     text = (root / "manifest.json").read_text()
     manifest = json.loads(text)
@@ -173,7 +158,7 @@ def test_a_dataset_says_nothing_of_options_that_are_not_used(
 
 
 def test_a_file_that_changes_between_two_of_its_spans(
-    lines: Path, tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def written_and_changed(*arguments: Any) -> None:
         forget(*arguments)
@@ -183,7 +168,7 @@ def test_a_file_that_changes_between_two_of_its_spans(
     with monkeypatch.context() as patch:
         patch.setattr(ShardBuild, "forget", written_and_changed)
         with pytest.raises(SourceError, match=r"x\.jsonl: changed since the run began"):
-            build_from(lines, root, part_size="20KiB", **options)
+            build_from(lines, root, part_size="20KiB")
     assert len(list((root / "parts").iterdir())) == 1
     with pytest.raises(ConfigMismatchError, match=r"made from other sources:\n.*x\.jsonl: content"):
-        build_from(lines, root, part_size="20KiB", **options)
+        build_from(lines, root, part_size="20KiB")

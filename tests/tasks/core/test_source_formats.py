@@ -18,6 +18,7 @@ from tasks.core.estimate.config import EstimateConfig
 from tasks.core.estimate.estimate import estimate
 from tasks.core.shard.sources import check_sources
 from tasks.core.synthetic import make_documents
+from tests.conftest import small_vocabulary
 from tests.streaming_ext.text.packed import pack, write_documents, write_rows
 from tests.streaming_ext.text.reading import tar as tar_file
 from tests.tasks.core.build_dataset import build_dataset, build_from, file_hashes, found_in
@@ -73,7 +74,10 @@ def require_same(root: Path, as_parquet: Path) -> None:
 
 def require_estimated(root: Path, sources: Path, **options: Any) -> None:
     """Have an estimate of small files, which are read whole, be what a run makes of them."""
-    config = EstimateConfig(sources=(str(sources),), workers=1, pattern="gpt2", **options)
+    tokenizer = str(small_vocabulary())
+    config = EstimateConfig(
+        sources=(str(sources),), tokenizer=tokenizer, workers=1, pattern="gpt2", **options
+    )
     found, manifest = estimate(config), read_manifest(LocalStorage(root))
     assert found.tokens.value == pytest.approx(manifest.tokens, abs=0.5)
     assert found.text_bytes.value == pytest.approx(manifest.text_bytes, abs=0.5)
@@ -82,8 +86,8 @@ def require_estimated(root: Path, sources: Path, **options: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def as_parquet(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> Path:
-    return build_dataset(tmp_path_factory.mktemp("parquet"), FILES, tokenizer=str(vocabulary))
+def as_parquet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_dataset(tmp_path_factory.mktemp("parquet"), FILES)
 
 
 @pytest.mark.parametrize(
@@ -99,13 +103,11 @@ def as_parquet(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> Pa
         (".csv.gz", ".tsv.zst", ".avro.xz"),
     ],
 )
-def test_the_same_stream(
-    as_parquet: Path, tmp_path: Path, vocabulary: Path, suffixes: tuple[str, ...]
-) -> None:
+def test_the_same_stream(as_parquet: Path, tmp_path: Path, suffixes: tuple[str, ...]) -> None:
     sources = write_lines(tmp_path / "sources", *suffixes)
-    root = build_from(sources, tmp_path / "dataset", tokenizer=str(vocabulary))
+    root = build_from(sources, tmp_path / "dataset")
     require_same(root, as_parquet)
-    require_estimated(root, sources, tokenizer=str(vocabulary))
+    require_estimated(root, sources)
     (sample,) = decode_samples(LocalStorage(root), "train", [3])
     excerpt = sample.excerpts[0]
     assert excerpt.text[:20] in str(FILES[excerpt.part][excerpt.source_row.row])
@@ -118,9 +120,7 @@ def test_a_column_that_holds_no_texts_is_refused_before_any_work(tmp_path: Path)
         check_sources(config)
 
 
-def test_json_arrays_with_a_title_and_a_body(
-    as_parquet: Path, tmp_path: Path, vocabulary: Path
-) -> None:
+def test_json_arrays_with_a_title_and_a_body(as_parquet: Path, tmp_path: Path) -> None:
     """Both, joined, are the text that stands in one column elsewhere."""
     (tmp_path / "sources").mkdir()
     for number, suffix in enumerate(("", ".gz", ".zst")):
@@ -132,21 +132,21 @@ def test_json_arrays_with_a_title_and_a_body(
         assert any(row["title"] for row in rows)
         write_rows(tmp_path / f"sources/data{number:02}.json{suffix}", rows)
     pattern = tmp_path / "sources/data*.json*"
-    options = {"tokenizer": str(vocabulary), "text_column": ("title", "story.text")}
+    options = {"text_column": ("title", "story.text")}
     root = build_from(pattern, tmp_path / "dataset", **options)
     require_same(root, as_parquet)
     require_estimated(root, pattern, **options)
 
 
-def test_plain_text(tmp_path: Path, vocabulary: Path) -> None:
+def test_plain_text(tmp_path: Path) -> None:
     sources = tmp_path / "sources"
     sources.mkdir()
     for name, text in zip(("a.py", "b", "c.txt.gz", "d.x"), DOCUMENTS, strict=False):
         pack(text.encode(), sources / name, codec_of(name))
-    options: dict[str, Any] = {"tokenizer": str(vocabulary), "format": "text"}
+    options: dict[str, Any] = {"format": "text"}
     root = build_from(sources, tmp_path / "dataset", **options)
     same = [[text] for text in DOCUMENTS[:4]]
-    as_rows = build_dataset(tmp_path / "rows", same, tokenizer=str(vocabulary))
+    as_rows = build_dataset(tmp_path / "rows", same)
     assert made(root) == made(as_rows)
     assert found_in(root, deep=True) == []
     require_estimated(root, sources, **options)

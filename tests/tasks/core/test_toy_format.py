@@ -57,13 +57,13 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_goes_through_the_whole_core(toys: Path, tmp_path: Path, vocabulary: Path) -> None:
-    root = build_from(toys, tmp_path / "dataset", tokenizer=str(vocabulary))
+def test_goes_through_the_whole_core(toys: Path, tmp_path: Path) -> None:
+    root = build_from(toys, tmp_path / "dataset")
     report = verify(LocalStorage(root), deep=True)
     assert report.findings == ()
     assert report.checked.source_rows == sum(map(len, WORDS))
     assert report.checked.retokenized == 3
-    same = build_dataset(tmp_path / "same", WORDS, tokenizer=str(vocabulary))
+    same = build_dataset(tmp_path / "same", WORDS)
     assert streams_of(root) == streams_of(same)
 
 
@@ -73,10 +73,10 @@ def test_a_check_refuses_before_any_work(toys: Path) -> None:
         check_sources(config)
 
 
-def test_damage_is_named(toys: Path, tmp_path: Path, vocabulary: Path) -> None:
+def test_damage_is_named(toys: Path, tmp_path: Path) -> None:
     (toys / "001.toy").write_text("text\nfine\nbroken\\\n")
     with pytest.raises(SourceError, match=r"001\.toy: damaged from row 1 on"):
-        build_from(toys, tmp_path / "dataset", tokenizer=str(vocabulary))
+        build_from(toys, tmp_path / "dataset")
 
 
 def names_parquet(module: str) -> bool:

@@ -19,11 +19,9 @@ def texts() -> list[list[str | None]]:
 
 
 @pytest.fixture(scope="session")
-def sound(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[list[str | None]], rank_path: Path
-) -> Path:
+def sound(tmp_path_factory: pytest.TempPathFactory, texts: list[list[str | None]]) -> Path:
     folder = tmp_path_factory.mktemp("sound")
-    return build_dataset(folder, texts, tokenizer=str(rank_path))
+    return build_dataset(folder, texts)
 
 
 @pytest.fixture

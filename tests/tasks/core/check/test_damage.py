@@ -141,11 +141,9 @@ class Failing(LocalStorage):
 
 
 @pytest.fixture(scope="module")
-def root(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[list[str | None]], rank_path: Path
-) -> Path:
+def root(tmp_path_factory: pytest.TempPathFactory, texts: list[list[str | None]]) -> Path:
     folder = tmp_path_factory.mktemp("down")
-    return build_dataset(folder, texts * 5, tokenizer=str(rank_path), shard_size=1024)
+    return build_dataset(folder, texts * 5, shard_size=1024)
 
 
 @pytest.mark.parametrize("after", [1, 22, 40])

@@ -65,9 +65,9 @@ def test_only_the_sources_show_it(
 
 @pytest.mark.parametrize("damage", [flip, lengthen, Path.unlink])
 def test_a_source_that_changed_is_named(
-    damage: Callable[[Path], None], tmp_path: Path, texts: list[list[str | None]], rank_path: Path
+    damage: Callable[[Path], None], tmp_path: Path, texts: list[list[str | None]]
 ) -> None:
-    root = build_dataset(tmp_path, texts, tokenizer=str(rank_path))
+    root = build_dataset(tmp_path, texts)
     source = tmp_path / "sources/001.parquet"
     damage(source)
     assert check(root).findings == ()

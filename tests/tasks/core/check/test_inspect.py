@@ -33,10 +33,10 @@ def texts() -> list[list[str | None]]:
 
 @pytest.fixture(scope="session")
 def dataset(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[list[str | None]], rank_path: Path
+    tmp_path_factory: pytest.TempPathFactory, texts: list[list[str | None]]
 ) -> LocalStorage:
     folder = tmp_path_factory.mktemp("inspected")
-    root = build_dataset(folder, texts, tokenizer=str(rank_path), sequence_length=LENGTH)
+    root = build_dataset(folder, texts, sequence_length=LENGTH)
     return LocalStorage(root)
 
 
@@ -162,7 +162,7 @@ def test_cut_utf8(data: bytes, cut_start: bool, cut_end: bool, text: str) -> Non
 
 
 def test_samples_are_those_that_are_given(
-    dataset: LocalStorage, description: DatasetDescription, tmp_path: Path, rank_path: Path
+    dataset: LocalStorage, description: DatasetDescription, tmp_path: Path
 ) -> None:
     wanted = [5, 0, 5, 2]
     assert [sample.sample for sample in decode_samples(dataset, "train", wanted)] == wanted
@@ -170,7 +170,7 @@ def test_samples_are_those_that_are_given(
     for wrong in (-1, samples):
         with pytest.raises(UsageError, match=rf"in \[0, {samples}\).*got {wrong}"):
             decode_samples(dataset, "train", [0, wrong])
-    root = build_dataset(tmp_path, [["One."]], tokenizer=str(rank_path), holdout_fraction=0.0)
+    root = build_dataset(tmp_path, [["One."]], holdout_fraction=0.0)
     with pytest.raises(UsageError, match=r"no split 'holdout'; it has train"):
         decode_samples(LocalStorage(root), "holdout", [0])
 

@@ -25,11 +25,10 @@ TEXTS: list[list[str | None]] = [
 def searched(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
-    rank_path: Path,
     tokenizer_json: str,
 ) -> LocalStorage:
     folder = tmp_path_factory.mktemp(request.param)
-    config: dict[str, Any] = {"tokenizer": str(rank_path)}
+    config: dict[str, Any] = {}
     if request.param == "huggingface":
         (folder / "tokenizer.json").write_text(tokenizer_json)
         config = {"tokenizer": str(folder / "tokenizer.json"), "pattern": None}

@@ -35,9 +35,9 @@ from tests.tasks.core.check.damage import ALL, check
     ids=str,
 )
 def test_nothing_is_found_in_a_sound_dataset(
-    config: dict[str, Any], tmp_path: Path, texts: list[list[str | None]], rank_path: Path
+    config: dict[str, Any], tmp_path: Path, texts: list[list[str | None]]
 ) -> None:
-    root = build_dataset(tmp_path, texts, tokenizer=str(rank_path), **config)
+    root = build_dataset(tmp_path, texts, **config)
     report = check(root, deep=True, deep_documents=ALL)
     assert report.findings == ()
     assert report.sound
@@ -65,8 +65,8 @@ def test_a_huggingface_tokenizer(
     assert check(root, deep=True).findings == ()
 
 
-def test_no_documents_at_all(tmp_path: Path, rank_path: Path) -> None:
-    root = build_dataset(tmp_path, [[None, ""], []], tokenizer=str(rank_path))
+def test_no_documents_at_all(tmp_path: Path) -> None:
+    root = build_dataset(tmp_path, [[None, ""], []])
     assert check(root, deep=True).findings == ()
 
 
@@ -96,16 +96,14 @@ def test_what_its_listener_raises_ends_it(sound: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # of packages that are not this one
 @pytest.mark.parametrize("compression", ["none", "zstd:1", "gz:6", "bz2"])
-def test_stock_streaming_dataset_reads_each_split(
-    compression: str, tmp_path: Path, rank_path: Path
-) -> None:
+def test_stock_streaming_dataset_reads_each_split(compression: str, tmp_path: Path) -> None:
     """F1: sample for sample."""
     pytest.importorskip("torch")
     from streaming_ext.training.stock import streaming
 
     made = [text[:400] for text in make_documents(24, seed=4)]
     options = {"compression": compression, "holdout_fraction": 0.5}
-    root = build_dataset(tmp_path, [made[:12], made[12:]], tokenizer=str(rank_path), **options)
+    root = build_dataset(tmp_path, [made[:12], made[12:]], **options)
     forger = Forger(root)
     for split in SPLITS:
         expected = np.concatenate([forger.stream(part, split) for part in (0, 1)])
@@ -129,10 +127,10 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(params=KINDS)
-def built(request: pytest.FixtureRequest, tmp_path: Path, rank_path: Path) -> Path:
+def built(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     made: list[str | None] = [text[:300] for text in make_documents(30, seed=9)]
     texts = [[*made, None, *made[:5]], [*made[20:], "", "another one"]]
-    return build_dataset(tmp_path, texts, tokenizer=str(rank_path), **KINDS[request.param])
+    return build_dataset(tmp_path, texts, **KINDS[request.param])
 
 
 def small_batches(patch: pytest.MonkeyPatch, rows: int) -> None:

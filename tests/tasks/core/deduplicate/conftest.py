@@ -46,20 +46,17 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def builder(lines: Path, tmp_path: Path, vocabulary: Path, kind: str) -> Builder:
-    return Builder(lines, tmp_path, {"tokenizer": str(vocabulary), **KINDS[kind]})
+def builder(lines: Path, tmp_path: Path, kind: str) -> Builder:
+    return Builder(lines, tmp_path, KINDS[kind])
 
 
 @pytest.fixture(scope="session")
-def wholes(
-    lines: Path, tmp_path_factory: pytest.TempPathFactory, vocabulary: Path
-) -> Callable[[str], Path]:
+def wholes(lines: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The dataset of each kind that is made in one go."""
 
     @cache
     def whole(kind: str) -> Path:
-        settings = {"tokenizer": str(vocabulary), **KINDS[kind]}
-        return Builder(lines, tmp_path_factory.mktemp("whole"), settings).build()
+        return Builder(lines, tmp_path_factory.mktemp("whole"), KINDS[kind]).build()
 
     return whole
 

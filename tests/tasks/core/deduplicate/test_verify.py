@@ -38,9 +38,9 @@ class CopiesForger(Forger):
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory, lines: Path, vocabulary: Path) -> Path:
+def sound(tmp_path_factory: pytest.TempPathFactory, lines: Path) -> Path:
     root = tmp_path_factory.mktemp("sound") / "out"
-    return build_from(lines, root, tokenizer=str(vocabulary), deduplicate="exact")
+    return build_from(lines, root, deduplicate="exact")
 
 
 @pytest.fixture
@@ -114,11 +114,9 @@ def test_no_copy_by_the_texts(forger: CopiesForger) -> None:
     assert f"row {table['row'][0]} is no copy of row" in found
 
 
-def test_a_damaged_table_of_sources_is_the_only_finding(
-    tmp_path: Path, lines: Path, vocabulary: Path
-) -> None:
+def test_a_damaged_table_of_sources_is_the_only_finding(tmp_path: Path, lines: Path) -> None:
     options: dict[str, Any] = {"deduplicate": "exact", "shuffle": "documents"}
-    root = build_from(lines, tmp_path / "out", tokenizer=str(vocabulary), **options)
+    root = build_from(lines, tmp_path / "out", **options)
     (root / SOURCES_PATH).write_bytes((root / SOURCES_PATH).read_bytes()[:-1])
     assert found_in(root, deep=True) == [SOURCES_PATH]
 

@@ -25,6 +25,7 @@ from streaming_ext.training.stock import streaming
 from tasks.core.shard import plan as planning
 from tasks.core.shard.extend_config import ExtendConfig
 from tasks.core.shard.plan import plan_shard
+from tests.conftest import small_vocabulary
 from tests.tasks.core.build_dataset import (
     build_dataset,
     build_from,
@@ -44,13 +45,8 @@ NEW = [f"New document {number}, which came later." for number in range(40)]
 
 
 @pytest.fixture
-def settings(vocabulary: Path) -> dict[str, Any]:
-    return {"tokenizer": str(vocabulary), "sequence_length": 16}
-
-
-@pytest.fixture
-def old(tmp_path: Path, settings: dict[str, Any]) -> Path:
-    return build_dataset(tmp_path / "made", OLD, **settings)
+def old(tmp_path: Path) -> Path:
+    return build_dataset(tmp_path / "made", OLD, sequence_length=16)
 
 
 @pytest.fixture
@@ -131,15 +127,13 @@ def test_damage_of_what_older_generations_are_read_by(old: Path, new: Path) -> N
         file.write_bytes(data)
 
 
-def test_an_extended_dataset_is_copied_and_merged(
-    old: Path, new: Path, tmp_path: Path, settings: dict[str, Any]
-) -> None:
+def test_an_extended_dataset_is_copied_and_merged(old: Path, new: Path, tmp_path: Path) -> None:
     parent = file_hashes(old)["manifest.json"]
     extended(old, new)
     copied(old, tmp_path / "copy")
     assert file_hashes(tmp_path / "copy") == file_hashes(old)
     assert opened(tmp_path / "copy", parent).size == opened(old, parent).size
-    other = build_dataset(tmp_path / "other", [NEW[:9]], **settings)
+    other = build_dataset(tmp_path / "other", [NEW[:9]], sequence_length=16)
     merged([old, other], tmp_path / "both")
     assert found_in(tmp_path / "both") == []
     found = manifest_of(tmp_path / "both")
@@ -184,28 +178,26 @@ def test_means_that_are_not_given_are_those_of_each_host(old: Path, new: Path) -
 
 @pytest.mark.parametrize("shuffle", [None, "documents"])
 def test_a_run_of_more_sources_names_the_command_that_extends(
-    tmp_path: Path, new: Path, settings: dict[str, Any], shuffle: str | None
+    tmp_path: Path, new: Path, shuffle: str | None
 ) -> None:
-    old = build_dataset(tmp_path / "made", OLD, shuffle=shuffle, **settings)
+    old = build_dataset(tmp_path / "made", OLD, shuffle=shuffle, sequence_length=16)
     shutil.copy(new, tmp_path / "made/sources/new.parquet")
     with pytest.raises(ConfigMismatchError, match=rf"`shardmill extend {old} SOURCE\.\.\.`"):
-        build_from(tmp_path / "made/sources", old, shuffle=shuffle, **settings)
+        build_from(tmp_path / "made/sources", old, shuffle=shuffle, sequence_length=16)
 
 
 @pytest.mark.parametrize("kind", ["a merged", "an imported", "a subset", "one node's"])
-def test_datasets_that_cannot_be_extended(
-    kind: str, old: Path, new: Path, tmp_path: Path, settings: dict[str, Any]
-) -> None:
+def test_datasets_that_cannot_be_extended(kind: str, old: Path, new: Path, tmp_path: Path) -> None:
     root = tmp_path / "other"
     if kind == "a merged":
         merged([old, Path(shutil.copytree(old, tmp_path / "again"))], root, repeats=True)
     elif kind == "an imported":
         ids = write_ids(tmp_path / "ids.bin", some_documents(30, 1000), 1024)
-        imported("nanogpt", ids, root, tokenizer=settings["tokenizer"], pattern="gpt2")
+        imported("nanogpt", ids, root, tokenizer=str(small_vocabulary()), pattern="gpt2")
     elif kind == "a subset":
         subset(old, root, documents=5)
     else:
-        build_from(old.parent / "sources", root, nodes=2, node_rank=0, **settings)
+        build_from(old.parent / "sources", root, nodes=2, node_rank=0, sequence_length=16)
     said = f"is {kind} dataset: it cannot be extended.*`shardmill merge {root} NEW --output BOTH`"
     with pytest.raises(UsageError, match=said):
         planned(root, new)
@@ -246,9 +238,9 @@ def test_a_file_on_its_way_is_no_damage_while_an_extension_is_started(old: Path,
 
 @pytest.mark.parametrize("phases", [{}, {"shuffle": "documents", "deduplicate": "exact"}])
 def test_an_extension_that_was_given_up_leaves_nothing(
-    tmp_path: Path, settings: dict[str, Any], new: Path, second: Path, phases: dict[str, str]
+    tmp_path: Path, new: Path, second: Path, phases: dict[str, str]
 ) -> None:
-    old = build_dataset(tmp_path / "old", OLD, **settings, **phases)
+    old = build_dataset(tmp_path / "old", OLD, sequence_length=16, **phases)
     parts = len(manifest_of(old).parts)
     plan, storage = planned(old, new)
     do_parts(plan, storage)
@@ -295,13 +287,12 @@ def test_publishing_that_failed_is_tried_again(
 @pytest.mark.parametrize("held_out", [0.2, 0])
 def test_killed_between_the_manifest_and_the_indexes(
     tmp_path: Path,
-    settings: dict[str, Any],
     new: Path,
     monkeypatch: pytest.MonkeyPatch,
     held_out: float,
 ) -> None:
     """It is the next generation: verified and copied as that, with older indexes on top."""
-    old = build_dataset(tmp_path / "grows", OLD, holdout_fraction=held_out, **settings)
+    old = build_dataset(tmp_path / "grows", OLD, holdout_fraction=held_out, sequence_length=16)
     twin = Path(shutil.copytree(old, tmp_path / "twin"))
     extended(twin, new)
     before, index = file_hashes(old), (old / "train/index.json").read_bytes()
@@ -359,10 +350,10 @@ def grown(old: Path, new: Path) -> Path:
 
 @pytest.mark.parametrize("lost", ["train/index.json", "train/index-*.json", "generations/*.json"])
 def test_extend_makes_lost_indexes_and_manifests_again_and_shard_does_not(
-    grown: Path, settings: dict[str, Any], lost: str
+    grown: Path, lost: str
 ) -> None:
     sources = grown.parent / "sources"
-    config = config_of(sources, grown, **settings)
+    config = config_of(sources, grown, sequence_length=16)
     assert plan_shard(config, LocalStorage(grown)).published
     before = file_hashes(grown)
     for file in grown.glob(lost):
@@ -370,7 +361,7 @@ def test_extend_makes_lost_indexes_and_manifests_again_and_shard_does_not(
     left = file_hashes(grown)
     assert left != before
     with pytest.raises(ConfigMismatchError, match=r"was extended.*shardmill extend"):
-        build_from(sources, grown, **settings)
+        build_from(sources, grown, sequence_length=16)
     assert file_hashes(grown) == left
     assert extended(grown, sources).todo == ()
     assert file_hashes(grown) == before
@@ -409,14 +400,12 @@ def test_a_lost_tokenizer_is_put_back_from_the_one_that_is_given(
         ("parts/00002.json", "shardmill verify"),
     ],
 )
-def test_what_a_part_lost_comes_back_from_a_copy_only(
-    grown: Path, settings: dict[str, Any], lost: str, said: str
-) -> None:
+def test_what_a_part_lost_comes_back_from_a_copy_only(grown: Path, lost: str, said: str) -> None:
     """Nobody is told to remove the manifest, which names the generations."""
     sources = grown.parent / "sources"
     next(iter(grown.glob(lost))).unlink()
     either = (CorruptDatasetError, ConfigMismatchError)
     with pytest.raises(either, match="was extended, and lost files"):
-        build_from(sources, grown, **settings)
+        build_from(sources, grown, sequence_length=16)
     with pytest.raises(either, match=said):
         extended(grown, sources)

@@ -55,26 +55,22 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def made(lines: Path, folder: Path, vocabulary: Path, settings: Settings) -> Path:
+def made(lines: Path, folder: Path, settings: Settings) -> Path:
     """A dataset of the first two files."""
     folder.mkdir()
     for number in range(2):
         shutil.copy(lines / f"{number}.jsonl", folder)
-    return build_from(
-        folder, folder.parent / f"{folder.name}-out", tokenizer=str(vocabulary),
-        **{"shard_size": 2**12, "sequence_length": 16, **settings},
-    )  # fmt: skip
+    options = {"shard_size": 2**12, "sequence_length": 16, **settings}
+    return build_from(folder, folder.parent / f"{folder.name}-out", **options)
 
 
 @pytest.fixture(scope="module")
-def originals(
-    lines: Path, tmp_path_factory: pytest.TempPathFactory, vocabulary: Path
-) -> Callable[[str], Path]:
+def originals(lines: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The dataset of each kind, made once; its sources lie beside it."""
 
     @cache
     def original(kind: str) -> Path:
-        return made(lines, tmp_path_factory.mktemp(kind) / "sources", vocabulary, KINDS[kind])
+        return made(lines, tmp_path_factory.mktemp(kind) / "sources", KINDS[kind])
 
     return original
 
@@ -160,7 +156,7 @@ def test_the_bytes_depend_on_sources_alone(old: Path, lines: Path, tmp_path: Pat
 
 
 def test_hashes_a_range_at_a_time(
-    lines: Path, tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ranges of other widths in each generation: the same documents go."""
     widths = iter([12, 90, 3])
@@ -168,7 +164,7 @@ def test_hashes_a_range_at_a_time(
     for files in (["0.jsonl"], ["2.jsonl"], ["3.jsonl", "4.jsonl"]):
         monkeypatch.setattr(copies, "RANGE_DOCUMENTS", next(widths))
         if root is None:
-            root = made(lines, tmp_path / "sources", vocabulary, KINDS["both"])
+            root = made(lines, tmp_path / "sources", KINDS["both"])
         else:
             extended(root, *(lines / file for file in files))
     assert root is not None
@@ -258,9 +254,7 @@ def test_killed_anywhere(
 
 
 @BOTH
-def test_lost_hashes(
-    old: Path, lines: Path, originals: Callable[[str], Path], vocabulary: Path
-) -> None:
+def test_lost_hashes(old: Path, lines: Path, originals: Callable[[str], Path]) -> None:
     lost = old / "digests/00000/00000.parquet"
     data = lost.read_bytes()
     lost.unlink()
@@ -269,7 +263,7 @@ def test_lost_hashes(
         planned(old, lines / "2.jsonl")
     sources = originals("both").parent / "sources"
     settings = {"shard_size": 2**12, "sequence_length": 16, **KINDS["both"]}
-    build_from(sources, old, tokenizer=str(vocabulary), **settings)
+    build_from(sources, old, **settings)
     assert lost.read_bytes() == data
 
 

@@ -26,14 +26,11 @@ def lines(tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]]) -> P
 
 
 @pytest.fixture
-def builder(lines: Path, tmp_path: Path, vocabulary: Path) -> Builder:
-    return Builder(lines, tmp_path, {**SETTINGS, "tokenizer": str(vocabulary)})
+def builder(lines: Path, tmp_path: Path) -> Builder:
+    return Builder(lines, tmp_path, SETTINGS)
 
 
 @pytest.fixture(scope="package")
-def whole(
-    lines: Path, tmp_path_factory: pytest.TempPathFactory, vocabulary: Path
-) -> dict[str, str]:
+def whole(lines: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The hashes of the dataset that is made in one go, with the default settings."""
-    settings = {**SETTINGS, "tokenizer": str(vocabulary)}
-    return file_hashes(Builder(lines, tmp_path_factory.mktemp("whole"), settings).build())
+    return file_hashes(Builder(lines, tmp_path_factory.mktemp("whole"), SETTINGS).build())
