@@ -125,6 +125,14 @@ def succeeded(ended: E) -> E:
     return ended
 
 
+def run_program(
+    *words: object, env: Mapping[str, str] | None = None, folder: Path | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Run any program to its end, by default in this process's environment and folder."""
+    command = [str(word) for word in words]
+    return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=False)
+
+
 def output_of(process: "subprocess.Popen[str]", *, seconds: float) -> tuple[str, str]:
     """What a command wrote to standard output and error, when it has ended.
 

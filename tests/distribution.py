@@ -71,7 +71,6 @@ SERVED = (
     "tests/deployments/",
     "tests/test_readme.py",
     "tests/test_examples.py",
-    "tests/test_public_interfaces.py",
     "tests/test_coming_from.py",
     "tests/test_documents.py",
     "tests/tasks/core/estimate/test_estimate.py",

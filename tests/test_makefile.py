@@ -1,28 +1,26 @@
 """The environment and the targets of the Makefile."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.command_line import run_program, succeeded
+
+ROOT = Path(__file__).parents[1]
+
 
 def test_modules_are_compiled_once() -> None:
-    shown = subprocess.run(
-        ["make", "--silent", "--eval", "shown: ; @env", "shown"],
-        cwd=Path(__file__).parents[1],
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "SOMETHING": "else"},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "SOMETHING": "else"}
+    words = ("make", "--silent", "--eval", "shown: ; @env", "shown")
+    shown = succeeded(run_program(*words, env=env, folder=ROOT)).stdout.splitlines()
     assert "SOMETHING=else" in shown
     assert not [line for line in shown if line.startswith("PYTHONDONTWRITEBYTECODE")]
 
 
 @pytest.mark.parametrize(
     ("codes", "runs", "passes"),
-    [((0,), 1, True), ((1, 0), 2, True), ((1, 1), 2, False), ((1, 5), 2, False), ((2,), 1, False)],
+    [((0,), 1, True), ((1, 0), 2, True), ((1, 5), 2, False), ((2,), 1, False)],
 )
 def test_failed_tests_run_once_more(
     tmp_path: Path, codes: tuple[int, ...], runs: int, passes: bool
@@ -36,12 +34,8 @@ def test_failed_tests_run_once_more(
     stand_in.chmod(0o755)
     ready = tmp_path / "ready"  # newer than the checkout: nothing to install
     ready.touch()
-    ended = subprocess.run(
-        ["make", "--silent", "tests", f"BIN={tmp_path}", f"READY={ready}"],
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        check=False,
+    ended = run_program(
+        "make", "--silent", "tests", f"BIN={tmp_path}", f"READY={ready}", folder=ROOT
     )
     calls = (tmp_path / "runs").read_text().splitlines()
     assert (ended.returncode == 0) is passes, ended.stderr

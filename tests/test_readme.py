@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tasks.core.synthetic import write_parquet_files
-from tests.command_line import wait_for
+from tests.command_line import run_program, succeeded, wait_for
 from tests.servers.prefect.database import give_database
 from tests.servers.prefect.server import free_port
 from tests.warm import warm_programs
@@ -116,9 +116,7 @@ def test_make_targets_are_those_that_the_documents_name() -> None:
     named = re.findall(r"\bmake (\w+)", "\n".join(blocks("README.md", "bash")))
     assert set(named) == {"demo", "test"}
     for target in named:
-        plan = subprocess.run(
-            ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout
+        plan = succeeded(run_program("make", "--dry-run", target, folder=ROOT)).stdout
         assert {"demo": "shardmill demo", "test": "pytest"}[target] in plan
 
 

@@ -3,12 +3,13 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.command_line import run_program, succeeded
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,12 +24,8 @@ def run_script(name: str, *arguments: object, cache: Path) -> str:
     """What a benchmark prints to stdout."""
     environment = {key: value for key, value in os.environ.items() if key != "SHARDMILL_SHARED"}
     environment["SHARDMILL_BENCH_CACHE"] = str(cache)
-    command = [sys.executable, "-m", f"benchmarks.{name}", *map(str, arguments)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    command = (sys.executable, "-m", f"benchmarks.{name}", *arguments)
+    return succeeded(run_program(*command, env=environment, folder=ROOT)).stdout
 
 
 def test_scripts_that_the_pages_name_exist() -> None:
@@ -59,7 +56,7 @@ def test_shard_throughput(cache: Path, tmp_path: Path) -> None:
     sizes = ("--files", 2, "--mb-per-file", 0.5, "--mutate", 0.005)
     run_script("make_corpus", corpus, *sizes, cache=cache)
 
-    contenders = ("shardmill", "bare limit", "gigatoken to .bin")
+    contenders = ("shardmill", "bare limit")
     arguments = (corpus, "--rounds", 1, "--result", result, "--only", *contenders)
     printed = run_script("sharding.throughput", *arguments, cache=cache)
 

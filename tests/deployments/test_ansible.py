@@ -8,15 +8,14 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from platformdirs import user_cache_path
 
-from tests.command_line import CommandLine, assert_same_dataset
+from tests.command_line import CommandLine, assert_same_dataset, run_program, succeeded
+from tests.servers.environments import python_environment
 from tests.servers.prefect.server import free_port
 from tests.servers.prefect.worker import HOSTS, ON_HOSTS, ROOT, Cluster, cluster
 from tests.test_readme import blocks
@@ -36,12 +35,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def ansible() -> Path:
     """The folder with Ansible's programs, installed on first use."""
-    home = user_cache_path("shardmill-tests", ensure_exists=True) / ANSIBLE.replace("==", "-")
-    if not (home / "ready").exists():
-        venv.create(home, clear=True, with_pip=True)
-        subprocess.run([str(home / "bin" / "pip"), "install", "-q", ANSIBLE], check=True)
-        (home / "ready").touch()
-    return home / "bin"
+    return python_environment(ANSIBLE)
 
 
 @pytest.fixture
@@ -94,12 +88,7 @@ def machine(name: str, root: Path, key: Path, config: Path) -> ExitStack:
 
 
 def test_machines_become_hosts(
-    ssh: Path,
-    ansible: Path,
-    served: CommandLine,
-    api_url: str,
-    dataset: Path,
-    tmp_path: Path,
+    ssh: Path, ansible: Path, served: CommandLine, api_url: str, dataset: Path, tmp_path: Path
 ) -> None:
     (commands,) = [
         block for block in blocks("docs/operate/clusters.md", "bash") if "ansible" in block
@@ -118,16 +107,7 @@ def test_machines_become_hosts(
     }
 
     def run_playbook() -> str:
-        done = subprocess.run(
-            ["bash", "-euxc", commands],
-            cwd=checkout,
-            env=env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return succeeded(run_program("bash", "-euxc", commands, env=env, folder=checkout)).stdout
 
     said = run_playbook()
     for name in MACHINES:
@@ -146,8 +126,7 @@ def test_machines_become_hosts(
     with cluster(api_url, served.env, folder) as hosts:
         for name in MACHINES:
             start_as_the_unit_does(hosts, name, ssh)
-        ended = served.shard(tmp_path / "out", executor=ON_HOSTS, partitions=2)
-    assert ended.returncode == 0, ended.stderr
+        succeeded(served.shard(tmp_path / "out", executor=ON_HOSTS, partitions=2))
     assert_same_dataset(dataset, tmp_path / "out")
 
 

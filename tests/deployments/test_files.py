@@ -4,7 +4,6 @@ import importlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import yaml
 from flows.build_flow import require_absolute
 from streaming_ext.base.errors import UsageError
 from tasks.core.config import ShardConfig
+from tests.command_line import run_program, succeeded
 from tests.servers.prefect.worker import HOSTS, PARENTS, ROOT
 
 FOLDER = ROOT / "deployments"
@@ -74,21 +74,13 @@ def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
     (tmp_path / "shardmill-worker@pool.service").write_text(
         re.sub(r"^(User|Group)=.*$", r"\1=root", here, flags=re.MULTILINE)
     )
-    checked = subprocess.run(
-        [tool, "verify", "--man=no", str(tmp_path / "shardmill-worker@pool.service")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    checked = run_program(tool, "verify", "--man=no", tmp_path / "shardmill-worker@pool.service")
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
 def test_the_image_is_clean_and_runs_as_nobody_special() -> None:
     tool = Path(sys.executable).with_name("hadolint")
-    checked = subprocess.run(
-        [str(tool), str(FOLDER / "Dockerfile")], capture_output=True, text=True, check=False
-    )
-    assert checked.returncode == 0, checked.stdout
+    succeeded(run_program(tool, FOLDER / "Dockerfile"))
     users = re.findall(r"^USER (\d+)", (FOLDER / "Dockerfile").read_text(), re.MULTILINE)
     assert users
     assert "0" not in users
@@ -104,7 +96,7 @@ def test_python_s_own_library_is_compiled_in_the_image(tmp_path: Path) -> None:
     words = command.replace("/usr/local/lib/python3.11", str(tmp_path)).split()
     assert str(tmp_path) in words
     forbidden = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    subprocess.run([sys.executable, *words], env=forbidden, check=True)
+    succeeded(run_program(sys.executable, *words, env=forbidden))
     assert [*tmp_path.rglob("*.pyc")]
 
 
@@ -165,19 +157,12 @@ PREFECT_API_AUTH_STRING=user:p!ss%w*rd"""
 
 def test_the_slurm_script_starts_a_worker_a_node(tmp_path: Path) -> None:
     script = FOLDER / "slurm.sbatch"
-    subprocess.run(["bash", "-n", str(script)], check=True)
     (tmp_path / "worker.env").write_text(SETTINGS)
     names = ("PREFECT_API_URL", "AWS_SECRET_ACCESS_KEY", "PREFECT_API_AUTH_STRING", "TMPDIR")
     (tmp_path / "srun").write_text(f'#!/bin/sh\nprintenv {" ".join(names)}; echo "$@"\n')
     (tmp_path / "srun").chmod(0o755)
-    ended = subprocess.run(
-        ["bash", str(script)],
-        cwd=tmp_path,
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "SHARDMILL_SCRATCH": "/local"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SHARDMILL_SCRATCH": "/local"}
+    ended = succeeded(run_program("bash", script, env=env, folder=tmp_path))
     *settings, command = ended.stdout.splitlines()
     assert settings == [
         "http://server/api", "a/b+c=$HOME&d;e #f `g` (h)", "user:p!ss%w*rd", "/local"

@@ -48,10 +48,8 @@ class TestUsage:
             ({"text_column": "body"}, ["no column 'body'", "text, id, url", "--text-column"]),
             ({"sequence_length": 100_000}, ["cannot hold one sample", "--shard-size"]),
             ({"compression": "zip"}, ["--compression", "zstd", "'zip'"]),
-            ({"compression": "zstd:99"}, ["--compression", "1 to 22"]),
             ({"holdout_fraction": 1.5}, ["--holdout-fraction", "less than 1"]),
             ({"tokenizer": "/nonexistent/x.tiktoken"}, ["/nonexistent/x.tiktoken"]),
-            ({"colour": "blue"}, ["--colour"]),
         ],
     )
     def test_is_refused(
@@ -84,12 +82,7 @@ class TestUsage:
         ended = served.shard(output, sources=own_sources)
         refused(ended, escaped)
         assert not set(ended.stderr.rstrip()) & set("\x1b\x07\n")
-        file.rename(own_sources / "zzz.parquet")
-        ended = served.shard(f"{output}-failed", sources=own_sources)
-        assert ended.returncode == 1  # that file fails alone
-        assert escaped in ended.stderr
-        assert not set(ended.stdout + ended.stderr) & set("\x1b\x07")
-        (own_sources / "zzz.parquet").unlink()
+        file.unlink()
 
         ended = succeeded(served.shard(output, sources=own_sources))
         assert escaped in ended.stdout

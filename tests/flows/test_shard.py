@@ -19,11 +19,14 @@ from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES
 from tests.flows.conftest import Command
 
 
-def test_needs_no_server(embedded: CommandLine, dataset: Path, tmp_path: Path) -> None:
-    ended = succeeded(embedded.shard(tmp_path / "out"))
+def test_neither_a_server_nor_what_a_run_has_decides_the_bytes(
+    embedded: CommandLine, dataset: Path, tmp_path: Path
+) -> None:
+    options = {"workers": 2, "engine": "reference", "scratch": tmp_path / "elsewhere"}
+    ended = succeeded(embedded.shard(tmp_path / "out", **options))
     assert f"{NUM_FILES} done, 0 done before" in ended.stdout
     assert_same_dataset(dataset, tmp_path / "out")
-    assert not (tmp_path / ".out.scratch").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
     # What the next server on this home shows: all of it, though that was written in batches.
     with closing(sqlite3.connect(Path(embedded.env["PREFECT_HOME"]) / "prefect.db")) as records:
         states = records.execute(
@@ -32,14 +35,6 @@ def test_needs_no_server(embedded: CommandLine, dataset: Path, tmp_path: Path) -
             [f"shard {tmp_path / 'out'}"],
         ).fetchall()
     assert states == [("COMPLETED", "COMPLETED", 2 * NUM_FILES + 1)]
-
-
-def test_the_bytes_depend_on_neither_workers_nor_engine_nor_scratch(
-    served: CommandLine, dataset: Path, tmp_path: Path
-) -> None:
-    options = {"workers": 3, "engine": "reference", "scratch": tmp_path / "elsewhere"}
-    succeeded(served.shard(tmp_path / "out", **options))
-    assert_same_dataset(dataset, tmp_path / "out")
 
 
 def test_every_document_is_there_with_all_its_tokens(

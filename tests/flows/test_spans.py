@@ -18,7 +18,7 @@ from tests.command_line import (
     workers_of,
 )
 from tests.flows.conftest import Command, undisturbed_by
-from tests.servers.storage.swift import SwiftServer, aws_environment, s3_client
+from tests.servers.storage.swift import SwiftServer, aws_environment, upload
 
 OPTIONS = {"part_size": "400KiB", "min_part_size": "200KiB", "engine": "reference", "workers": 2}
 
@@ -78,10 +78,7 @@ def test_spans_and_small_files_from_s3(
     bucket: str,
     tmp_path: Path,
 ) -> None:
-    client = s3_client(s3.url)
-    for file in mixed.sources.iterdir():
-        client.put_object(Bucket=bucket, Key=f"raw/{file.name}", Body=file.read_bytes())
-    client.close()
+    upload(s3, bucket, "raw", mixed.sources)
     remote = mixed.where(**aws_environment(s3.url))
     output = tmp_path / "out"
     options = {**OPTIONS, "engine": "auto", "workers": 1, "sources": f"s3://{bucket}/raw"}

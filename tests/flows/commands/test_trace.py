@@ -35,13 +35,6 @@ def test_a_table_of_some_steps_is_what_exclude_takes(root, tmp_path, capsys) -> 
     assert 8 <= dataset.size - dataset.plan.epoch_size < dataset.size
 
 
-def test_packed_steps_on_the_terminal(root, capsys) -> None:
-    assert trace(root, step="0:2", batch_size=2, packing="best_fit") == 0
-    printed = capsys.readouterr().out
-    assert printed.count("\n  token 0: ") == 4
-    assert "step 1\n" in printed
-
-
 @pytest.mark.parametrize(
     ("requested", "name"), [({"step": "1"}, "x.svg.tmp"), ({"plan": True}, "x.svg")]
 )
@@ -68,28 +61,20 @@ def test_where_a_document_comes(root, capsys) -> None:
 def test_a_step_of_a_schedule(root, capsys) -> None:
     changes = {"global_batch": "0:4 50:8", "sequence_length": "0:4 50:8", "ranks": 2}
     assert trace(root, step="1:5", **changes) == 0
-    printed = capsys.readouterr().out
-    steps = [part.count("rank ") for part in printed.split("step ")[1:]]
+    steps = [part.count("rank ") for part in capsys.readouterr().out.split("step ")[1:]]
     assert steps == [4, 4, 4, 8]  # of 16, 16, 16 and 64 tokens
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"step": "3:"}, "--step"),
         ({"step": "4:2"}, "--step"),
         ({"step": "0", "epoch": 10**23}, "`epoch` must be a whole number up to"),
         ({"step": "0", "repeat": [2.0, 1.0]}, "1 datasets and 2 of `--repeat`: give one for each"),
         ({"step": "1", "batch_size": None}, "give --batch-size.*or --global-batch"),
-        ({"step": "1", "global_batch": "4"}, "give --batch-size.*or --global-batch"),
         ({"document": "a:b"}, "--document: must match pattern"),
-        ({"document": "a:1", "step": "1"}, "give one of"),
         ({"plan": True, "output": "plan.png"}, "Name the file .svg"),
-        (
-            {"plan": True, "epochs": 999_999},
-            "--epochs: must be less than or equal to 10000, got 999999",
-        ),
-        ({"plan": True, "epoch": -1}, "--epoch: must be greater than or equal to 0"),
+        ({"plan": True, "epochs": 999_999}, "--epochs: must be less than or equal to 10000"),
         ({"plan": True, "proportion": ["1"], "max_repeats": [0.5], "epochs": 9}, "max_repeats"),
     ],
 )
@@ -98,13 +83,23 @@ def test_wrong_usage(root, options, words) -> None:
         trace(root, **{"batch_size": 2, **options})
 
 
+MIXTURE = {"proportion": ["1", "1"], "epoch_size": "400", "num_canonical_nodes": 1}
 PLAN = {"global_batch": "0:4 200:8", "sequence_length": "0:4 200:8", "ranks": 2}
+
+
+def rows_of(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """The words of each line that was printed."""
+    return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+def fractions_of(rows: list[list[str]]) -> list[float]:
+    """In percent, the fraction of the first stream by row of a plan."""
+    return [float(row[-1].rstrip("%")) for row in rows[1:-1]]
 
 
 def test_the_plan_as_a_table(root, capsys) -> None:
     assert trace(root, plan=True, epoch_size="100", epochs=2, **PLAN) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert rows[1:] == [
+    assert rows_of(capsys)[1:] == [
         ["0", "13", "0", "0", "208", "4", "4"],
         ["0", "9", "13", "208", "784", "8", "8"],
         ["1", "12", "22", "800", "1,568", "8", "8"],  # 800: two sequences were left out
@@ -113,23 +108,18 @@ def test_the_plan_as_a_table(root, capsys) -> None:
 
 
 def test_a_mixture_s_plan_and_picture(root, tmp_path, capsys) -> None:
-    settings = {
-        "proportion": ["0:1 800:1->3 1600:3", "1"], "epoch_size": "400", "num_canonical_nodes": 1,
-    }  # fmt: skip
+    settings = MIXTURE | {"proportion": ["0:1 800:1->3 1600:3", "1"]}
     assert trace(root, root, plan=True, **settings, **PLAN) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    fractions = [float(row[-1].rstrip("%")) for row in rows[1:-1]]
+    rows = rows_of(capsys)
+    fractions = fractions_of(rows)
     assert [row[3] for row in rows[1:-1]] == ["0", "208", "848", "1,616"]
-    assert abs(fractions[0] - 50) < 2
-    assert abs(fractions[1] - 50) < 1
-    assert abs(fractions[2] - 33) < 4  # between 50 and 25
-    assert abs(fractions[3] - 25) < 2
+    assert fractions == pytest.approx([50, 50, 33, 25], abs=4)  # the third is between 50 and 25
     path = tmp_path / "plan.svg"
     assert trace(root, root, plan=True, output=str(path), **settings, **PLAN) == 0
     picture = path.read_text()
     for words in ("global batch", "tokens a sequence", "fraction of each stream", "stream 1"):
         assert words in picture
-    assert str(path) in capsys.readouterr().out
+    capsys.readouterr()
     assert trace(root, root, step="3", **settings, **PLAN) == 0
     printed = capsys.readouterr().out
     assert "of stream 0" in printed
@@ -137,11 +127,9 @@ def test_a_mixture_s_plan_and_picture(root, tmp_path, capsys) -> None:
 
 
 def test_a_mixture_with_limits(root, capsys) -> None:
-    mixture = {"proportion": ["1", "1"], "epoch_size": "400", "num_canonical_nodes": 1}
     limits = {"max_repeats": [0.5, math.inf], "at_max_repeats": "renormalize"}
-    assert trace(root, root, plan=True, epochs=3, batch_size=8, **mixture, **limits) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    fractions = [float(row[-1].rstrip("%")) for row in rows[1:-1]]
+    assert trace(root, root, plan=True, epochs=3, batch_size=8, **MIXTURE, **limits) == 0
+    fractions = fractions_of(rows_of(capsys))
     assert 60 < fractions[0] < 100  # half a pass over the other one is less than half an epoch
     assert fractions[-1] == 100  # the first one has reached its limit
 
@@ -190,9 +178,9 @@ NO_ORDER_OF_A_STREAM = {"remote", "local", "split", "domain"}
 
 
 def test_each_argument_that_decides_the_order_has_its_option() -> None:
-    requested, streams = parameters(StreamingTokenDataset.__init__), parameters(TokenStream)
-    assert requested >= NO_ORDER
-    assert TraceConfig.model_fields.keys() >= requested - NO_ORDER
+    dataset, streams = parameters(StreamingTokenDataset.__init__), parameters(TokenStream)
+    assert dataset >= NO_ORDER
+    assert TraceConfig.model_fields.keys() >= dataset - NO_ORDER
     assert TraceConfig.model_fields.keys() >= streams - NO_ORDER_OF_A_STREAM
 
 

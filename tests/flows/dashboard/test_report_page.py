@@ -72,7 +72,7 @@ class TestCharts:
             sizes = [float(size) for size in re.findall(r"font-size: ([\d.]+)px", chart)]
             assert min(sizes) * 368 / width >= 11
 
-    @pytest.mark.parametrize("count", [1, 2, 12, 40, 2400])
+    @pytest.mark.parametrize("count", [1, 12, 2400])
     def test_well_formed_and_neutral(self, count: int) -> None:
         pictures = svgs(page(*many(count)).markdown)
         assert len(pictures) == 4
@@ -86,8 +86,7 @@ class TestCharts:
             assert len(svg) < 60_000
 
     def test_what_is_not_known_is_not_drawn(self) -> None:
-        counted = make_figures(report(), (), make_spec(), Lengths())
-        assert draw_charts(counted) == {}
+        assert draw_charts(make_figures(report(), (), make_spec(), Lengths())) == {}
 
     def test_names_are_written_out(self) -> None:
         parts = [part(n, f"/data/{n}-$x$_{n}.parquet", host="_a$b$") for n in range(3)]
@@ -117,10 +116,8 @@ class TestHostileNames:
 
     def test_in_the_artifact(self, hostile: ReportPage) -> None:
         text = re.sub(r"!\[[\w ]+\]\(data:[^)]+\)", "", hostile.markdown)
-        assert "<" not in text
-        assert "](" not in text
-        assert "http://" not in text
-        assert "\x1b" not in text
+        for acting in ("<", "](", "http://", "\x1b"):
+            assert acting not in text
         assert [line for line in text.splitlines() if line.startswith("# x")] == []
         rows = [line for line in text.splitlines() if line.startswith("|")]
         assert (
@@ -130,8 +127,7 @@ class TestHostileNames:
 
     def test_in_the_pictures(self, hostile: ReportPage) -> None:
         for svg in svgs(hostile.markdown):
-            elements = ElementTree.fromstring(svg).iter()  # noqa: S314  (our own)
-            tags = {element.tag.rpartition("}")[2] for element in elements}
+            tags = {each.tag.rpartition("}")[2] for each in ElementTree.fromstring(svg).iter()}  # noqa: S314
             assert "text" in tags
             assert "script" not in tags
 
@@ -163,8 +159,6 @@ class TestPage:
         assert len(html) < 60_000
 
     def test_of_what_the_sample_is(self) -> None:
-        text = Tags(page(*many(2)).html()).text
-        assert "parts" in text
         counted = Lengths()
         counted.add(np.array([5, 6, 7]))
         made = make_figures(report(*many(100)), (), make_spec(), counted)

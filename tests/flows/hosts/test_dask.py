@@ -1,12 +1,10 @@
 """A run on a Dask cluster: a real scheduler and real workers, one of which dies."""
 
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,20 +12,16 @@ import psutil
 import pytest
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.format.reading import read_manifest
-from streaming_ext.store import open_storage
 from tests.command_line import (
     PATIENCE_SECONDS,
     CommandLine,
     assert_same_dataset,
     is_alive,
-    succeeded,
     wait_for,
     workers_of,
 )
 from tests.flows.conftest import SHUFFLE
 from tests.servers.prefect.server import free_port
-from tests.tasks.core.extending.extended import write_source
 
 distributed = pytest.importorskip("distributed")
 
@@ -118,7 +112,7 @@ def test_ctrl_c_then_a_worker_dies(
     wait_for(lambda: not any(workers_of(worker.pid) for worker in dask.workers))
     assert not (output / "manifest.json").exists()
 
-    run = replace(served, warm=False).start(*arguments)  # as a user's: all it loads is its own
+    run = served.start(*arguments)
     dying = dask.frozen(run)
     left = psutil.Process(dying.pid).children(recursive=True)
     dying.kill()
@@ -128,22 +122,6 @@ def test_ctrl_c_then_a_worker_dies(
     for process in left:
         process.resume()
     wait_for(lambda: not [process for process in left if is_alive(process)])
-
-
-@pytest.mark.soak
-def test_extended(
-    dask: DaskCluster, with_copies: CommandLine, deduplicated: Path, tmp_path: Path
-) -> None:
-    """By files of which the dataset holds most texts: as on one host."""
-    new = tmp_path / "new"
-    shutil.copytree(with_copies.sources, new)
-    write_source(new / "later.parquet", [f"A text that came later, {n}." * 20 for n in range(99)])
-    for name, executor in (("here", "here"), ("away", f"dask://{dask.address}")):
-        shutil.copytree(deduplicated, tmp_path / name)
-        succeeded(with_copies.run("extend", tmp_path / name, new, "--executor", executor))
-    assert_same_dataset(tmp_path / "here", tmp_path / "away")
-    added = read_manifest(open_storage(str(tmp_path / "away"))).digests[-1]
-    assert 0 < added.documents <= 99
 
 
 @pytest.mark.soak

@@ -28,7 +28,8 @@ def hosts(
 ) -> Iterator[Cluster]:
     """Two hosts; one for the parent runs comes with the first that is not at home."""
     folder = tmp_path_factory.mktemp("hosts")
-    with cluster(api_url, served.env, folder, hosts=("one", "two")) as made:
+    env = {**served.env, "SHARDMILL_SILENCE": "8"}  # seconds, in place of 20
+    with cluster(api_url, env, folder, hosts=("one", "two")) as made:
         yield made
 
 

@@ -1,14 +1,22 @@
-"""The Prefect server killed and started again, and its database, while hosts are at work."""
+"""The Prefect server killed amid the work, and started again or not; and its database."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, assert_same_dataset
+from tests.command_line import (
+    PATIENCE_SECONDS,
+    CommandLine,
+    assert_same_dataset,
+    output_of,
+    wait_for,
+    workers_of,
+)
+from tests.flows.stops.test_stopping import flow_run
 from tests.servers.prefect.postgres import PostgresServer, postgres_server, programs
 from tests.servers.prefect.server import PrefectServer
-from tests.servers.prefect.worker import Cluster, cluster
+from tests.servers.prefect.worker import cluster
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)])
@@ -35,33 +43,44 @@ def server(database: PostgresServer | None, tmp_path: Path) -> Iterator[PrefectS
         made.stop()
 
 
-@pytest.fixture
-def hosts(server: PrefectServer, embedded: CommandLine, tmp_path: Path) -> Iterator[Cluster]:
-    folder = tmp_path / "hosts"
-    folder.mkdir()
-    with cluster(server.url, embedded.env, folder, hosts=("one",)) as made:
-        yield made
-
-
-def test_a_restart_in_the_middle_costs_nothing(
-    hosts: Cluster,
+def test_a_restart_in_the_middle_costs_nothing_and_a_server_that_stays_away_little(
     server: PrefectServer,
     database: PostgresServer | None,
     embedded: CommandLine,
     dataset: Path,
     tmp_path: Path,
 ) -> None:
-    run = hosts.shard(embedded, tmp_path / "out", partitions=2)
-    assert hosts.frozen() == ["one"]
-    if database is None:
-        server.kill()
-        hosts.thaw()  # the first partition ends while there is no server
-        server.start()
-    else:
-        database.kill()
-        hosts.thaw()
-        database.start()
-    state = hosts.wait(run)
-    assert state["type"] == "COMPLETED", state
-    assert_same_dataset(dataset, tmp_path / "out")
-    assert [one["state_type"] for one in hosts.partitions(run)].count("COMPLETED") >= 1
+    folder = tmp_path / "hosts"
+    folder.mkdir()
+    with cluster(server.url, embedded.env, folder, hosts=("one",)) as hosts:
+        run = hosts.shard(embedded, tmp_path / "out", partitions=2)
+        assert hosts.frozen() == ["one"]
+        if database is None:
+            server.kill()
+            hosts.thaw()  # the first partition ends while there is no server
+            server.start()
+        else:
+            database.kill()
+            hosts.thaw()
+            database.start()
+        state = hosts.wait(run)
+        assert state["type"] == "COMPLETED", state
+        assert_same_dataset(dataset, tmp_path / "out")
+        assert [one["state_type"] for one in hosts.partitions(run)].count("COMPLETED") >= 1
+
+    # PREFECT_CLIENT_MAX_RETRIES: no 14 s a question to a server that is gone.
+    command = embedded.where(PREFECT_API_URL=server.url, PREFECT_CLIENT_MAX_RETRIES="0")
+    alone = command.start(*command.shard_arguments(tmp_path / "alone"))
+    wait_for(lambda: workers_of(alone.pid) or alone.poll() is not None)
+    for worker in workers_of(alone.pid):
+        worker.suspend()  # nothing is done before Prefect knows of the run
+    flow_run(server.url, tmp_path / "alone")
+    server.kill()
+    for worker in workers_of(alone.pid):
+        worker.resume()
+    stdout, stderr = output_of(alone, seconds=PATIENCE_SECONDS)
+    assert alone.returncode == 0, stderr
+    assert "Traceback" not in stderr
+    assert "the work is done, but Prefect does not show how the run ended" in stderr
+    assert "tokens" in stdout
+    assert_same_dataset(dataset, tmp_path / "alone")

@@ -16,7 +16,7 @@ from tests.command_line import (
     wait_for,
 )
 
-KILLS = 3
+KILLS = 2
 
 
 def assert_nothing_is_half_written(output: Path) -> None:

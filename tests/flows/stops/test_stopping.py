@@ -96,7 +96,6 @@ def press_ctrl_c(run: "subprocess.Popen[str]", flow_run_url: str) -> None:
 @pytest.mark.parametrize(("stop", "code"), [(press_ctrl_c, 130), (cancel_in_the_dashboard, 143)])
 def test_a_stop_ends_the_run_and_all_its_processes(
     slow: CommandLine,
-    undisturbed: Path,
     api_url: str,
     tmp_path: Path,
     stop: Callable[["subprocess.Popen[str]", str], object],
@@ -120,9 +119,6 @@ def test_a_stop_ends_the_run_and_all_its_processes(
     assert flow_run(api_url, output)[0]["state_type"] == "CANCELLED"
     ended = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
     wait_for(lambda: {task["state_type"] for task in flow_run(api_url, output)[1]} <= ended)
-
-    succeeded(slow.shard(output))
-    assert_same_dataset(undisturbed, output)
 
 
 def test_a_terminal_that_is_closed_ends_the_run(

@@ -1,10 +1,9 @@
 """Signals end a command wherever the main thread happens to be."""
 
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +12,17 @@ from pydantic import BaseModel, model_serializer
 from pydantic_core import PydanticSerializationError
 
 from flows.commands import app
-from flows.stops import STOPS, Stopped, stops_held
+from flows.stops import Stopped, stops_held
+from tests.command_line import run_program, succeeded
+
+
+@pytest.fixture(autouse=True)
+def alarm() -> Iterator[None]:
+    """Commands set what raises a stop again; the handlers of stops are any test's to set."""
+    before = signal.getsignal(signal.SIGALRM)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
 
 # The signal arrives in a destructor: Python prints what is raised there, and goes on.
 SWALLOWED = """
@@ -39,16 +48,10 @@ print("once", flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    "number",
-    STOPS,
-)
-def test_one_that_was_swallowed_comes_again(number: signal.Signals) -> None:
-    code = SWALLOWED.format(number=int(number), seconds=0.6)
-    ended = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False
-    )
-    assert ended.stdout.split() == ["swallowed", number.name, "once"], ended.stderr
+def test_one_that_was_swallowed_comes_again() -> None:
+    code = SWALLOWED.format(number=int(signal.SIGTERM), seconds=0.6)
+    ended = run_program(sys.executable, "-P", "-c", code)
+    assert ended.stdout.split() == ["swallowed", "SIGTERM", "once"], ended.stderr
     assert "Exception ignored" in ended.stderr
 
 
@@ -72,15 +75,10 @@ def test_one_that_a_library_wrapped_ends_the_command_as_any(
 
     with pytest.raises(PydanticSerializationError):
         command()
-    before = {number: signal.getsignal(number) for number in (*STOPS, signal.SIGALRM)}
-    try:
-        assert exit_code(command, monkeypatch) == code
-        assert exit_code(partial(_grouped, stop), monkeypatch) == code
-        with pytest.raises(BaseExceptionGroup):
-            exit_code(partial(_grouped, ZeroDivisionError()), monkeypatch)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    assert exit_code(command, monkeypatch) == code
+    assert exit_code(partial(_grouped, stop), monkeypatch) == code
+    with pytest.raises(BaseExceptionGroup):
+        exit_code(partial(_grouped, ZeroDivisionError()), monkeypatch)
     assert capsys.readouterr().err.count("shardmill: stopped.") == 2
 
 
@@ -111,26 +109,18 @@ def test_what_it_takes_to_clean_up_behind_one_is_not_stopped_again(
         signal.raise_signal(signal.SIGTERM)
         del held
 
-    before = {number: signal.getsignal(number) for number in (*STOPS, signal.SIGALRM)}
-    try:
-        assert exit_code(command, monkeypatch) == 143
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    assert exit_code(command, monkeypatch) == 143
     assert not dropped
     assert capsys.readouterr().err.startswith("shardmill: stopped.")
 
 
 def test_one_amid_imports_waits_for_their_end() -> None:
     arrived: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, _: arrived.append(number))
-    try:
-        with stops_held():
-            signal.raise_signal(signal.SIGTERM)
-            assert not arrived
-        assert arrived == [signal.SIGTERM]
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    signal.signal(signal.SIGTERM, lambda number, _: arrived.append(number))
+    with stops_held():
+        signal.raise_signal(signal.SIGTERM)
+        assert not arrived
+    assert arrived == [signal.SIGTERM]
 
 
 # What Prefect holds for a server that is gone, it tries to send when the interpreter exits.
@@ -147,10 +137,6 @@ main()
 def test_a_command_that_loaded_prefect_does_not_wait_for_the_interpreter_s_exit(
     dataset: Path,
 ) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-P", "-c", LEAVING, "inspect", str(dataset)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
+    ended = succeeded(run_program(sys.executable, "-P", "-c", LEAVING, "inspect", dataset))
     assert "tokens" in ended.stdout
     assert "waited" not in ended.stdout

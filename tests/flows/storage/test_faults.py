@@ -16,6 +16,7 @@ from tests.command_line import (
     output_of,
     succeeded,
     wait_for,
+    workers_of,
 )
 from tests.flows.conftest import undisturbed_by
 from tests.servers.fault_proxy import FaultProxy, Faults
@@ -25,6 +26,7 @@ from tests.servers.storage.swift import (
     download_all,
     is_held,
     s3_client,
+    upload,
 )
 
 
@@ -49,10 +51,7 @@ def expected(slow: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture
 def raw(slow: CommandLine, s3: SwiftServer, bucket: str) -> str:
     """The slow sources in S3."""
-    client = s3_client(s3.url)
-    for file in slow.sources.glob("*.parquet"):
-        client.put_object(Bucket=bucket, Key=f"raw/{file.name}", Body=file.read_bytes())
-    client.close()
+    upload(s3, bucket, "raw", slow.sources)
     return f"s3://{bucket}/raw"
 
 
@@ -119,7 +118,7 @@ def test_faults_that_pass_leave_no_trace(
     for name in ("one", "two", "three"):  # again where a run was faster than what was to strike it
         run = command.start(*command.shard_arguments(f"s3://{bucket}/{name}", shard_size="64KiB"))
         wait_for(lambda run=run, name=name: is_held(s3.url, bucket, name) or run.poll() is not None)
-        for fault in faults * 2:
+        for fault in faults:
             struck[fault] += fault(proxy, s3, rng, run)
         _, stderr = run.communicate()
         assert run.returncode == 0, stderr
@@ -154,35 +153,29 @@ def test_sources_that_hang_for_ever(
 
 
 def test_a_source_that_changes_between_listing_and_reading(
-    remote: CommandLine, s3: SwiftServer, bucket: str, raw: str, tmp_path: Path
+    served: CommandLine, s3: SwiftServer, bucket: str, tmp_path: Path
 ) -> None:
-    """The last of four: listed with the others, read when the first is done."""
-    output = tmp_path / "out"
-    options = {"sources": raw, "workers": 1, "engine": "reference", "shard_size": "64KiB"}
-    run = remote.start(*remote.shard_arguments(output, **options))
+    raw, output, now = f"s3://{bucket}/raw", tmp_path / "out", tmp_path / "now"
+    shutil.copytree(served.sources, now)
+    upload(s3, bucket, "raw", now)
+    command = served.where(**aws_environment(s3.url))
+    run = command.start(*command.shard_arguments(output, sources=raw))
+    wait_for(lambda: workers_of(run.pid) or run.poll() is not None)
+    (worker,) = workers_of(run.pid)
+    worker.suspend()  # nothing is read before all are listed
     wait_for(lambda: output.exists() or run.poll() is not None)
-    client = s3_client(s3.url)
-    names = sorted(file.name for file in remote.sources.glob("*.parquet"))
-    other = (remote.sources / names[0]).read_bytes()
-    client.put_object(Bucket=bucket, Key=f"raw/{names[-1]}", Body=other)
-    client.close()
-    stdout, stderr = run.communicate()
+    first, *others, last = sorted(now.iterdir())
+    shutil.copy(first, last)
+    upload(s3, bucket, "raw", now)
+    worker.resume()
+    stdout, stderr = output_of(run, seconds=PATIENCE_SECONDS)
     assert run.returncode == 1, stderr
-    assert f"{raw}/{names[-1]}: download: changed since the run began" in stdout
-    assert sorted(file.name for file in (output / "parts").iterdir()) == [
-        "00000.json", "00001.json", "00002.json"
-    ]  # fmt: skip
+    assert f"{raw}/{last.name}: download: changed since the run began" in stdout
+    parts = [f"{number:05}.json" for number in range(len(others) + 1)]
+    assert sorted(file.name for file in (output / "parts").iterdir()) == parts
     assert not (output / "manifest.json").exists()
-    assert not (output / "train/00003").exists()
-    again = remote.shard(output, **{**options, "engine": "auto"})  # as it is now, it is taken
-    assert again.returncode == 0, again.stderr
-    local = tmp_path / "local"
-    (tmp_path / "now").mkdir()
-    for name in names:
-        shutil.copy(
-            remote.sources / (names[0] if name == names[-1] else name), tmp_path / "now" / name
-        )
-    undisturbed_by(remote, local, sources=[str(tmp_path / "now")], shard_size="64KiB")
+    succeeded(command.shard(output, sources=raw))  # as it is now, it is taken
+    local = undisturbed_by(command, tmp_path / "local", sources=[str(now)])
     assert (output / "train/index.json").read_bytes() == (local / "train/index.json").read_bytes()
 
 
@@ -209,7 +202,7 @@ def test_refusals(
     client.put_object(Bucket=bucket, Key="taken/thesis.tex", Body=b"mine")
     proxy.inflict(Faults(hang=True))
     given = {name: proxy.url if value == "hung" else value for name, value in env.items()}
-    own = {**aws_environment(s3.url), "SHARDMILL_STORAGE_TIMEOUT": "2", **given}
+    own = {**aws_environment(s3.url), "SHARDMILL_STORAGE_TIMEOUT": "1", **given}
     ended = served.where(**own).shard(f"s3://{bucket}/{output}")
     assert ended.returncode == code, ended.stderr
     assert words in ended.stderr

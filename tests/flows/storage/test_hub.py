@@ -4,7 +4,6 @@ All as the README says, on an offline Hub and a real S3 server.
 """
 
 import sqlite3
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.format.manifest import Manifest
-from tests.command_line import CommandLine, assert_same_text, kill_group, succeeded, wait_for
+from tests.command_line import (
+    CommandLine,
+    assert_same_text,
+    kill_group,
+    run_program,
+    succeeded,
+    wait_for,
+)
 from tests.servers.hub import Dataset, Hub, hub_server
 from tests.servers.prefect.database import give_database
 from tests.servers.storage.swift import OWNER, SwiftServer, aws_environment, download_all, is_held
@@ -60,7 +66,7 @@ def test_the_whole_story(
     url = f"s3://{bucket}/out"
     run = online.start(*online.shard_arguments(url, engine="reference", **OPTIONS))
     wait_for(lambda: is_held(s3.url, bucket) or run.poll() is not None)
-    time.sleep(1)
+    time.sleep(0.3)
     kill_group(run)
 
     hub.reset()
@@ -78,9 +84,6 @@ def test_the_whole_story(
     )
     assert_same_text(copy, dataset)
 
-    hub.reset()
-    succeeded(online.shard(url, **OPTIONS))
-    assert hub.requests["resolve"] <= 1  # the first file's footer: nothing is fetched again
     succeeded(online.run("verify", url, "--deep"))
     assert not list(tmp_path.glob("shardmill-*/.*"))  # no scratch is left
 
@@ -89,7 +92,9 @@ def test_the_whole_story(
     assert moved.returncode == 2
     assert f"hf://datasets/org/text@{commit}/" in moved.stderr
     pinned = f"hf://datasets/org/text@{commit}/sample/10BT/*.parquet"
+    hub.reset()
     succeeded(online.shard(url, sources=pinned))
+    assert hub.requests["resolve"] <= 1  # the first file's footer: nothing is fetched again
 
     monkeypatch.setenv("S3_ENDPOINT_URL", s3.url)
     samples = manifest.splits["train"].samples
@@ -116,15 +121,8 @@ def test_the_commands_of_the_documents(online: CommandLine, bucket: str, tmp_pat
     script += to_disk
     script = script.replace("HuggingFaceFW/fineweb-edu", "org/text")
     script = with_tokenizer(script.replace("s3://bucket", f"s3://{bucket}"), online.tokenizer)
-    ended = subprocess.run(
-        ["bash", "-euxc", script],
-        cwd=tmp_path,
-        env={**online.env, "PATH": search_path()},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
+    env = {**online.env, "PATH": search_path()}
+    ended = succeeded(run_program("bash", "-euxc", script, env=env, folder=tmp_path))
     assert f"s3://{bucket}/fineweb-edu-10bt: sound" in ended.stdout
 
 

@@ -15,7 +15,7 @@ from tests.servers.storage.swift import (
     aws_environment,
     download_all,
     make_bucket,
-    s3_client,
+    upload,
 )
 
 READ, WRITE = "X-Container-Read", "X-Container-Write"
@@ -46,10 +46,7 @@ def test_reading_here_and_writing_there_is_enough(
     shardmill: Command, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     sources = make_bucket(s3.url)
-    client = s3_client(s3.url)
-    for file in limited.sources.glob("*.parquet"):
-        client.put_object(Bucket=sources, Key=f"raw/{file.name}", Body=file.read_bytes())
-    client.close()
+    upload(s3, sources, "raw", limited.sources)
     grant(s3, sources, READ)
     grant(s3, bucket, READ, WRITE)
     ended = succeeded(limited.shard(f"s3://{bucket}/out", sources=f"s3://{sources}/raw"))

@@ -29,6 +29,7 @@ from tests.servers.storage.swift import (
     aws_environment,
     download_all,
     s3_client,
+    upload,
 )
 
 
@@ -46,13 +47,6 @@ def slow_remote(slow: CommandLine, s3: SwiftServer) -> CommandLine:
 
 def copied(s3: SwiftServer, bucket: str, folder: Path) -> Path:
     return download_all(s3.url, bucket, "out", folder)
-
-
-def upload(s3: SwiftServer, bucket: str, prefix: str, folder: Path) -> None:
-    client = s3_client(s3.url)
-    for file in folder.glob("*.parquet"):
-        client.put_object(Bucket=bucket, Key=f"{prefix}/{file.name}", Body=file.read_bytes())
-    client.close()
 
 
 def test_the_same_bytes_as_on_disk_and_the_same_commands(

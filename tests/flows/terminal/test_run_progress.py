@@ -3,16 +3,12 @@
 import io
 import threading
 import time
-from typing import Any
 
 import pytest
 from rich.console import Console
 
 from flows.terminal import run_progress as terminal
-from flows.terminal.run_progress import describe, show_published, show_report, shown
-from streaming_ext.format.manifest import Manifest, SplitSummary
-from streaming_ext.format.schema import FileRecord
-from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
+from flows.terminal.run_progress import describe, show_report, shown
 from tasks.core.reporting.progress import RunProgress, Snapshot
 from tasks.core.reporting.report import FailedFile
 from tests.command_line import wait_for
@@ -33,32 +29,33 @@ def console(*, is_terminal: bool = False) -> tuple[Console, io.StringIO]:
     return Console(file=out, force_terminal=is_terminal, width=200, color_system=None), out
 
 
-class TestDescribe:
-    def test_by_hand(self) -> None:
-        line = "sharding: 1/4 parts, 0:00:06 left, 7.5M tokens, 15.0 MB/s"
-        assert describe(snapshot()) == line
+RATE = "7.5M tokens, 15.0 MB/s"
 
-    def test_failures_are_counted(self) -> None:
-        assert "1/4 parts, 2 failed, " in describe(snapshot(parts_failed=2))
 
-    def test_nothing_is_left_of_what_has_ended(self) -> None:
-        assert describe(snapshot(parts_done=4)).endswith("15.0 MB/s")
-        assert describe(snapshot(phase="stopped", stopped=True)).endswith("15.0 MB/s")
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, f"sharding: 1/4 parts, 0:00:06 left, {RATE}"),
+        ({"parts_failed": 2}, f"sharding: 1/4 parts, 2 failed, 0:00:06 left, {RATE}"),
+        ({"parts_done": 4}, f"sharding: 4/4 parts, {RATE}"),
+        ({"phase": "stopped", "stopped": True}, f"stopped: 1/4 parts, {RATE}"),
+        ({"parts_total": 0, "phase": "starting"}, "starting"),
+        (
+            {"parts_done": 0, "source_bytes": 0.0, "text_bytes": 0, "tokens": 0},
+            "sharding: 0/4 parts, time left unknown, 0 tokens, 0.0 MB/s",
+        ),
+    ],
+)
+def test_the_line_says_what_is_done_and_left(changes: dict[str, object], line: str) -> None:
+    assert describe(snapshot(**changes)) == line
 
-    def test_before_the_first_byte(self) -> None:
-        line = describe(snapshot(parts_done=0, source_bytes=0.0, text_bytes=0, tokens=0))
-        assert line == "sharding: 0/4 parts, time left unknown, 0 tokens, 0.0 MB/s"
 
-    def test_before_the_files_are_known(self) -> None:
-        assert describe(snapshot(parts_total=0, phase="starting")) == "starting"
-
-    @pytest.mark.parametrize(
-        ("seconds", "left"),
-        [(0.0, "0:00:00"), (0.1, "0:00:00"), (20.0, "0:01:00"), (1200.4, "1:00:01"),
-         (40_000.0, "1 day, 9:20:00")],
-    )  # fmt: skip
-    def test_time_left(self, seconds: float, left: str) -> None:
-        assert f" parts, {left} left, " in describe(snapshot(seconds=seconds))
+@pytest.mark.parametrize(
+    ("seconds", "left"),
+    [(0.0, "0:00:00"), (20.0, "0:01:00"), (1200.4, "1:00:01"), (40_000.0, "1 day, 9:20:00")],
+)
+def test_the_time_left(seconds: float, left: str) -> None:
+    assert f" parts, {left} left, " in describe(snapshot(seconds=seconds))
 
 
 class TestShown:
@@ -109,7 +106,7 @@ class TestReport:
         assert "0:01:30 (0.0 MB/s)" in out.getvalue()
         assert "FAILED /b: tokenize: damaged\n" in out.getvalue()
 
-    def test_the_second_stage_alone(self) -> None:
+    def test_the_second_phase_alone(self) -> None:
         """Of a run that was killed in the second phase, and goes on there."""
         done = make_report()
         resumed = done.model_copy(
@@ -137,39 +134,9 @@ class TestReport:
         line = f"FAILED /data/[b]/x.parquet: tokenize: {reason}"
         assert line in out.getvalue().splitlines()
 
-    def test_where_the_page_lies(self) -> None:
-        screen, out = console()
-        show_report(make_report(), screen, page="/out/runs/a\x1b.html")
-        assert "/out/runs/a\\x1b.html" in out.getvalue()
-
-    def test_no_control_sequence_of_a_damaged_file_reaches_the_terminal(self) -> None:
+    def test_no_control_sequence_reaches_the_terminal(self) -> None:
         failed = FailedFile(part=1, source="/b", step="tokenize", reason="bad \x1b[2J\x07\x9b name")
         screen, out = console()
-        show_report(make_report(failed=(failed,)), screen)
+        show_report(make_report(failed=(failed,)), screen, page="/out/runs/a\x1b.html")
+        assert "/out/runs/a\\x1b.html" in out.getvalue()
         assert not set(out.getvalue()) & set("\x1b\x07\x9b")
-
-
-def test_published() -> None:
-    def split(samples: int) -> SplitSummary:
-        return SplitSummary(
-            index=FileRecord.of("train/index.json", b""),
-            documents=1, tokens=samples * 2000, padding=samples * 48, samples=samples, shards=1,
-        )  # fmt: skip
-
-    identity: dict[str, Any] = {
-        "kind": "tiktoken", "name": "gpt2", "vocab_size": 50_257, "eot_id": 50_256,
-        "eot_token": "<|endoftext|>", "fingerprint": "f0",
-    }  # fmt: skip
-    spec = DatasetSpec(
-        text_column="text", sequence_length=2048, holdout_fraction=0.1, holdout_seed=0,
-        shard_size=2**26, compression="zstd:1", tokenizer=TokenizerIdentity(**identity),
-    )  # fmt: skip
-    manifest = Manifest(
-        spec=spec, parts=(), splits={"train": split(12_345), "holdout": split(6)},
-        tokenizer_files=(),
-    )  # fmt: skip
-    screen, out = console()
-    show_published(manifest, "/out/[red]", screen)
-    assert out.getvalue() == (
-        "/out/[red]: 0 parts, 24,702,000 tokens; holdout 6 samples, train 12,345 samples\n"
-    )

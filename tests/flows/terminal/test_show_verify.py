@@ -19,24 +19,12 @@ def dataset(tmp_path: Path, rank_path: Path) -> Path:
     return build_dataset(tmp_path / "built", texts, tokenizer=str(rank_path))
 
 
-def test_how_long_it_took(dataset: Path) -> None:
-    console = Console(file=io.StringIO(), width=1000)
-    report = verify(open_storage(str(dataset)))
+def test_what_was_compared_and_how_long_it_took(dataset: Path) -> None:
+    report = verify(open_storage(str(dataset)), deep=True, deep_documents=5)
     assert 0 < report.seconds < 60
-    show_verified(replace(report, seconds=2.5), console)
-    assert isinstance(console.file, io.StringIO)
-    printed, rate = console.file.getvalue(), report.checked.bytes / 1e6 / 2.5
-    assert f"kB in 2.5 s ({rate:,.0f} MB/s)\n" in printed
-
-
-def printed_for(dataset: Path) -> str:
-    console = Console(file=io.StringIO(), width=1000)
-    show_verified(verify(open_storage(str(dataset)), deep=True, deep_documents=5), console)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
-
-
-def test_of_text(dataset: Path) -> None:
-    printed = printed_for(dataset)
-    lines = [" ".join(line.split()) for line in printed.splitlines()]
+    out = io.StringIO()
+    show_verified(replace(report, seconds=2.5), Console(file=out, width=1000))
+    rate = report.checked.bytes / 1e6 / 2.5
+    assert f"kB in 2.5 s ({rate:,.0f} MB/s)\n" in out.getvalue()
+    lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
     assert {"source rows 20", "retokenized 20", "retokenized, at least 5"} <= {*lines}

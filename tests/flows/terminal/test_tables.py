@@ -52,7 +52,7 @@ def test_a_terminal_wraps_and_cuts_nothing_off() -> None:
 
 
 class TestProgress:
-    @pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
+    @pytest.mark.parametrize("width", [20, 60, 200])
     def test_the_progress_line_fits_a_terminal(self, width: int) -> None:
         now: dict[str, Any] = {
             "phase": "sharded; Prefect records the run", "parts_done": 1999, "parts_failed": 17,

@@ -280,6 +280,14 @@ def make_bucket(endpoint: str) -> str:
     return name
 
 
+def upload(server: SwiftServer, bucket: str, prefix: str, folder: Path) -> None:
+    """Put the files of a folder into a bucket."""
+    client = s3_client(server.url)
+    for file in folder.iterdir():
+        client.put_object(Bucket=bucket, Key=f"{prefix}/{file.name}", Body=file.read_bytes())
+    client.close()
+
+
 def download_all(endpoint: str, bucket: str, prefix: str, folder: Path) -> Path:
     """Copy all objects below a prefix into a folder, with a client of its own."""
     client = s3_client(endpoint)
