@@ -22,7 +22,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "tests/flows/hosts/test_cold.py",
         "tests/flows/hosts/test_hosts.py",
         "tests/flows/stops/test_suspension.py",
-        "tests/flows/hosts/test_unfit.py",
         "tests/deployments/test_ansible.py",
         "tests/deployments/test_pod.py",
     ),

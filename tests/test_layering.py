@@ -110,37 +110,36 @@ def test_the_command_line_answers_before_prefect_is_loaded() -> None:
     assert not loaded & (PREFECT | TRAINING)
 
 
-def imported(package: str, wrong: Callable[[str], bool]) -> dict[str, list[str]]:
-    """By module of a package, what it imports and must not."""
-    found = {module: [*filter(wrong, imports_of(module))] for module in modules_of(package)}
+def is_foreign_to_sources(name: str) -> bool:
+    above = ("formats", "readers", "token_sets")
+    return name.startswith(tuple(f"streaming_ext.text.{name}" for name in above))
+
+
+@pytest.mark.parametrize(
+    ("package", "is_wrong"),
+    [
+        ("streaming_ext", lambda name: name.partition(".")[0] in {"tasks", "flows", "prefect"}),
+        ("streaming_ext/text/sources", is_foreign_to_sources),
+        ("tasks", lambda name: name.partition(".")[0] == "flows"),
+        ("tasks/core", lambda name: not allowed_in_core(name)),
+    ],
+)
+def test_packages_import_downwards_only(package: str, is_wrong: Callable[[str], bool]) -> None:
+    found = {module: [*filter(is_wrong, imports_of(module))] for module in modules_of(package)}
     assert found
-    return {module: names for module, names in found.items() if names}
-
-
-def test_streaming_ext_imports_nothing_of_tasks_and_flows() -> None:
-    above = {"tasks", "flows", "prefect"}
-    assert imported("streaming_ext", lambda name: name.partition(".")[0] in above) == {}
-
-
-def test_tasks_import_nothing_of_flows() -> None:
-    assert imported("tasks", lambda name: name.partition(".")[0] == "flows") == {}
-
-
-def test_core_imports_downwards_only() -> None:
-    assert imported("tasks/core", lambda name: not allowed_in_core(name)) == {}
+    assert {module: names for module, names in found.items() if names} == {}
 
 
 def test_modules_of_text_import_each_other_in_no_circle() -> None:
     modules = {*modules_of("streaming_ext/text")}
     imports = {module: modules & modules_named(module) for module in modules}
-    assert sum(map(len, imports.values())) > len(modules)
+    assert_no_circle(imports)
+
+
+def assert_no_circle(imports: dict[str, set[str]]) -> None:
+    """Of modules or folders, by what each imports of the others."""
+    assert sum(map(len, imports.values())) > len(imports)
     TopologicalSorter(imports).prepare()  # a CycleError names the circle
-
-
-def test_sources_know_no_format() -> None:
-    above = ("formats", "readers", "token_sets")
-    names = tuple(f"streaming_ext.text.{name}" for name in above)
-    assert imported("streaming_ext/text/sources", lambda name: name.startswith(names)) == {}
 
 
 def imports_upwards(module: str) -> list[str]:
@@ -170,14 +169,8 @@ def test_the_check_sees_imports_everywhere() -> None:
     assert any(name.startswith("prefect") for name in imports_of("tasks.steps"))
     for_types_only = "streaming_ext.training.token_dataset.StreamingTokenDataset"
     assert for_types_only in imports_of("streaming_ext.training.trace")
-    for name in (
-        "flows.cli",
-        "prefect.task",
-        "torch",
-        "streaming_ext.training.token_dataset.x",
-        "tasks.steps.OURS",
-    ):
-        assert not allowed_in_core(name)
+    above = ("flows.cli", "prefect.task", "torch", "streaming_ext.training.token_dataset.x")
+    assert not [name for name in (*above, "tasks.steps.OURS") if allowed_in_core(name)]
 
 
 @pytest.mark.parametrize("package", ["flows", "tasks/core"])
@@ -191,8 +184,7 @@ def test_folders_side_by_side_import_each_other_in_no_circle(package: str) -> No
                 name.split(".")[depth] for name in imports_of(module) if name.startswith(inside)
             }
             folders.setdefault(parts[depth], set()).update(named - {parts[depth]})
-    assert sum(map(len, folders.values())) > len(folders)
-    TopologicalSorter(folders).prepare()  # a CycleError names the circle
+    assert_no_circle(folders)
 
 
 @pytest.mark.parametrize("package", ["streaming_ext", "tasks", "flows"])

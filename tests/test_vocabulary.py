@@ -99,10 +99,6 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
             yield token.start[0], " ".join(token.string.split())
 
 
-def test_words_of_names() -> None:
-    assert words_of("PieceRecord") == words_of("_piece_record") == ["piece", "record"]
-
-
 @pytest.mark.parametrize("folder", SOURCES)
 def test_names(folder: str) -> None:
     found = [

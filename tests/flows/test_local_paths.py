@@ -66,21 +66,18 @@ def test_a_relative_path_in_a_folder_that_is_not_utf8(
     assert CopyConfig(dataset="/a", output="/b").output == "/b"
 
 
-def test_a_temporary_folder_that_is_not_utf8(
+def test_folders_and_sources_that_are_not_utf8(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / f"{BYTES}.jsonl").write_text("{}")
+    with pytest.raises(UsageError, match=r"a\\+xff.jsonl'.* is not UTF-8"):
+        list_sources([str(tmp_path)])
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / BYTES))
     with pytest.raises(UsageError, match="not UTF-8"):
         estimate(EstimateConfig(sources=("nothing",), tokenizer="gpt2"))
 
 
-def test_a_source_whose_name_is_not_utf8(tmp_path: Path) -> None:
-    (tmp_path / f"{BYTES}.jsonl").write_text("{}")
-    with pytest.raises(UsageError, match=r"a\\+xff.jsonl'.* is not UTF-8"):
-        list_sources([str(tmp_path)])
-
-
-def test_what_can_be(tmp_path: Path) -> None:
+def test_names_that_can_be(tmp_path: Path) -> None:
     require_writable_name("s3://bucket/ü")
     require_writable_name(str(tmp_path / "ü"))
     assert local_path("~/x") == Path.home() / "x"

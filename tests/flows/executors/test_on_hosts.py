@@ -22,14 +22,9 @@ BAD = FailedFile(part=4, source="b", step="tokenize", reason="damaged")
 
 def times(part: int) -> PartTimes:
     return PartTimes(
-        part=part,
-        source="a",
-        text_bytes=1,
-        tokens=1,
-        shard_bytes=1,
-        tokenize_seconds=1.0,
+        part=part, source="a", text_bytes=1, tokens=1, shard_bytes=1, tokenize_seconds=1.0,
         write_seconds=1.0,
-    )
+    )  # fmt: skip
 
 
 def hear(partition: Partition, sign: PartitionSign, now: float) -> list[PartTimes | FailedFile]:
@@ -92,7 +87,7 @@ def test_silence_is_a_loss_whatever_the_server_says(
         assert partition.why_lost(state, 12.0 + limit) is None
 
 
-@pytest.mark.parametrize("said", ["5", "nan", "soon", "-20"])
+@pytest.mark.parametrize("said", ["5", "nan", "soon"])
 def test_how_long_silence_may_last_is_a_number_of_beats(
     said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

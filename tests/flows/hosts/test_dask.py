@@ -3,10 +3,9 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import MappingProxyType
 
 import psutil
 import pytest
@@ -31,22 +30,8 @@ from flows.executors.dask import on_dask  # noqa: E402
 class DaskCluster:
     """A scheduler and two workers of one thread each, with a temporary folder of their own."""
 
-    def __init__(
-        self,
-        env: dict[str, str],
-        folder: Path,
-        stack: ExitStack,
-        *,
-        below: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
-    ) -> None:
-        """Start it.
-
-        Args:
-            env: of everything that runs.
-            folder: for the log and for temporary files.
-            stack: ends it.
-            below: by the name of a worker, a command to run it below.
-        """
+    def __init__(self, env: dict[str, str], folder: Path, stack: ExitStack) -> None:
+        """Start it, with a folder for the log and temporary files; the stack ends it."""
         self._env, self._folder, self._stack = env, folder, stack
         self.address = f"127.0.0.1:{free_port()}"
         host, port = self.address.split(":")
@@ -55,17 +40,14 @@ class DaskCluster:
             self._start(
                 *("dask_worker", f"tcp://{self.address}", "--nthreads", "1", "--no-dashboard"),
                 *("--no-nanny", "--host", host, "--local-directory", str(folder / name)),
-                below=below.get(name, ()),
             )
             for name in ("one", "two")
         ]
 
-    def _start(
-        self, program: str, *arguments: str, below: tuple[str, ...] = ()
-    ) -> "subprocess.Popen[bytes]":
+    def _start(self, program: str, *arguments: str) -> "subprocess.Popen[bytes]":
         with (self._folder / "dask.log").open("ab") as log:
             process = subprocess.Popen(
-                [*below, sys.executable, "-P", "-m", f"distributed.cli.{program}", *arguments],
+                [sys.executable, "-P", "-m", f"distributed.cli.{program}", *arguments],
                 env={**self._env, "TMPDIR": str(self._folder)},
                 stdout=log,
                 stderr=log,
@@ -73,11 +55,6 @@ class DaskCluster:
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
         return process
-
-    def wait_for_workers(self) -> None:
-        """Wait until both have come, so that parts are dealt out to both."""
-        with distributed.Client(self.address) as client:
-            client.wait_for_workers(len(self.workers), timeout=PATIENCE_SECONDS)
 
     def frozen(self, run: "subprocess.Popen[str]") -> "subprocess.Popen[bytes]":
         """Wait until a worker has processes of a run, and stop these; returns the worker."""

@@ -1,6 +1,7 @@
 """A run on several hosts: a real server, real workers that take partitions, come, die and go."""
 
 import os
+import platform
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from tests.command_line import (
     output_of,
     wait_for,
 )
+from tests.servers.namespaces import CAN_HIDE, hiding
 from tests.servers.prefect.server import runs_named
 from tests.servers.prefect.worker import FINAL, ON_HOSTS, PARENTS, Cluster, cluster
 
@@ -139,9 +141,9 @@ class TestMoreStops:
         hosts.frozen(2)
         work = hosts.work()
         os.killpg(submitted.pid, signal.SIGINT)
-        stdout, stderr = output_of(submitted, seconds=PATIENCE_SECONDS)
-        assert submitted.returncode == 130, stdout + stderr
-        assert "The run ended as Cancelled" in stderr, stdout + stderr
+        _, stderr = output_of(submitted, seconds=PATIENCE_SECONDS)
+        assert submitted.returncode == 130, stderr
+        assert "The run ended as Cancelled" in stderr
         runs.end(work)
         runs.assert_tidy()
 
@@ -176,3 +178,35 @@ class TestMoreStops:
         assert at_home.returncode == 0, stdout + stderr
         assert_same_dataset(dataset, runs.output)
         runs.assert_tidy()
+
+    def test_a_host_that_is_stopped_gives_its_partition_back(
+        self, hosts: Cluster, runs: Runs, dataset: Path
+    ) -> None:
+        run = runs.deployed()
+        (stopped, *_) = hosts.frozen()
+        hosts.stop(stopped)
+        hosts.thaw()
+        assert hosts.wait(run)["type"] == "COMPLETED"
+        assert_same_dataset(dataset, runs.output)
+
+    @pytest.mark.skipif(not CAN_HIDE, reason="a disk cannot be hidden here (unshare)")
+    def test_a_host_that_sees_another_disk_is_named_and_takes_nothing_more(
+        self, hosts: Cluster, runs: Runs, dataset: Path
+    ) -> None:
+        hosts.stop("two")
+        run = runs.deployed()
+        hosts.frozen()
+        hosts.start("unfit", prefix=hiding(runs.output))
+
+        def refused() -> list[str]:
+            found = hosts.partitions(run)
+            return [one["state"]["message"] for one in found if one["state_name"] == "Refused"]
+
+        wait_for(refused)
+        hosts.thaw()
+        assert hosts.wait(run)["type"] == "COMPLETED"
+        assert_same_dataset(dataset, runs.output)
+        (words,) = refused()
+        assert f"host {platform.node()}: " in words
+        wait_for(hosts.no_work_left)
+        hosts.stop("unfit")

@@ -22,21 +22,18 @@ def test_two_nodes(served: CommandLine, shardmill: Command, dataset: Path, tmp_p
     assert whole.node_partition is None
     urls = [part.source.url for partition in partitions for part in partition.parts]
     assert sorted(urls) == [part.source.url for part in whole.parts]
-    assert {len(partition.parts) for partition in partitions} == {
-        NUM_FILES // 2,
-        NUM_FILES - NUM_FILES // 2,
-    }
+    fewer = NUM_FILES // 2
+    assert {len(partition.parts) for partition in partitions} == {fewer, NUM_FILES - fewer}
     assert sum(partition.tokens for partition in partitions) == whole.tokens
-    assert partitions[0].node_partition is not None
-    assert partitions[1].node_partition is not None
-    assert [
-        partition.node_partition.rank for partition in partitions if partition.node_partition
-    ] == [0, 1]
-    assert partitions[0].node_partition.sources == partitions[1].node_partition.sources
+    first, second = (partition.node_partition for partition in partitions)
+    assert first is not None
+    assert second is not None
+    assert (first.rank, second.rank) == (0, 1)
+    assert first.sources == second.sources
 
     # One node's folder is never taken for another's, nor for the whole.
     for options in ({"nodes": 2, "node_rank": 1}, {}):
-        ended = served.shard(outputs[0], **options)
+        ended = shardmill(*served.shard_arguments(outputs[0], **options))
         assert ended.returncode == 2
         assert "holds the parts of rank=0 nodes=2" in ended.stderr
 
@@ -58,7 +55,6 @@ def test_two_nodes(served: CommandLine, shardmill: Command, dataset: Path, tmp_p
 def test_wrong_usage(shardmill: Command, served: CommandLine, tmp_path: Path) -> None:
     for options, said in (
         ({"nodes": 2}, "--node-rank: goes with --nodes"),
-        ({"node_rank": 0}, "--node-rank: goes with --nodes"),
         ({"nodes": 2, "node_rank": 2}, "must be below --nodes 2"),
         ({"nodes": 9, "node_rank": 0}, "5 parts for 9 nodes"),
     ):

@@ -17,6 +17,8 @@ from tasks.core.reporting.progress import RunProgress
 from tests.streaming_ext.processes import in_processes
 from tests.tasks.core.reporting.test_report import make_report
 
+TASKS = 60  # more than its server records at once
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -27,13 +29,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def run_120_tasks(_: int) -> int:
+def run_tasks(_: int) -> int:
     """Run them in a flow on an own server; returns the server's process.
 
     Prefect leaves behind what ends each later fork of this process with exit code 1.
     """
     progress = RunProgress()
-    progress.report, progress.tasks = make_report(), 120
+    progress.report, progress.tasks = make_report(), TASKS
     with OwnServer() as server, api_in_use(server, progress):
         (process,) = [child for child in psutil.Process().children()
                       if "flows.prefect_api.own_server" in child.cmdline()]  # fmt: skip
@@ -44,7 +46,7 @@ def run_120_tasks(_: int) -> int:
 
         def run() -> None:
             progress.run = str(flow_run.id)
-            for each in work.map(range(120)):
+            for each in work.map(range(TASKS)):
                 each.result()
 
         flow(run)()
@@ -60,13 +62,13 @@ def test_it_records_all_asks_no_proxy_and_listens_on_loopback_alone(
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         for name in ("HTTP_PROXY", "http_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
-        (process,) = in_processes(1, run_120_tasks)
+        (process,) = in_processes(1, run_tasks)
         proxy.setblocking(False)
         with pytest.raises(BlockingIOError):  # nobody came
             print(proxy.accept()[0].recv(1000))
     assert not psutil.pid_exists(process)
     with closing(sqlite3.connect(home / "prefect.db")) as records:
-        for table, count in (("flow_run", 1), ("task_run", 120)):
+        for table, count in (("flow_run", 1), ("task_run", TASKS)):
             states = f"SELECT state_type, count(*) FROM {table} GROUP BY state_type"  # noqa: S608
             assert records.execute(states).fetchall() == [("COMPLETED", count)]
 
