@@ -83,7 +83,7 @@ def own_process() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def temporary_folder(tmp_path_factory) -> Iterator[Path]:
     """A temporary folder of the session's own: the stock reader leaves its lock files in it."""
     folder = tmp_path_factory.mktemp("tmp")
     with pytest.MonkeyPatch.context() as patch:
@@ -115,7 +115,7 @@ def sources() -> Path:
 
 
 @pytest.fixture(scope="session")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def environment(tmp_path_factory) -> dict[str, str]:
     """Environment of commands: nothing of the user's Prefect or caches, no server configured."""
     made = clean_environment(tmp_path_factory.mktemp("home"))
     give_database(Path(made["PREFECT_HOME"]))
@@ -142,14 +142,14 @@ def api_url() -> str:
 
 
 @pytest.fixture(scope="session")
-def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwiftServer]:
+def swift(tmp_path_factory) -> Iterator[SwiftServer]:
     """A real S3 server."""
     with swift_server(tmp_path_factory.mktemp("swift") / "server") as server:
         yield server
 
 
 @pytest.fixture
-def s3(swift: SwiftServer, monkeypatch: pytest.MonkeyPatch) -> SwiftServer:
+def s3(swift, monkeypatch) -> SwiftServer:
     """The S3 server, and an environment in which S3 clients find it."""
     for name, value in aws_environment(swift.url).items():
         monkeypatch.setenv(name, value)
@@ -157,20 +157,20 @@ def s3(swift: SwiftServer, monkeypatch: pytest.MonkeyPatch) -> SwiftServer:
 
 
 @pytest.fixture
-def bucket(s3: SwiftServer) -> str:
+def bucket(s3) -> str:
     """A bucket of the test's own."""
     return make_bucket(s3.url)
 
 
 @pytest.fixture(scope="session")
-def gcs_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GcsServer]:
+def gcs_session(tmp_path_factory) -> Iterator[GcsServer]:
     """Google Cloud Storage on loopback."""
     with gcs_server(tmp_path_factory.mktemp("gcs") / "server") as server:
         yield server
 
 
 @pytest.fixture
-def gcs(gcs_session: GcsServer, monkeypatch: pytest.MonkeyPatch) -> GcsServer:
+def gcs(gcs_session, monkeypatch) -> GcsServer:
     """The same, and an environment in which Google's clients find it."""
     for name, value in gcs_session.environment().items():
         monkeypatch.setenv(name, value)
@@ -178,14 +178,14 @@ def gcs(gcs_session: GcsServer, monkeypatch: pytest.MonkeyPatch) -> GcsServer:
 
 
 @pytest.fixture(scope="session")
-def azurite_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzuriteServer]:
+def azurite_session(tmp_path_factory) -> Iterator[AzuriteServer]:
     """Azure's blob storage on loopback."""
     with azurite_server(tmp_path_factory.mktemp("azurite") / "server") as server:
         yield server
 
 
 @pytest.fixture
-def azurite(azurite_session: AzuriteServer, monkeypatch: pytest.MonkeyPatch) -> AzuriteServer:
+def azurite(azurite_session, monkeypatch) -> AzuriteServer:
     """The same, and an environment in which Azure's clients find it."""
     for name, value in azurite_session.environment().items():
         monkeypatch.setenv(name, value)
@@ -193,13 +193,13 @@ def azurite(azurite_session: AzuriteServer, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture(scope="session")
-def embedded(environment: dict[str, str], vocabulary: Path, sources: Path) -> CommandLine:
+def embedded(environment, vocabulary, sources) -> CommandLine:
     """`shardmill` with no server, as a new user has it."""
     return CommandLine(environment, vocabulary, sources)
 
 
 @pytest.fixture(scope="session")
-def served(embedded: CommandLine, api_url: str) -> CommandLine:
+def served(embedded, api_url) -> CommandLine:
     """`shardmill` with a server; starts faster than with the embedded one.
 
     It is that of all tests, and busy at times: its SQLite was seen locked for longer than the 14 s
@@ -209,7 +209,7 @@ def served(embedded: CommandLine, api_url: str) -> CommandLine:
 
 
 @pytest.fixture(scope="session")
-def dataset(served: CommandLine) -> Path:
+def dataset(served) -> Path:
     """A dataset that an undisturbed run made of the session's sources.
 
     Its process is not a fork, so that what others make is compared with another hash seed's.

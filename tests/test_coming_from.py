@@ -12,7 +12,6 @@ import pytest
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.training.stock import streaming
 from tasks.core.synthetic import make_documents, write_parquet_files
-from tests.command_line import CommandLine
 from tests.test_readme import blocks
 
 DOCUMENT = "docs/coming-from.md"
@@ -30,9 +29,7 @@ def write_foreign(folder: Path, tokenizer: Path) -> None:
 
 
 @pytest.mark.soak  # fourteen commands, each of which a test of its own proves
-def test_ours(
-    served: CommandLine, vocabulary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ours(served, vocabulary, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fineweb-edu").mkdir()
     write_parquet_files(tmp_path / "fineweb-edu", 3, 200, seed=5)

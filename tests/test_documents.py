@@ -16,7 +16,6 @@ import pytest
 
 from streaming_ext import StreamingTokenDataset
 from tasks.core.synthetic import make_documents
-from tests.command_line import CommandLine
 from tests.flows.conftest import Command, shardmill  # noqa: F401
 from tests.tasks.core.build_dataset import build_dataset
 from tests.test_readme import BLOCK, ROOT
@@ -55,7 +54,7 @@ def pages() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory, dataset: Path, vocabulary: Path) -> Path:
+def data(tmp_path_factory, dataset, vocabulary) -> Path:
     """What the pages name: folders of text, datasets, and the result of `shardmill demo`."""
     folder = tmp_path_factory.mktemp("pages")
     for name, number in (
@@ -100,9 +99,7 @@ Localize = Callable[[str], str]
 
 
 @pytest.fixture
-def localize(
-    data: Path, tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
-) -> Localize:
+def localize(data, tmp_path, vocabulary, monkeypatch) -> Localize:
     """The text of a block with folders and a tokenizer that exist here."""
     folder = tmp_path / "page"
     shutil.copytree(data, folder)
@@ -140,10 +137,10 @@ QUICK = {"inspect", "trace", "verify"}  # without a Prefect run: in this process
 )
 @pytest.mark.parametrize("page", list(pages()))
 def test_blocks(
-    page: str,
-    localize: Localize,
-    served: CommandLine,
-    shardmill: Command,  # noqa: F811
+    page,
+    localize,
+    served,
+    shardmill,  # noqa: F811
 ) -> None:
     names: dict[str, object] = {}
     if page in BEFORE:
@@ -166,7 +163,7 @@ def test_blocks(
         dataset.close()  # it may read ahead, into a folder that goes
 
 
-def test_readme_python(localize: Localize) -> None:
+def test_readme_python(localize) -> None:
     (block,) = (b["text"] for b in FENCE.finditer((ROOT / "README.md").read_text())
                 if b["language"] == "python")  # fmt: skip
     names: dict[str, Any] = {}
@@ -192,7 +189,7 @@ def test_every_block_has_a_language() -> None:
 @pytest.mark.parametrize(
     "page", ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", "examples/README.md"]
 )
-def test_links_outside_the_site(page: str) -> None:
+def test_links_outside_the_site(page) -> None:
     """`make docs` checks those of the site."""
     path = ROOT / page
     links = re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text())

@@ -28,10 +28,10 @@ def test_all_examples_are_listed() -> None:
 
 
 def test_shard_yaml(
-    shardmill: Command,  # noqa: F811
-    vocabulary: Path,
-    sources: Path,
-    tmp_path: Path,
+    shardmill,  # noqa: F811
+    vocabulary,
+    sources,
+    tmp_path,
 ) -> None:
     named = ["--tokenizer", vocabulary, "--pattern", "gpt2", "--output", tmp_path / "out"]
     config = EXAMPLES / "shard.yaml"
@@ -50,13 +50,13 @@ def run_example(command: CommandLine, name: str, *arguments: object) -> str:
     return stdout
 
 
-def test_shard_and_train(served: CommandLine, tmp_path: Path) -> None:
+def test_shard_and_train(served, tmp_path) -> None:
     arguments = (served.sources, tmp_path / "out", served.tokenizer)
     printed = run_example(served, "shard_and_train.py", *arguments)
     assert "third batch (4, 128) the same after a resume: True" in printed
 
 
-def test_train_small_gpt(dataset: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_train_small_gpt(dataset, tmp_path, request) -> None:
     """docs/start/first-training-run.md: killed and resumed, its losses are those of one run."""
     program = EXAMPLES / "train_small_gpt.py"
 
@@ -84,7 +84,7 @@ def test_train_small_gpt(dataset: Path, tmp_path: Path, request: pytest.FixtureR
     assert train("b.pt", 40) == pytest.approx(undisturbed[1:], abs=2e-3)
 
 
-def test_alerts(served: CommandLine, api_url: str) -> None:
+def test_alerts(served, api_url) -> None:
     client = SyncPrefectClient(api_url)  # it repeats a request if the server is busy
     with scripted(lambda *_: Answer()) as webhook:
         for _ in range(2):  # the second time changes it

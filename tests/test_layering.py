@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -124,7 +124,7 @@ def is_foreign_to_sources(name: str) -> bool:
         ("tasks/core", lambda name: not allowed_in_core(name)),
     ],
 )
-def test_packages_import_downwards_only(package: str, is_wrong: Callable[[str], bool]) -> None:
+def test_packages_import_downwards_only(package, is_wrong) -> None:
     found = {module: [*filter(is_wrong, imports_of(module))] for module in modules_of(package)}
     assert found
     assert {module: names for module, names in found.items() if names} == {}
@@ -174,7 +174,7 @@ def test_the_check_sees_imports_everywhere() -> None:
 
 
 @pytest.mark.parametrize("package", ["flows", "tasks/core"])
-def test_folders_side_by_side_import_each_other_in_no_circle(package: str) -> None:
+def test_folders_side_by_side_import_each_other_in_no_circle(package) -> None:
     depth = package.count("/") + 1
     inside = f"{package.replace('/', '.')}."
     folders: dict[str, set[str]] = {}
@@ -188,6 +188,6 @@ def test_folders_side_by_side_import_each_other_in_no_circle(package: str) -> No
 
 
 @pytest.mark.parametrize("package", ["streaming_ext", "tasks", "flows"])
-def test_each_folder_says_what_it_is(package: str) -> None:
+def test_each_folder_says_what_it_is(package) -> None:
     for file in (ROOT / package).rglob("__init__.py"):
         assert ast.get_docstring(ast.parse(file.read_text())), file

@@ -22,9 +22,7 @@ def test_modules_are_compiled_once() -> None:
     ("codes", "runs", "passes"),
     [((0,), 1, True), ((1, 0), 2, True), ((1, 5), 2, False), ((2,), 1, False)],
 )
-def test_failed_tests_run_once_more(
-    tmp_path: Path, codes: tuple[int, ...], runs: int, passes: bool
-) -> None:
+def test_failed_tests_run_once_more(tmp_path, codes, runs, passes) -> None:
     """Exit codes of pytest: 1 if tests failed, 2 if it was stopped, 5 if it found no test."""
     stand_in = tmp_path / "pytest"
     stand_in.write_text(

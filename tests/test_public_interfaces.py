@@ -52,7 +52,7 @@ def replaced_in(tree: ast.AST) -> Iterator[str]:
         "import builtins\ndel builtins.__import__",
     ],
 )
-def test_the_check_sees_what_is_replaced(code: str) -> None:
+def test_the_check_sees_what_is_replaced(code) -> None:
     assert list(replaced_in(ast.parse(code)))
 
 

@@ -29,7 +29,7 @@ def blocks(document: str, language: str) -> list[str]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     """A folder with source files."""
     (tmp_path / "fineweb-edu").mkdir()
     write_parquet_files(tmp_path / "fineweb-edu", 3, 300, seed=5)
@@ -77,7 +77,7 @@ def _is_group(number: int) -> bool:
 
 
 @pytest.fixture
-def shell_environment(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
+def shell_environment(environment, tmp_path) -> dict[str, str]:
     """The user's shell, with a Prefect home of its own."""
     port = free_port()
     give_database(tmp_path / "prefect")
@@ -88,7 +88,7 @@ def shell_environment(environment: dict[str, str], tmp_path: Path) -> dict[str, 
     }
 
 
-def test_commands(folder: Path, vocabulary: Path, shell_environment: dict[str, str]) -> None:
+def test_commands(folder, vocabulary, shell_environment) -> None:
     """Those of README, and those of docs/how-to/watch.md, which start a server."""
     port = shell_environment["PREFECT_SERVER_API_PORT"]
     commands = [

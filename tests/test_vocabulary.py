@@ -100,7 +100,7 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("folder", SOURCES)
-def test_names(folder: str) -> None:
+def test_names(folder) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {name}: say {NAMES[word]}"
         for path in sorted((ROOT / folder).rglob("*.py"))
@@ -113,7 +113,7 @@ def test_names(folder: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", [*(f"{folder}/**/*.py" for folder in SOURCES), *PAGES])
-def test_phrases(pattern: str) -> None:
+def test_phrases(pattern) -> None:
     paths = sorted(ROOT.glob(pattern))
     assert paths
     found = [

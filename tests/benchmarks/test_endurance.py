@@ -1,7 +1,6 @@
 """The endurance run in short: every kind of fault at least once, and the same bytes."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ IN_HAND = 6  # files at once of two workers, those on their way included
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)  # on a machine that does much else
-def test_nothing_is_lost(vocabulary: Path, tmp_path: Path) -> None:
+def test_nothing_is_lost(vocabulary, tmp_path) -> None:
     result = tmp_path / "result.json"
     options = ("--files", SHORT, "--rounds", 1, "--link", 0.1, "--no-compare-time")
     options += ("--tokenizer", vocabulary, "--result", result)

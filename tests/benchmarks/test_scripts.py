@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache(tmp_path_factory) -> Path:
     """A cache that the scripts share, so that documents and vocabulary are made once."""
     return tmp_path_factory.mktemp("cache")
 
@@ -51,7 +51,7 @@ def saved(path: Path) -> dict[str, Any]:
     return result
 
 
-def test_shard_throughput(cache: Path, tmp_path: Path) -> None:
+def test_shard_throughput(cache, tmp_path) -> None:
     corpus, result = tmp_path / "corpus", tmp_path / "result.json"
     sizes = ("--files", 2, "--mb-per-file", 0.5, "--mutate", 0.005)
     run_script("make_corpus", corpus, *sizes, cache=cache)
@@ -68,7 +68,7 @@ def test_shard_throughput(cache: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_memory(cache: Path, tmp_path: Path) -> None:
+def test_memory(cache, tmp_path) -> None:
     result = tmp_path / "result.json"
     sizes = ("--megabytes", 1, "--files", 2, "--mb-per-file", 0.5)
     run_script("sharding.memory", *sizes, "--result", result, cache=cache)
@@ -78,7 +78,7 @@ def test_memory(cache: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_many_files(cache: Path, tmp_path: Path) -> None:
+def test_many_files(cache, tmp_path) -> None:
     result = tmp_path / "result.json"
     sizes = ("--files", 4, "--large-files", 2, "--mb-per-file", 0.2, "--rounds", 1)
     printed = run_script("sharding.many_files", *sizes, "--result", result, cache=cache)
@@ -87,7 +87,7 @@ def test_many_files(cache: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_dashboard(cache: Path, tmp_path: Path) -> None:
+def test_dashboard(cache, tmp_path) -> None:
     result = tmp_path / "result.json"
     sizes = ("--files", 4, "--documents", 5, "--rounds", 0, "--only", "SQLite")
     printed = run_script("dashboard", *sizes, "--result", result, cache=cache)
@@ -100,20 +100,20 @@ def test_dashboard(cache: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_remote_s3(cache: Path) -> None:
+def test_remote_s3(cache) -> None:
     printed = run_script("remote.s3", "--megabytes", 40, cache=cache)
     assert re.findall(r"^(\w+) +(\w+) +[\d.]+ MB/s$", printed, re.MULTILINE) == [
         (what, who) for what in ("put", "get", "file") for who in ("boto3", "shardmill")
     ]
 
 
-def test_plot_of_the_shuffle(cache: Path, tmp_path: Path) -> None:
+def test_plot_of_the_shuffle(cache, tmp_path) -> None:
     run_script("shuffle", "--plot", tmp_path / "order.png", cache=cache)
     assert (tmp_path / "order.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.soak
-def test_whole_datasets(cache: Path, tmp_path: Path) -> None:
+def test_whole_datasets(cache, tmp_path) -> None:
     result = tmp_path / "result.json"
     sizes = ("--megabytes", 1, "--files", 1, "--rounds", 1, "--times", 1)
     where = ("--scratch", tmp_path / "scratch", "--result", result)
@@ -130,7 +130,7 @@ def test_whole_datasets(cache: Path, tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("compression", ["zstd:1", "none"])
-def test_export(cache: Path, tmp_path: Path, compression: str) -> None:
+def test_export(cache, tmp_path, compression) -> None:
     result = tmp_path / "result.json"
     sizes = ("--megabytes", 1, "--files", 2, "--rounds", 1, "--compression", compression)
     where = ("--scratch", tmp_path / "scratch", "--result", result)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, assert_same_dataset, run_program, succeeded
+from tests.command_line import assert_same_dataset, run_program, succeeded
 from tests.servers.environments import python_environment
 from tests.servers.prefect.server import free_port
 from tests.servers.prefect.worker import HOSTS, ON_HOSTS, ROOT, Cluster, cluster
@@ -39,7 +39,7 @@ def ansible() -> Path:
 
 
 @pytest.fixture
-def ssh(tmp_path: Path) -> Iterator[Path]:
+def ssh(tmp_path) -> Iterator[Path]:
     """Two machines; yields the configuration of `ssh` that knows them."""
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
@@ -87,9 +87,7 @@ def machine(name: str, root: Path, key: Path, config: Path) -> ExitStack:
     return stack
 
 
-def test_machines_become_hosts(
-    ssh: Path, ansible: Path, served: CommandLine, api_url: str, dataset: Path, tmp_path: Path
-) -> None:
+def test_machines_become_hosts(ssh, ansible, served, api_url, dataset, tmp_path) -> None:
     (commands,) = [
         block for block in blocks("docs/operate/clusters.md", "bash") if "ansible" in block
     ]

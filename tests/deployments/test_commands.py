@@ -14,7 +14,7 @@ from tests.test_readme import blocks, run_script, search_path
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Path]:
+def home(tmp_path) -> Iterator[Path]:
     """A home folder; what a worker started and still runs in the end is killed."""
     yield tmp_path
     for process in psutil.process_iter():
@@ -24,7 +24,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def shell(environment: dict[str, str], home: Path, api_url: str) -> dict[str, str]:
+def shell(environment, home, api_url) -> dict[str, str]:
     """The user's shell, after the server was started as the README shows."""
     for pool in (PARENTS, HOSTS):  # other tests made them, which run in this process too
         httpx.delete(f"{api_url}/work_pools/{pool}", timeout=120)
@@ -38,7 +38,7 @@ def shell(environment: dict[str, str], home: Path, api_url: str) -> dict[str, st
     }
 
 
-def test_the_documented_cluster_commands(shell: dict[str, str], home: Path) -> None:
+def test_the_documented_cluster_commands(shell, home) -> None:
     (commands,) = blocks("docs/how-to/several-hosts.md", "bash")
     *others, submit = commands.strip().splitlines()
     assert submit.startswith("shardmill submit demo output=")

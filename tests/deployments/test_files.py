@@ -25,7 +25,7 @@ DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load((FOLDER / "prefect.yaml").rea
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda deployment: deployment["name"])
-def test_a_deployment_names_a_flow_and_what_it_takes(deployment: dict[str, Any]) -> None:
+def test_a_deployment_names_a_flow_and_what_it_takes(deployment) -> None:
     module, _, name = deployment["entrypoint"].rpartition(".")
     flow = getattr(importlib.import_module(module), name)
     assert deployment["schedules"] == []
@@ -53,7 +53,7 @@ def test_each_flow_that_people_run_is_deployed() -> None:
 
 
 def test_a_run_of_all_of_fineweb_says_that_it_needs_an_output(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch,
 ) -> None:
     """A folder of each host's own would be another one on every host."""
     monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "some deployment")
@@ -64,7 +64,7 @@ def test_a_run_of_all_of_fineweb_says_that_it_needs_an_output(
     require_absolute(config.model_copy(update={"output": "s3://bucket/text"}))
 
 
-def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
+def test_the_unit_is_one_that_systemd_takes(tmp_path) -> None:
     tool = shutil.which("systemd-analyze")
     if tool is None:
         pytest.skip("there is no systemd-analyze")
@@ -86,7 +86,7 @@ def test_the_image_is_clean_and_runs_as_nobody_special() -> None:
     assert "0" not in users
 
 
-def test_python_s_own_library_is_compiled_in_the_image(tmp_path: Path) -> None:
+def test_python_s_own_library_is_compiled_in_the_image(tmp_path) -> None:
     """Also where the base image forbids it for what is imported."""
     text = (FOLDER / "Dockerfile").read_text()
     assert "pip install --no-cache-dir --compile" in text
@@ -114,7 +114,7 @@ PODS: list[dict[str, Any]] = list(yaml.safe_load_all((FOLDER / "kubernetes.yaml"
 
 
 @pytest.mark.parametrize("deployment", PODS, ids=lambda each: each["metadata"]["name"])
-def test_a_kubernetes_deployment_is_whole(deployment: dict[str, Any]) -> None:
+def test_a_kubernetes_deployment_is_whole(deployment) -> None:
     assert (deployment["apiVersion"], deployment["kind"]) == ("apps/v1", "Deployment")
     spec = deployment["spec"]
     pod = spec["template"]["spec"]
@@ -155,7 +155,7 @@ AWS_SECRET_ACCESS_KEY=a/b+c=$HOME&d;e #f `g` (h)
 PREFECT_API_AUTH_STRING=user:p!ss%w*rd"""
 
 
-def test_the_slurm_script_starts_a_worker_a_node(tmp_path: Path) -> None:
+def test_the_slurm_script_starts_a_worker_a_node(tmp_path) -> None:
     script = FOLDER / "slurm.sbatch"
     (tmp_path / "worker.env").write_text(SETTINGS)
     names = ("PREFECT_API_URL", "AWS_SECRET_ACCESS_KEY", "PREFECT_API_AUTH_STRING", "TMPDIR")

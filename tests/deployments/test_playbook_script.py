@@ -47,7 +47,7 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
+def host(tmp_path) -> Host:
     prefix = tmp_path / "opt"
     (prefix / "dist").mkdir(parents=True)
     (prefix / "dist/x.whl").write_text("1")
@@ -59,7 +59,7 @@ def host(tmp_path: Path) -> Host:
     return Host(prefix, python)
 
 
-def test_the_same_is_installed_once(host: Host) -> None:
+def test_the_same_is_installed_once(host) -> None:
     assert host.install() == "installed"
     assert "x.whl[flow,s3]" in host.installed()[0]
     assert all("--compile" in words.split() for words in host.installed())
@@ -67,9 +67,7 @@ def test_the_same_is_installed_once(host: Host) -> None:
     assert len(host.installed()) == 2
 
 
-def test_a_change_of_extras_constraints_wheel_or_python_is_installed(
-    host: Host, tmp_path: Path
-) -> None:
+def test_a_change_of_extras_constraints_wheel_or_python_is_installed(host, tmp_path) -> None:
     host.install()
     assert host.install(extras="flow,gcs") == "installed"
     assert "x.whl[flow,gcs]" in host.installed()[2]
@@ -84,7 +82,7 @@ def test_a_change_of_extras_constraints_wheel_or_python_is_installed(
     assert host.install(extras="flow,gcs") == ""
 
 
-def test_an_installation_that_was_broken_off_is_done_again(host: Host) -> None:
+def test_an_installation_that_was_broken_off_is_done_again(host) -> None:
     host.install()
     (host.prefix / "bin/pip").write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(subprocess.CalledProcessError):

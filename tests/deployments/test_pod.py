@@ -4,12 +4,11 @@ read-only disk but for its volumes, its probes, and its end."""
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.command_line import CommandLine, assert_same_dataset
+from tests.command_line import assert_same_dataset
 from tests.deployments.test_files import PODS
 from tests.servers.namespaces import CAN_HIDE, read_only_but
 from tests.servers.prefect.server import free_port
@@ -21,9 +20,7 @@ pytestmark = [
 ]
 
 
-def test_a_pod_works_answers_and_ends(
-    api_url: str, served: CommandLine, dataset: Path, tmp_path: Path
-) -> None:
+def test_a_pod_works_answers_and_ends(api_url, served, dataset, tmp_path) -> None:
     (pod,) = [
         each["spec"]["template"]["spec"]
         for each in PODS

@@ -41,7 +41,7 @@ def undisturbed_by(command: CommandLine, output: Path | str, **options: object) 
 
 
 @pytest.fixture
-def shardmill(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
+def shardmill(capsys) -> Iterator[Command]:
     """Runs a command line in this process, its output in a pipe.
 
     For wrong usage, and what needs no run: neither loads Prefect.
@@ -63,20 +63,20 @@ def shardmill(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
 
 
 @pytest.fixture(scope="session")
-def slow(served: CommandLine) -> CommandLine:
+def slow(served) -> CommandLine:
     """The command line on sources of some seconds' work for the reference engine."""
     folder = shared.folder("slow sources", lambda made: write_parquet_files(made, 4, 900, seed=3))
     return replace(served, sources=folder, shard_size="256KiB", workers=2)
 
 
 @pytest.fixture(scope="session")
-def undisturbed(slow: CommandLine) -> Path:
+def undisturbed(slow) -> Path:
     """What the slow sources become when nothing happens."""
     return shared.folder("undisturbed", lambda made: undisturbed_by(slow, made / "out")) / "out"
 
 
 @pytest.fixture(scope="session")
-def with_copies(served: CommandLine) -> CommandLine:
+def with_copies(served) -> CommandLine:
     """The command line on the session's small files, of which some are there twice."""
 
     def make(folder: Path) -> None:
@@ -90,7 +90,7 @@ def with_copies(served: CommandLine) -> CommandLine:
 
 
 @pytest.fixture(scope="session")
-def deduplicated(with_copies: CommandLine) -> Path:
+def deduplicated(with_copies) -> Path:
     """What these become, but for copies, when nothing happens."""
 
     def make(folder: Path) -> None:
@@ -103,7 +103,7 @@ SHUFFLE = {"shuffle": "documents", "shuffle_seed": 3}
 
 
 @pytest.fixture(scope="session")
-def shuffled(served: CommandLine) -> Path:
+def shuffled(served) -> Path:
     """The session's small files, shuffled, when nothing happens."""
 
     def make(folder: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from tests.command_line import (
     PATIENCE_SECONDS,
-    CommandLine,
     assert_same_text,
     holds,
     output_of,
@@ -19,7 +18,7 @@ from tests.command_line import (
     wait_for,
 )
 from tests.conftest import NUM_FILES
-from tests.flows.conftest import Command, Ended
+from tests.flows.conftest import Ended
 from tests.servers.prefect.server import runs_named
 
 
@@ -32,7 +31,7 @@ def refused(ended: "subprocess.CompletedProcess[str] | Ended", *said: str) -> No
 
 
 @pytest.fixture
-def own_sources(sources: Path, tmp_path: Path) -> Path:
+def own_sources(sources, tmp_path) -> Path:
     """A copy of the sources that a test may change."""
     return Path(shutil.copytree(sources, tmp_path / "sources"))
 
@@ -54,17 +53,17 @@ class TestUsage:
     )
     def test_is_refused(
         self,
-        shardmill: Command,
-        served: CommandLine,
-        tmp_path: Path,
-        options: dict[str, object],
-        said: list[str],
+        shardmill,
+        served,
+        tmp_path,
+        options,
+        said,
     ) -> None:
         refused(shardmill(*served.shard_arguments(tmp_path / "out", **options)), *said)
         assert not (tmp_path / "out/parts").exists()
 
     def test_no_file_with_a_column_of_texts_names_all_of_them(
-        self, shardmill: Command, served: CommandLine, tmp_path: Path
+        self, shardmill, served, tmp_path
     ) -> None:
         for name in ("a", "b"):
             pq.write_table(pa.table({"text": [1, 2]}), tmp_path / f"{name}.parquet")
@@ -73,7 +72,7 @@ class TestUsage:
         assert not (tmp_path / "out").exists()
 
     def test_no_name_steers_the_terminal_or_stands_in_a_run_s(
-        self, served: CommandLine, own_sources: Path, api_url: str
+        self, served, own_sources, api_url
     ) -> None:
         hostile = "\x1b[2J\x07\nx"
         file, output = own_sources / f"{hostile}.parquet", own_sources.parent / f"out{hostile}"
@@ -89,7 +88,7 @@ class TestUsage:
         assert not set(ended.stdout + ended.stderr) & set("\x1b\x07")
         assert len(runs_named(api_url, f"shard {output.parent}/out{escaped}")) == 1
 
-    def test_folder_of_something_else(self, served: CommandLine, tmp_path: Path) -> None:
+    def test_folder_of_something_else(self, served, tmp_path) -> None:
         (tmp_path / "thesis.tex").touch()
         refused(served.shard(tmp_path), "thesis.tex", "empty folder")
         assert (tmp_path / "thesis.tex").exists()
@@ -98,9 +97,7 @@ class TestUsage:
 class TestDamagedFiles:
     """A bad file fails alone, the others are kept; once repaired, only the bad one is done."""
 
-    def test_fail_alone(
-        self, served: CommandLine, own_sources: Path, dataset: Path, tmp_path: Path
-    ) -> None:
+    def test_fail_alone(self, served, own_sources, dataset, tmp_path) -> None:
         files = sorted(own_sources.glob("*.parquet"))
         good = [file.read_bytes() for file in files]
         files[0].write_bytes(good[0][: len(good[0]) // 2])
@@ -127,7 +124,7 @@ class TestDamagedFiles:
         assert_same_text(dataset, output)
 
     def test_local_files_of_a_wrong_type_fail_alone_and_are_all_named_at_once(
-        self, served: CommandLine, own_sources: Path, tmp_path: Path
+        self, served, own_sources, tmp_path
     ) -> None:
         pq.write_table(pa.table({"text": [1, 2]}), own_sources / "numbers.parquet")
         pq.write_table(pa.table({"body": ["a"]}), own_sources / "other.parquet")
@@ -143,7 +140,7 @@ class TestDamagedFiles:
 class TestAgainstAnExistingOutput:
     """The configuration must be that of the output."""
 
-    def test_two_runs_at_once(self, served: CommandLine, slow: CommandLine, tmp_path: Path) -> None:
+    def test_two_runs_at_once(self, served, slow, tmp_path) -> None:
         output = tmp_path / "out"
         first = slow.start(*slow.shard_arguments(output, engine="reference"))
         try:
@@ -158,7 +155,7 @@ class TestAgainstAnExistingOutput:
 class TestStorageFaults:
     """Faults that every other file would meet too end the run."""
 
-    def test_disk_full(self, slow: CommandLine, undisturbed: Path, tmp_path: Path) -> None:
+    def test_disk_full(self, slow, undisturbed, tmp_path) -> None:
         """A small tmpfs in a mount namespace of its own, which goes away with the run."""
         mount = tmp_path / "small"
         mount.mkdir()
@@ -178,7 +175,7 @@ class TestStorageFaults:
         assert "manifest.json" not in stdout
         assert "parts" in stdout or "train" in stdout  # it did come so far
 
-    def test_output_removed_half_way(self, slow: CommandLine, tmp_path: Path) -> None:
+    def test_output_removed_half_way(self, slow, tmp_path) -> None:
         output = tmp_path / "out"
         run = slow.start(*slow.shard_arguments(output, engine="reference", workers=1))
         wait_for(lambda: list(output.glob("parts/*.json")) or run.poll() is not None)
@@ -190,7 +187,7 @@ class TestStorageFaults:
         assert not (output / "manifest.json").exists()
 
     @pytest.mark.parametrize("which", ["output", "scratch"])
-    def test_not_writable(self, served: CommandLine, tmp_path: Path, which: str) -> None:
+    def test_not_writable(self, served, tmp_path, which) -> None:
         (tmp_path / "file").touch()  # a folder can't be made below it, whoever asks
         path = tmp_path / "file" / "below"
         options = {"scratch": path} if which == "scratch" else {}

@@ -9,14 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks.core.synthetic import make_documents
-from tests.command_line import CommandLine, succeeded
-from tests.flows.conftest import Command
+from tests.command_line import succeeded
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/filter.md"
 
 
 @pytest.fixture(scope="module")
-def languages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def languages(tmp_path_factory) -> Path:
     """Two files of 30 documents with columns as FineWeb-Edu has them."""
     folder = tmp_path_factory.mktemp("languages")
     for number in range(2):
@@ -28,9 +27,7 @@ def languages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_documented_command(
-    served: CommandLine, shardmill: Command, languages: Path, vocabulary: Path, tmp_path: Path
-) -> None:
+def test_the_documented_command(served, shardmill, languages, vocabulary, tmp_path) -> None:
     found = re.search(r"```bash\n(.+?)```", PAGE.read_text(), re.DOTALL)
     assert found
     program, command, _, *options = shlex.split(found[1].replace("\\\n", " "))
@@ -60,12 +57,12 @@ def test_the_documented_command(
     ],
 )
 def test_a_condition_that_cannot_be_is_refused(
-    served: CommandLine,
-    shardmill: Command,
-    languages: Path,
-    tmp_path: Path,
-    where: str,
-    said: str,
+    served,
+    shardmill,
+    languages,
+    tmp_path,
+    where,
+    said,
 ) -> None:
     ended = shardmill(*served.shard_arguments(tmp_path / "out", sources=languages, where=where))
     assert ended.returncode == 2, ended.stderr

@@ -33,7 +33,7 @@ BYTES = os.fsdecode(b"a\xff")
         lambda path: OutputOptions(log_file=Path(path)).applied().__enter__(),
     ],
 )
-def test_the_home_of_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken) -> None:
+def test_the_home_of_nobody(tmp_path, monkeypatch, taken) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="~nosuchuser") as raised:
         taken(NOBODY)
@@ -45,7 +45,7 @@ def test_the_home_of_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tak
 @pytest.mark.parametrize(
     ("path", "said"), [(NOBODY, "nobody"), (BYTES, "xff' is not UTF-8"), ("a\0b", "zero byte")]
 )
-def test_a_configuration_refuses_them(field: str, path: str, said: str) -> None:
+def test_a_configuration_refuses_them(field, path, said) -> None:
     given = {"dataset": "a", "output": "b", "scratch": "c"} | {field: path}
     with pytest.raises(ValueError, match=said) as raised:
         CopyConfig.model_validate(given)
@@ -54,9 +54,7 @@ def test_a_configuration_refuses_them(field: str, path: str, said: str) -> None:
         MergeConfig(datasets=("a", NOBODY), output="b")
 
 
-def test_a_relative_path_in_a_folder_that_is_not_utf8(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_in_a_folder_that_is_not_utf8(tmp_path, monkeypatch) -> None:
     folder = tmp_path / BYTES
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -66,9 +64,7 @@ def test_a_relative_path_in_a_folder_that_is_not_utf8(
     assert CopyConfig(dataset="/a", output="/b").output == "/b"
 
 
-def test_folders_and_sources_that_are_not_utf8(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_and_sources_that_are_not_utf8(tmp_path, monkeypatch) -> None:
     (tmp_path / f"{BYTES}.jsonl").write_text("{}")
     with pytest.raises(UsageError, match=r"a\\+xff.jsonl'.* is not UTF-8"):
         list_sources([str(tmp_path)])
@@ -77,7 +73,7 @@ def test_folders_and_sources_that_are_not_utf8(
         estimate(EstimateConfig(sources=("nothing",), tokenizer="gpt2"))
 
 
-def test_names_that_can_be(tmp_path: Path) -> None:
+def test_names_that_can_be(tmp_path) -> None:
     require_writable_name("s3://bucket/ü")
     require_writable_name(str(tmp_path / "ü"))
     assert local_path("~/x") == Path.home() / "x"

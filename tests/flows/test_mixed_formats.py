@@ -9,8 +9,8 @@ import pytest
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.format.manifest import Manifest
 from tasks.core.synthetic import make_documents
-from tests.command_line import CommandLine, assert_same_text, kill_group, succeeded, wait_for
-from tests.flows.conftest import Command, undisturbed_by
+from tests.command_line import assert_same_text, kill_group, succeeded, wait_for
+from tests.flows.conftest import undisturbed_by
 from tests.streaming_ext.text.packed import write_documents, write_rows
 
 NAMES = ["0.jsonl", "1.jsonl.gz", "2.ndjson.zst", "3.json", "4.cbor", "5.arrow", "6.tar",
@@ -19,7 +19,7 @@ OPTIONS = {"engine": "reference", "workers": 2, "shard_size": "64KiB"}
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def folders(tmp_path_factory) -> tuple[Path, Path]:
     """The same documents in files of each format, and in Parquet."""
     mixed, parquet = tmp_path_factory.mktemp("mixed"), tmp_path_factory.mktemp("parquet")
     documents = make_documents(150 * len(NAMES), seed=6)
@@ -29,9 +29,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return mixed, parquet
 
 
-def test_every_format(
-    served: CommandLine, shardmill: Command, folders: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_every_format(served, shardmill, folders, tmp_path) -> None:
     mixed, parquet = folders
     undisturbed, output = tmp_path / "undisturbed", tmp_path / "out"
     undisturbed_by(served, undisturbed, shard_size="64KiB", sources=[str(parquet)])
@@ -51,7 +49,7 @@ def test_every_format(
     assert sum(len(batch["tokens"]) for batch in StreamingTokenLoader(dataset)) >= 4
 
 
-def test_columns_of_avro_csv_and_tsv(served: CommandLine, tmp_path: Path) -> None:
+def test_columns_of_avro_csv_and_tsv(served, tmp_path) -> None:
     """Conditions and kept columns are those of JSON Lines."""
     rows = [
         {"id": number, "title": "even" if number % 2 == 0 else None, "text": text}

@@ -1,12 +1,10 @@
 """`shardmill plan` as a user runs it, and the commands of docs/how-to/plan.md."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from tests.command_line import CommandLine, succeeded
-from tests.flows.conftest import Command
 from tests.test_readme import blocks
 
 
@@ -15,9 +13,7 @@ def arguments(embedded: CommandLine, *more: object) -> list[object]:
     return ["plan", embedded.sources, *named, *more]
 
 
-def test_tells_what_would_be_made_and_what_decides(
-    shardmill: Command, embedded: CommandLine
-) -> None:
+def test_tells_what_would_be_made_and_what_decides(shardmill, embedded) -> None:
     ended = shardmill(*arguments(embedded, "--hosts", 2, "--output", "s3://bucket/x",
                                  "--link", "10kbit"))  # fmt: skip
     assert ended.returncode == 0, ended.stderr
@@ -28,7 +24,7 @@ def test_tells_what_would_be_made_and_what_decides(
     assert "network" in decided
 
 
-def test_as_json(shardmill: Command, embedded: CommandLine, tmp_path: Path) -> None:
+def test_as_json(shardmill, embedded, tmp_path) -> None:
     ended = succeeded(shardmill(*arguments(embedded, "--json", "--scratch", tmp_path)))
     found = json.loads(ended.stdout)
     assert found["documents"] == {"value": pytest.approx(300), "error": 0.0}
@@ -44,9 +40,7 @@ def test_as_json(shardmill: Command, embedded: CommandLine, tmp_path: Path) -> N
         (["--text-column", "body"], ["no column 'body'"]),
     ],
 )
-def test_wrong_usage(
-    shardmill: Command, embedded: CommandLine, options: list[str], said: list[str]
-) -> None:
+def test_wrong_usage(shardmill, embedded, options, said) -> None:
     ended = shardmill(*arguments(embedded, *options))
     assert ended.returncode == 2, ended.stderr
     assert "Traceback" not in ended.stderr
@@ -54,7 +48,7 @@ def test_wrong_usage(
         assert words in ended.stderr
 
 
-def test_the_commands_of_the_document(shardmill: Command, embedded: CommandLine) -> None:
+def test_the_commands_of_the_document(shardmill, embedded) -> None:
     """With the session's sources and vocabulary in place of those that it names, and their size."""
     commands = [line for block in blocks("docs/how-to/plan.md", "bash") for line in _lines(block)]
     assert len(commands) >= 3

@@ -1,16 +1,13 @@
 """What a run does before its first part."""
 
 import threading
-from pathlib import Path
-
-import pytest
 
 from streaming_ext.store import LocalStorage, holding
 from tasks.core.reporting.progress import RunProgress
 from tests.command_line import wait_for
 
 
-def test_it_says_for_whom_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_says_for_whom_it_waits(tmp_path, monkeypatch) -> None:
     """Workers of a run that was killed hold its lock for another moment."""
     monkeypatch.setattr(holding.Holder, "lives", lambda self: False)
     output = LocalStorage(tmp_path / "out")

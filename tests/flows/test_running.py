@@ -2,7 +2,6 @@
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -18,9 +17,7 @@ PROGRAM = "from flows.running import load_prefect; load_prefect(); print('loaded
         ("PREFECT_PROFILES_PATH", "profiles.toml", "Invalid value"),
     ],
 )
-def test_wrong_settings_are_reported_in_prefects_words(
-    tmp_path: Path, name: str, value: str, printed: str
-) -> None:
+def test_wrong_settings_are_reported_in_prefects_words(tmp_path, name, value, printed) -> None:
     (tmp_path / "profiles.toml").write_text("active = [")
     env = {**os.environ, "PREFECT_HOME": str(tmp_path), name: value}
     ended = run_program(sys.executable, "-P", "-c", PROGRAM, env=env, folder=tmp_path)

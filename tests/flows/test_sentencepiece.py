@@ -8,15 +8,14 @@ import pytest
 import sentencepiece
 
 from streaming_ext import StreamingTextDataset, StreamingTokenDataset
-from tests.command_line import CommandLine, succeeded
-from tests.flows.conftest import Command
+from tests.command_line import succeeded
 from tests.tokenizers import train_model
 
 TEXTS = [f"Row {n}: a quick </s> fox\n  jumps over 漢字 and {n * n} dogs." for n in range(120)]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     """A model and some text."""
     made = tmp_path_factory.mktemp("sentencepiece")
     train_model(made / "small.model", model_type="unigram", vocab_size=400, byte_fallback=True)
@@ -27,9 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_from_text_to_training(
-    served: CommandLine, shardmill: Command, folder: Path, tmp_path: Path
-) -> None:
+def test_from_text_to_training(served, shardmill, folder, tmp_path) -> None:
     model, text, output = folder / "small.model", folder / "text.jsonl", tmp_path / "out"
     ended = served.run(
         *("shard", text, "--output", output, "--tokenizer", model, "--sequence-length", 128),
@@ -64,9 +61,7 @@ def test_from_text_to_training(
         ("endless", "has no known end-of-text token. Its special tokens: '<s>'. Pass one"),
     ],
 )
-def test_a_model_that_cannot_be_used_is_one_line(
-    shardmill: Command, folder: Path, tmp_path: Path, model: str, said: str
-) -> None:
+def test_a_model_that_cannot_be_used_is_one_line(shardmill, folder, tmp_path, model, said) -> None:
     path = folder / f"{model}.model"
     refused = shardmill(
         "shard", folder / "text.jsonl", "--output", tmp_path / "out", "--tokenizer", path

@@ -14,14 +14,11 @@ from streaming_ext.store import LocalStorage
 from streaming_ext.store.disk import INCOMING
 from streaming_ext.store.scratch import take_scratch
 from streaming_ext.text.tokenizer.load import load_tokenizer
-from tests.command_line import CommandLine, assert_same_dataset, succeeded
+from tests.command_line import assert_same_dataset, succeeded
 from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES
-from tests.flows.conftest import Command
 
 
-def test_neither_a_server_nor_what_a_run_has_decides_the_bytes(
-    embedded: CommandLine, dataset: Path, tmp_path: Path
-) -> None:
+def test_neither_a_server_nor_what_a_run_has_decides_the_bytes(embedded, dataset, tmp_path) -> None:
     options = {"workers": 2, "engine": "reference", "scratch": tmp_path / "elsewhere"}
     ended = succeeded(embedded.shard(tmp_path / "out", **options))
     assert f"{NUM_FILES} done, 0 done before" in ended.stdout
@@ -37,9 +34,7 @@ def test_neither_a_server_nor_what_a_run_has_decides_the_bytes(
     assert states == [("COMPLETED", "COMPLETED", 2 * NUM_FILES + 1)]
 
 
-def test_every_document_is_there_with_all_its_tokens(
-    dataset: Path, sources: Path, vocabulary: Path
-) -> None:
+def test_every_document_is_there_with_all_its_tokens(dataset, sources, vocabulary) -> None:
     tokenizer = load_tokenizer(str(vocabulary), pattern="gpt2")
     manifest = Manifest.model_validate_json((dataset / "manifest.json").read_bytes())
     files = sorted(sources.glob("*.parquet"))
@@ -57,7 +52,7 @@ def test_every_document_is_there_with_all_its_tokens(
     assert manifest.splits["holdout"].documents > 0
 
 
-def test_manifest_and_records_name_neither_times_nor_hosts(dataset: Path) -> None:
+def test_manifest_and_records_name_neither_times_nor_hosts(dataset) -> None:
     record = read_record(LocalStorage(dataset), 0)
     assert record.spec.tokenizer.name == "small.tiktoken"
     (run,) = (dataset / "runs").glob("*.json")
@@ -66,7 +61,7 @@ def test_manifest_and_records_name_neither_times_nor_hosts(dataset: Path) -> Non
         assert f'"{host}"' not in file.read_text()
 
 
-def test_a_second_run_finds_nothing_to_do(served: CommandLine, dataset: Path) -> None:
+def test_a_second_run_finds_nothing_to_do(served, dataset) -> None:
     before = {file: file.stat().st_mtime_ns for file in dataset.rglob("*") if file.is_file()}
     succeeded(served.shard(dataset))
     after = {file: file.stat().st_mtime_ns for file in before}
@@ -75,9 +70,7 @@ def test_a_second_run_finds_nothing_to_do(served: CommandLine, dataset: Path) ->
     }
 
 
-def test_what_a_run_left_that_was_killed_at_its_end_is_removed(
-    served: CommandLine, dataset: Path, tmp_path: Path
-) -> None:
+def test_what_a_run_left_that_was_killed_at_its_end_is_removed(served, dataset, tmp_path) -> None:
     output, scratch = tmp_path / "out", tmp_path / ".out.scratch"
     shutil.copytree(dataset, output)
     take_scratch(scratch)
@@ -95,9 +88,7 @@ def test_what_a_run_left_that_was_killed_at_its_end_is_removed(
     assert_same_dataset(dataset, output)
 
 
-def test_yaml_config_is_the_same_configuration(
-    served: CommandLine, shardmill: Command, dataset: Path, tmp_path: Path
-) -> None:
+def test_yaml_config_is_the_same_configuration(served, shardmill, dataset, tmp_path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(
         f"sources: [{served.sources}]\ntokenizer: {served.tokenizer}\npattern: gpt2\n"

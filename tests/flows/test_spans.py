@@ -17,14 +17,14 @@ from tests.command_line import (
     wait_for,
     workers_of,
 )
-from tests.flows.conftest import Command, undisturbed_by
-from tests.servers.storage.swift import SwiftServer, aws_environment, upload
+from tests.flows.conftest import undisturbed_by
+from tests.servers.storage.swift import aws_environment, upload
 
 OPTIONS = {"part_size": "400KiB", "min_part_size": "200KiB", "engine": "reference", "workers": 2}
 
 
 @pytest.fixture(scope="module")
-def mixed(served: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
+def mixed(served, tmp_path_factory) -> CommandLine:
     """A file of some seconds' work for the reference engine, and a dozen small ones."""
     folder = tmp_path_factory.mktemp("mixed")
     lines = [json.dumps({"text": text}) + "\n" for text in make_documents(1500, seed=4)]
@@ -35,7 +35,7 @@ def mixed(served: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Comm
 
 
 @pytest.fixture(scope="module")
-def undisturbed(mixed: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(mixed, tmp_path_factory) -> Path:
     output = tmp_path_factory.mktemp("undisturbed") / "out"
     return undisturbed_by(mixed, output, **OPTIONS)
 
@@ -44,9 +44,7 @@ def manifest_of(output: Path) -> Manifest:
     return Manifest.model_validate_json((output / "manifest.json").read_bytes())
 
 
-def test_killed_in_a_span_and_in_a_joined_part(
-    mixed: CommandLine, shardmill: Command, undisturbed: Path, tmp_path: Path
-) -> None:
+def test_killed_in_a_span_and_in_a_joined_part(mixed, shardmill, undisturbed, tmp_path) -> None:
     output = tmp_path / "out"
     parts = manifest_of(undisturbed).parts
     assert sum(part.span is not None for part in parts) >= 3
@@ -71,12 +69,12 @@ def test_killed_in_a_span_and_in_a_joined_part(
 
 
 def test_spans_and_small_files_from_s3(
-    mixed: CommandLine,
-    shardmill: Command,
-    undisturbed: Path,
-    s3: SwiftServer,
-    bucket: str,
-    tmp_path: Path,
+    mixed,
+    shardmill,
+    undisturbed,
+    s3,
+    bucket,
+    tmp_path,
 ) -> None:
     upload(s3, bucket, "raw", mixed.sources)
     remote = mixed.where(**aws_environment(s3.url))

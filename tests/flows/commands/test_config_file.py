@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.conftest import Command
-
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path) -> Path:
     return tmp_path / "shard.yaml"
 
 
@@ -30,9 +28,7 @@ def file(tmp_path: Path) -> Path:
         (b"sources: " + b"[" * 5000 + b"]" * 5000, ["recursion"]),
     ],
 )
-def test_a_file_that_no_command_can_take_is_named(
-    shardmill: Command, file: Path, text: bytes, said: list[str]
-) -> None:
+def test_a_file_that_no_command_can_take_is_named(shardmill, file, text, said) -> None:
     file.write_bytes(text)
     ended = shardmill("shard", "--config", file)
     assert ended.returncode == 2
@@ -41,7 +37,7 @@ def test_a_file_that_no_command_can_take_is_named(
         assert words in ended.stderr
 
 
-def test_a_folder_and_a_missing_file_as_config_file(shardmill: Command, file: Path) -> None:
+def test_a_folder_and_a_missing_file_as_config_file(shardmill, file) -> None:
     for path, reason in ((file.parent, "Is a directory"), (file, "No such file")):
         ended = shardmill("shard", "--config", path)
         assert ended.returncode == 2
@@ -49,9 +45,7 @@ def test_a_folder_and_a_missing_file_as_config_file(shardmill: Command, file: Pa
         assert reason in ended.stderr
 
 
-def test_a_value_that_is_not_allowed_is_reported_as_on_the_command_line(
-    shardmill: Command, file: Path
-) -> None:
+def test_a_value_that_is_not_allowed_is_reported_as_on_the_command_line(shardmill, file) -> None:
     file.write_text("sources: [a]\noutput: b\ntokenizer: c\nsequence_length: 0\nworkers: 0\n")
     ended = shardmill("shard", "--config", file, "--workers", "-1")
     assert ended.returncode == 2
@@ -74,7 +68,7 @@ BELOW = "shard:\n  sources: [/nonexistent/below]\nplan:\n  hosts: 4\n"
     ],
 )
 def test_what_is_given_nearest_to_the_command_goes_first(
-    shardmill: Command, file: Path, text: str, given: tuple[str, ...], taken: str
+    shardmill, file, text, given, taken
 ) -> None:
     """The command line, then options below the command's name, then those for all commands."""
     file.write_text(text)
@@ -83,7 +77,7 @@ def test_what_is_given_nearest_to_the_command_goes_first(
     assert re.findall(r"/nonexistent/(\w+): no such file", ended.stderr) == [taken]
 
 
-def test_a_seed_without_a_shuffle_is_refused(shardmill: Command) -> None:
+def test_a_seed_without_a_shuffle_is_refused(shardmill) -> None:
     given = ("shard", "/nonexistent/a", "--output", "b", "--tokenizer", "c", "--shuffle-seed", "5")
     ended = shardmill(*given)
     assert "--shuffle-seed: " in ended.stderr
@@ -100,9 +94,7 @@ def test_a_seed_without_a_shuffle_is_refused(shardmill: Command) -> None:
         ("dataset: &a [*a]\noutput: b\n", "Circular"),
     ],
 )
-def test_values_that_no_option_can_take(
-    shardmill: Command, file: Path, text: str, said: str
-) -> None:
+def test_values_that_no_option_can_take(shardmill, file, text, said) -> None:
     file.write_text(text)
     ended = shardmill("copy", "--config", file)
     assert ended.returncode == 2

@@ -9,7 +9,6 @@ import pytest
 
 from flows.commands.app import app
 from tests.flows.commands.options_page import reference
-from tests.flows.conftest import Command
 
 SHARD = ("shard", "a", "--output", "b", "--tokenizer", "c")
 OF_THE_LIBRARIES = re.compile(r"Field required|Input should|String should|Value error|\^\(|\[\^/\]")
@@ -37,9 +36,7 @@ OF_THE_LIBRARIES = re.compile(r"Field required|Input should|String should|Value 
         (("trace", "x", "--step", "0"), ["give --batch-size", "or --global-batch"]),
     ],
 )
-def test_wrong_values_in_plain_words(
-    shardmill: Command, arguments: tuple[str, ...], said: list[str]
-) -> None:
+def test_wrong_values_in_plain_words(shardmill, arguments, said) -> None:
     ended = shardmill(*arguments)
     assert ended.returncode == 2
     for words in said:
@@ -55,9 +52,7 @@ def test_wrong_values_in_plain_words(
         ("inspect a b c", "b"),
     ],
 )
-def test_an_argument_too_many_is_no_option(
-    shardmill: Command, words: str, one_too_many: str
-) -> None:
+def test_an_argument_too_many_is_no_option(shardmill, words, one_too_many) -> None:
     command, *more = words.split()
     ended = shardmill(command, *more)
     assert ended.returncode == 2
@@ -69,9 +64,7 @@ def test_an_argument_too_many_is_no_option(
 class TestHelp:
     """Of each command."""
 
-    def test_each_option_is_listed_once_and_no_default_is_empty(
-        self, shardmill: Command, command: str
-    ) -> None:
+    def test_each_option_is_listed_once_and_no_default_is_empty(self, shardmill, command) -> None:
         said = shardmill(command, "--help").stdout
         shown = re.findall(r"^  ((?:--)?[A-Za-z][\w-]*)[ ,]", said, re.MULTILINE)
         arguments = app[command].assemble_argument_collection().filter_by(show=True)
@@ -83,7 +76,7 @@ class TestHelp:
         assert "[default: ]" not in said
         assert "()" not in said
 
-    def test_its_examples_can_be_typed(self, command: str) -> None:
+    def test_its_examples_can_be_typed(self, command) -> None:
         examples = (app[command].help_epilogue or "").split("\n    ")[1:]
         assert len(examples) == 2
         for example in examples:
@@ -92,7 +85,7 @@ class TestHelp:
             app.parse_args(words, exit_on_error=False, print_error=False)
 
 
-def test_options_of_shard_are_grouped_and_sizes_have_units(shardmill: Command) -> None:
+def test_options_of_shard_are_grouped_and_sizes_have_units(shardmill) -> None:
     said = shardmill("shard", "--help").stdout
     assert re.findall(r"^(\w.*):$", said, re.MULTILINE) == [
         "Input", "Filters", "Output", "Execution", "Global options", "Examples",
@@ -101,14 +94,14 @@ def test_options_of_shard_are_grouped_and_sizes_have_units(shardmill: Command) -
     assert str(64 * 2**20) not in said
 
 
-def test_the_version_is_the_installed_one(shardmill: Command) -> None:
+def test_the_version_is_the_installed_one(shardmill) -> None:
     assert shardmill("--version").stdout.strip() == version("shardmill") != "0.0.0"
 
 
 @pytest.mark.parametrize("command", [("verify",), ("inspect",), ("extend", "a"), ("trace",
                                               "--step", 0, "--batch-size", 1)])  # fmt: skip
 def test_a_dataset_that_does_not_exist_is_wrong_usage_to_each_command(
-    shardmill: Command, tmp_path: Path, command: tuple[object, ...]
+    shardmill, tmp_path, command
 ) -> None:
     name, *options = command
     ended = shardmill(name, tmp_path / "nope", *options)

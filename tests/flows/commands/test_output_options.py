@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, assert_same_dataset, succeeded
+from tests.command_line import assert_same_dataset, succeeded
 from tests.conftest import NUM_FILES
-from tests.flows.conftest import Command
 
 
 def files_of(folder: Path) -> set[Path]:
@@ -18,16 +17,14 @@ def files_of(folder: Path) -> set[Path]:
 
 
 class TestDryRun:
-    def test_nothing_is_done(
-        self, shardmill: Command, embedded: CommandLine, tmp_path: Path
-    ) -> None:
+    def test_nothing_is_done(self, shardmill, embedded, tmp_path) -> None:
         ended = succeeded(shardmill(*embedded.shard_arguments(tmp_path / "out"), "--dry-run"))
         assert f"output            {tmp_path}/out\n" in ended.stdout
         assert f"{NUM_FILES} parts" in ended.stdout
         assert files_of(tmp_path) == set()
 
     def test_of_a_complete_and_of_an_unfinished_dataset(
-        self, shardmill: Command, embedded: CommandLine, dataset: Path, tmp_path: Path
+        self, shardmill, embedded, dataset, tmp_path
     ) -> None:
         before = files_of(dataset)
         ended = shardmill(*embedded.shard_arguments(dataset), "--dry-run", "--json")
@@ -49,9 +46,7 @@ class TestDryRun:
         ]
         assert files_of(output) == before
 
-    def test_what_a_run_would_refuse_is_refused(
-        self, shardmill: Command, embedded: CommandLine, dataset: Path
-    ) -> None:
+    def test_what_a_run_would_refuse_is_refused(self, shardmill, embedded, dataset) -> None:
         arguments = embedded.shard_arguments(dataset, sequence_length=64, shard_size="1MiB")
         ended = shardmill(*arguments, "--dry-run")
         assert ended.returncode == 2
@@ -59,7 +54,7 @@ class TestDryRun:
         assert "shard_size: the output has '16KiB', this run asks for '1MiB'" in ended.stderr
 
 
-def test_shard_as_json_with_a_log_file(served: CommandLine, dataset: Path, tmp_path: Path) -> None:
+def test_shard_as_json_with_a_log_file(served, dataset, tmp_path) -> None:
     log = tmp_path / "logs/run.log"
     ended = succeeded(
         served.run(*served.shard_arguments(tmp_path / "out"), "--json", "--log-file", log)
@@ -84,7 +79,7 @@ def test_shard_as_json_with_a_log_file(served: CommandLine, dataset: Path, tmp_p
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
-def test_inspect_and_verify_as_json_and_quiet(shardmill: Command, dataset: Path) -> None:
+def test_inspect_and_verify_as_json_and_quiet(shardmill, dataset) -> None:
     found = json.loads(shardmill("inspect", dataset, "--json").stdout)
     assert found["tokens"] == sum(split["tokens"] for split in found["splits"].values())
     assert len(found["parts"]) == NUM_FILES
@@ -97,7 +92,7 @@ def test_inspect_and_verify_as_json_and_quiet(shardmill: Command, dataset: Path)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
-def test_quiet_and_verbose_report_errors(shardmill: Command, dataset: Path, tmp_path: Path) -> None:
+def test_quiet_and_verbose_report_errors(shardmill, dataset, tmp_path) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(dataset, broken, ignore=shutil.ignore_patterns("documents"))
     ended = shardmill("verify", broken, "--quiet")
@@ -112,12 +107,12 @@ def test_quiet_and_verbose_report_errors(shardmill: Command, dataset: Path, tmp_
 
 @pytest.mark.parametrize(("options", "printed"), [((), 1), (("--quiet",), 0)])
 def test_a_warning_is_reported_once(
-    shardmill: Command,
-    embedded: CommandLine,
-    dataset: Path,
-    tmp_path: Path,
-    options: tuple[str, ...],
-    printed: int,
+    shardmill,
+    embedded,
+    dataset,
+    tmp_path,
+    options,
+    printed,
 ) -> None:
     """Of what lies beside the shards of a whole dataset and was lost."""
     output = tmp_path / "out"
@@ -127,22 +122,22 @@ def test_a_warning_is_reported_once(
     assert ended.stderr.count("lost train/index.json; it is published again.") == printed
 
 
-def test_a_log_file_that_cannot_be_written(shardmill: Command, tmp_path: Path) -> None:
+def test_a_log_file_that_cannot_be_written(shardmill, tmp_path) -> None:
     ended = shardmill("inspect", tmp_path, "--log-file", tmp_path)
     assert ended.returncode == 2
     assert f"--log-file {tmp_path}: cannot be written" in ended.stderr
 
 
-def test_completion_can_be_installed(shardmill: Command) -> None:
+def test_completion_can_be_installed(shardmill) -> None:
     assert "--install-completion" in shardmill("--help").stdout
 
 
-def test_no_progress_in_a_pipe(shardmill: Command, dataset: Path) -> None:
+def test_no_progress_in_a_pipe(shardmill, dataset) -> None:
     assert shardmill("verify", dataset).stderr == ""
 
 
 @pytest.mark.parametrize("words", [["inspect"], ["inspect", "--json"]])
-def test_a_result_that_cannot_be_written_is_one_line(dataset: Path, words: list[str]) -> None:
+def test_a_result_that_cannot_be_written_is_one_line(dataset, words) -> None:
     with open("/dev/full", "w") as full:  # noqa: PTH123
         ended = subprocess.run(
             [sys.executable, "-P", "-m", "flows.cli", *words, dataset],
@@ -152,9 +147,7 @@ def test_a_result_that_cannot_be_written_is_one_line(dataset: Path, words: list[
     assert ended.stderr == "shardmill: [Errno 28] No space left on device.\n"
 
 
-def test_only_linux_is_supported(
-    shardmill: Command, embedded: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_linux_is_supported(shardmill, embedded, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tasks.core.linux.SYSTEM", "darwin")
     plan = ["plan", embedded.sources, "--tokenizer", embedded.tokenizer]
     for command in (embedded.shard_arguments(tmp_path / "out"), plan):

@@ -17,7 +17,7 @@ from tests.tasks.core.extending.extended import extended, write_source
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+def root(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("traced") / "dataset"
     return str(build(folder, numbered_parts(some_documents(60)), compression="none").root)
 

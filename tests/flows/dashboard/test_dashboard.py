@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from tasks.core.synthetic import write_parquet_files
-from tests.command_line import CommandLine, succeeded, wait_for, workers_of
-from tests.flows.conftest import Command
+from tests.command_line import succeeded, wait_for, workers_of
 from tests.servers.browser import Page, browser_page, find_browser, why_none
 from tests.servers.prefect.server import artifacts_of, ask, runs_named
 
@@ -42,7 +41,7 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def watched(served: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Watched:
+def watched(served, tmp_path_factory) -> Watched:
     """A run that stands still while it is looked at; one of its files is no Parquet file."""
     sources = tmp_path_factory.mktemp("watched_sources")
     for number in range(GOOD_FILES // 2):
@@ -85,13 +84,13 @@ def logs_of(api: str, run: str) -> list[str]:
 
 
 class TestWhileItRuns:
-    def test_progress_with_the_time_left(self, watched: Watched) -> None:
+    def test_progress_with_the_time_left(self, watched) -> None:
         progress = watched.live["shard-progress"]
         assert 0 < progress["data"] < 100
         printed = rf"/{GOOD_FILES + 1} parts, \S+ left, .* tokens, .* MB/s, at \d\d:\d\d UTC$"
         assert re.search(printed, progress["description"])  # true where it is killed now
 
-    def test_files_and_hosts(self, watched: Watched) -> None:
+    def test_files_and_hosts(self, watched) -> None:
         rows = json.loads(watched.live["shard-parts"]["data"])
         assert 1 <= len(rows) <= GOOD_FILES + 1
         assert {row["host"] for row in rows} == {platform.node()}
@@ -102,7 +101,7 @@ class TestWhileItRuns:
 
 
 @pytest.fixture
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+def page(tmp_path_factory) -> Iterator[Page]:
     """A tab of a real browser."""
     program = find_browser()
     if program is None:
@@ -112,7 +111,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 
 class TestAfterwards:
-    def test_the_name_of_the_run_says_which_file_and_why(self, watched: Watched) -> None:
+    def test_the_name_of_the_run_says_which_file_and_why(self, watched) -> None:
         assert watched.ended.returncode == 1
         run = watched.now()
         assert run["state"]["type"] == "FAILED"
@@ -120,14 +119,14 @@ class TestAfterwards:
         assert f"1 of {GOOD_FILES + 1} parts failed" in run["name"]
         assert f"{HOSTILE}: tokenize: not a whole Parquet file" in run["state"]["message"]
 
-    def test_the_log_is_short_and_has_no_traceback(self, watched: Watched) -> None:
+    def test_the_log_is_short_and_has_no_traceback(self, watched) -> None:
         wait_for(lambda: any("Finished" in line for line in logs_of(watched.api, watched.run)))
         lines = logs_of(watched.api, watched.run)
         assert any(HOSTILE in line for line in lines)
         assert not any("Traceback" in line for line in lines)
         assert len(lines) < GOOD_FILES + 2  # task runs, three times as many, log nothing
 
-    def test_artifacts_are_changed_in_place(self, watched: Watched) -> None:
+    def test_artifacts_are_changed_in_place(self, watched) -> None:
         now = artifacts_of(watched.api, watched.run)
         assert set(now) == {"shard-progress", "shard-parts", "shard-hosts", "shard-report"}
         assert all(now[key]["id"] == live["id"] for key, live in watched.live.items())
@@ -136,9 +135,7 @@ class TestAfterwards:
         assert [row["state"] for row in rows] == ["failed: tokenize"] + ["done"] * GOOD_FILES
         assert "not a whole Parquet file" in rows[0]["reason"]
 
-    def test_names_of_files_are_only_text_in_the_browser(
-        self, watched: Watched, page: Page
-    ) -> None:
+    def test_names_of_files_are_only_text_in_the_browser(self, watched, page) -> None:
         artifacts = artifacts_of(watched.api, watched.run)
         site = watched.api.removesuffix("/api")
         (file,) = watched.output.glob("runs/*.html")
@@ -154,9 +151,7 @@ class TestAfterwards:
         pictures = "[...document.images].filter(i => i.src.startsWith('data:') && i.naturalWidth)"
         assert page.evaluate(f"{pictures}.length") == page.evaluate("document.images.length") == 4
 
-    def test_the_next_run_reports_on_all_of_the_dataset(
-        self, watched: Watched, served: CommandLine, shardmill: Command
-    ) -> None:
+    def test_the_next_run_reports_on_all_of_the_dataset(self, watched, served, shardmill) -> None:
         config = watched.now()["parameters"]["config"]
         bad = Path(config["sources"][0]).parents[1] / "dump-1" / HOSTILE
         shutil.copyfile(bad.with_name("000_00000.parquet"), bad)

@@ -73,7 +73,7 @@ class TestCharts:
             assert min(sizes) * 368 / width >= 11
 
     @pytest.mark.parametrize("count", [1, 12, 2400])
-    def test_well_formed_and_neutral(self, count: int) -> None:
+    def test_well_formed_and_neutral(self, count) -> None:
         pictures = svgs(page(*many(count)).markdown)
         assert len(pictures) == 4
         for svg in pictures:
@@ -103,7 +103,7 @@ class TestHostileNames:
         parts = [part(n, f"/data/{n}{HOSTILE}", host=f"{n}{HOSTILE}") for n in range(3)]
         return page(*parts, failed=(failed,), output=f"/out/{HOSTILE}", host=HOSTILE)
 
-    def test_in_the_page(self, hostile: ReportPage) -> None:
+    def test_in_the_page(self, hostile) -> None:
         html = hostile.html()
         html.encode()  # no lone surrogate
         found = Tags(html)
@@ -114,7 +114,7 @@ class TestHostileNames:
         assert r"\u003c/svg\u003e\u003cscript\u003ealert(1)" in found.text
         assert "東京" in found.text
 
-    def test_in_the_artifact(self, hostile: ReportPage) -> None:
+    def test_in_the_artifact(self, hostile) -> None:
         text = re.sub(r"!\[[\w ]+\]\(data:[^)]+\)", "", hostile.markdown)
         for acting in ("<", "](", "http://", "\x1b"):
             assert acting not in text
@@ -125,7 +125,7 @@ class TestHostileNames:
             == 1
         )
 
-    def test_in_the_pictures(self, hostile: ReportPage) -> None:
+    def test_in_the_pictures(self, hostile) -> None:
         for svg in svgs(hostile.markdown):
             tags = {each.tag.rpartition("}")[2] for each in ElementTree.fromstring(svg).iter()}  # noqa: S314
             assert "text" in tags

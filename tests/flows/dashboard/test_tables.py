@@ -86,5 +86,5 @@ def test_hosts() -> None:
         ("a\nb\x1b[2J\u202e", r"a\nb\x1b\u005b2J\u202e"),
     ],
 )
-def test_plain(text: str, shown: str | None) -> None:
+def test_plain(text, shown) -> None:
     assert plain(text) == (text if shown is None else shown)

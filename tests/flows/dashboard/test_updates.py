@@ -48,7 +48,7 @@ class ARun:
 
 
 @pytest.fixture
-def run(api_url: str) -> Iterator[ARun]:
+def run(api_url) -> Iterator[ARun]:
     proxy = FaultProxy(urlsplit(api_url).port or 80)
     try:
         with temporary_settings({PREFECT_API_URL: f"{proxy.url}/api"}):
@@ -95,7 +95,7 @@ def started() -> RunProgress:
     return progress
 
 
-def test_a_short_run_asks_for_nothing(run: ARun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_run_asks_for_nothing(run, monkeypatch) -> None:
     sent = run.proxy.bytes_up
     with kept(run, started(), monkeypatch, first=5.0):
         time.sleep(0.2)
@@ -103,7 +103,7 @@ def test_a_short_run_asks_for_nothing(run: ARun, monkeypatch: pytest.MonkeyPatch
     assert run.artifacts() == {}
 
 
-def test_only_what_is_new_is_sent(run: ARun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_new_is_sent(run, monkeypatch) -> None:
     progress = started()
     with kept(run, progress, monkeypatch, first=0.0):
         wait_for(lambda: run.artifacts().keys() == KEYS)
@@ -118,9 +118,7 @@ def test_only_what_is_new_is_sent(run: ARun, monkeypatch: pytest.MonkeyPatch) ->
     }
 
 
-def test_an_ill_server_is_reported_once_and_made_up_for(
-    run: ARun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_ill_server_is_reported_once_and_made_up_for(run, monkeypatch, caplog) -> None:
     run.proxy.inflict(Faults(answer=(500, "ill")))
     with kept(run, started(), monkeypatch, first=0.0):
         wait_for(lambda: run.proxy.struck > 6)
@@ -132,7 +130,7 @@ def test_an_ill_server_is_reported_once_and_made_up_for(
     assert "The dashboard is behind: PrefectHTTPStatusError" in printed[0].message
 
 
-def test_what_somebody_deleted_is_made_anew(run: ARun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_somebody_deleted_is_made_anew(run, monkeypatch) -> None:
     progress = started()
     with kept(run, progress, monkeypatch, first=0.0):
         wait_for(lambda: run.artifacts().keys() == KEYS)
@@ -146,7 +144,7 @@ def test_what_somebody_deleted_is_made_anew(run: ARun, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("error", "kept"), [(SourceError("x"), False), (InternalError("x"), True), (OSError(), True)]
 )
-def test_a_traceback_is_kept_for_what_nobody_expected(error: Exception, kept: bool) -> None:
+def test_a_traceback_is_kept_for_what_nobody_expected(error, kept) -> None:
     logger = logging.getLogger("prefect.task_runs")
     try:
         raise error  # noqa: TRY301
@@ -166,16 +164,14 @@ FLOWS = ("shard-dataset", "shard-partition", "import-dataset", "extend-dataset",
     [*((name, logging.INFO, False) for name in FLOWS), (FLOWS[0], logging.WARNING, True),
      ("mine", logging.INFO, True)],
 )  # fmt: skip
-def test_only_of_our_own_flows_tasks_that_went_well_are_left_out(
-    flow_name: str, level: int, kept: bool
-) -> None:
+def test_only_of_our_own_flows_tasks_that_went_well_are_left_out(flow_name, level, kept) -> None:
     logger = logging.getLogger("prefect.task_runs")
     extra = {"flow_name": flow_name}
     record = logger.makeRecord(logger.name, level, "", 0, "Finished", (), None, extra=extra)
     assert bool(logger.filter(record)) is kept
 
 
-def test_a_name_shows_the_end_of_long_paths(run: ARun) -> None:
+def test_a_name_shows_the_end_of_long_paths(run) -> None:
     class Named:
         id = run.id
         name = "shard /tmp/a/b/out"

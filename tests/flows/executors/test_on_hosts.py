@@ -72,9 +72,7 @@ def test_waiting_for_a_worker_is_no_loss() -> None:
 
 
 @pytest.mark.parametrize("said", [None, "7.5"])
-def test_silence_is_a_loss_whatever_the_server_says(
-    said: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silence_is_a_loss_whatever_the_server_says(said, monkeypatch) -> None:
     if said is not None:
         monkeypatch.setenv(SILENCE_VARIABLE, said)
     limit = 20.0 if said is None else float(said)
@@ -88,9 +86,7 @@ def test_silence_is_a_loss_whatever_the_server_says(
 
 
 @pytest.mark.parametrize("said", ["5", "nan", "soon"])
-def test_how_long_silence_may_last_is_a_number_of_beats(
-    said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_long_silence_may_last_is_a_number_of_beats(said, monkeypatch) -> None:
     monkeypatch.setenv(SILENCE_VARIABLE, said)
     with pytest.raises(UsageError, match=f"{SILENCE_VARIABLE} is '{said}', expected"):
         Pulse(0.0)
@@ -126,7 +122,7 @@ def test_a_host_that_refuses_is_named_and_costs_no_attempt() -> None:
         assert partition.refused is None
 
 
-def test_a_worker_s_run_needs_an_output_that_outlives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_s_run_needs_an_output_that_outlives_it(monkeypatch) -> None:
     config = ShardConfig(sources=("a",), output="out", tokenizer="gpt2")
     require_absolute(config)  # a run at home
     monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "some deployment")

@@ -1,7 +1,6 @@
 """Deployments that `--executor prefect://` may name, asked of a real server."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -11,14 +10,13 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.executors.on_hosts import WorkPool
 from streaming_ext.base.errors import UsageError
-from tests.command_line import CommandLine
 from tests.servers.prefect.server import ask, free_port
 
 PARAMETERS = {"output": "/out", "run": "run", "partition": 3, "attempt": 1}
 
 
 @pytest.fixture(autouse=True)
-def client(api_url: str) -> Iterator[SyncPrefectClient]:
+def client(api_url) -> Iterator[SyncPrefectClient]:
     with temporary_settings({PREFECT_API_URL: api_url}), get_client(sync_client=True) as made:
         yield made
 
@@ -43,9 +41,7 @@ def deploy(api_url: str, *parameters: str, required: tuple[str, ...] = ()) -> tu
     return f"{name}/hosts", f"{api_url}/deployments/{made['id']}"
 
 
-def test_an_attempt_is_one_run_however_often_it_is_sent(
-    api_url: str, client: SyncPrefectClient
-) -> None:
+def test_an_attempt_is_one_run_however_often_it_is_sent(api_url, client) -> None:
     name, _ = deploy(api_url, *PARAMETERS)
     found = WorkPool(client, name, 1)
     first = found.start("attempt-1", PARAMETERS)
@@ -54,18 +50,18 @@ def test_an_attempt_is_one_run_however_often_it_is_sent(
     assert found.start("attempt-2", PARAMETERS | {"attempt": 2}) != first
 
 
-def test_one_that_does_not_exist(client: SyncPrefectClient) -> None:
+def test_one_that_does_not_exist(client) -> None:
     with pytest.raises(UsageError, match="no such deployment"):
         WorkPool(client, "no/such", 1)
 
 
-def test_one_that_wants_more(api_url: str, client: SyncPrefectClient) -> None:
+def test_one_that_wants_more(api_url, client) -> None:
     name, _ = deploy(api_url, *PARAMETERS, "region", required=("region",))
     with pytest.raises(UsageError, match=r"(?s)starts no run of it.*409.*region"):
         WorkPool(client, name, 1).start("attempt-1", PARAMETERS)
 
 
-def test_one_that_is_deleted_meanwhile(api_url: str, client: SyncPrefectClient) -> None:
+def test_one_that_is_deleted_meanwhile(api_url, client) -> None:
     name, url = deploy(api_url, *PARAMETERS)
     found = WorkPool(client, name, 1)
     ask("DELETE", url)
@@ -73,15 +69,13 @@ def test_one_that_is_deleted_meanwhile(api_url: str, client: SyncPrefectClient) 
         found.start("attempt-1", PARAMETERS)
 
 
-def test_a_server_that_is_away_is_sent_the_request_again(
-    api_url: str, client: SyncPrefectClient
-) -> None:
+def test_a_server_that_is_away_is_sent_the_request_again(api_url, client) -> None:
     found = WorkPool(client, deploy(api_url, *PARAMETERS)[0], 1)
     with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}):
         assert found.start("attempt-1", PARAMETERS) is None
 
 
-def test_the_command_says_so(served: CommandLine, api_url: str, tmp_path: Path) -> None:
+def test_the_command_says_so(served, api_url, tmp_path) -> None:
     name, _ = deploy(api_url, "config", required=("config",))
     ended = served.shard(tmp_path / "out", executor=f"prefect://{name}")
     assert ended.returncode == 2, ended.stdout + ended.stderr

@@ -7,16 +7,14 @@ order matters to no import: `tests/test_layering.py` finds every circle.
 import sys
 from pathlib import Path
 
-from tests.command_line import CommandLine, assert_same_dataset, run_program, succeeded
+from tests.command_line import assert_same_dataset, run_program, succeeded
 from tests.servers.prefect.worker import PARENTS, cluster
 
 SHARDMILL = Path(sys.executable).with_name("shardmill")
 THEIRS = "raise SystemExit('this is not part of shardmill')\n"
 
 
-def test_demo_in_a_folder_with_flows_and_tasks_of_the_users_own(
-    embedded: CommandLine, tmp_path: Path
-) -> None:
+def test_demo_in_a_folder_with_flows_and_tasks_of_the_users_own(embedded, tmp_path) -> None:
     """As files and as packages, which `PYTHONPATH` puts first, for all processes of a run."""
     for name in ("flows.py", "tasks/__init__.py", "streaming_ext.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -26,7 +24,7 @@ def test_demo_in_a_folder_with_flows_and_tasks_of_the_users_own(
     assert "Training reads" in ended.stdout
 
 
-def test_a_submitted_run(served: CommandLine, api_url: str, dataset: Path, tmp_path: Path) -> None:
+def test_a_submitted_run(served, api_url, dataset, tmp_path) -> None:
     config = served.shard_config(tmp_path / "out")
     settings = [f"{name}={value}" for name, value in config.items()]
     with cluster(api_url, served.env, tmp_path, warm=False) as hosts:

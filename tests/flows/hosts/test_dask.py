@@ -13,7 +13,6 @@ import pytest
 from streaming_ext.base.errors import UsageError
 from tests.command_line import (
     PATIENCE_SECONDS,
-    CommandLine,
     assert_same_dataset,
     is_alive,
     wait_for,
@@ -71,14 +70,12 @@ class DaskCluster:
 
 
 @pytest.fixture
-def dask(served: CommandLine, tmp_path: Path) -> Iterator[DaskCluster]:
+def dask(served, tmp_path) -> Iterator[DaskCluster]:
     with ExitStack() as stack:
         yield DaskCluster(dict(served.env), tmp_path, stack)
 
 
-def test_ctrl_c_then_a_worker_dies(
-    dask: DaskCluster, served: CommandLine, dataset: Path, tmp_path: Path
-) -> None:
+def test_ctrl_c_then_a_worker_dies(dask, served, dataset, tmp_path) -> None:
     output = tmp_path / "out"
     arguments = served.shard_arguments(output, executor=f"dask://{dask.address}")
     run = served.start(*arguments)
@@ -102,7 +99,7 @@ def test_ctrl_c_then_a_worker_dies(
 
 
 @pytest.mark.soak
-def test_shuffled(dask: DaskCluster, served: CommandLine, shuffled: Path, tmp_path: Path) -> None:
+def test_shuffled(dask, served, shuffled, tmp_path) -> None:
     """The workers join each of the two phases; one dies in between, and is not missed."""
     output = tmp_path / "out"
     run = served.start(
@@ -115,7 +112,7 @@ def test_shuffled(dask: DaskCluster, served: CommandLine, shuffled: Path, tmp_pa
     assert_same_dataset(shuffled, output)
 
 
-def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_answers(monkeypatch) -> None:
     monkeypatch.setattr("flows.executors.dask.START_SECONDS", 0.5)
     with (
         pytest.raises(UsageError, match="No Dask cluster with a worker answers"),

@@ -25,9 +25,7 @@ from tests.servers.prefect.worker import FINAL, ON_HOSTS, PARENTS, Cluster, clus
 
 
 @pytest.fixture(scope="module")
-def hosts(
-    api_url: str, served: CommandLine, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
+def hosts(api_url, served, tmp_path_factory) -> Iterator[Cluster]:
     """Two hosts; one for the parent runs comes with the first that is not at home."""
     folder = tmp_path_factory.mktemp("hosts")
     env = {**served.env, "SHARDMILL_SILENCE": "8"}  # seconds, in place of 20
@@ -96,12 +94,12 @@ class Runs:
 
 
 @pytest.fixture(scope="module")
-def runs(hosts: Cluster, served: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def runs(hosts, served, tmp_path_factory) -> Runs:
     return Runs(hosts, served, tmp_path_factory.mktemp("runs") / "out")
 
 
 @pytest.mark.soak  # on a busy machine a run was seen that had not ended for Prefect after 240 s
-def test_cancelled_in_the_dashboard(hosts: Cluster, runs: Runs) -> None:
+def test_cancelled_in_the_dashboard(hosts, runs) -> None:
     """Nothing of it is left on any host."""
     run = runs.deployed()
     hosts.frozen(2)  # both, so that none gets done; the third partition waits
@@ -112,7 +110,7 @@ def test_cancelled_in_the_dashboard(hosts: Cluster, runs: Runs) -> None:
     runs.assert_tidy()
 
 
-def test_a_host_dies(hosts: Cluster, runs: Runs, dataset: Path) -> None:
+def test_a_host_dies(hosts, runs, dataset) -> None:
     """What it had in hand is sent again."""
     at_home = runs.at_home(partitions=2)
     (dying, *_) = hosts.frozen()
@@ -132,11 +130,11 @@ class TestMoreStops:
     """On an output that is not published yet."""
 
     @pytest.fixture
-    def runs(self, hosts: Cluster, served: CommandLine, tmp_path: Path) -> Runs:
+    def runs(self, hosts, served, tmp_path) -> Runs:
         hosts.start_missing("one", "two")
         return Runs(hosts, served, tmp_path / "out")
 
-    def test_ctrl_c_of_the_submitter(self, hosts: Cluster, runs: Runs) -> None:
+    def test_ctrl_c_of_the_submitter(self, hosts, runs) -> None:
         submitted = runs.submitted()
         hosts.frozen(2)
         work = hosts.work()
@@ -147,7 +145,7 @@ class TestMoreStops:
         runs.end(work)
         runs.assert_tidy()
 
-    def test_cancelled_while_the_parent_is_at_home(self, hosts: Cluster, runs: Runs) -> None:
+    def test_cancelled_while_the_parent_is_at_home(self, hosts, runs) -> None:
         at_home = runs.at_home(partitions=3)
         hosts.frozen(2)
         work = hosts.work()
@@ -159,9 +157,7 @@ class TestMoreStops:
         assert runs.states(runs.latest()) == {"CANCELLED"}
         runs.assert_tidy()
 
-    def test_the_parent_is_killed_and_nobody_reports_it(
-        self, hosts: Cluster, runs: Runs, dataset: Path
-    ) -> None:
+    def test_the_parent_is_killed_and_nobody_reports_it(self, hosts, runs, dataset) -> None:
         at_home = runs.at_home(partitions=3)
         hosts.frozen(2)
         work = hosts.work()
@@ -179,9 +175,7 @@ class TestMoreStops:
         assert_same_dataset(dataset, runs.output)
         runs.assert_tidy()
 
-    def test_a_host_that_is_stopped_gives_its_partition_back(
-        self, hosts: Cluster, runs: Runs, dataset: Path
-    ) -> None:
+    def test_a_host_that_is_stopped_gives_its_partition_back(self, hosts, runs, dataset) -> None:
         run = runs.deployed()
         (stopped, *_) = hosts.frozen()
         hosts.stop(stopped)
@@ -191,7 +185,7 @@ class TestMoreStops:
 
     @pytest.mark.skipif(not CAN_HIDE, reason="a disk cannot be hidden here (unshare)")
     def test_a_host_that_sees_another_disk_is_named_and_takes_nothing_more(
-        self, hosts: Cluster, runs: Runs, dataset: Path
+        self, hosts, runs, dataset
     ) -> None:
         hosts.stop("two")
         run = runs.deployed()

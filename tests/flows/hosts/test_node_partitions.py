@@ -4,16 +4,15 @@ from pathlib import Path
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.format.manifest import Manifest
-from tests.command_line import CommandLine, succeeded
+from tests.command_line import succeeded
 from tests.conftest import NUM_FILES
-from tests.flows.conftest import Command
 
 
 def read(output: Path) -> Manifest:
     return Manifest.model_validate_json((output / "manifest.json").read_bytes())
 
 
-def test_two_nodes(served: CommandLine, shardmill: Command, dataset: Path, tmp_path: Path) -> None:
+def test_two_nodes(served, shardmill, dataset, tmp_path) -> None:
     outputs = [tmp_path / f"node{rank}" for rank in (0, 1)]
     for rank, output in enumerate(outputs):
         ended = succeeded(served.shard(output, nodes=2, node_rank=rank))
@@ -52,7 +51,7 @@ def test_two_nodes(served: CommandLine, shardmill: Command, dataset: Path, tmp_p
     assert rows == sum(partition.splits["train"].samples for partition in partitions)
 
 
-def test_wrong_usage(shardmill: Command, served: CommandLine, tmp_path: Path) -> None:
+def test_wrong_usage(shardmill, served, tmp_path) -> None:
     for options, said in (
         ({"nodes": 2}, "--node-rank: goes with --nodes"),
         ({"nodes": 2, "node_rank": 2}, "must be below --nodes 2"),

@@ -1,13 +1,11 @@
 """The Prefect server killed amid the work, and started again or not; and its database."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.command_line import (
     PATIENCE_SECONDS,
-    CommandLine,
     assert_same_dataset,
     output_of,
     wait_for,
@@ -20,7 +18,7 @@ from tests.servers.prefect.worker import cluster
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)])
-def database(request: pytest.FixtureRequest) -> Iterator[PostgresServer | None]:
+def database(request) -> Iterator[PostgresServer | None]:
     if request.param == "sqlite":
         yield None
         return
@@ -31,7 +29,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[PostgresServer | None]:
 
 
 @pytest.fixture
-def server(database: PostgresServer | None, tmp_path: Path) -> Iterator[PrefectServer]:
+def server(database, tmp_path) -> Iterator[PrefectServer]:
     home = tmp_path / "server"
     home.mkdir()
     settings = {} if database is None else {"PREFECT_API_DATABASE_CONNECTION_URL": database.url}
@@ -44,11 +42,11 @@ def server(database: PostgresServer | None, tmp_path: Path) -> Iterator[PrefectS
 
 
 def test_a_restart_in_the_middle_costs_nothing_and_a_server_that_stays_away_little(
-    server: PrefectServer,
-    database: PostgresServer | None,
-    embedded: CommandLine,
-    dataset: Path,
-    tmp_path: Path,
+    server,
+    database,
+    embedded,
+    dataset,
+    tmp_path,
 ) -> None:
     folder = tmp_path / "hosts"
     folder.mkdir()

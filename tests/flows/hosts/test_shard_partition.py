@@ -16,7 +16,7 @@ STAYS_SECONDS = 3.0
 
 
 @pytest.fixture(scope="module")
-def host(api_url: str) -> Iterator[ProcessPoolExecutor]:
+def host(api_url) -> Iterator[ProcessPoolExecutor]:
     """A process of its own: what ran a flow is not to be forked any more, as DataLoaders do."""
     spawn = get_context("spawn")
     with ProcessPoolExecutor(1, spawn, initializer=_become_host, initargs=(api_url,)) as process:
@@ -43,7 +43,7 @@ def work(output: Path) -> tuple[str, str]:
 
 @pytest.mark.parametrize("there", [False, True])
 def test_a_host_that_sees_another_disk_refuses_and_takes_no_other(
-    there: bool, api_url: str, host: ProcessPoolExecutor, tmp_path: Path
+    there, api_url, host, tmp_path
 ) -> None:
     """Prefect knows at once, and the process stays for a while."""
     output = tmp_path / "out"

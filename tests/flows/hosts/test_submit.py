@@ -14,7 +14,7 @@ from flows.dashboard.updates import METADATA, PROGRESS, SNAPSHOT
 from flows.submit import Follower, LostSightError, ended_for_wrong_usage, start
 from flows.terminal.run_progress import describe
 from streaming_ext.base.errors import ShardmillError
-from tests.command_line import PATIENCE_SECONDS, CommandLine, output_of, wait_for
+from tests.command_line import PATIENCE_SECONDS, output_of, wait_for
 from tests.flows.terminal.test_run_progress import snapshot
 from tests.servers.prefect.server import ask, free_port
 from tests.servers.scripted import Answer, scripted
@@ -56,7 +56,7 @@ class Worker:
     ],
 )
 def test_submit_follows_the_run_and_ends_as_shard_does(
-    served: CommandLine, api_url: str, kind: str, message: str, code: int
+    served, api_url, kind, message, code
 ) -> None:
     worker = Worker(api_url, f"of-{kind}-{code}".lower())
     submitted = served.where(SHARDMILL_LINE_SECONDS="0.2").start(
@@ -91,7 +91,7 @@ def test_which_failures_are_wrong_usage() -> None:
     assert not ended_for_wrong_usage(Cancelled(message=said))
 
 
-def test_a_run_that_is_deleted_is_not_followed(api_url: str) -> None:
+def test_a_run_that_is_deleted_is_not_followed(api_url) -> None:
     worker = Worker(api_url, f"of-{uuid4()}")
     body = {"flow_id": worker.flow, "deployment_id": worker.deployment}
     run = UUID(worker.post("flow_runs/", **body)["id"])
@@ -121,7 +121,7 @@ def test_a_server_that_refuses_is_not_followed_for_ever() -> None:
             start(client, "fineweb", ())
 
 
-def test_a_server_that_is_gone_is_reported_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_gone_is_reported_and_given_up(monkeypatch) -> None:
     monkeypatch.setattr(submit, "SILENT_SECONDS", 0.5)
     run = uuid4()
     url = f"http://127.0.0.1:{free_port()}/api"

@@ -5,22 +5,19 @@ import os
 import shutil
 import signal
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from streaming_ext.store import open_storage
 from tasks.core.check.export import verify_export
-from tests.command_line import CommandLine, succeeded, wait_for
-from tests.flows.conftest import Command, files_of
-from tests.servers.storage.swift import SwiftServer, download_all, s3_client
+from tests.command_line import succeeded, wait_for
+from tests.flows.conftest import files_of
+from tests.servers.storage.swift import download_all, s3_client
 from tests.tasks.core.exports.exporting import exported, make_dataset
 
 
-def test_the_command_makes_checks_and_describes(
-    served: CommandLine, shardmill: Command, dataset: Path, tmp_path: Path
-) -> None:
+def test_the_command_makes_checks_and_describes(served, shardmill, dataset, tmp_path) -> None:
     """Two processes make the bytes that one makes, whatever the order of the parts."""
     output = tmp_path / "out"
     words = ("export", "megatron", dataset, "--output", output, "--workers", 2)
@@ -37,7 +34,7 @@ def test_the_command_makes_checks_and_describes(
     assert sorted(printed["splits"]) == ["holdout", "train"]
 
 
-def test_a_killed_export_resumes(served: CommandLine, dataset: Path, tmp_path: Path) -> None:
+def test_a_killed_export_resumes(served, dataset, tmp_path) -> None:
     """A shard that is a pipe holds the run up, so that it is killed at a known moment."""
     source, output = tmp_path / "source", tmp_path / "out"
     shutil.copytree(dataset, source)
@@ -69,9 +66,7 @@ def test_a_killed_export_resumes(served: CommandLine, dataset: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["megatron", "parquet"])
-def test_from_and_to_object_storage(
-    s3: SwiftServer, bucket: str, tmp_path: Path, name: str
-) -> None:
+def test_from_and_to_object_storage(s3, bucket, tmp_path, name) -> None:
     """A file of many parts is put together on scratch and uploaded last; others at once."""
     dataset = make_dataset(tmp_path, shard_samples=100).root
     local = files_of(exported(dataset, tmp_path / "local", name))
@@ -93,9 +88,7 @@ def test_from_and_to_object_storage(
     assert (found, printed) == (local, expected)
 
 
-def test_a_large_file_goes_up_without_being_in_memory(
-    s3: SwiftServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_file_goes_up_without_being_in_memory(s3, bucket, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("streaming_ext.store.s3.CHUNK_BYTES", 5 * 2**20)
     monkeypatch.setattr("streaming_ext.store.buckets._STREAMED_BYTES", 10 * 2**20)
     data = np.random.default_rng(1).bytes(12 * 2**20)

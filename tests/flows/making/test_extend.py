@@ -11,28 +11,25 @@ from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.schema import content_hash
 from streaming_ext.store import open_storage
 from tasks.core.check.verify import verify
-from tests.command_line import CommandLine, succeeded
-from tests.flows.conftest import Command
+from tests.command_line import succeeded
 from tests.tasks.core.extending.extended import write_source
 
 TEXTS = [f"A document that came later, number {number}." * 5 for number in range(300)]
 
 
 @pytest.fixture
-def old(dataset: Path, tmp_path: Path) -> Path:
+def old(dataset, tmp_path) -> Path:
     return Path(shutil.copytree(dataset, tmp_path / "old"))
 
 
 @pytest.fixture
-def new(tmp_path: Path) -> Path:
+def new(tmp_path) -> Path:
     for number in range(4):
         write_source(tmp_path / "new" / f"{number}.parquet", TEXTS[number::4])
     return tmp_path / "new"
 
 
-def test_extended_by_a_folder(
-    served: CommandLine, old: Path, new: Path, shardmill: Command
-) -> None:
+def test_extended_by_a_folder(served, old, new, shardmill) -> None:
     parts = len(read_manifest(open_storage(str(old))).parts)
     parent = content_hash((old / "manifest.json").read_bytes())
     printed = json.loads(succeeded(shardmill("extend", old, new, "--dry-run", "--json")).stdout)

@@ -2,17 +2,14 @@
 
 import json
 from itertools import chain
-from pathlib import Path
 
-from tests.command_line import CommandLine, succeeded
+from tests.command_line import succeeded
 from tests.flows.conftest import files_of
 from tests.tasks.core.exports.exporting import exported
 from tests.tasks.core.imports.importing import documents_in, imported
 
 
-def test_the_command_makes_what_it_is_asked_for(
-    served: CommandLine, dataset: Path, tmp_path: Path
-) -> None:
+def test_the_command_makes_what_it_is_asked_for(served, dataset, tmp_path) -> None:
     """Two at once make the bytes that one makes; all documents of text come back as they were."""
     source = exported(dataset, tmp_path / "export", "megatron")
     output = tmp_path / "out"

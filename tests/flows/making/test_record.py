@@ -1,9 +1,6 @@
 """The record of a run, put last, beside an output that is complete without it."""
 
 import logging
-from pathlib import Path
-
-import pytest
 
 from flows import build_flow
 from streaming_ext.store import LocalStorage
@@ -11,9 +8,7 @@ from tests.full_disk import full_disk
 from tests.tasks.core.reporting.test_report import make_report
 
 
-def test_a_record_that_finds_no_room_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_record_that_finds_no_room_is_a_warning(tmp_path, monkeypatch, caplog) -> None:
     monkeypatch.setattr(build_flow, "get_run_logger", logging.getLogger)  # there is no run
     storage = LocalStorage(tmp_path / "out")
     storage.create()

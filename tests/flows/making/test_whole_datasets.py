@@ -4,8 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from streaming_ext.format.layout import BUILD
 from streaming_ext.store import open_storage
 from streaming_ext.store.disk import INCOMING
@@ -16,8 +14,8 @@ from tasks.core.check.export import compare_copy
 from tasks.core.check.verify import verify
 from tasks.core.derive.config import CopyConfig
 from tasks.core.derive.move import plan_copy
-from tests.command_line import CommandLine, succeeded
-from tests.flows.conftest import Command, files_of
+from tests.command_line import succeeded
+from tests.flows.conftest import files_of
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.moving.moved import copied, merged
@@ -37,9 +35,7 @@ def assert_summarized(said: str, output: Path, *datasets: Path) -> None:
     assert re.search(r"; holdout \d+ samples, train [\d,]+ samples$", said, re.MULTILINE)
 
 
-def test_copy_and_merge(
-    served: CommandLine, dataset: Path, tmp_path: Path, shardmill: Command
-) -> None:
+def test_copy_and_merge(served, dataset, tmp_path, shardmill) -> None:
     output = tmp_path / "copy"
     ended = succeeded(served.run("copy", dataset, output, "--workers", 2))
     assert_summarized(ended.stdout, output, dataset)
@@ -58,9 +54,7 @@ def test_copy_and_merge(
     assert "the dataset itself" in refused.stderr
 
 
-def test_what_a_run_left_that_was_killed_at_its_end_is_removed(
-    served: CommandLine, dataset: Path, tmp_path: Path
-) -> None:
+def test_what_a_run_left_that_was_killed_at_its_end_is_removed(served, dataset, tmp_path) -> None:
     """The same command says that nothing is to be done."""
     output = tmp_path / "out"
     copied(dataset, output)
@@ -78,9 +72,7 @@ def test_what_a_run_left_that_was_killed_at_its_end_is_removed(
     assert not (output / BUILD).exists()
 
 
-def test_object_storage(
-    bucket: str, tmp_path: Path, rank_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_object_storage(bucket, tmp_path, rank_path, monkeypatch) -> None:
     """Disk to store, store to store, a merge that the store makes by itself, and back to disk."""
     texts = [[f"Document {number}." * 40 for number in range(20)]] * 2
     local = build_dataset(tmp_path / "one", texts, tokenizer=str(rank_path), shard_size=2**16)

@@ -1,9 +1,6 @@
 """A run that leaves out copies: killed in the second phase, it resumes to the same bytes."""
 
-from pathlib import Path
-
 from tests.command_line import (
-    CommandLine,
     assert_same_dataset,
     kill_group,
     succeeded,
@@ -12,7 +9,7 @@ from tests.command_line import (
 )
 
 
-def test_killed(with_copies: CommandLine, deduplicated: Path, tmp_path: Path) -> None:
+def test_killed(with_copies, deduplicated, tmp_path) -> None:
     """The first phase is cut in `tasks/core/deduplicate`."""
     output = tmp_path / "out"
     run = with_copies.start(*with_copies.shard_arguments(output, workers=2, deduplicate="exact"))

@@ -2,20 +2,17 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
 from streaming_ext.store import open_storage
-from tests.command_line import CommandLine, assert_same_dataset, kill_group, succeeded, wait_for
-from tests.flows.conftest import SHUFFLE, Command, files_of, undisturbed_by
+from tests.command_line import assert_same_dataset, kill_group, succeeded, wait_for
+from tests.flows.conftest import SHUFFLE, files_of, undisturbed_by
 
 TRIES = 10
 
 
-def test_other_workers_and_parts(
-    served: CommandLine, shardmill: Command, shuffled: Path, tmp_path: Path
-) -> None:
+def test_other_workers_and_parts(served, shardmill, shuffled, tmp_path) -> None:
     output = tmp_path / "out"
     succeeded(served.shard(output, workers=2, part_size="16KiB", **SHUFFLE))
     assert_same_dataset(shuffled, output)
@@ -37,7 +34,7 @@ def test_other_workers_and_parts(
 
 
 @pytest.mark.parametrize("phase", ["sort", "merge"])
-def test_killed(served: CommandLine, shuffled: Path, tmp_path: Path, phase: str) -> None:
+def test_killed(served, shuffled, tmp_path, phase) -> None:
     output = tmp_path / "out"
     folder = "shuffle/*.json" if phase == "sort" else "parts/*.json"
     for _ in range(TRIES):  # again if the run was faster than the kill
@@ -55,7 +52,7 @@ def test_killed(served: CommandLine, shuffled: Path, tmp_path: Path, phase: str)
         assert all(file.stat().st_mtime_ns == changed for file, changed in done.items())
 
 
-def test_object_storage(served: CommandLine, bucket: str, tmp_path: Path) -> None:
+def test_object_storage(served, bucket, tmp_path) -> None:
     local, url = tmp_path / "local", f"s3://{bucket}/shuffled"
     few = [str(file) for file in sorted(served.sources.iterdir())[:2]]
     options = {**SHUFFLE, "sources": few, "shard_size": "64KiB"}

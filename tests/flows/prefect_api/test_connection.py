@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -15,7 +14,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from flows.prefect_api import connection
 from flows.prefect_api.connection import require_server
 from flows.running import set_environment
-from tests.command_line import PATIENCE_SECONDS, CommandLine, output_of, succeeded, workers_of
+from tests.command_line import PATIENCE_SECONDS, output_of, succeeded, workers_of
 from tests.servers.prefect.server import free_port
 
 
@@ -27,7 +26,7 @@ from tests.servers.prefect.server import free_port
         ("127.0.0.1,corp.example", "127.0.0.1,corp.example,localhost"),
     ],
 )
-def test_loopback_needs_no_proxy(monkeypatch: pytest.MonkeyPatch, before: str, after: str) -> None:
+def test_loopback_needs_no_proxy(monkeypatch, before, after) -> None:
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, before)
     set_environment()
@@ -35,7 +34,7 @@ def test_loopback_needs_no_proxy(monkeypatch: pytest.MonkeyPatch, before: str, a
 
 
 def test_a_server_that_does_not_exist_is_reported_before_anything_is_made(
-    embedded: CommandLine, dataset: Path, tmp_path: Path
+    embedded, dataset, tmp_path
 ) -> None:
     nowhere = embedded.where(PREFECT_API_URL=f"http://127.0.0.1:{free_port()}/api")
     output = tmp_path / "deep/out"
@@ -49,7 +48,7 @@ def test_a_server_that_does_not_exist_is_reported_before_anything_is_made(
     assert "nothing is left to do" in ended.stderr
 
 
-def test_a_server_under_load_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_under_load_is_waited_for(monkeypatch) -> None:
     monkeypatch.setattr(connection, "REQUEST_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as listening:  # takes requests, answers late
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/api"
@@ -70,7 +69,7 @@ def test_a_server_under_load_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
         thread.join()
 
 
-def test_ctrl_c_amid_the_imports_is_no_traceback(environment: dict[str, str]) -> None:
+def test_ctrl_c_amid_the_imports_is_no_traceback(environment) -> None:
     run = subprocess.Popen(
         [sys.executable, "-P", "-X", "importtime", "-m", "flows.cli", "shard", "nothing"],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -21,7 +21,7 @@ TASKS = 60  # more than its server records at once
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch) -> Path:
     """Prefect's folder, which is not there yet, nor the one above it."""
     made = tmp_path / "above/prefect"
     monkeypatch.setenv("PREFECT_HOME", str(made))
@@ -53,9 +53,7 @@ def run_tasks(_: int) -> int:
     return process.pid
 
 
-def test_it_records_all_asks_no_proxy_and_listens_on_loopback_alone(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_records_all_asks_no_proxy_and_listens_on_loopback_alone(home, monkeypatch) -> None:
     monkeypatch.setenv("PREFECT_SERVER_API_HOST", "0.0.0.0")  # noqa: S104  (of another server)
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, "127.0.0.1")
@@ -73,7 +71,7 @@ def test_it_records_all_asks_no_proxy_and_listens_on_loopback_alone(
             assert records.execute(states).fetchall() == [("COMPLETED", count)]
 
 
-def test_a_damaged_database_is_reported_in_a_line(home: Path) -> None:
+def test_a_damaged_database_is_reported_in_a_line(home) -> None:
     home.mkdir(parents=True)
     (home / "prefect.db").write_bytes(b"12:00:00.112 | ERROR | no database" * 200)
     with (

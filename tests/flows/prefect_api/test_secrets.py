@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import PATIENCE_SECONDS, CommandLine, output_of
-from tests.flows.conftest import Command
+from tests.command_line import PATIENCE_SECONDS, output_of
 from tests.warm import start_module
 
 SECRET = "pl4ntedSecret"
@@ -34,7 +33,7 @@ QUERY = f"az://container/x?sig={SECRET}"
         ["submit", URL],
     ],
 )
-def test_is_not_repeated_by_any_command(shardmill: Command, arguments: list[str]) -> None:
+def test_is_not_repeated_by_any_command(shardmill, arguments) -> None:
     ended = shardmill(*arguments)
     assert ended.returncode == 2
     assert SECRET not in ended.stdout + ended.stderr
@@ -54,7 +53,7 @@ DIRECT: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_of_parameters_that_went_to_prefect_directly(served: CommandLine) -> None:
+def test_of_parameters_that_went_to_prefect_directly(served) -> None:
     """Prefect holds them before any code of ours runs; nothing else repeats them."""
     env = {**served.env, "PYTHONPATH": str(Path(__file__).parents[3])}
     module = "tests.flows.prefect_api.direct_runs"

@@ -21,7 +21,7 @@ MISSING = Answer(404, b'{"detail":"Not Found"}', {"Content-Type": "application/j
     "url",
     ["127.0.0.1:4200/api", "ftp://me:secret@host/api"],
 )
-def test_what_is_no_url_is_refused_without_credentials(url: str) -> None:
+def test_what_is_no_url_is_refused_without_credentials(url) -> None:
     with (
         temporary_settings({PREFECT_API_URL: url}),
         pytest.raises(UsageError, match="PREFECT_API_URL") as raised,
@@ -38,7 +38,7 @@ def test_what_is_no_url_is_refused_without_credentials(url: str) -> None:
         (PAGE, UsageError, r"PREFECT_API_URL .* cannot be used"),
     ],
 )
-def test_another_server(answer: Answer, error: type[Exception], words: str) -> None:
+def test_another_server(answer, error, words) -> None:
     with (
         scripted(lambda *_: answer) as server,
         temporary_settings({PREFECT_API_URL: server.url}),
@@ -48,7 +48,7 @@ def test_another_server(answer: Answer, error: type[Exception], words: str) -> N
                 ask()
 
 
-def test_a_server_that_fails_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_fails_is_waited_for(monkeypatch) -> None:
     answers = iter([Answer(503), Answer(200, b"true")])
     with (
         scripted(lambda *_: next(answers)) as server,
@@ -82,7 +82,7 @@ def test_a_server_that_wants_other_credentials() -> None:
 
 
 @pytest.mark.parametrize("created", [False, True])
-def test_a_server_that_is_well_and_refuses_to_record_a_run(created: bool) -> None:
+def test_a_server_that_is_well_and_refuses_to_record_a_run(created) -> None:
     """Before the run is created, and amid that."""
 
     def busy(_: str, path: str, __: object) -> Answer:
@@ -117,7 +117,7 @@ def test_a_refusal_of_somebody_else_is_not_the_server_s() -> None:
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "ftp://127.0.0.1:9", "http://[::1"])
-def test_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+def test_a_proxy_that_cannot_be_used(monkeypatch, proxy) -> None:
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, "")
     for name in ("ALL_PROXY", "http_proxy"):

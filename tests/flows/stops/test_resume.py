@@ -8,7 +8,6 @@ from pathlib import Path
 from streaming_ext.format.reading import record_of
 from streaming_ext.format.schema import content_hash
 from tests.command_line import (
-    CommandLine,
     assert_same_dataset,
     holds,
     kill_group,
@@ -26,7 +25,7 @@ def assert_nothing_is_half_written(output: Path) -> None:
             assert content_hash((output / recorded.path).read_bytes()) == recorded.xxh128
 
 
-def test_killed_again_and_again(slow: CommandLine, undisturbed: Path, tmp_path: Path) -> None:
+def test_killed_again_and_again(slow, undisturbed, tmp_path) -> None:
     output = tmp_path / "out"
     rng = random.Random(3)
     arguments = slow.shard_arguments(output, workers=3, engine="reference")

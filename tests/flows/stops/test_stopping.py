@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -95,11 +94,11 @@ def press_ctrl_c(run: "subprocess.Popen[str]", flow_run_url: str) -> None:
 
 @pytest.mark.parametrize(("stop", "code"), [(press_ctrl_c, 130), (cancel_in_the_dashboard, 143)])
 def test_a_stop_ends_the_run_and_all_its_processes(
-    slow: CommandLine,
-    api_url: str,
-    tmp_path: Path,
-    stop: Callable[["subprocess.Popen[str]", str], object],
-    code: int,
+    slow,
+    api_url,
+    tmp_path,
+    stop,
+    code,
 ) -> None:
     output = tmp_path / "out"
     run, processes = start_and_wait_for_work(slow, output)
@@ -121,9 +120,7 @@ def test_a_stop_ends_the_run_and_all_its_processes(
     wait_for(lambda: {task["state_type"] for task in flow_run(api_url, output)[1]} <= ended)
 
 
-def test_a_terminal_that_is_closed_ends_the_run(
-    slow: CommandLine, api_url: str, tmp_path: Path
-) -> None:
+def test_a_terminal_that_is_closed_ends_the_run(slow, api_url, tmp_path) -> None:
     output = tmp_path / "out"
     stacks = tmp_path / "stacks"
     master, terminal = pty.openpty()
@@ -157,9 +154,7 @@ def test_a_terminal_that_is_closed_ends_the_run(
     assert flow_run(api_url, output)[0]["state_type"] == "CANCELLED"
 
 
-def test_a_cancel_that_comes_too_late_is_recorded(
-    served: CommandLine, dataset: Path, api_url: str, tmp_path: Path
-) -> None:
+def test_a_cancel_that_comes_too_late_is_recorded(served, dataset, api_url, tmp_path) -> None:
     output = tmp_path / "out"
     run = served.start(*served.shard_arguments(output))
     wait_for((output / "parts").exists)  # a moment's work is left
@@ -174,9 +169,7 @@ def test_a_cancel_that_comes_too_late_is_recorded(
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_a_run_with_a_server_of_its_own_leaves_no_process(
-    embedded: CommandLine, slow: CommandLine, tmp_path: Path, end: int
-) -> None:
+def test_a_run_with_a_server_of_its_own_leaves_no_process(embedded, slow, tmp_path, end) -> None:
     alone = replace(slow, env=embedded.env)
     output = tmp_path / "out"
     run, processes = start_and_wait_for_work(alone, output)
@@ -191,9 +184,7 @@ def test_a_run_with_a_server_of_its_own_leaves_no_process(
     assert ended == [("RUNNING" if end == signal.SIGKILL else "CANCELLED",)]
 
 
-def test_a_killed_worker_costs_one_retry_of_its_file(
-    slow: CommandLine, undisturbed: Path, api_url: str, tmp_path: Path
-) -> None:
+def test_a_killed_worker_costs_one_retry_of_its_file(slow, undisturbed, api_url, tmp_path) -> None:
     output = tmp_path / "out"
     run, _ = start_and_wait_for_work(slow, output)
     workers_of(run.pid)[0].kill()

@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, model_serializer
@@ -60,10 +59,10 @@ def test_one_that_was_swallowed_comes_again() -> None:
     [(Stopped(signal.SIGHUP), 129), (Stopped(signal.SIGTERM), 143), (Stopped(signal.SIGINT), 130)],
 )
 def test_one_that_a_library_wrapped_ends_the_command_as_any(
-    stop: BaseException,
-    code: int,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    stop,
+    code,
+    capsys,
+    monkeypatch,
 ) -> None:
     class Settings(BaseModel):
         @model_serializer
@@ -94,9 +93,7 @@ def _grouped(error: BaseException) -> None:
     raise BaseExceptionGroup("tasks", [OSError(), error])
 
 
-def test_what_it_takes_to_clean_up_behind_one_is_not_stopped_again(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_it_takes_to_clean_up_behind_one_is_not_stopped_again(capsys, monkeypatch) -> None:
     dropped: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", dropped.append)
 
@@ -135,7 +132,7 @@ main()
 
 
 def test_a_command_that_loaded_prefect_does_not_wait_for_the_interpreter_s_exit(
-    dataset: Path,
+    dataset,
 ) -> None:
     ended = succeeded(run_program(sys.executable, "-P", "-c", LEAVING, "inspect", dataset))
     assert "tokens" in ended.stdout

@@ -1,13 +1,12 @@
 """Suspend and Resume of a deployed run, as the dashboard's buttons do."""
 
-from pathlib import Path
 from uuid import UUID
 
 import pytest
 from prefect.flow_runs import resume_flow_run, suspend_flow_run
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from tests.command_line import CommandLine, assert_same_dataset, wait_for
+from tests.command_line import assert_same_dataset, wait_for
 from tests.servers.prefect.worker import ON_HOSTS, cluster
 
 END_SECONDS = 200.0  # some seconds on an idle machine
@@ -18,7 +17,7 @@ END_SECONDS = 200.0  # some seconds on an idle machine
     ["here", pytest.param(ON_HOSTS, marks=pytest.mark.soak)],
 )
 def test_a_suspended_run_goes_on_after_resume(
-    slow: CommandLine, undisturbed: Path, api_url: str, tmp_path: Path, executor: str
+    slow, undisturbed, api_url, tmp_path, executor
 ) -> None:
     output = tmp_path / "out"
     (tmp_path / "host").mkdir()

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers.fault_proxy import FaultProxy, fault_proxy
-from tests.servers.storage.swift import SwiftServer
 
 
 @pytest.fixture
-def proxy(s3: SwiftServer) -> Iterator[FaultProxy]:
+def proxy(s3) -> Iterator[FaultProxy]:
     with fault_proxy(s3.port) as running:
         yield running

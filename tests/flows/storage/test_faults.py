@@ -4,7 +4,6 @@ import random
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ from tests.servers.storage.swift import (
 
 
 @pytest.fixture
-def remote(slow: CommandLine, s3: SwiftServer) -> CommandLine:
+def remote(slow, s3) -> CommandLine:
     """The command line with an S3 server, on sources of some seconds' work; not patient."""
     return slow.where(**aws_environment(s3.url), SHARDMILL_STORAGE_TIMEOUT="5")
 
@@ -42,14 +41,14 @@ def behind(proxy: FaultProxy, command: CommandLine, seconds: float = 5) -> Comma
 
 
 @pytest.fixture(scope="module")
-def expected(slow: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def expected(slow, tmp_path_factory) -> Path:
     """What the slow sources become in small shards when nothing happens."""
     output = tmp_path_factory.mktemp("expected") / "out"
     return undisturbed_by(slow, output, shard_size="64KiB")
 
 
 @pytest.fixture
-def raw(slow: CommandLine, s3: SwiftServer, bucket: str) -> str:
+def raw(slow, s3, bucket) -> str:
     """The slow sources in S3."""
     upload(s3, bucket, "raw", slow.sources)
     return f"s3://{bucket}/raw"
@@ -104,13 +103,13 @@ def restart(proxy: FaultProxy, s3: SwiftServer, rng: random.Random, run: Run) ->
     ],
 )
 def test_faults_that_pass_leave_no_trace(
-    remote: CommandLine,
-    s3: SwiftServer,
-    proxy: FaultProxy,
-    bucket: str,
-    expected: Path,
-    tmp_path: Path,
-    faults: tuple[Callable[[FaultProxy, SwiftServer, random.Random, Run], int], ...],
+    remote,
+    s3,
+    proxy,
+    bucket,
+    expected,
+    tmp_path,
+    faults,
 ) -> None:
     command = behind(proxy, remote, seconds=30)  # faults in a row take the usual patience
     rng = random.Random(7)
@@ -128,9 +127,7 @@ def test_faults_that_pass_leave_no_trace(
     assert all(struck.values()), struck
 
 
-def test_sources_that_hang_for_ever(
-    remote: CommandLine, proxy: FaultProxy, raw: str, tmp_path: Path
-) -> None:
+def test_sources_that_hang_for_ever(remote, proxy, raw, tmp_path) -> None:
     """From the middle of the run on: it ends by itself, with the cause, and goes on later."""
     output = tmp_path / "out"
     command = behind(proxy, remote, seconds=1)
@@ -152,9 +149,7 @@ def test_sources_that_hang_for_ever(
     succeeded(command.shard(output, **options))
 
 
-def test_a_source_that_changes_between_listing_and_reading(
-    served: CommandLine, s3: SwiftServer, bucket: str, tmp_path: Path
-) -> None:
+def test_a_source_that_changes_between_listing_and_reading(served, s3, bucket, tmp_path) -> None:
     raw, output, now = f"s3://{bucket}/raw", tmp_path / "out", tmp_path / "now"
     shutil.copytree(served.sources, now)
     upload(s3, bucket, "raw", now)
@@ -188,14 +183,14 @@ def test_a_source_that_changes_between_listing_and_reading(
     ],
 )
 def test_refusals(
-    served: CommandLine,
-    s3: SwiftServer,
-    proxy: FaultProxy,
-    bucket: str,
-    output: str,
-    env: dict[str, str],
-    code: int,
-    words: str,
+    served,
+    s3,
+    proxy,
+    bucket,
+    output,
+    env,
+    code,
+    words,
 ) -> None:
     """Before any work, with one error that names bucket and cause."""
     client = s3_client(s3.url)

@@ -6,7 +6,6 @@ All as the README says, on an offline Hub and a real S3 server.
 import sqlite3
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -21,12 +20,12 @@ from tests.command_line import (
 )
 from tests.servers.hub import Dataset, Hub, hub_server
 from tests.servers.prefect.database import give_database
-from tests.servers.storage.swift import OWNER, SwiftServer, aws_environment, download_all, is_held
+from tests.servers.storage.swift import OWNER, aws_environment, download_all, is_held
 from tests.test_readme import blocks, search_path, with_tokenizer
 
 
 @pytest.fixture(scope="module")
-def hub(sources: Path) -> Iterator[Hub]:
+def hub(sources) -> Iterator[Hub]:
     """A Hub that holds the session's files in the layout of FineWeb-Edu."""
     files = sorted(sources.glob("*.parquet"))
     with hub_server() as running:
@@ -36,9 +35,7 @@ def hub(sources: Path) -> Iterator[Hub]:
 
 
 @pytest.fixture
-def online(
-    embedded: CommandLine, api_url: str, hub: Hub, s3: SwiftServer, tmp_path: Path
-) -> CommandLine:
+def online(embedded, api_url, hub, s3, tmp_path) -> CommandLine:
     hub.reset()
     return embedded.where(
         **aws_environment(s3.url), PREFECT_API_URL=api_url, HF_ENDPOINT=hub.url,
@@ -52,13 +49,13 @@ OPTIONS = {"sources": "org/text", "hub_config": "sample-10BT"}
 # The stock reader leaves the files that it unpacks open.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_whole_story(
-    online: CommandLine,
-    hub: Hub,
-    s3: SwiftServer,
-    bucket: str,
-    dataset: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    online,
+    hub,
+    s3,
+    bucket,
+    dataset,
+    tmp_path,
+    monkeypatch,
 ) -> None:
     from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
     from streaming_ext.training.stock import streaming
@@ -112,7 +109,7 @@ def test_the_whole_story(
     assert [row for batch in loader for row in batch["tokens"].tolist()] == theirs
 
 
-def test_the_commands_of_the_documents(online: CommandLine, bucket: str, tmp_path: Path) -> None:
+def test_the_commands_of_the_documents(online, bucket, tmp_path) -> None:
     """Of docs/how-to/object-storage.md, among which README's are, and of docs/how-to/hub.md."""
     (script,) = blocks("docs/how-to/object-storage.md", "bash")
     (to_disk,) = blocks("docs/how-to/hub.md", "bash")
@@ -126,9 +123,7 @@ def test_the_commands_of_the_documents(online: CommandLine, bucket: str, tmp_pat
     assert f"s3://{bucket}/fineweb-edu-10bt: sound" in ended.stdout
 
 
-def test_no_secret_is_reported(
-    embedded: CommandLine, hub: Hub, s3: SwiftServer, bucket: str, tmp_path: Path
-) -> None:
+def test_no_secret_is_reported(embedded, hub, s3, bucket, tmp_path) -> None:
     """Planted in the environment; looked for in everything that a run leaves behind."""
     hub.reset()
     home = tmp_path / "new" / "prefect"
@@ -164,7 +159,7 @@ def test_no_secret_is_reported(
     assert looked_at > 20
 
 
-def test_sources_that_cannot_be_checked(online: CommandLine, hub: Hub, tmp_path: Path) -> None:
+def test_sources_that_cannot_be_checked(online, hub, tmp_path) -> None:
     """A plain URL, for which no hash is offered: reported at the end, or refused at once."""
     commit, files = hub.datasets["org/text"].at("main") or ("", {})
     source = f"{hub.url}/datasets/org/text/resolve/{commit}/{max(files)}"

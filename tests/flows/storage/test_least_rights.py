@@ -2,13 +2,11 @@
 
 import hashlib
 import time
-from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.command_line import PATIENCE_SECONDS, CommandLine, succeeded
-from tests.flows.conftest import Command
 from tests.servers.storage.swift import (
     NOBODY,
     SwiftServer,
@@ -36,14 +34,14 @@ def grant(server: SwiftServer, bucket: str, *rights: str) -> None:
 
 
 @pytest.fixture
-def limited(served: CommandLine, s3: SwiftServer) -> CommandLine:
+def limited(served, s3) -> CommandLine:
     """The command line with the credentials of that user."""
     return served.where(**aws_environment(s3.url, NOBODY))
 
 
 def test_reading_here_and_writing_there_is_enough(
-    limited: CommandLine, s3: SwiftServer, bucket: str, dataset: Path, tmp_path: Path,
-    shardmill: Command, monkeypatch: pytest.MonkeyPatch,
+    limited, s3, bucket, dataset, tmp_path,
+    shardmill, monkeypatch,
 ) -> None:  # fmt: skip
     sources = make_bucket(s3.url)
     upload(s3, sources, "raw", limited.sources)

@@ -22,8 +22,7 @@ from tests.command_line import (
     wait_for,
     workers_of,
 )
-from tests.flows.conftest import Command
-from tests.servers.fault_proxy import FaultProxy, Faults
+from tests.servers.fault_proxy import Faults
 from tests.servers.storage.swift import (
     SwiftServer,
     aws_environment,
@@ -34,13 +33,13 @@ from tests.servers.storage.swift import (
 
 
 @pytest.fixture
-def remote(served: CommandLine, s3: SwiftServer) -> CommandLine:
+def remote(served, s3) -> CommandLine:
     """The command line with an S3 server."""
     return served.where(**aws_environment(s3.url))
 
 
 @pytest.fixture
-def slow_remote(slow: CommandLine, s3: SwiftServer) -> CommandLine:
+def slow_remote(slow, s3) -> CommandLine:
     """The same on sources of some seconds' work."""
     return slow.where(**aws_environment(s3.url))
 
@@ -50,12 +49,12 @@ def copied(s3: SwiftServer, bucket: str, folder: Path) -> Path:
 
 
 def test_the_same_bytes_as_on_disk_and_the_same_commands(
-    remote: CommandLine,
-    shardmill: Command,
-    s3: SwiftServer,
-    bucket: str,
-    dataset: Path,
-    tmp_path: Path,
+    remote,
+    shardmill,
+    s3,
+    bucket,
+    dataset,
+    tmp_path,
 ) -> None:
     url = f"s3://{bucket}/out"
     succeeded(remote.shard(url))
@@ -77,12 +76,12 @@ def test_the_same_bytes_as_on_disk_and_the_same_commands(
 # The stock reader leaves the files that it unpacks open.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_sources_in_s3(
-    remote: CommandLine,
-    shardmill: Command,
-    s3: SwiftServer,
-    bucket: str,
-    sources: Path,
-    tmp_path: Path,
+    remote,
+    shardmill,
+    s3,
+    bucket,
+    sources,
+    tmp_path,
 ) -> None:
     upload(s3, bucket, "raw/text", sources)
     output = tmp_path / "out"
@@ -108,12 +107,12 @@ def test_sources_in_s3(
 
 
 def test_killed_in_the_middle_of_an_upload(
-    slow_remote: CommandLine,
-    shardmill: Command,
-    s3: SwiftServer,
-    proxy: FaultProxy,
-    bucket: str,
-    tmp_path: Path,
+    slow_remote,
+    shardmill,
+    s3,
+    proxy,
+    bucket,
+    tmp_path,
 ) -> None:
     """The link is slow, so that the kill comes while a large shard is on its way, in pieces."""
     (tmp_path / "large").mkdir()
@@ -145,9 +144,7 @@ def write_large_source(path: Path) -> None:
     pq.write_table(pa.table({"text": texts}), path, row_group_size=10, compression="zstd")
 
 
-def test_ctrl_c_ends_at_once_and_lets_go(
-    slow_remote: CommandLine, s3: SwiftServer, proxy: FaultProxy, bucket: str
-) -> None:
+def test_ctrl_c_ends_at_once_and_lets_go(slow_remote, s3, proxy, bucket) -> None:
     command = slow_remote.where(AWS_ENDPOINT_URL=proxy.url, SHARDMILL_STORAGE_TIMEOUT="5")
     run = command.start(*command.shard_arguments(f"s3://{bucket}/out", shard_size="64KiB"))
     wait_for(lambda: proxy.bytes_up > 200_000 or run.poll() is not None)

@@ -46,7 +46,7 @@ RATE = "7.5M tokens, 15.0 MB/s"
         ),
     ],
 )
-def test_the_line_says_what_is_done_and_left(changes: dict[str, object], line: str) -> None:
+def test_the_line_says_what_is_done_and_left(changes, line) -> None:
     assert describe(snapshot(**changes)) == line
 
 
@@ -54,12 +54,12 @@ def test_the_line_says_what_is_done_and_left(changes: dict[str, object], line: s
     ("seconds", "left"),
     [(0.0, "0:00:00"), (20.0, "0:01:00"), (1200.4, "1:00:01"), (40_000.0, "1 day, 9:20:00")],
 )
-def test_the_time_left(seconds: float, left: str) -> None:
+def test_the_time_left(seconds, left) -> None:
     assert f" parts, {left} left, " in describe(snapshot(seconds=seconds))
 
 
 class TestShown:
-    def test_lines_now_and_then_where_nobody_watches(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_lines_now_and_then_where_nobody_watches(self, monkeypatch) -> None:
         monkeypatch.setattr(terminal, "_LINE_SECONDS", 0.05)
         progress = RunProgress()
         progress.enter("looking at the sources")
@@ -73,7 +73,7 @@ class TestShown:
         assert "\x1b" not in said
 
     @pytest.mark.parametrize("is_terminal", [True, False])
-    def test_ends_with_an_error_too(self, is_terminal: bool) -> None:
+    def test_ends_with_an_error_too(self, is_terminal) -> None:
         screen, _ = console(is_terminal=is_terminal)
         before = threading.active_count()
         with pytest.raises(RuntimeError), shown(RunProgress().snapshot, screen):
@@ -126,7 +126,7 @@ class TestReport:
         assert "FAILED" not in out.getvalue()
 
     @pytest.mark.parametrize("is_terminal", [True, False])
-    def test_a_failure_is_one_line_as_it_is(self, is_terminal: bool) -> None:
+    def test_a_failure_is_one_line_as_it_is(self, is_terminal) -> None:
         reason = f"column 'text' [bold]is[/bold] of type list<item: string> {'x' * 300}"
         failed = FailedFile(part=1, source="/data/[b]/x.parquet", step="tokenize", reason=reason)
         screen, out = console(is_terminal=is_terminal)

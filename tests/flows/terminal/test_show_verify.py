@@ -14,12 +14,12 @@ from tests.tasks.core.build_dataset import build_dataset
 
 
 @pytest.fixture
-def dataset(tmp_path: Path, rank_path: Path) -> Path:
+def dataset(tmp_path, rank_path) -> Path:
     texts = [[f"Document {number}." * 9 for number in range(20)]]
     return build_dataset(tmp_path / "built", texts, tokenizer=str(rank_path))
 
 
-def test_what_was_compared_and_how_long_it_took(dataset: Path) -> None:
+def test_what_was_compared_and_how_long_it_took(dataset) -> None:
     report = verify(open_storage(str(dataset)), deep=True, deep_documents=5)
     assert 0 < report.seconds < 60
     out = io.StringIO()

@@ -53,7 +53,7 @@ def test_a_terminal_wraps_and_cuts_nothing_off() -> None:
 
 class TestProgress:
     @pytest.mark.parametrize("width", [20, 60, 200])
-    def test_the_progress_line_fits_a_terminal(self, width: int) -> None:
+    def test_the_progress_line_fits_a_terminal(self, width) -> None:
         now: dict[str, Any] = {
             "phase": "sharded; Prefect records the run", "parts_done": 1999, "parts_failed": 17,
             "parts_total": 2400, "text_bytes": 10**13, "tokens": 10**12, "seconds": 10.0**5,
