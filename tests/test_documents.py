@@ -196,26 +196,6 @@ def test_links_outside_the_site(page) -> None:
     assert not [link for link in links if not (path.parent / link).exists()]
 
 
-# The glossary and the guide to style have other words for these.
-RETIRED = re.compile(
-    r"\b(hangs? on|go(es)? on (with|as|from|where)|came of|(is|are) told|tells? of"
-    r"|where there (is|are)|so many|reckon(ed|s)?|begun|lanes?|scatter|mend(s|ed)?|is asked"
-    r"|taken for given|let be|is gone on)\b"
-)
-
-
-def test_pages_use_plain_words() -> None:
-    pages = [
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-        ROOT / "CHANGELOG.md",
-        *DOCS.rglob("*.md"),
-    ]
-    found = {page.name: [m[0] for m in RETIRED.finditer(" ".join(page.read_text().split()))]
-             for page in pages}  # fmt: skip
-    assert {name: words for name, words in found.items() if words} == {}
-
-
 def _messages() -> Iterator[str]:
     """Texts of the source, with a mark for each value in them."""
     for folder in ("flows", "tasks", "streaming_ext"):

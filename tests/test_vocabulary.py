@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("flows", "tasks", "streaming_ext")
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md")
 
 # Words that no identifier holds, each with what to say.
 NAMES = {
@@ -70,6 +70,8 @@ PHRASES = {
     r"let be\b": "left alone",
     r"\breckon(s|ed|ing)?\b": "estimate",
     r"\bbegun\b": "started",
+    r"\bmend(s|ed)?\b": "repair",
+    r"taken for given": "assumed",
     r"\blanes?\b": "canonical node",
     r"\b(two|first|second|one)[- ]stages?\b": "phase",
 }

@@ -68,35 +68,31 @@ def test_shard_throughput(cache, tmp_path) -> None:
 
 
 @pytest.mark.soak
-def test_memory(cache, tmp_path) -> None:
-    result = tmp_path / "result.json"
-    sizes = ("--megabytes", 1, "--files", 2, "--mb-per-file", 0.5)
-    run_script("sharding.memory", *sizes, "--result", result, cache=cache)
-    peaks = saved(result)["peak_mb"]
-    assert len(peaks) == 2
-    assert all(20 < peak < 1500 for peak in peaks.values())
-
-
-@pytest.mark.soak
-def test_many_files(cache, tmp_path) -> None:
-    result = tmp_path / "result.json"
-    sizes = ("--files", 4, "--large-files", 2, "--mb-per-file", 0.2, "--rounds", 1)
-    printed = run_script("sharding.many_files", *sizes, "--result", result, cache=cache)
-    assert "A file costs" in printed
-    assert set(saved(result)["seconds"]) == {"4 files", "2 files"}
-
-
-@pytest.mark.soak
-def test_dashboard(cache, tmp_path) -> None:
-    result = tmp_path / "result.json"
-    sizes = ("--files", 4, "--documents", 5, "--rounds", 0, "--only", "SQLite")
-    printed = run_script("dashboard", *sizes, "--result", result, cache=cache)
-    assert "| SQLite |" in printed
-    measured = saved(result)["results"]["SQLite"]
-    assert measured["rows"]["task_run"] == 2 * 4 + 1
-    assert measured["rows"]["log"] < 4
-    assert measured["calls"]["flow_runs"] > 2
-    assert measured["bytes"] > 0
+@pytest.mark.parametrize(
+    ("name", "options", "key", "measured"),
+    [
+        ("sharding.memory", "--megabytes 1 --files 2 --mb-per-file 0.5", "peak_mb", 2),
+        (
+            "sharding.many_files",
+            "--files 4 --large-files 2 --mb-per-file 0.2 --rounds 1",
+            "seconds",
+            2,
+        ),
+        ("dashboard", "--files 4 --documents 5 --rounds 0 --only SQLite", "results", 1),
+        ("whole", "--megabytes 1 --files 1 --rounds 1 --times 1 --scratch .", "copies", 6),
+        (
+            "export",
+            "--megabytes 1 --files 2 --rounds 1 --scratch . --only megatron webdataset",
+            "rates",
+            6,
+        ),
+    ],
+)
+def test_all_is_measured(name, options, key, measured, cache, tmp_path) -> None:
+    result, scratch = tmp_path / "result.json", str(tmp_path / "scratch")
+    words = [scratch if word == "." else word for word in options.split()]
+    run_script(name, *words, "--result", result, cache=cache)
+    assert len(saved(result)[key]) == measured
 
 
 @pytest.mark.soak
@@ -110,35 +106,3 @@ def test_remote_s3(cache) -> None:
 def test_plot_of_the_shuffle(cache, tmp_path) -> None:
     run_script("shuffle", "--plot", tmp_path / "order.png", cache=cache)
     assert (tmp_path / "order.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.soak
-def test_whole_datasets(cache, tmp_path) -> None:
-    result = tmp_path / "result.json"
-    sizes = ("--megabytes", 1, "--files", 1, "--rounds", 1, "--times", 1)
-    where = ("--scratch", tmp_path / "scratch", "--result", result)
-    printed = run_script("whole", *sizes, *where, cache=cache)
-    assert "| copy to S3 |" in printed
-    seconds = saved(result)["copies"]
-    assert set(seconds) == {
-        "copy", "cp", "copy to S3", "boto3 to S3", "copy from S3", "boto3 from S3"
-    }  # fmt: skip
-    assert all(value > 0 for values in seconds.values() for value in values)
-    (merge,) = saved(result)["merges"]
-    assert merge["ours"] > merge["our start"] > 0
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("compression", ["zstd:1", "none"])
-def test_export(cache, tmp_path, compression) -> None:
-    result = tmp_path / "result.json"
-    sizes = ("--megabytes", 1, "--files", 2, "--rounds", 1, "--compression", compression)
-    where = ("--scratch", tmp_path / "scratch", "--result", result)
-    printed = run_script("export", *sizes, *where, "--only", "megatron", "webdataset", cache=cache)
-
-    assert "| megatron |" in printed
-    rates = saved(result)["rates"]
-    assert set(rates) == {"bare", "bare, 1 process"} | {
-        f"{name}{workers}" for name in ("megatron", "webdataset") for workers in ("", ", 1 worker")
-    }
-    assert all(rate > 0 for values in rates.values() for rate in values)

@@ -19,6 +19,7 @@ from tests.servers.prefect.worker import HOSTS, PARENTS, ROOT
 
 FOLDER = ROOT / "deployments"
 UNIT = FOLDER / "shardmill-worker@.service"
+IMAGE = (FOLDER / "Dockerfile").read_text()
 DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load((FOLDER / "prefect.yaml").read_text())[
     "deployments"
 ]
@@ -78,36 +79,30 @@ def test_the_unit_is_one_that_systemd_takes(tmp_path) -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_the_image_is_clean_and_runs_as_nobody_special() -> None:
-    tool = Path(sys.executable).with_name("hadolint")
-    succeeded(run_program(tool, FOLDER / "Dockerfile"))
-    users = re.findall(r"^USER (\d+)", (FOLDER / "Dockerfile").read_text(), re.MULTILINE)
+def test_the_image_is_clean_runs_as_nobody_special_and_keeps_scratch_on_a_disk() -> None:
+    succeeded(run_program(Path(sys.executable).with_name("hadolint"), FOLDER / "Dockerfile"))
+    users = re.findall(r"^USER (\d+)", IMAGE, re.MULTILINE)
     assert users
     assert "0" not in users
+    assert re.search(r"^ARG EXTRAS=flow,s3$", IMAGE, re.MULTILINE)
+    assert ".[${EXTRAS}]" in IMAGE
+    assert re.search(r"^VOLUME /tmp$", IMAGE, re.MULTILINE)
+    assert "--init" in IMAGE
+    assert "--tmpfs" not in IMAGE
+    assert "UMask=0022" in UNIT.read_text()
 
 
 def test_python_s_own_library_is_compiled_in_the_image(tmp_path) -> None:
     """Also where the base image forbids it for what is imported."""
-    text = (FOLDER / "Dockerfile").read_text()
-    assert "pip install --no-cache-dir --compile" in text
-    (command,) = re.findall(r"^RUN python (-m compileall .*)$", text, re.MULTILINE)
-    assert text.index("compileall") < text.index("\nUSER ")
+    assert "pip install --no-cache-dir --compile" in IMAGE
+    (command,) = re.findall(r"^RUN python (-m compileall .*)$", IMAGE, re.MULTILINE)
+    assert IMAGE.index("compileall") < IMAGE.index("\nUSER ")
     (tmp_path / "module.py").write_text("answer = 42\n")
     words = command.replace("/usr/local/lib/python3.11", str(tmp_path)).split()
     assert str(tmp_path) in words
     forbidden = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     succeeded(run_program(sys.executable, *words, env=forbidden))
     assert [*tmp_path.rglob("*.pyc")]
-
-
-def test_the_image_takes_extras_and_keeps_scratch_on_a_disk() -> None:
-    text = (FOLDER / "Dockerfile").read_text()
-    assert re.search(r"^ARG EXTRAS=flow,s3$", text, re.MULTILINE)
-    assert ".[${EXTRAS}]" in text
-    assert re.search(r"^VOLUME /tmp$", text, re.MULTILINE)
-    assert "--init" in text
-    assert "--tmpfs" not in text
-    assert "UMask=0022" in UNIT.read_text()
 
 
 PODS: list[dict[str, Any]] = list(yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text()))
@@ -128,7 +123,7 @@ def test_a_kubernetes_deployment_is_whole(deployment) -> None:
     assert "requests" in container["resources"]
     assert container["envFrom"] == [{"secretRef": {"name": "shardmill-worker"}}]
     assert pod["securityContext"]["runAsNonRoot"]
-    user = re.findall(r"^USER (\d+)", (FOLDER / "Dockerfile").read_text(), re.MULTILINE)[-1]
+    user = re.findall(r"^USER (\d+)", IMAGE, re.MULTILINE)[-1]
     assert str(pod["securityContext"]["runAsUser"]) == user
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert container["securityContext"]["readOnlyRootFilesystem"]
@@ -140,9 +135,8 @@ def test_a_kubernetes_deployment_is_whole(deployment) -> None:
 
 
 def test_every_worker_takes_one_run_at_a_time() -> None:
-    unit, image = UNIT.read_text(), (FOLDER / "Dockerfile").read_text()
     slurm = (FOLDER / "slurm.sbatch").read_text()
-    limits = re.findall(r'--limit"?,? "?(\d+)', "\n".join((unit, image, slurm)))
+    limits = re.findall(r'--limit"?,? "?(\d+)', f"{UNIT.read_text()}\n{IMAGE}\n{slurm}")
     limits += [pod["spec"]["template"]["spec"]["containers"][0]["args"][2] for pod in PODS]
     assert limits == ["1"] * 5
 

@@ -47,7 +47,9 @@ class TestUsage:
             ({"text_column": "body"}, ["no column 'body'", "text, id, url", "--text-column"]),
             ({"sequence_length": 100_000}, ["cannot hold one sample", "--shard-size"]),
             ({"compression": "zip"}, ["--compression", "zstd", "'zip'"]),
-            ({"holdout_fraction": 1.5}, ["--holdout-fraction", "less than 1"]),
+            ({"where": "url = 'x'"}, ["is not understood"]),
+            ({"where": "lang == 'x'"}, ["has no column 'lang'; its columns are text, id, url"]),
+            ({"where": "url > 3"}, ["'url' is of type string, and --where compares it with a"]),
             ({"tokenizer": "/nonexistent/x.tiktoken"}, ["/nonexistent/x.tiktoken"]),
         ],
     )

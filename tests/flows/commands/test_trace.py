@@ -1,7 +1,6 @@
 """`shardmill trace`: some steps at once, and as a table."""
 
 import inspect
-import math
 
 import pyarrow.parquet as pq
 import pytest
@@ -124,14 +123,6 @@ def test_a_mixture_s_plan_and_picture(root, tmp_path, capsys) -> None:
     printed = capsys.readouterr().out
     assert "of stream 0" in printed
     assert "of stream 1" in printed
-
-
-def test_a_mixture_with_limits(root, capsys) -> None:
-    limits = {"max_repeats": [0.5, math.inf], "at_max_repeats": "renormalize"}
-    assert trace(root, root, plan=True, epochs=3, batch_size=8, **MIXTURE, **limits) == 0
-    fractions = fractions_of(rows_of(capsys))
-    assert 60 < fractions[0] < 100  # half a pass over the other one is less than half an epoch
-    assert fractions[-1] == 100  # the first one has reached its limit
 
 
 def test_an_older_generation(root, tmp_path, vocabulary, capsys) -> None:

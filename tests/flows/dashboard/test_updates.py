@@ -16,7 +16,7 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.dashboard import updates as module
-from flows.dashboard.updates import Updates, name_the_failure
+from flows.dashboard.updates import Updates
 from streaming_ext.base.errors import SourceError
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import PartTimes
@@ -169,17 +169,3 @@ def test_only_of_our_own_flows_tasks_that_went_well_are_left_out(flow_name, leve
     extra = {"flow_name": flow_name}
     record = logger.makeRecord(logger.name, level, "", 0, "Finished", (), None, extra=extra)
     assert bool(logger.filter(record)) is kept
-
-
-def test_a_name_shows_the_end_of_long_paths(run) -> None:
-    class Named:
-        id = run.id
-        name = "shard /tmp/a/b/out"
-
-    class Ended:
-        message = "1 of 2 parts failed: /data/a/b/c/x y.parquet: tokenize: bad\nfooter"
-
-    name_the_failure(None, Named(), Ended())  # type: ignore[arg-type]
-    assert ask("GET", f"{run.api}/flow_runs/{run.id}")["name"] == (
-        r"shard …/b/out: 1 of 2 parts failed: …/c/x y.parquet: tokenize: bad\nfooter"
-    )

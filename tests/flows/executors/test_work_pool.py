@@ -73,11 +73,3 @@ def test_a_server_that_is_away_is_sent_the_request_again(api_url, client) -> Non
     found = WorkPool(client, deploy(api_url, *PARAMETERS)[0], 1)
     with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}):
         assert found.start("attempt-1", PARAMETERS) is None
-
-
-def test_the_command_says_so(served, api_url, tmp_path) -> None:
-    name, _ = deploy(api_url, "config", required=("config",))
-    ended = served.shard(tmp_path / "out", executor=f"prefect://{name}")
-    assert ended.returncode == 2, ended.stdout + ended.stderr
-    assert "Is it of the flow shard-partition?" in ended.stderr
-    assert "Traceback" not in ended.stderr

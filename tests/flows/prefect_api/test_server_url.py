@@ -73,14 +73,6 @@ def _run_on(url: str) -> None:
             flow(lambda: None)()
 
 
-def test_a_server_that_wants_other_credentials() -> None:
-    with (
-        scripted(lambda *_: Answer(401, headers=LAST)) as server,
-        pytest.raises(UnreachableError, match="refuses: 401 Unauthorized"),
-    ):
-        _run_on(f"{server.url}/api")
-
-
 @pytest.mark.parametrize("created", [False, True])
 def test_a_server_that_is_well_and_refuses_to_record_a_run(created) -> None:
     """Before the run is created, and amid that."""

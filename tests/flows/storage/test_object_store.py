@@ -60,8 +60,7 @@ def test_the_same_bytes_as_on_disk_and_the_same_commands(
     succeeded(remote.shard(url))
     assert_same_dataset(dataset, copied(s3, bucket, tmp_path / "copy"))
 
-    succeeded(remote.shard(url))
-    verified = succeeded(shardmill("verify", url, "--deep"))
+    succeeded(shardmill("verify", url, "--deep"))
     succeeded(shardmill("inspect", url, "--sample", 0))
     succeeded(shardmill("inspect", url))
 
