@@ -101,8 +101,14 @@ def group_of(nodeid: str) -> str:
 
 
 def next_group(waiting: Iterable[str], *, served: bool) -> str | None:
-    """The first group for a process that uses the Prefect server, or for one that does not."""
-    return next((group for group in waiting if served or not group.startswith(SERVED)), None)
+    """The first group for a process that uses the Prefect server, or for one that does not.
+
+    The former takes what only it may, as long as there is some: otherwise the others would wait for
+    it in the end.
+    """
+    groups = list(waiting)
+    mine = [group for group in groups if group.startswith(SERVED) is served]
+    return next(iter(mine or (groups if served else ())), None)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:

@@ -7,10 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from streaming_ext.format.manifest import Manifest
 from tasks.core.synthetic import make_documents
 from tests.command_line import assert_same_text, kill_group, succeeded, wait_for
-from tests.flows.conftest import undisturbed_by
+from tests.flows.conftest import manifest_of, undisturbed_by
 from tests.streaming_ext.text.packed import write_documents, write_rows
 
 NAMES = ["0.jsonl", "1.jsonl.gz", "2.ndjson.zst", "3.json", "4.cbor", "5.arrow", "6.tar",
@@ -63,7 +62,7 @@ def test_columns_of_avro_csv_and_tsv(served, tmp_path) -> None:
         folder.mkdir()
         write_rows(folder / name, rows)
         output = undisturbed_by(served, folder / "out", sources=[str(folder / name)], **options)
-        manifest = Manifest.model_validate_json((output / "manifest.json").read_bytes())
+        manifest = manifest_of(output)
         assert (len(manifest.parts) > 1) == (name == "x.jsonl")
         tables = [pq.read_table(file) for file in sorted(output.glob("documents/*.parquet"))]
         found[name] = [

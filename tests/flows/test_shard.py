@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.reading import read_record
 from streaming_ext.store import LocalStorage
 from streaming_ext.store.disk import INCOMING
@@ -16,6 +15,7 @@ from streaming_ext.store.scratch import take_scratch
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from tests.command_line import assert_same_dataset, succeeded
 from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES
+from tests.flows.conftest import manifest_of
 
 
 def test_neither_a_server_nor_what_a_run_has_decides_the_bytes(embedded, dataset, tmp_path) -> None:
@@ -36,7 +36,7 @@ def test_neither_a_server_nor_what_a_run_has_decides_the_bytes(embedded, dataset
 
 def test_every_document_is_there_with_all_its_tokens(dataset, sources, vocabulary) -> None:
     tokenizer = load_tokenizer(str(vocabulary), pattern="gpt2")
-    manifest = Manifest.model_validate_json((dataset / "manifest.json").read_bytes())
+    manifest = manifest_of(dataset)
     files = sorted(sources.glob("*.parquet"))
     assert [part.source.url for part in manifest.parts] == [str(file) for file in files]
     expected = 0

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.format.manifest import Manifest
 from tasks.core.synthetic import make_documents
 from tests.command_line import (
     CommandLine,
@@ -17,7 +16,7 @@ from tests.command_line import (
     wait_for,
     workers_of,
 )
-from tests.flows.conftest import undisturbed_by
+from tests.flows.conftest import manifest_of, undisturbed_by
 from tests.servers.storage.swift import aws_environment, upload
 
 OPTIONS = {"part_size": "400KiB", "min_part_size": "200KiB", "engine": "reference", "workers": 2}
@@ -38,10 +37,6 @@ def mixed(served, tmp_path_factory) -> CommandLine:
 def undisturbed(mixed, tmp_path_factory) -> Path:
     output = tmp_path_factory.mktemp("undisturbed") / "out"
     return undisturbed_by(mixed, output, **OPTIONS)
-
-
-def manifest_of(output: Path) -> Manifest:
-    return Manifest.model_validate_json((output / "manifest.json").read_bytes())
 
 
 def test_killed_in_a_span_and_in_a_joined_part(mixed, shardmill, undisturbed, tmp_path) -> None:

@@ -1,15 +1,9 @@
 """Each node makes its own partition, and the partitions together are trained on."""
 
-from pathlib import Path
-
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from streaming_ext.format.manifest import Manifest
 from tests.command_line import succeeded
 from tests.conftest import NUM_FILES
-
-
-def read(output: Path) -> Manifest:
-    return Manifest.model_validate_json((output / "manifest.json").read_bytes())
+from tests.flows.conftest import manifest_of
 
 
 def test_two_nodes(served, shardmill, dataset, tmp_path) -> None:
@@ -17,7 +11,7 @@ def test_two_nodes(served, shardmill, dataset, tmp_path) -> None:
     for rank, output in enumerate(outputs):
         ended = succeeded(served.shard(output, nodes=2, node_rank=rank))
         succeeded(shardmill("verify", output))
-    whole, partitions = read(dataset), [read(output) for output in outputs]
+    whole, partitions = manifest_of(dataset), [manifest_of(output) for output in outputs]
     assert whole.node_partition is None
     urls = [part.source.url for partition in partitions for part in partition.parts]
     assert sorted(urls) == [part.source.url for part in whole.parts]

@@ -79,11 +79,12 @@ def test_faults_that_pass_leave_no_trace(remote, s3, proxy, bucket, expected, tm
     assert all(struck.values()), struck
 
 
-def test_a_source_that_hangs_for_ever(remote, s3, proxy, bucket, tmp_path) -> None:
+def test_sources_that_hang_for_ever(remote, s3, proxy, bucket, tmp_path) -> None:
     """From the middle of the run on: it ends by itself, with the cause, and resumes later."""
-    (tmp_path / "one").mkdir()
-    shutil.copy(min(remote.sources.iterdir()), tmp_path / "one")
-    upload(s3, bucket, "raw", tmp_path / "one")
+    (tmp_path / "two").mkdir()
+    for file in sorted(remote.sources.iterdir())[:2]:
+        shutil.copy(file, tmp_path / "two")
+    upload(s3, bucket, "raw", tmp_path / "two")
     output, raw = tmp_path / "out", f"s3://{bucket}/raw"
     command = behind(proxy, remote, seconds=1)
     arguments = command.shard_arguments(output, sources=raw, shard_size="64KiB", workers=1)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from streaming_ext.format.manifest import Manifest
 from tests.command_line import (
     CommandLine,
     assert_same_text,
@@ -18,6 +17,7 @@ from tests.command_line import (
     succeeded,
     wait_for,
 )
+from tests.flows.conftest import manifest_of
 from tests.servers.hub import Dataset, Hub, hub_server
 from tests.servers.prefect.database import give_database
 from tests.servers.storage.swift import OWNER, aws_environment, download_all, is_held
@@ -72,7 +72,7 @@ def test_the_whole_story(
     succeeded(online.shard(url, **OPTIONS))
     assert hub.requests["revision"] == 2  # one was told to come again
     copy = download_all(s3.url, bucket, "out", tmp_path / "copy")
-    manifest = Manifest.model_validate_json((copy / "manifest.json").read_bytes())
+    manifest = manifest_of(copy)
     commit = list(hub.datasets["org/text"].commits)[-1]
     assert all(
         part.source.url.startswith(f"hf://datasets/org/text@{commit}/sample/10BT/")
