@@ -17,7 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from tests.warm.nursery import Nursery
+from tests.warm.nursery import Forked, Nursery
 from tests.warm.worker import fork_children
 
 PREPARATION, ENGINE = "prefect.runner._workspace_supervisor", "prefect.engine"
@@ -35,31 +35,13 @@ def fork_flow_runs(*, workers: bool) -> None:
     )
 
 
-class _ForkedRun(subprocess.Popen[bytes]):
-    """`python -m MODULE ARGUMENTS...` of a flow run as a fork; all else is started as ever."""
+class _ForkedRun(Forked):
+    """`python -m MODULE ARGUMENTS...` of a flow run as a fork."""
 
-    nursery: Nursery
-
-    def _execute_child(self, *arguments: Any) -> None:
-        """What `Popen` calls with the ends of its pipes among others; see CPython's source."""
-        words = list(map(str, arguments[0]))
-        if not _is_of_a_run(words):
-            super()._execute_child(*arguments)  # type: ignore[misc]
-            return
-        request = {
-            "words": words,
-            "folder": os.fspath(arguments[5] or Path.cwd()),
-            "environment": dict(arguments[6] or os.environ),
-            "new_session": arguments[21],
-        }
-        p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite = arguments[10:16]
-        self.pid = self.nursery.fork(request, (p2cread, c2pwrite, errwrite))
-        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
-        self._child_created = True
-
-
-def _is_of_a_run(words: Sequence[str]) -> bool:
-    return words[:2] == [sys.executable, "-m"] and words[2] in {PREPARATION, ENGINE}
+    @staticmethod
+    def is_ours(words: Sequence[str]) -> bool:
+        """Whether a command is of a flow run."""
+        return words[:2] == [sys.executable, "-m"] and words[2] in {PREPARATION, ENGINE}
 
 
 def _be_run(request: dict[str, Any], *, workers: bool) -> NoReturn:
@@ -102,7 +84,7 @@ def _prepared(
 def _become(words: list[str], folder: str, environment: dict[str, str]) -> NoReturn:
     """Go on as `python -m MODULE ARGUMENTS...`, or by a new start as another program."""
     os.chdir(folder)
-    if not _is_of_a_run(words):
+    if not _ForkedRun.is_ours(words):
         os.execvpe(words[0], words, environment)  # noqa: S606
     os.environ.clear()
     os.environ.update(environment)

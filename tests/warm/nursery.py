@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -55,6 +56,37 @@ class Nursery:
     def _adopt(self, *, orphans: bool) -> None:
         failed = self._system.prctl(_SET_CHILD_SUBREAPER, int(orphans), 0, 0, 0)
         assert not failed, "prctl"
+
+
+class Forked(subprocess.Popen[bytes]):
+    """Programs of this process as children that its nursery forks; others start as ever.
+
+    `be` of the nursery gets the words of the command, its folder and environment, and whether it
+    has a session of its own.
+    """
+
+    nursery: Nursery
+
+    @staticmethod
+    def is_ours(words: Sequence[str]) -> bool:
+        """Whether a command is one that the nursery forks."""
+        return True
+
+    def _execute_child(self, *arguments: Any) -> None:
+        """What `Popen` calls with the ends of its pipes among others; see CPython's source."""
+        request = {
+            "words": list(map(str, arguments[0])),
+            "folder": os.fspath(arguments[5] or Path.cwd()),
+            "environment": dict(arguments[6] or os.environ),
+            "new_session": arguments[21],
+        }
+        if not self.is_ours(request["words"]):
+            super()._execute_child(*arguments)  # type: ignore[misc]
+            return
+        p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite = arguments[10:16]
+        self.pid = self.nursery.fork(request, (p2cread, c2pwrite, errwrite, *arguments[4]))
+        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
+        self._child_created = True
 
 
 def _serve(control: socket.socket, be: Callable[[dict[str, Any]], NoReturn]) -> NoReturn:

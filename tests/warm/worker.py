@@ -5,13 +5,12 @@ They read jobs, answer, and end as those that were started anew do, and are chil
 
 import os
 import runpy
-import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from streaming_ext import own_module
-from tests.warm.nursery import Nursery
+from tests.warm.nursery import Forked, Nursery
 
 
 def fork_children() -> None:
@@ -20,22 +19,8 @@ def fork_children() -> None:
     vars(own_module)["subprocess"] = SimpleNamespace(Popen=_ForkedModule)
 
 
-class _ForkedModule(subprocess.Popen[bytes]):
+class _ForkedModule(Forked):
     """A module of ours, forked from this process's nursery."""
-
-    nursery: Nursery
-
-    def _execute_child(self, *arguments: Any) -> None:
-        """What `Popen` calls with the ends of its pipes among others; see CPython's source."""
-        request = {
-            "words": arguments[0],
-            "environment": dict(arguments[6] or os.environ),
-            "new_session": arguments[21],
-        }
-        p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite = arguments[10:16]
-        self.pid = self.nursery.fork(request, (p2cread, c2pwrite, errwrite, *arguments[4]))
-        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
-        self._child_created = True
 
 
 def _be_module(request: dict[str, Any]) -> NoReturn:

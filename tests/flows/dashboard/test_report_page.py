@@ -85,9 +85,6 @@ class TestCharts:
             assert "#000000" not in svg
             assert len(svg) < 60_000
 
-    def test_what_is_not_known_is_not_drawn(self) -> None:
-        assert draw_charts(make_figures(report(), (), make_spec(), Lengths())) == {}
-
     def test_names_are_written_out(self) -> None:
         parts = [part(n, f"/data/{n}-$x$_{n}.parquet", host="_a$b$") for n in range(3)]
         tokens, _, slowest = svgs(page(*parts, lengths=False).markdown)
@@ -158,15 +155,12 @@ class TestPage:
         assert "and 2,350 more" in html
         assert len(html) < 60_000
 
-    def test_of_what_the_sample_is(self) -> None:
-        counted = Lengths()
-        counted.add(np.array([5, 6, 7]))
-        made = make_figures(report(*many(100)), (), make_spec(), counted)
-        assert "of 3 of 1,000 documents" in ReportPage(made, make_spec()).html()
-
-    def test_all_documents_are_no_sample_whatever_parts_they_were_put_into(self) -> None:
-        """As of a shuffled run: parts of its sources, and lengths of the parts made of them."""
+    def test_a_sample_of_lengths_is_called_one(self) -> None:
+        """All documents of a shuffled run are none, whatever parts they were put into."""
         counted = Lengths()
         counted.add(np.full(160, 7))
         made = make_figures(report(*many(16), merged=tuple(many(3))), (), make_spec(), counted)
         assert "longest 7 tokens</em>" in ReportPage(made, make_spec()).html()
+        made = make_figures(report(*many(100)), (), make_spec(), counted)
+        assert "of 160 of 1,000 documents" in ReportPage(made, make_spec()).html()
+        assert draw_charts(make_figures(report(), (), make_spec(), Lengths())) == {}
