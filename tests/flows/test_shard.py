@@ -23,7 +23,8 @@ def test_neither_a_server_nor_what_a_run_has_decides_the_bytes(embedded, dataset
     ended = succeeded(embedded.shard(tmp_path / "out", **options))
     assert f"{NUM_FILES} done, 0 done before" in ended.stdout
     assert_same_dataset(dataset, tmp_path / "out")
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert not list((tmp_path / "elsewhere").glob("*"))
+    assert not (tmp_path / ".out.scratch").exists()
     # What the next server on this home shows: all of it, though that was written in batches.
     with closing(sqlite3.connect(Path(embedded.env["PREFECT_HOME"]) / "prefect.db")) as records:
         states = records.execute(

@@ -81,10 +81,7 @@ def test_faults_that_pass_leave_no_trace(remote, s3, proxy, bucket, expected, tm
 
 def test_sources_that_hang_for_ever(remote, s3, proxy, bucket, tmp_path) -> None:
     """From the middle of the run on: it ends by itself, with the cause, and resumes later."""
-    (tmp_path / "two").mkdir()
-    for file in sorted(remote.sources.iterdir())[:2]:
-        shutil.copy(file, tmp_path / "two")
-    upload(s3, bucket, "raw", tmp_path / "two")
+    upload(s3, bucket, "raw", remote.sources)
     output, raw = tmp_path / "out", f"s3://{bucket}/raw"
     command = behind(proxy, remote, seconds=1)
     arguments = command.shard_arguments(output, sources=raw, shard_size="64KiB", workers=1)
