@@ -1,4 +1,4 @@
-"""How the files of a run are dealt out to hosts, and how a silent host is noticed."""
+"""How a silent host is noticed."""
 
 from pathlib import Path
 

@@ -52,14 +52,6 @@ def test_damage_names_the_file_and_no_other(file: str, copy: Path) -> None:
         (copy / file).write_bytes(data)
 
 
-def test_two_swapped_shards(copy: Path) -> None:
-    first, second = "train/00000/shard.00000.mds.zstd", "train/00001/shard.00000.mds.zstd"
-    (copy / first).rename(copy / "aside")
-    (copy / second).rename(copy / first)
-    (copy / "aside").rename(copy / second)
-    assert files_named(check(copy)) == {first, second}
-
-
 def test_files_that_nothing_lists(copy: Path) -> None:
     extras = {
         "train/00001/shard.99999.mds.zstd",

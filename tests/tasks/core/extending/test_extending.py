@@ -206,26 +206,6 @@ def test_datasets_that_cannot_be_extended(kind: str, old: Path, new: Path, tmp_p
 # --- killed, and two at once
 
 
-def test_a_killed_extension_resumes_and_the_old_generation_is_whole(
-    old: Path, new: Path, second: Path, tmp_path: Path
-) -> None:
-    twin = Path(shutil.copytree(old, tmp_path / "twin"))
-    before = file_hashes(old)["manifest.json"]
-    plan, storage = planned(old, new.parent)
-    assert plan.todo == (2, 3)
-    do_parts(plan, storage, (2,))
-    (old / "train/00003").mkdir()
-    (old / "train/00003/shard.00000.mds.zstd").write_bytes(b"cut short")
-    # killed here: what readers and verify see is the old generation
-    assert file_hashes(old)["manifest.json"] == before
-    assert found_in(old) == []
-    plan, storage = planned(old, new.parent)
-    assert plan.todo == (3,)
-    finish(plan, storage)
-    extended(twin, new.parent)
-    assert file_hashes(old) == file_hashes(twin)
-
-
 def test_a_file_on_its_way_is_no_damage_while_an_extension_is_started(old: Path, new: Path) -> None:
     _, storage = planned(old, new)
     (old / ".incoming").mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Extensions of shuffled datasets and of datasets without copies."""
+"""Extensions of plain datasets, of shuffled ones and of those without copies, also killed."""
 
 import json
 import random
@@ -36,7 +36,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "both": {"shuffle": "documents", "shuffle_seed": 3, "deduplicate": "exact"},
     "normalized": {"shuffle": "documents", "shuffle_seed": 3, "deduplicate": "normalized"},
 }
-Settings = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def made(lines: Path, folder: Path, settings: Settings) -> Path:
+def made(lines: Path, folder: Path, settings: dict[str, Any]) -> Path:
     """A dataset of the first two files."""
     folder.mkdir()
     for number in range(2):
@@ -227,6 +226,7 @@ class _Dying:
         return call
 
 
+@pytest.mark.parametrize("kind", ["plain", "exact", "both"], indirect=True)
 def test_killed_anywhere(
     old: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
