@@ -12,7 +12,9 @@ from tests.tasks.core.shuffle.building import DOCUMENTS, FILES, SETTINGS, Builde
 
 @pytest.fixture(scope="package")
 def texts() -> list[list[str]]:
-    return [make_documents(DOCUMENTS, seed=number) for number in range(FILES)]
+    return [
+        [text[:1500] for text in make_documents(DOCUMENTS, seed=number)] for number in range(FILES)
+    ]
 
 
 @pytest.fixture(scope="package")
