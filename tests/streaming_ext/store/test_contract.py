@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.base.errors import StorageError, UsageError
-from streaming_ext.store import Storage, holding, open_storage
+from streaming_ext.store import Storage, holding, lease, open_storage
 from tests.streaming_ext.store.conftest import cloud_of
 
 Open = Callable[[str], Storage]
@@ -171,7 +171,10 @@ class TestExclusive:
     def _short_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(holding, "_LOCK_WAIT_SECONDS", 0.3)
 
-    def test_a_second_holder_is_refused(self, opened: Open) -> None:
+    def test_a_second_holder_is_refused(
+        self, opened: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(lease, "_SETTLE_SECONDS", 0.05)  # nobody else takes it meanwhile
         first, second = opened("out"), opened("out")
         with first.exclusive():
             first.require_held()

@@ -165,7 +165,7 @@ class TestTransientFaults:
 
     def test_a_slow_link_is_no_silence(self, cloud: Cloud, proxy: FaultProxy) -> None:
         """A transfer takes far longer than the server may stay silent."""
-        storage, data = cloud.storage(attempts=1, timeout=1.0), bytes(300_000)
+        storage, data = cloud.storage(attempts=1, timeout=1.0), bytes(200_000)
         storage.put("x", data)
         proxy.inflict(Faults(bytes_per_second=120_000))
         assert storage.read_range("x", 0, len(data)) == data
@@ -189,7 +189,7 @@ class TestTransientFaults:
         data = bytes(range(256)) * 4000
         storage = cloud.storage()
         storage.put("x", data)
-        for cut in (1, 10, 100, 200, 300, 400, 700, 500_000, 1_024_000):
+        for cut in (1, 100, 200, 300, 700, 1_024_000):
             proxy.inflict(Faults(cut_down=cut, times=1))
             assert storage.read_range("x", 0, len(data)) == data
             assert proxy.struck == 1

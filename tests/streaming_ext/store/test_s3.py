@@ -1,6 +1,5 @@
-"""What only S3 does: copies inside the store, multipart uploads; and a store that dies."""
+"""What only S3 does: copies inside the store, multipart uploads."""
 
-import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -13,23 +12,6 @@ from tests.servers.storage.swift import SwiftServer, s3_client
 from tests.streaming_ext.store.conftest import Cloud
 
 pytestmark = pytest.mark.parametrize("cloud", ["s3"], indirect=True)
-
-
-def test_object_server_killed_and_started_again(cloud: Cloud, s3: SwiftServer) -> None:
-    storage = cloud.storage(attempts=8)
-    storage.put("x", b"before")
-    s3.kill("object")
-    try:
-        with pytest.raises(TransientStorageError, match="503|ServiceUnavailable"):
-            cloud.storage(attempts=1).put("x", b"during")
-        back = threading.Timer(0.5, s3.start, args=("object",))
-        back.start()
-        storage.put("x", b"after")
-        back.join()
-    finally:
-        if "object" not in s3._processes:
-            s3.start("object")
-    assert storage.read("x") == b"after"
 
 
 def test_a_copy_in_the_store_has_the_expected_size(cloud: Cloud) -> None:

@@ -21,6 +21,16 @@ def pack(data: bytes, path: Path, codec: str) -> None:
             stream.write(data)
 
 
+def write_arrow(
+    path: Path, table: pa.Table, *, stream: bool = False, compression: str | None = None
+) -> None:
+    """An Arrow file or stream with a record batch for every four rows."""
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    new = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with pa.OSFile(str(path), "wb") as raw, new(raw, table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=4)
+
+
 def write_documents(path: Path, documents: Sequence[str | None]) -> None:
     """A file of texts, in the format and packed as its name says."""
     write_rows(path, [{"id": row, "text": text} for row, text in enumerate(documents)])

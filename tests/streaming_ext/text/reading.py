@@ -2,8 +2,13 @@
 
 import io
 import tarfile
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
 
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.document_rows import BadDocument
@@ -21,19 +26,40 @@ def looked_at(path: Path) -> SourceFileBytes:
     return SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size))
 
 
+class Found(NamedTuple):
+    """What the batches of a file hold together."""
+
+    good: Documents
+    bad: list[BadDocument]
+    rows: int
+    nulls: int
+    dropped: Counter[str]
+
+
 def read(
-    path: Path, options: ReadOptions = SKIP, batch_bytes: int = 2**20
-) -> tuple[Documents, list[BadDocument], int]:
-    """Documents, bad ones, and rows in all; rows that hold no text are counted too."""
+    path: Path,
+    options: ReadOptions = SKIP,
+    batch_bytes: int = 2**20,
+    span: tuple[int, int] | None = None,
+) -> Found:
+    """All of a file, or of a span of it; each batch is as readers promise."""
     good: Documents = []
     bad: list[BadDocument] = []
+    dropped: Counter[str] = Counter()
     rows = nulls = 0
-    for batch in format_of(path.name, options).read(path, options, batch_bytes=batch_bytes):
+    last = 0.0
+    reader = format_of(path.name, options)
+    for batch in reader.read(path, options, span=span, batch_bytes=batch_bytes):
+        assert batch.texts.type == pa.large_string()
+        assert batch.texts.null_count == 0
+        assert batch.rows.dtype == np.int64
+        assert last <= batch.fraction <= 1.0
         good += zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True)
         bad += batch.bad
-        rows, nulls = rows + batch.num_rows, nulls + batch.nulls
-    assert len(good) + len(bad) + nulls == rows
-    return good, bad, rows
+        dropped.update(batch.dropped)
+        rows, nulls, last = rows + batch.num_rows, nulls + batch.nulls, batch.fraction
+    assert len(good) + len(bad) + dropped.total() + nulls == rows
+    return Found(good, bad, rows, nulls, dropped)
 
 
 def documents(
@@ -41,7 +67,7 @@ def documents(
 ) -> Documents:
     """The documents of a file of these bytes."""
     path.write_bytes(data)
-    return read(path, options, batch_bytes)[0]
+    return read(path, options, batch_bytes).good
 
 
 def faults(bad: Iterable[BadDocument]) -> list[tuple[int, str, str]]:

@@ -13,6 +13,7 @@ from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.filters import Filters
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.formats import format_of
+from tests.streaming_ext.text import reading
 from tests.streaming_ext.text.readers.test_arrow import WRITERS
 from tests.streaming_ext.text.readers.test_contract import (
     EACH_FORMAT,
@@ -42,16 +43,12 @@ OPTIONS = ReadOptions(
 DROPPED = {"where": 3, "min_bytes": 1, "max_bytes": 1, "min_characters": 1}
 
 
-def read(path: Path, options: ReadOptions, **more: Any) -> tuple[dict[int, str], Counter[str], int]:
-    texts: dict[int, str] = {}
-    dropped: Counter[str] = Counter()
-    rows = nulls = 0
-    for batch in format_of(path.name).read(path, options, **more):
-        texts |= zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True)
-        dropped.update(batch.dropped)
-        rows, nulls = rows + batch.num_rows, nulls + batch.nulls
-    assert rows == len(texts) + dropped.total() + nulls
-    return texts, dropped, nulls
+def read(
+    path: Path, options: ReadOptions, batch_bytes: int = 2**20
+) -> tuple[dict[int, str], Counter[str], int]:
+    """Texts by row, the dropped and the nulls."""
+    found = reading.read(path, options, batch_bytes)
+    return dict(found.good), found.dropped, found.nulls
 
 
 @EACH_FORMAT
@@ -60,7 +57,7 @@ def test_in_every_format(kind: Kind, tmp_path: Path) -> None:
     kind.write_rows(path, ROWS)
     expected = {0: "stays, long enough", 7: "stays as well, and is long"}
     for batch_bytes in (9, 2**20):
-        assert read(path, OPTIONS, batch_bytes=batch_bytes) == (expected, DROPPED, 1)
+        assert read(path, OPTIONS, batch_bytes) == (expected, DROPPED, 1)
         assert sampled(looked_at(path), OPTIONS, batch_bytes) == list(expected.values())
     options = ReadOptions(columns=("meta.text",), filters=Filters(where="title is None"))
     assert read(path, options)[0] == {3: "no language"}

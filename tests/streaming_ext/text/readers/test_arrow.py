@@ -12,20 +12,15 @@ from streaming_ext.format.filters import Filters
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents import document_rows
 from streaming_ext.text.formats import format_of
+from tests.streaming_ext.text.packed import write_arrow
 from tests.streaming_ext.text.reading import SKIP, faults, looked_at, read
 
 TEXTS = ["one", None, "", "zwei\n" * 4, None, "\U0001f600 \x00", "one"]
 READ = [(row, text) for row, text in enumerate(TEXTS) if text is not None]
 
 
-def write_file(path: Path, table: pa.Table) -> None:
-    with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
-        writer.write_table(table, max_chunksize=4)
-
-
 def write_stream(path: Path, table: pa.Table) -> None:
-    with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_stream(raw, table.schema) as writer:
-        writer.write_table(table, max_chunksize=4)
+    write_arrow(path, table, stream=True)
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:
@@ -37,7 +32,7 @@ def write_parquet_plainly(path: Path, table: pa.Table) -> None:
 
 
 WRITERS: dict[str, Callable[[Path, pa.Table], None]] = {
-    "x.arrow": write_file,
+    "x.arrow": write_arrow,
     "stream.arrow": write_stream,
     "x.parquet": write_parquet,
     "plain.parquet": write_parquet_plainly,
@@ -71,7 +66,7 @@ def test_a_text_that_is_no_utf8_costs_no_other(tmp_path: Path, name: str) -> Non
     texts = pa.array([b"fine", b"\xc3\xa9 \xff", b"x", None, b"\xff"], pa.binary())
     table = pa.table({"text": texts.view(pa.string()), "other": [*"12345"]})
     WRITERS[name](tmp_path / name, table)
-    good, bad, rows = read(tmp_path / name, batch_bytes=4)
+    good, bad, rows, *_ = read(tmp_path / name, batch_bytes=4)
     assert good == [(0, "fine"), (2, "x")]
     assert rows == 5
     assert faults(bad) == [
@@ -90,7 +85,7 @@ def test_a_text_that_is_too_long(
 ) -> None:
     monkeypatch.setattr(document_rows, "MAX_TEXT_BYTES", 10)
     WRITERS[name](tmp_path / name, pa.table({"text": ["a", "b" * 11, "c" * 10]}))
-    good, bad, _ = read(tmp_path / name)
+    good, bad, *_ = read(tmp_path / name)
     assert [row for row, _ in good] == [0, 2]
     assert faults(bad) == [(1, "row 1", "a text of 11 bytes, at most 10 are read")]
 
@@ -149,7 +144,7 @@ def test_an_arrow_stream_cut_anywhere_is_refused(tmp_path: Path) -> None:
 
 def test_a_damaged_arrow_file_is_refused_whole_or_by_its_span(tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
-    write_file(path, pa.table({"text": [f"{row % 3}" * 99 for row in range(30)]}))
+    write_arrow(path, pa.table({"text": [f"{row % 3}" * 99 for row in range(30)]}))
     data = path.read_bytes()
     assert [row for row, _ in read(path)[0]] == list(range(30))
     for damaged in (data[:900], data[:-400] + b"\xff" * 300 + data[-100:]):

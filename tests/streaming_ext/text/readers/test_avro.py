@@ -40,7 +40,7 @@ def test_what_is_bad_costs_no_other(tmp_path: Path) -> None:
     path = tmp_path / "x.avro"
     data = avro([{"text": "one", "score": 1.0}, {"text": "BAD!"}, {"text": None}, {"text": "four"}])
     path.write_bytes(data.replace(b"BAD!", b"\xff\xfe\xc3\x28"))
-    good, bad, rows = read(path, SKIP)
+    good, bad, rows, *_ = read(path, SKIP)
     assert (good, rows) == ([(0, "one"), (3, "four")], 4)
     (found,) = faults(bad)
     assert found[0] == 1

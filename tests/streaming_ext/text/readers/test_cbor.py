@@ -43,7 +43,7 @@ def test_forms(tmp_path: Path, data: bytes, expected: list[tuple[int, str]]) -> 
 def test_a_bad_item_costs_no_other(tmp_path: Path, item: bytes, reason: str) -> None:
     path = tmp_path / "x.cbor"
     path.write_bytes(A + item + B)
-    good, bad, _ = read(path)
+    good, bad, *_ = read(path)
     assert good == [(0, "a"), (2, "b")]
     assert [(row, place) for row, place, _ in faults(bad)] == [(1, f"document 2, byte {len(A)}")]
     assert bad[0].reason.startswith(reason)

@@ -11,7 +11,6 @@ from typing import Any
 
 import cbor2
 import fastavro
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,7 +20,8 @@ from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.files import CODECS
 from streaming_ext.text.formats import FORMATS, format_of
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
-from tests.streaming_ext.text.packed import pack
+from tests.streaming_ext.text import reading
+from tests.streaming_ext.text.packed import pack, write_arrow
 from tests.streaming_ext.text.reading import SKIP, looked_at
 from tests.streaming_ext.text.reading import tar as tar_file
 
@@ -90,19 +90,11 @@ def parquet(path: Path, rows: Sequence[Row]) -> None:
 
 
 def arrow_stream(path: Path, rows: Sequence[Row]) -> None:
-    table = table_of(rows, pa.string())
-    with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_stream(raw, table.schema) as writer:
-        writer.write_table(table, max_chunksize=3)
+    write_arrow(path, table_of(rows, pa.string()), stream=True)
 
 
 def arrow_file(path: Path, rows: Sequence[Row]) -> None:
-    table = table_of(rows, pa.large_string())
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with (
-        pa.OSFile(str(path), "wb") as raw,
-        pa.ipc.new_file(raw, table.schema, options=options) as writer,
-    ):
-        writer.write_table(table, max_chunksize=3)
+    write_arrow(path, table_of(rows, pa.large_string()), compression="zstd")
 
 
 AVRO = {
@@ -185,16 +177,9 @@ EACH_FORMAT = pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.suffi
 def read(
     path: Path, batch_bytes: int = 2**20, options: ReadOptions = TEXT
 ) -> list[tuple[int, str]]:
-    found, rows, last = [], 0, 0.0
-    for batch in format_of(path.name, options).read(path, options, batch_bytes=batch_bytes):
-        assert batch.texts.type == pa.large_string()
-        assert batch.rows.dtype == np.int64
-        assert batch.texts.null_count == 0
-        assert last <= batch.fraction <= 1.0
-        found += zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True)
-        rows, last = rows + batch.num_rows, batch.fraction
-    assert rows == len(DOCUMENTS) or path.name.startswith("other")
-    return found
+    found = reading.read(path, options, batch_bytes)
+    assert found.rows == len(DOCUMENTS) or path.name.startswith("other")
+    return found.good
 
 
 def sampled(file: SourceFileBytes, options: ReadOptions, batch_bytes: int = 100) -> list[str]:

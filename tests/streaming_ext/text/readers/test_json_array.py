@@ -61,7 +61,7 @@ def test_a_value_that_is_wrong_costs_no_other_and_a_syntax_error_ends_the_file(
     data = b'[{"text": "a"}, 5, {"text": "\xc3\xa9 \xff\xfe"}, {"text": {}}, {"text": "\\ud800"}, '
     data += deep + b', {"text": "\xc3\xa9"}'
     path.write_bytes(data + b"]")
-    good, bad, rows = read(path)
+    good, bad, rows, *_ = read(path)
     assert good == [(0, "a"), (6, "é")]
     assert rows == 7
     *of_values, (row, where, _) = faults(bad)

@@ -67,7 +67,7 @@ def test_a_bad_line_is_named_and_costs_no_other(
     assert "\n" not in str(caught.value)
     pack(data, tmp_path / "x.jsonl.gz", "gzip")
     for name, batch_bytes in (("x.jsonl", 1), ("x.jsonl", 2**20), ("x.jsonl.gz", 30)):
-        good, bad, rows = read(tmp_path / name, batch_bytes=batch_bytes)
+        good, bad, rows, *_ = read(tmp_path / name, batch_bytes=batch_bytes)
         assert [row for row, _ in good] == [*range(before), before + 1]
         assert rows == before + 2
         ((row, where, reason),) = faults(bad)
@@ -82,7 +82,7 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path = tmp_path / "x.jsonl"
     for batch_bytes in (100, 700, 10_000):
         path.write_bytes(GOOD * 2 + long + GOOD + long + long + GOOD)
-        good, bad, rows = read(path, batch_bytes=batch_bytes)
+        good, bad, rows, *_ = read(path, batch_bytes=batch_bytes)
         assert [row for row, _ in good] == [0, 1, 3, 6]
         assert [(one.row, one.location) for one in bad] == [
             (2, "line 3, byte 34"), (4, f"line 5, byte {51 + len(long)}"),

@@ -14,7 +14,7 @@ import pytest
 
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.base.memory import memory_limit
-from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
+from streaming_ext.format.spec import TokenizerIdentity
 from streaming_ext.text.documents.document_rows import MAX_TEXT_BYTES
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
@@ -55,35 +55,31 @@ def lying(path: Path) -> Path:
     return path
 
 
+Run = Callable[[Path], object]
+
+
 @pytest.fixture(scope="module")
-def spec(tokenizer: Tokenizer) -> DatasetSpec:
+def worker(
+    tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[WorkerPool, Run]]:
+    """A pool of one worker that has started, and what tokenizes a file in it."""
+    saved, scratch = (tmp_path_factory.mktemp(name) for name in ("saved", "scratch"))
+    tokenizer.save(saved)
     config = ShardConfig(sources=("x",), output="y", tokenizer="z")
-    return config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
+    spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
 
+    def run(file: Path) -> object:
+        source = SourceFile(url=str(file), size=file.stat().st_size if file.exists() else 1)
+        job = TokenizeJob(part=Part.whole(0, source), scratch=str(scratch),
+                          tokenizer_folder=str(saved), engine="reference", spec=spec)  # fmt: skip
+        return pool.run(job)
 
-@pytest.fixture(scope="module")
-def saved(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("saved")
-    tokenizer.save(folder)
-    return folder
-
-
-def job_of(source: SourceFile, scratch: Path, saved: Path, spec: DatasetSpec) -> TokenizeJob:
-    return TokenizeJob(part=Part.whole(0, source), scratch=str(scratch),
-                       tokenizer_folder=str(saved), engine="reference", spec=spec)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def pool(
-    spec: DatasetSpec, saved: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[WorkerPool]:
-    missing, scratch = SourceFile(url="/gone.parquet", size=1), tmp_path_factory.mktemp("scratch")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHARDMILL_WORKER_MEMORY", str(LIMIT))
         with WorkerPool(1) as pool:
-            with pytest.raises(SourceError):  # the worker has started then
-                pool.run(job_of(missing, scratch, saved, spec))
-            yield pool
+            with pytest.raises(SourceError):
+                run(Path("/gone.parquet"))
+            yield pool, run
 
 
 def peak(pool: WorkerPool) -> int:
@@ -125,18 +121,13 @@ print(len(rows), rows == sorted(set(rows)), sizes)
     ids=["long", "longest", "lying"],
 )  # fmt: skip
 def test_is_refused_and_the_worker_lives(
-    pool: WorkerPool,
-    spec: DatasetSpec,
-    saved: Path,
-    tmp_path: Path,
-    make: Callable[[Path], Path],
-    said: str,
+    worker: tuple[WorkerPool, Run], tmp_path: Path, make: Callable[[Path], Path], said: str
 ) -> None:
+    pool, run = worker
     file, pids = make(tmp_path / "x.parquet"), pool.pids
-    source = SourceFile(url=str(file), size=file.stat().st_size)
-    assert source.size < 500_000
+    assert file.stat().st_size < 500_000
     with pytest.raises(SourceError, match=f"^{file}: .*{said}"):
-        pool.run(job_of(source, tmp_path / "scratch", saved, spec))
+        run(file)
     assert pool.pids == pids != []
     assert peak(pool) < LIMIT + 2**29  # with what it starts with
 

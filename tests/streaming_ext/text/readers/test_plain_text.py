@@ -33,7 +33,7 @@ def test_bad_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SourceError, match=r"x\.txt: row 0: no valid UTF-8 at byte 3"):
         read(path, ReadOptions())
     path.write_bytes(b"a" * 1001)
-    good, bad, number = read(path, SKIP)
+    good, bad, number, *_ = read(path, SKIP)
     assert (good, len(bad), number) == ([], 1, 1)
     with pytest.raises(SourceError, match="longer than"):
         read(path, ReadOptions())

@@ -17,8 +17,9 @@ from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.files import Span
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.readers.json_files import JsonLinesFormat
+from tests.streaming_ext.text.packed import write_arrow
 from tests.streaming_ext.text.readers.test_contract import KINDS, Kind
-from tests.streaming_ext.text.reading import looked_at
+from tests.streaming_ext.text.reading import looked_at, read
 from tests.tasks.core.doubles import write_source
 
 TEXT = ReadOptions()
@@ -93,14 +94,9 @@ def test_lines_cut_anywhere(
 
 def texts_of(path: Path, span: Span | None = None, batch_bytes: int = 2**20) -> list[str | None]:
     """Row by row the texts of a span, null for no text."""
-    held: list[str | None] = []
-    for batch in format_of(path.name).read(path, TEXT, span=span, batch_bytes=batch_bytes):
-        begin = len(held)
-        held += [None] * batch.num_rows
-        for row, text in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True):
-            assert begin <= row < len(held)
-            held[row] = text
-    return held
+    found = read(path, TEXT, batch_bytes, span)
+    texts = dict(found.good)
+    return [texts.get(row) for row in range(found.rows)]
 
 
 @ALL
@@ -168,8 +164,7 @@ def test_arrow_dictionaries_are_read_with_each_span(tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
     texts = [f"text {row % 3}" for row in range(30)]
     table = pa.table({"text": pa.array(texts).dictionary_encode(), "n": range(30)})
-    with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
-        writer.write_table(table, max_chunksize=4)
+    write_arrow(path, table)
     size = path.stat().st_size
     found = [texts_of(path, span) for span in pairwise([0, 500, size - 400, size])]
     assert [text for own in found for text in own] == texts

@@ -287,31 +287,26 @@ class TestFetch:
         """The Hub's hash is of the whole file; the pages' are compared when they are read."""
         monkeypatch.setattr(fetch_module, "SMALLEST_FILE", 1000)
         monkeypatch.setattr(fetch_module, "_MERGE_BYTES", 100)
-        rng = random.Random(1)
+        rng, file = random.Random(1), tmp_path / "x"
         rows = {name: [rng.randbytes(size).hex() for _ in range(40)]
                 for name, size in (("a", 4000), ("text", 1000), ("b", 4000))}  # fmt: skip
-        pq.write_table(
-            pa.table(rows), tmp_path / "x", compression="none", write_page_checksum=checksums
-        )
-        hub.datasets["org/text"].commit({"data/x.parquet": (tmp_path / "x").read_bytes()})
+        pq.write_table(pa.table(rows), file, compression="none", write_page_checksum=checksums)
+        hub.datasets["org/text"].commit({"data/x.parquet": file.read_bytes()})
         (source,) = list_sources(["org/text"])
-        options = ReadOptions()
-        path, fetched = fetch(source, tmp_path / "scratch", options=options)
-        assert fetched < source.size / 3
-        assert identify(source, path).content == NOT_CHECKED
-        hub.flip = True  # the middle byte, which is one of the text
-        path, _ = fetch(source, tmp_path / "flipped", options=options)
-        assert identify(source, path).content == NOT_CHECKED
+        part, options, checked = Part.whole(0, source), ReadOptions(), tmp_path / "checked"
+        for folder, hub.flip in (("s", False), ("flipped", True)):  # a byte of the text
+            path, fetched = fetch(source, tmp_path / folder, options=options)
+            assert fetched < source.size / 3
+            assert identify(source, path).content == NOT_CHECKED
         with pytest.raises(SourceError, match=r"x\.parquet.*CRC") if checksums else nullcontext():
             list(format_of(source.url).read(path, options, name=source.url))
         with pytest.raises(SourceError, match="has the sha256"):  # as `verify --deep` fetches it
             fetch(source, tmp_path / "whole")
-        part = Part.whole(0, source)
         with pytest.raises(SourceError, match="has the sha256"):
-            fetch_part(part, tmp_path / "checked", options=options, check=True)
+            fetch_part(part, checked, options=options, check=True)
         hub.flip = False
-        ((path,), fetched) = fetch_part(part, tmp_path / "checked", options=options, check=True)
-        assert (fetched, path.read_bytes()) == (source.size, (tmp_path / "x").read_bytes())
+        ((path,), fetched) = fetch_part(part, checked, options=options, check=True)
+        assert (fetched, path.read_bytes()) == (source.size, file.read_bytes())
         assert identify(source, path).content is None
 
     def test_small_files_outside_of_lfs_too(self, hub: Hub, tmp_path: Path) -> None:

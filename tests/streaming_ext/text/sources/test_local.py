@@ -50,13 +50,10 @@ def found(tree: Path, patterns: Sequence[str], max_files: int | None = None) -> 
         (["."], ["2024/deep/er/y.parquet", "2024/x.parquet", "2025/x.parquet", "a.parquet",
                  "b.parquet"]),
         (["2024"], ["2024/deep/er/y.parquet", "2024/x.parquet"]),
-        (["2024/"], ["2024/deep/er/y.parquet", "2024/x.parquet"]),
         (["*.parquet"], ["a.parquet", "b.parquet"]),
-        (["?.parquet"], ["a.parquet", "b.parquet"]),
         (["[b-z].parquet"], ["b.parquet"]),
         (["*/x.parquet"], ["2024/x.parquet", "2025/x.parquet"]),
         (["202[45]"], ["2024/deep/er/y.parquet", "2024/x.parquet", "2025/x.parquet"]),
-        (["**/x.parquet"], ["2024/x.parquet", "2025/x.parquet"]),
         (["2024/**/*.parquet"], ["2024/deep/er/y.parquet", "2024/x.parquet"]),
         (["{a,b}.parquet"], ["a.parquet", "b.parquet"]),
         (["{2024..2025}/x.parquet"], ["2024/x.parquet", "2025/x.parquet"]),
@@ -64,7 +61,6 @@ def found(tree: Path, patterns: Sequence[str], max_files: int | None = None) -> 
         (["{2024,2024/deep}/**/y.parquet"], ["2024/deep/er/y.parquet"]),
         (["2024", "./2025/../2024", "2024//x.parquet"],
          ["2024/deep/er/y.parquet", "2024/x.parquet"]),
-        (["b.parquet", "a.parquet"], ["a.parquet", "b.parquet"]),
         (["a.parquet", "*.parquet", "{a,a}.parquet", "./a.parquet"], ["a.parquet", "b.parquet"]),
         ([".hidden.parquet"], [".hidden.parquet"]),
         ([".cache"], [".cache/z.parquet"]),
@@ -143,18 +139,15 @@ def test_says_why_nothing_matches(tree: Path, patterns: list[str], said: str) ->
         found(tree, patterns)
 
 
-@pytest.mark.parametrize("name", ["new\nline", "tab\t", "\x1b[31mred", "\x7f", "\u202eltr"])
-def test_control_characters_in_names_are_refused(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["new\nline", "tab\t", "\x1b[31mred", "\x7f", "\u202eltr", "\udcff"]
+)
+def test_names_that_could_not_be_shown_or_recorded_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / f"{name}.parquet").touch()
-    with pytest.raises(UsageError, match="holds control characters") as caught:
+    said = "Rename it" if name == "\udcff" else "holds control characters"
+    with pytest.raises(UsageError, match=said) as caught:
         list_sources([str(tmp_path)])
     assert str(caught.value).isprintable()
-
-
-def test_names_that_are_no_utf8_are_refused(tmp_path: Path) -> None:
-    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.parquet")).touch()
-    with pytest.raises(UsageError, match="Rename it"):
-        list_sources([str(tmp_path)])
 
 
 def test_what_must_be_named_in_a_folder_is_named(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from streaming_ext.format.spec import IdOptions, ReadOptions, TokenSetName
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.token_sets.token_set import IdsAsTheyAre
+from streaming_ext.training.stock import streaming
 
 EOT = 9
 Documents = list[list[int]]
@@ -98,20 +99,17 @@ def write_litdata_index(
     (folder / "index.json").write_text(json.dumps(fields))
 
 
-def write_mds(folder: Path, *, samples: int = 3, kind: str = "uint16:4", **more: Any) -> Path:
-    columns = json.dumps({"column_encodings": [f"ndarray:{kind}"]}).encode()
-    head = 4 + 4 * 4 + len(columns)
-    ids = np.array([1, 2, 3, 9, 4, 5, 6, 9, 7, 8, 1, 9], "<u2")
-    bounds = np.array([3, *(head + 8 * n for n in range(4))], "<u4")
-    data = bounds.tobytes() + columns + ids.tobytes()
-    path = folder / "shard.00000.mds"
-    path.write_bytes(data)
-    raw = {"basename": path.name, "bytes": len(data), "hashes": {}} | more
-    entry = {"format": "mds", "column_names": ["tokens"], "column_encodings": [f"ndarray:{kind}"],
-             "column_sizes": [8], "compression": None, "hashes": [], "raw_data": raw,
-             "zip_data": None, "samples": samples}  # fmt: skip
-    (folder / "index.json").write_text(json.dumps({"version": 2, "shards": [entry]}))
-    return path
+def write_mds(folder: Path, *, samples: int = 3, **more: Any) -> Path:
+    """A shard of three samples, and an index that may say something else."""
+    columns = {"tokens": "ndarray:uint16:4"}
+    with streaming.MDSWriter(out=str(folder), columns=columns, exist_ok=True) as writer:
+        for ids in ([1, 2, 3, 9], [4, 5, 6, 9], [7, 8, 1, 9]):
+            writer.write({"tokens": np.array(ids, "<u2")})
+    index = json.loads((folder / "index.json").read_text())
+    index["shards"][0]["samples"] = samples
+    index["shards"][0]["raw_data"] |= more
+    (folder / "index.json").write_text(json.dumps(index))
+    return folder / "shard.00000.mds"
 
 
 def bare(ids: list[int], dtype: str = "<u2", name: str = "x.bin") -> Callable[[Path], Path]:

@@ -4,6 +4,7 @@ import json
 import mmap
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -114,26 +115,24 @@ def test_an_unsafe_code_point_would_be_wrong_without_the_reference() -> None:
         check_all(tokenizer, careful, texts)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "\x00",
-        "\u0301",
-        "<|endoftext|>" * 100,
-        "a" * 300_000,
-        "ab1'" * 50_000,
-        " " * 100_000 + "x",
-        "\n" * 100_000,
-        "é" * 100_000,
-        "".join(chr(97 + i * i % 26) for i in range(200_000)),
-    ],
-    ids=["empty", "nul", "mark", "eot", "letter", "mixed", "spaces", "newlines", "two", "no-space"],
-)
+ODD = {
+    "empty": "",
+    "nul": "\x00",
+    "mark": "\u0301",
+    "end of text": "<|endoftext|>" * 100,
+    "letter": "a" * 300_000,
+    "mixed": "ab1'" * 50_000,
+    "spaces": " " * 100_000 + "x",
+    "newlines": "\n" * 100_000,
+    "two bytes": "é" * 100_000,
+    "no space": "".join(chr(97 + i * i % 26) for i in range(200_000)),
+}
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
 def test_odd_documents_between_empty_ones(text: str, tokenizer: Tokenizer, fast: Engine) -> None:
     encoded = check_all(tokenizer, fast, arrow(["", text, "", "it's", ""]))
     assert np.diff(encoded.offsets).tolist()[::2] == [0, 0, 0]
-    assert len(encoded.ids) >= len(tokenizer.encode("it's"))
 
 
 def test_slices_and_empty_batches(tokenizer: Tokenizer, fast: Engine) -> None:
@@ -233,20 +232,17 @@ def test_a_tokenizer_json_on_both_engines(
     ("changes", "reason"),
     [
         ({"normalizer": {"type": "NFC"}}, "normalizes"),
-        ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}}, "pre-tokenizer"),
+        ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True,
+                            "use_regex": True}}, "pre-tokenizer"),
         ({"pre_tokenizer": {"type": "Whitespace"}}, "pre-tokenizer"),
         ({"special": False}, "not special"),
     ],
-)
+)  # fmt: skip
 def test_other_tokenizer_jsons_go_to_the_reference(
-    changes: dict[str, object], reason: str, tokenizer_json: str, tmp_path: Path
+    changes: dict[str, Any], reason: str, tokenizer_json: str, tmp_path: Path
 ) -> None:
     config = json.loads(tokenizer_json)
-    if "special" in changes:
-        config["added_tokens"][1] |= changes
-    else:
-        added = {"trim_offsets": True, "use_regex": True}
-        config |= {key: {**added, **value} for key, value in changes.items()}  # type: ignore[dict-item]
+    (config["added_tokens"][1] if "special" in changes else config).update(changes)
     (tmp_path / "tokenizer.json").write_text(json.dumps(config))
     tokenizer = load_tokenizer(str(tmp_path / "tokenizer.json"))
     chosen = choose_engine(tokenizer, engine="auto")
