@@ -64,23 +64,18 @@ RECORD = PartRecord(
 )
 
 
-def summary_of_split(split: str) -> SplitSummary:
-    return SplitSummary(
-        index=FileRecord.of(f"{split}/index.json", b"{}"),
-        documents=1,
-        tokens=2,
-        padding=2,
-        samples=1,
-        shards=1,
-    )
-
-
 MANIFEST = Manifest(
     spec=SPEC,
     parts=(RECORD.summary(),),
-    splits={"train": summary_of_split("train"), "holdout": summary_of_split("holdout")},
+    splits={
+        split: SplitSummary(
+            index=FileRecord.of(f"{split}/index.json", b"{}"), documents=1, tokens=2, padding=2,
+            samples=1, shards=1,
+        )
+        for split in ("train", "holdout")
+    },
     tokenizer_files=(FileRecord.of("tokenizer/ranks.tiktoken", b"x"),),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [RECORD, MANIFEST, SPEC])

@@ -97,19 +97,8 @@ def test_ends_that_are_missing(hub_tokenizer) -> None:
     assert missing_ends(hub_tokenizer, None) == (bos, eos)
 
 
-def test_no_tokenizer() -> None:
+def test_no_tokenizer_and_no_text(hub_tokenizer) -> None:
     with pytest.raises(UsageError, match="must be a name, a file, or a tokenizer of transformers"):
         Chain.from_sequence([]).tokenize(3)
     with pytest.raises(UsageError, match="holds no text: .*'int'"):
-        list(Chain.from_sequence([{"text": 3}]).tokenize(_Fake()))
-
-
-class _Fake:
-    def encode(self, text: str) -> list[int]:
-        return [1]
-
-    def __call__(self, text: Any, **_: Any) -> dict[str, Any]:
-        return {"input_ids": [[1]] if isinstance(text, list) else [1]}
-
-    def __len__(self) -> int:
-        return 2
+        list(Chain.from_sequence([{"text": 3}]).tokenize(hub_tokenizer))
