@@ -27,11 +27,11 @@ WORK = Work(
 
 
 def taken(
-    work: Work = WORK, *, hosts: int = 1, disk: float | None = None, link: float = 125 * MB,
-    shuffle: str | None = None, deduplicate: str | None = None,
+    work: Work = WORK, *, link: float = 125 * MB, shuffle: str | None = None,
+    deduplicate: str | None = None, **machines: float,
 ) -> Cost:  # fmt: skip
     """By four workers a host, each of which does 100 MB of text a second."""
-    config = EstimateConfig(sources=("x",), tokenizer="y", workers=4, hosts=hosts, disk=disk)
+    config = EstimateConfig(sources=("x",), tokenizer="y", workers=4, **machines)
     spec = make_spec(shuffle=shuffle, deduplicate=deduplicate)
     return cost(work, config, spec, rate=100 * MB, link=link)
 

@@ -42,17 +42,6 @@ def require_record_refused(output: Output, kept_by: str, path: str) -> None:
         output.storage.remove(path)
 
 
-def test_a_shard_of_a_recorded_part(output: Output, kept_by: str) -> None:
-    """Lost before the next run: that one makes the part again."""
-    output.do([0, 1])
-    before = output.storage.read(SHARD)
-    lose(output, kept_by, SHARD)
-    assert output.plan().todo == (1,)
-    assert RECORD not in output.storage.list()
-    output.complete()
-    assert output.storage.read(SHARD) == before
-
-
 @pytest.mark.parametrize("name", [SHARD, "documents/00001.parquet", RECORD])
 def test_a_file_of_a_part_while_the_run_continues(output: Output, kept_by: str, name: str) -> None:
     """The store answered 200 to its PUT; nothing is published, and the next run repairs it."""
@@ -64,6 +53,7 @@ def test_a_file_of_a_part_while_the_run_continues(output: Output, kept_by: str, 
     assert "manifest.json" not in output.storage.list()
     require_record_refused(output, kept_by, name)
     assert output.plan().todo == (1,)
+    assert RECORD not in output.storage.list()
     output.complete()
     assert output.content().items() >= before.items()
 
