@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +14,7 @@ from streaming_ext.format.manifest import Manifest
 from tasks.core.estimate.config import EstimateConfig, parse_rate
 from tasks.core.estimate.estimate import Estimate, estimate
 from tasks.core.synthetic import make_documents
+from tasks.core.workers.messages import Job, Kept
 from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES
 from tests.servers.storage.swift import SwiftServer, s3_client
 
@@ -21,11 +23,28 @@ SMALL: dict[str, object] = {"sample_size": 2**16}
 Plan = Callable[..., Estimate]
 
 
-@pytest.fixture(scope="module")
-def plan(vocabulary: Path) -> Plan:
+class OneWorker(Kept):
+    """A pool that does jobs in this process: a worker of its own takes a second to start."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def run(self, job: Job[Any]) -> Any:
+        return job.do(self, lambda progress: None)
+
+
+@pytest.fixture
+def plan(vocabulary: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """Makes an estimate, with the options that the session's dataset was made with."""
+    monkeypatch.setattr("tasks.core.estimate.sample.WorkerPool", OneWorker)
     options = {"tokenizer": str(vocabulary), "pattern": "gpt2", "sequence_length": 128,
-               "shard_size": "16KiB", "holdout_fraction": 0.1, "workers": 1}  # fmt: skip
+               "shard_size": "16KiB", "holdout_fraction": 0.1, "workers": 1,
+               "engine": "reference"}  # fmt: skip
 
     def plan(source: object, **changes: object) -> Estimate:
         return estimate(EstimateConfig(sources=(str(source),), **(options | changes)))
