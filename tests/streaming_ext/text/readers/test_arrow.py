@@ -131,17 +131,6 @@ def test_columns_without_any_text(tmp_path: Path, name: str) -> None:
             format_of(name).check(looked_at(tmp_path / name), options)
 
 
-def test_an_arrow_stream_cut_anywhere_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.arrow"
-    write_stream(path, pa.table({"text": [*"abcdefghijkl"]}))
-    whole = path.read_bytes()
-    assert len(read(path)[0]) == 12
-    for length in range(0, len(whole), 8):  # messages are aligned to 8 bytes
-        path.write_bytes(whole[:length])
-        with pytest.raises(SourceError, match=r"x\.arrow: not a whole arrow file"):
-            read(path)
-
-
 def test_a_damaged_arrow_file_is_refused_whole_or_by_its_span(tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
     write_arrow(path, pa.table({"text": [f"{row % 3}" * 99 for row in range(30)]}))

@@ -96,15 +96,3 @@ def test_an_item_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         path.write_bytes(A + cbor2.dumps(long) + B)
         with pytest.raises(SourceError, match=r"x\.cbor: a document of too many bytes"):
             read(path)
-
-
-def test_a_cut_at_any_byte_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cbor, "_BUFFER_BYTES", 5)
-    whole = A + B * 3
-    ends = {0, len(A), len(A + B), len(A + B * 2), len(whole)}
-    for length in range(len(whole) + 1):
-        if length in ends:
-            assert len(documents(tmp_path / "x.cbor", whole[:length])) == sorted(ends).index(length)
-        else:
-            with pytest.raises(SourceError, match="not a whole cbor file"):
-                documents(tmp_path / "x.cbor", whole[:length])

@@ -19,6 +19,7 @@ from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.files import CODECS
 from streaming_ext.text.formats import FORMATS, format_of
+from streaming_ext.text.readers import cbor, json_files
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tests.streaming_ext.text import reading
 from tests.streaming_ext.text.packed import pack, write_arrow
@@ -300,6 +301,30 @@ def test_a_file_cut_short_is_named(kind: Kind, tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(SourceError, match=r"cannot be read: no such file"):
         read(path)
+
+
+# These may end after any document.
+ENDLESS = {".jsonl", ".ndjson", ".lines.json", ".cbor", ".avro", ".deflate.avro", ".csv", ".tsv"}
+
+
+@EACH_FORMAT
+def test_a_cut_at_any_byte_is_noticed(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cbor, "_BUFFER_BYTES", 5)
+    monkeypatch.setattr(json_files, "_CHUNK_BYTES", 7)
+    path = tmp_path / f"other{kind.suffix}"
+    kind.write(path, ["one", None, "two" * 9] * 2)
+    whole, documents = path.read_bytes(), read(path)
+    for length in range(1, len(whole), len(whole) // 300 + 1):  # an empty file may hold none
+        path.write_bytes(whole[:length])
+        try:
+            found = read(path)
+        except (SourceError, UsageError):
+            continue
+        assert found == documents[: len(found)]
+        padding = kind.suffix == ".tar" and found == documents
+        assert padding or kind.suffix.removeprefix(".crlf") in ENDLESS
 
 
 # Arrow prints a warning about a row of the wrong length that is not UTF-8, and fails the file.

@@ -105,16 +105,13 @@ class TestDamage:
         )  # fmt: skip
         return tmp_path / "x.parquet"
 
-    def test_what_is_no_parquet_or_cut_anywhere(self, file: Path) -> None:
-        whole = file.read_bytes()
-        lengths = {*range(0, len(whole), 997), len(whole) - 1, len(whole) - 8}
-        cut = [whole[:length] for length in lengths]
-        for content in (*cut, b"no parquet at all", b"PAR1", b"PAR1PAR1"):
-            file.write_bytes(content)
-            with pytest.raises(SourceError, match=r"x\.parquet: not a whole Parquet file \([^\n]*"):
-                batches(file)
+    @pytest.mark.parametrize("content", [b"no parquet at all", b"PAR1", b"PAR1PAR1"])
+    def test_what_is_no_parquet(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "x.parquet").write_bytes(content)
+        with pytest.raises(SourceError, match=r"x\.parquet: not a whole Parquet file \([^\n]*\)"):
+            batches(tmp_path / "x.parquet")
         with pytest.raises(SourceError, match="cannot be read: is a directory"):
-            batches(file.parent)
+            batches(tmp_path)
 
     @pytest.mark.parametrize("group", [0, 2, 5])
     def test_a_flipped_byte_is_named_by_its_row(self, file: Path, group: int) -> None:

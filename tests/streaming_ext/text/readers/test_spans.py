@@ -3,20 +3,19 @@
 import json
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.files import Span
 from streaming_ext.text.formats import format_of
-from streaming_ext.text.readers.json_files import JsonLinesFormat
 from tests.streaming_ext.text.packed import write_arrow
 from tests.streaming_ext.text.readers.test_contract import KINDS, Kind
 from tests.streaming_ext.text.reading import looked_at, read
@@ -29,35 +28,27 @@ ALL = pytest.mark.parametrize(
 )
 
 
-class Bytes:
-    """A file in memory, of which some bytes may not be looked at."""
-
-    name = "x.jsonl"
-
-    def __init__(self, data: bytes, allowed: Sequence[Span] | None = None) -> None:
-        self.data, self.size, self._allowed = data, len(data), allowed
-
-    def read(self, start: int, end: int) -> bytes:
-        assert 0 <= start <= end <= self.size
-        if self._allowed is None:
-            return self.data[start:end]
-        kept = bytearray(b"?" * self.size)
-        for first, after in self._allowed:
-            kept[first:after] = self.data[first:after]
-        return bytes(kept[start:end])
+def texts_of(path: Path, span: Span | None = None, batch_bytes: int = 2**20) -> list[str | None]:
+    """Row by row the texts of a span, null for no text."""
+    found = read(path, TEXT, batch_bytes, span)
+    texts = dict(found.good)
+    return [texts.get(row) for row in range(found.rows)]
 
 
-def lines_of(data: bytes, span: Span, request: int = 2**20) -> list[bytes]:
-    needed = JsonLinesFormat().needed(Bytes(data), TEXT, span)
-    stream = JsonLinesFormat().stream(Bytes(data, needed), span)
-    found = b"".join(iter(lambda: stream.read(request), b""))
-    assert not found or data[stream.origin :].startswith(found)
-    return split(found)
-
-
-def split(data: bytes) -> list[bytes]:
-    """Lines with their ends; a carriage return ends none."""
-    return re.findall(rb"[^\n]*\n|[^\n]+", data)
+def texts_of_spans(path: Path, cuts: Iterable[int], batch_bytes: int) -> list[list[str | None]]:
+    """What each span between the cuts holds, when its own bytes alone are there, as on scratch."""
+    file, whole, found = looked_at(path), path.read_bytes(), []
+    sparse = path.parent / "sparse" / path.name
+    sparse.parent.mkdir(exist_ok=True)
+    for span in pairwise(sorted({0, file.size, *cuts})):
+        needed = format_of(path.name).needed(file, TEXT, span)
+        assert all(a[1] <= b[0] for a, b in pairwise(needed))
+        kept = bytearray(len(whole))
+        for start, end in needed:
+            kept[start:end] = whole[start:end]
+        sparse.write_bytes(kept)
+        found.append(texts_of(sparse, span, batch_bytes))
+    return found
 
 
 TEXTS = st.text(st.sampled_from('a"\n\r é😀\u2028'), max_size=12)
@@ -70,33 +61,33 @@ LINES = st.lists(
 
 @given(
     lines=LINES,
-    newline=st.sampled_from([b"\n", b"\r\n"]),
+    newline=st.sampled_from(["\n", "\r\n"]),
     ends=st.booleans(),
     cuts=st.lists(st.floats(0, 1), max_size=8),
-    request=st.integers(1, 40),
+    batch_bytes=st.integers(1, 60),
 )
-@example(lines=[], newline=b"\n", ends=False, cuts=[0.5], request=1)
-@settings(max_examples=300, deadline=None)
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_lines_cut_anywhere(
-    lines: list[str], newline: bytes, ends: bool, cuts: list[float], request: int
+    tmp_path: Path,
+    lines: list[str],
+    newline: str,
+    ends: bool,
+    cuts: list[float],
+    batch_bytes: int,
 ) -> None:
-    data = newline.join(line.encode() for line in lines) + (newline if ends and lines else b"")
-    at = sorted({0, len(data), *(round(cut * len(data)) for cut in cuts)})
-    found = [lines_of(data, span, request) for span in pairwise(at)]
-    whole = split(data)
-    assert [line for lines in found for line in lines] == whole
-    begins = 0
-    for line in whole:  # each line is in the span that its first byte is in
-        number = next(n for n, (start, end) in enumerate(pairwise(at)) if start <= begins < end)
-        assert found[number].pop(0) == line
-        begins += len(line)
-
-
-def texts_of(path: Path, span: Span | None = None, batch_bytes: int = 2**20) -> list[str | None]:
-    """Row by row the texts of a span, null for no text."""
-    found = read(path, TEXT, batch_bytes, span)
-    texts = dict(found.good)
-    return [texts.get(row) for row in range(found.rows)]
+    data = (newline.join(lines) + newline * ends).encode()
+    (tmp_path / "x.jsonl").write_bytes(data)
+    at = [round(cut * len(data)) for cut in cuts]
+    found = texts_of_spans(tmp_path / "x.jsonl", at, batch_bytes)
+    assert [text for texts in found for text in texts] == texts_of(tmp_path / "x.jsonl")
+    # Each line is in the span that its first byte is in.
+    firsts = [0, *(match.end() for match in re.finditer(b"\n", data))]
+    spans = pairwise(sorted({0, len(data), *at}))
+    assert [len(texts) for texts in found] == [
+        sum(start <= first < end for first in firsts) for start, end in spans
+    ]
 
 
 @ALL
@@ -111,21 +102,10 @@ def test_a_file_cut_anywhere(kind: Kind, tmp_path: Path, seed: int) -> None:
         write_source(path, documents, row_group_size=3)
     else:
         kind.write(path, documents)
-    file = looked_at(path)
-    assert format_of(path.name).can_be_cut(file)
-    cuts = sorted({0, file.size, *(rng.randrange(file.size) for _ in range(seed * 4))})
-    whole = path.read_bytes()
-    joined: list[str | None] = []
-    for span in pairwise(cuts):
-        needed = format_of(path.name).needed(file, TEXT, span)
-        assert all(a[1] <= b[0] for a, b in pairwise(needed))
-        sparse = bytearray(len(whole))  # as a remote span is on scratch
-        for start, end in needed:
-            sparse[start:end] = whole[start:end]
-        (tmp_path / "sparse").mkdir(exist_ok=True)
-        (tmp_path / "sparse" / path.name).write_bytes(sparse)
-        joined += texts_of(tmp_path / "sparse" / path.name, span, 200)
-    assert joined == documents
+    size = path.stat().st_size
+    assert format_of(path.name).can_be_cut(looked_at(path))
+    found = texts_of_spans(path, [rng.randrange(size) for _ in range(seed * 4)], 200)
+    assert [text for texts in found for text in texts] == documents
 
 
 @pytest.mark.parametrize(
