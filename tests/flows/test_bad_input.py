@@ -61,7 +61,8 @@ class TestUsage:
         options,
         said,
     ) -> None:
-        refused(shardmill(*served.shard_arguments(tmp_path / "out", **options)), *said)
+        arguments = served.shard_arguments(tmp_path / "out", **options)
+        refused(shardmill(*arguments, "--dry-run"), *said)
         assert not (tmp_path / "out/parts").exists()
 
     def test_no_file_with_a_column_of_texts_names_all_of_them(
@@ -69,7 +70,8 @@ class TestUsage:
     ) -> None:
         for name in ("a", "b"):
             pq.write_table(pa.table({"text": [1, 2]}), tmp_path / f"{name}.parquet")
-        ended = shardmill(*served.shard_arguments(tmp_path / "out", sources=tmp_path))
+        arguments = served.shard_arguments(tmp_path / "out", sources=tmp_path)
+        ended = shardmill(*arguments, "--dry-run")
         refused(ended, "a.parquet", "b.parquet", "int64", "expected string")
         assert not (tmp_path / "out").exists()
 

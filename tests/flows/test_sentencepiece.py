@@ -64,7 +64,8 @@ def test_from_text_to_training(served, shardmill, folder, tmp_path) -> None:
 def test_a_model_that_cannot_be_used_is_one_line(shardmill, folder, tmp_path, model, said) -> None:
     path = folder / f"{model}.model"
     refused = shardmill(
-        "shard", folder / "text.jsonl", "--output", tmp_path / "out", "--tokenizer", path
+        *("shard", folder / "text.jsonl", "--output", tmp_path / "out", "--tokenizer", path),
+        "--dry-run",
     )
     assert refused.returncode == 2
     (line,) = (line for line in refused.stderr.splitlines() if said in line)

@@ -72,7 +72,7 @@ def test_what_is_given_nearest_to_the_command_goes_first(
 ) -> None:
     """The command line, then options below the command's name, then those for all commands."""
     file.write_text(text)
-    ended = shardmill("shard", *given, "--config", file)
+    ended = shardmill("shard", *given, "--config", file, "--dry-run")
     assert ended.returncode == 2
     assert re.findall(r"/nonexistent/(\w+): no such file", ended.stderr) == [taken]
 
@@ -83,7 +83,7 @@ def test_a_seed_without_a_shuffle_is_refused(shardmill) -> None:
     assert "--shuffle-seed: " in ended.stderr
     assert "goes with --shuffle" in ended.stderr
     assert ended.returncode == 2
-    assert "no such file" in shardmill(*given, "--shuffle", "documents").stderr
+    assert "no such file" in shardmill(*given, "--shuffle", "documents", "--dry-run").stderr
 
 
 @pytest.mark.parametrize(

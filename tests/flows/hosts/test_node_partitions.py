@@ -26,7 +26,7 @@ def test_two_nodes(served, shardmill, dataset, tmp_path) -> None:
 
     # One node's folder is never taken for another's, nor for the whole.
     for options in ({"nodes": 2, "node_rank": 1}, {}):
-        ended = shardmill(*served.shard_arguments(outputs[0], **options))
+        ended = shardmill(*served.shard_arguments(outputs[0], **options), "--dry-run")
         assert ended.returncode == 2
         assert "holds the parts of rank=0 nodes=2" in ended.stderr
 
@@ -51,7 +51,7 @@ def test_wrong_usage(shardmill, served, tmp_path) -> None:
         ({"nodes": 2, "node_rank": 2}, "must be below --nodes 2"),
         ({"nodes": 9, "node_rank": 0}, "5 parts for 9 nodes"),
     ):
-        ended = shardmill(*served.shard_arguments(tmp_path / "out", **options))
+        ended = shardmill(*served.shard_arguments(tmp_path / "out", **options), "--dry-run")
         assert ended.returncode == 2, ended.stderr
         assert said in ended.stderr
         assert "Traceback" not in ended.stderr

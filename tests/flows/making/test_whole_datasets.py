@@ -49,7 +49,7 @@ def test_copy_and_merge(served, dataset, tmp_path, shardmill) -> None:
     lost = shardmill("copy", dataset, output, "--verify-only")
     assert lost.returncode == 1
     assert "train/index.json\n  missing" in lost.stdout
-    refused = shardmill("copy", dataset, dataset)
+    refused = served.run("copy", dataset, dataset)
     assert refused.returncode == 2
     assert "the dataset itself" in refused.stderr
 
