@@ -79,6 +79,12 @@ def test_only_recorded_parts_before_are_known(
         assert bool(again & {*tokenized}) is expected
 
 
+def test_one_worker_may_do_parts_in_any_order(builder: Builder, whole: Path) -> None:
+    plan, storage = builder.begin()
+    do_parts(plan, storage, (1, 2, 0))
+    assert file_hashes(builder.build()) == file_hashes(whole)
+
+
 def test_a_source_that_changed_beneath_a_copy(builder: Builder, lines: Path) -> None:
     sources = Path(shutil.copytree(lines, builder.folder / "sources"))
     builder = replace(builder, sources=sources)
