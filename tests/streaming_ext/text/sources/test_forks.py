@@ -1,5 +1,6 @@
 """Readers that were used before a fork, by four processes at once: each gets its own bytes."""
 
+import json
 import multiprocessing
 import random
 from collections.abc import Iterator, Mapping
@@ -8,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.utils.data import DataLoader
 
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes, open_reader
+from streaming_ext.transforms.checkpointable import CheckpointableDataset
 from tests.servers.scripted import Answer, scripted
 from tests.streaming_ext.text.sources.conftest import locate
 
@@ -89,3 +92,18 @@ def test_reads_of_ranges_use_one_connection(tmp_path: Path) -> None:
         assert b"".join(reader.stream(5)) == DATA[5:]
         assert len(server.asked) == SIZE // 2**18 + 3
         assert server.connections == 1
+
+
+def test_a_loader_of_four_forks_reads_the_hub_and_s3_at_once(
+    request: pytest.FixtureRequest,
+) -> None:
+    rng = random.Random(4)
+    texts = [rng.randbytes(rng.randrange(4000)).hex() for _ in range(400)]
+    with locate("hub", request) as hub, locate("s3", request) as s3:
+        for number in range(4):
+            lines = [json.dumps({"text": text}) for text in texts[number::4]]
+            (hub, s3)[number % 2].put(f"{number}.jsonl", "\n".join(lines).encode())
+        chain = CheckpointableDataset.from_files([*hub.named("*.jsonl"), *s3.named("*.jsonl")])
+        assert next(iter(chain))["text"] in texts  # connections are open before the forks
+        loader = DataLoader(chain, None, num_workers=4, multiprocessing_context="fork")
+        assert sorted(sample["text"] for sample in loader) == sorted(texts)
