@@ -18,6 +18,14 @@ def test_streams_of_different_id_types_are_refused(raw, open_raw, tmp_path) -> N
         open_raw(local=None, streams=streams)
 
 
+def test_streams_lie_end_to_end(raw, open_raw, tmp_path) -> None:
+    other = build(tmp_path / "other", [[("train", [5, 6, 7])]], compression="none")
+    streams = [TokenStream(local=raw.root), TokenStream(local=other.root)]
+    dataset = open_raw(local=None, streams=streams, num_canonical_nodes=1)
+    assert dataset[584]["tokens"].tolist() == raw.streams["train"][-8:].tolist()
+    assert dataset[585]["tokens"].tolist()[:4] == [5, 6, 7, 99]
+
+
 def test_no_more_than_a_bounded_number_of_shards_stays_mapped(raw, open_raw, monkeypatch) -> None:
     monkeypatch.setattr(shards_module, "most_open", lambda: 3)
     dataset = open_raw(sequence_length=70)
