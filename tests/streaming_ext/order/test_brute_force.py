@@ -32,17 +32,15 @@ class Data:
     excluded: Path
 
 
-def make_data(folder: Path) -> Data:
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
+    folder = tmp_path_factory.mktemp("brute_force")
     shapes = ((160, 4, 3), (45, 3, 1), (70, 7, 2))  # documents, samples a shard, parts
     built = tuple(
-        build(
-            folder / str(number),
-            numbered_parts(some_documents(count, seed=number), parts=parts),
-            compression="none",
-            shard_samples=samples,
-        )
+        build(folder / str(number), numbered_parts(some_documents(count, seed=number), parts=parts),
+              compression="none", shard_samples=samples)
         for number, (count, samples, parts) in enumerate(shapes)
-    )
+    )  # fmt: skip
     table = pa.table({"source": ["mem://source-0.parquet"] * 3, "row": [1, 7, 12]})
     pq.write_table(table, folder / "excluded.parquet")
     return Data(built, folder / "excluded.parquet")
@@ -220,11 +218,6 @@ def require_coverage(found: Configuration, steps: list[Step], loader: StreamingT
         held = sum(came.values()) / 2
         left_out = plan.epoch_size - held
         assert 0 <= left_out < (loader.batch_size if loader.dataset.drop_last else 1) * 100
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
-    return make_data(tmp_path_factory.mktemp("brute_force"))
 
 
 @pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 500), marks=pytest.mark.soak)])

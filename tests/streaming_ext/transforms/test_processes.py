@@ -1,5 +1,6 @@
 """Processes that work on a step, and ranks that train: how they start, end and are killed."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -125,8 +126,9 @@ def run(arguments: list[str | Path], ranks: int, *, kill_after: int | None) -> d
             step, rows = json.loads(line)
             steps[step] = rows
             if step == kill_after:
-                for one in [*psutil.Process(process.pid).children(recursive=True), process]:
-                    one.kill()
+                for one in [process, *psutil.Process(process.pid).children(recursive=True)]:
+                    with contextlib.suppress(psutil.NoSuchProcess):  # a worker of one that died
+                        one.kill()
         assert process.wait(240) == (0 if kill_after is None else -signal.SIGKILL)
     return steps
 
@@ -142,9 +144,7 @@ def test_killed_on_two_ranks_and_resumed_on_one(folder, vocabulary, tmp_path) ->
     before = run(arguments, 2, kill_after=36)
     after = run(arguments, 1, kill_after=None)
     assert 36 <= max(before) < max(expected)
-    assert min(after) in (
-        max(before),
-        max(before) + 4,
-    )  # the state may be one batch ahead of the output
+    # The state is saved before the output, and may be one batch of four ahead of it.
+    assert min(after) in (max(before) + 4, max(before) + 8)
     assert before == {step: rows for step, rows in expected.items() if step <= max(before)}
     assert after == {step: rows for step, rows in expected.items() if step >= min(after)}
