@@ -44,12 +44,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / ".out.scratch"
 
 
-def test_it_is_the_users_own(folder: Path) -> None:
-    take_scratch(folder)
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert [file.name for file in folder.iterdir()] == [SCRATCH_MARK]
-
-
 def test_a_temporary_folder_that_is_not_utf8_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,8 +56,10 @@ def test_a_temporary_folder_that_is_not_utf8_is_refused(
     assert not list(odd.iterdir())
 
 
-def test_what_a_killed_run_left_is_emptied(folder: Path) -> None:
+def test_it_is_the_users_own_emptied_of_what_a_killed_run_left_and_removed(folder: Path) -> None:
     take_scratch(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert [file.name for file in folder.iterdir()] == [SCRATCH_MARK]
     for name in ("00003", "sources", "anything"):
         (folder / name).mkdir()
         (folder / name / "file").touch()
@@ -72,6 +68,9 @@ def test_what_a_killed_run_left_is_emptied(folder: Path) -> None:
     take_scratch(folder, keep=[folder / "sources"])
     left = {str(path.relative_to(folder)) for path in folder.rglob("*")}
     assert left == {SCRATCH_MARK, "sources", "sources/file"}
+    for _ in range(2):
+        drop_scratch(folder)
+        assert not folder.exists()
 
 
 def _link(folder: Path, victim: Path) -> None:
@@ -117,13 +116,6 @@ def test_a_folder_of_another_user_stays(folder: Path) -> None:
         take_scratch(folder)
     drop_scratch(folder)
     assert (folder / "00000").is_dir()
-
-
-def test_removed_at_the_end(folder: Path) -> None:
-    take_scratch(folder)
-    drop_scratch(folder)
-    drop_scratch(folder)
-    assert not folder.exists()
 
 
 def test_what_makes_outputs_empties_nothing_that_is_not_of_a_run(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ def arrow(texts: list[str]) -> pa.LargeStringArray:
     ],
 )
 def test_published_vectors(text: str, seed: int, expected: int) -> None:
-    hashes = document_hashes(arrow(["left out", "before", text, "after"])[1:], seed=seed)
+    hashes = document_hashes(arrow(["left out", "before", text, "after", "end"])[1:], seed=seed)
     assert hashes.dtype == np.uint64
-    assert hashes.shape == (3,)
+    assert hashes.shape == (4,)
     assert int(hashes[1]) == expected
 
 

@@ -70,19 +70,19 @@ def test_special_tokens_are_text_and_end_of_text_is_the_models(
 
 
 def test_what_is_saved_is_the_model_and_opens_again(model: str, tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(model)
-    for name in ("a", "b"):
-        tokenizer.save(tmp_path / name)
-        assert {path.name for path in (tmp_path / name).iterdir()} == set(
-            TOKENIZER_FILES["sentencepiece"]
-        )
-        assert (tmp_path / name / "tokenizer.model").read_bytes() == Path(model).read_bytes()
-    opened = open_saved(tmp_path / "a")
+    tokenizer, content = load_tokenizer(model), Path(model).read_bytes()
+    tokenizer.save(tmp_path)
+    opened = open_saved(tmp_path)
     assert opened == tokenizer
     assert opened.encode("quick </s> fox") == tokenizer.encode("quick </s> fox")
-    (tmp_path / "a/tokenizer.model").write_bytes(Path(model).read_bytes()[:-40])
+    saved = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert {*saved} == {*TOKENIZER_FILES["sentencepiece"]}
+    assert saved["tokenizer.model"] == content
+    opened.save(tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == saved
+    (tmp_path / "tokenizer.model").write_bytes(content[:-40])
     with pytest.raises(TokenizerError, match=r"tokenizer\.model|damaged"):
-        open_saved(tmp_path / "a")
+        open_saved(tmp_path)
 
 
 @pytest.mark.parametrize("data", [b"", b"junk", b"\x00" * 1000, None])
