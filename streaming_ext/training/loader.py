@@ -156,12 +156,12 @@ class StreamingTokenLoader:
             steps: how many, at least 0.
 
         Raises:
-            UsageError: less than 0, or in an evaluation, which always holds everything.
+            UsageError: less than 0, or without `drop_last`, when an epoch holds every sequence.
         """
         if steps < 0:
             raise UsageError(f"`steps` to skip must be at least 0, got {steps}.")
         if not self.dataset.drop_last:
-            raise UsageError("An evaluation holds every sequence: nothing of it can be skipped.")
+            raise UsageError("`skip` needs drop_last=True: else an epoch holds every sequence.")
         plan, cursor = self.dataset.plan, self._position()
         while steps > (left := plan.steps_left(cursor)):
             cursor, steps = plan.next_epoch(cursor), steps - left
