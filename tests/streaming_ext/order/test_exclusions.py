@@ -56,7 +56,7 @@ class TestSkip:
     def test_what_cannot_be_skipped(self, load) -> None:
         with pytest.raises(UsageError, match="at least 0, got -1"):
             load().skip(-1)
-        with pytest.raises(UsageError, match="evaluation"):
+        with pytest.raises(UsageError, match="drop_last=True"):
             load(split="holdout").skip(1)
 
 
