@@ -5,6 +5,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.command_line import (
@@ -106,13 +107,13 @@ def test_a_source_that_changes_between_listing_and_reading(served, s3, bucket, t
     command = served.where(**aws_environment(s3.url))
     run = command.start(*command.shard_arguments(output, sources=raw))
     wait_for(lambda: workers_of(run.pid) or run.poll() is not None)
-    (worker,) = workers_of(run.pid)
-    worker.suspend()  # nothing is read before all are listed
-    wait_for(lambda: output.exists() or run.poll() is not None)
+    # All are listed, and no worker takes up another one.
+    parent = psutil.Process(run.pid)
+    parent.suspend()
     first, *others, last = sorted(now.iterdir())
     shutil.copy(first, last)
     upload(s3, bucket, "raw", now)
-    worker.resume()
+    parent.resume()
     stdout, stderr = output_of(run, seconds=PATIENCE_SECONDS)
     assert run.returncode == 1, stderr
     assert f"{raw}/{last.name}: download: changed since the run began" in stdout
