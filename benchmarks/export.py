@@ -1,6 +1,6 @@
 """How fast a dataset is exported to each format, beside `cp` of the same bytes.
 
-    python -m benchmarks.export [--megabytes 1000] [--compression none]
+    python -m benchmarks.export [--megabytes 4000] [--compression none]
 
 The dataset's shards are compressed, so the bare figure is that of unpacking them with the same
 codec and writing what comes out, by as many processes; with `--compression none`, of `cp`. Its
@@ -66,7 +66,7 @@ with open(output, "wb", buffering=0) as out:
 def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--megabytes", type=float, default=1000, help="text of the corpus")
+    parser.add_argument("--megabytes", type=float, default=4000, help="text of the corpus")
     parser.add_argument("--files", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)

@@ -56,7 +56,7 @@ class Boundaries(NamedTuple):
         ignored = np.union1d(padding, padding[padding % length > 0] - 1)
         none = np.empty(0, np.int64)
         targets = none if after is None else np.where(after < 0, IGNORED, after)
-        return cls(np.unique(edges).astype(np.int32), ignored, targets)
+        return cls(np.unique(edges.astype(np.int32)), ignored, targets)
 
 
 class Ends(NamedTuple):
