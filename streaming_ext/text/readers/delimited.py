@@ -1,7 +1,4 @@
-"""CSV and TSV: the first line names the columns, a document is a row, cells are texts.
-
-A quoted cell may hold line ends. An empty cell holds nothing, unless it is quoted.
-"""
+"""CSV and TSV: the first line names the columns, a document is a row, cells are texts."""
 
 import secrets
 from collections import deque
@@ -24,7 +21,7 @@ _TYPES = {"number": pa.float64(), "boolean": pa.bool_()}  # of columns that `--w
 
 
 class CsvFormat(TableFormat):
-    """Files of cells with commas between."""
+    """Files of cells with commas between; an empty cell holds nothing, unless it is quoted."""
 
     name = "csv"
     suffixes = packed_suffixes(".csv")
@@ -32,8 +29,7 @@ class CsvFormat(TableFormat):
 
     def schema(self, file: SourceBytes, options: ReadOptions) -> pa.Schema:
         """See `TableFormat.schema`."""
-        parse = pa_csv.ParseOptions(delimiter=self.delimiter)
-        parse.invalid_row_handler = lambda row: "skip"
+        parse = self._parsed(lambda row: "skip")
         with pa_csv.open_csv(pa.BufferReader(head_of(file, LOOK_BYTES)), None, parse) as reader:
             names = reader.schema.names
         kinds = [_TYPES.get(options.compared.get(name, ""), pa.large_string()) for name in names]
@@ -53,8 +49,7 @@ class CsvFormat(TableFormat):
             return "skip"
 
         read = pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
-        parse = pa_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
-        parse.ignore_empty_lines, parse.invalid_row_handler = False, left_out
+        parse = self._parsed(left_out)
         convert = pa_csv.ConvertOptions(check_utf8=False, null_values=[""], include_columns=names)
         convert.column_types = dict.fromkeys(schema.names, pa.large_string())
         convert.strings_can_be_null, convert.quoted_strings_can_be_null = True, False
@@ -72,6 +67,11 @@ class CsvFormat(TableFormat):
                         left = left.slice(min(ahead, len(left)))  # noqa: PLW2901
         if not lines.ended:
             raise ValueError("it ends within a quoted cell: it is cut short")
+
+    def _parsed(self, left_out: object) -> pa_csv.ParseOptions:
+        parse = pa_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+        parse.ignore_empty_lines, parse.invalid_row_handler = False, left_out
+        return parse
 
 
 class TsvFormat(CsvFormat):

@@ -111,6 +111,7 @@ def test_a_header_without_the_column(tmp_path: Path) -> None:
     for data, said in (
         (b"id,body\n1,a\n", "has no column 'text'; its columns are id, body"),
         (b"text,text\n1,a\n", "has more than one column 'text'"),
+        (b"\ntext\na\n", "has no column 'text'"),  # an empty line is the first line too
     ):
         with pytest.raises(UsageError, match=said):
             documents(tmp_path / "x.csv", data)
