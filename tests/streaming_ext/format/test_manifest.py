@@ -173,9 +173,9 @@ def test_each_field_that_differs_is_listed_except_the_name_of_the_tokenizer() ->
     assert sorted(SPEC.differences(wanted)) == sorted(lines)
     with pytest.raises(ConfigMismatchError) as caught:
         SPEC.require_same(wanted, where="/out")
-    first, *told, advice = str(caught.value).splitlines()
+    first, *differences, advice = str(caught.value).splitlines()
     assert first == "/out was made with another configuration:"
-    assert sorted(line.strip() for line in told) == sorted(lines)
+    assert sorted(line.strip() for line in differences) == sorted(lines)
     assert "another --output" in advice
 
 

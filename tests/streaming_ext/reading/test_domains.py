@@ -1,4 +1,4 @@
-"""Of which domain each token is, and what came of each: against what `trace` says of every row."""
+"""Domains of tokens, and the counts of each domain, against what `trace` says of each row."""
 
 import json
 import re

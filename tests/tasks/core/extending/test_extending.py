@@ -381,7 +381,7 @@ def test_a_lost_tokenizer_is_put_back_from_the_one_that_is_given(
     ],
 )
 def test_what_a_part_lost_comes_back_from_a_copy_only(grown: Path, lost: str, said: str) -> None:
-    """Nobody is told to remove the manifest, which names the generations."""
+    """No message advises removing the manifest, which names the generations."""
     sources = grown.parent / "sources"
     next(iter(grown.glob(lost))).unlink()
     either = (CorruptDatasetError, ConfigMismatchError)
