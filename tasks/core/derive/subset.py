@@ -49,7 +49,6 @@ from tasks.core.shard.publish import published_dataset
 from tasks.core.shuffle.records import shard_bytes
 from tasks.core.workers.messages import Job, JobProgress, Kept, MadePart, Message, Report
 
-_PARTS_HELD = 8  # whose lists are read at a time
 _MOST_SPANS = 1000  # of a part of the subset
 _BLOCK = 2**20  # documents
 
@@ -338,8 +337,7 @@ def _lengths(dataset: Storage, records: Sequence[PartRecord]) -> Iterator[Ints]:
         lengths: Ints = listed_documents(files, record)["tokens"].to_numpy() + 1
         return lengths
 
-    for first in range(0, len(records), _PARTS_HELD):
-        yield from mapped_ahead(of, records[first : first + _PARTS_HELD])
+    return mapped_ahead(of, records)
 
 
 def _groups(
