@@ -6,6 +6,7 @@ The streams of all datasets are laid end to end in one space of token numbers.
 import os
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from streaming_ext.base.arrays import Ints, Tokens, ranges
 from streaming_ext.base.errors import UsageError
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.masks import Ends
+from streaming_ext.reading.masks import DocumentEnds, Ends
 from streaming_ext.reading.shards import OpenShards
 
 FILLING = -1  # instead of a shard: padding after a segment
@@ -39,10 +40,11 @@ class Runs(NamedTuple):
 
 
 def by_value(values: Ints) -> Iterator[tuple[int, Ints]]:
-    """Each distinct value, and its offsets: (offsets,)."""
+    """Each distinct value of some that are not negative, and its offsets: (offsets,)."""
     order = np.argsort(values, kind="stable")
-    for own in np.split(order, np.flatnonzero(np.diff(values[order])) + 1) if order.size else ():
-        yield int(values[own[0]]), own
+    changes = np.flatnonzero(np.diff(values[order], prepend=-1, append=-1)).tolist()
+    for begin, end in pairwise(changes):
+        yield int(values[order[begin]]), order[begin:end]
 
 
 class TokenReader:
@@ -97,18 +99,19 @@ class TokenReader:
 
     def _start(self) -> None:
         self._process = os.getpid()
-        self._ends: dict[int, Ends] = {}
-        self.shards = OpenShards(self.caches, None if self._eot is None else self._find_ends)
+        self._ends = None if self._eot is None else DocumentEnds(self.num_shards, self._eot)
+        self.shards = OpenShards(self.caches, self._opened)
 
-    def _find_ends(self, shard: int, view: memoryview) -> Ends:
-        assert self._eot is not None  # noqa: S101  (who asks has called `find_ends`)
-        ends = self._ends[shard] = Ends.in_tokens(self._tokens(shard, view), self._eot)
-        return ends
+    def _opened(self, shard: int, view: memoryview) -> None:
+        if self._ends is not None:
+            self._ends.add(shard, self._tokens(shard, view))
 
-    def ends(self, shard: int) -> Ends:
-        """The ends of documents in a shard, which is opened if they are not known."""
-        known = self._ends.get(shard)
-        return known or self._find_ends(shard, self.shards.views([shard])[shard])
+    def ends(self, shards: Ints, begins: Ints, sizes: Ints) -> Ends:
+        """The ends of documents in some runs; see `DocumentEnds.in_runs`."""
+        assert self._ends is not None  # noqa: S101  (who asks has called `find_ends`)
+        for shard in self._ends.unknown(shards):
+            self.shards.views([shard])  # which are found when it is opened
+        return self._ends.in_runs(shards, begins, sizes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process maps the shards itself."""
