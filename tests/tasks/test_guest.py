@@ -62,9 +62,7 @@ class ParentRun:
 
 
 @pytest.fixture
-def parent(
-    tmp_path: Path, vocabulary: Path, sources: Path, monkeypatch: pytest.MonkeyPatch
-) -> ParentRun:
+def parent(tmp_path, vocabulary, sources, monkeypatch) -> ParentRun:
     for module in (cluster, guest):
         monkeypatch.setattr(module, "BEAT_SECONDS", 0.1)
     return ParentRun(tmp_path / "out", vocabulary, sources)
@@ -79,9 +77,7 @@ def parent(
     ],
     ids=["stopped", "superseded", "silent"],
 )
-def test_what_ends_the_work(
-    says: dict[str, object], reason: str, parent: ParentRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_ends_the_work(says, reason, parent, monkeypatch) -> None:
     """Workers are stopped, and the last sign says that nothing of it runs any more."""
     if not says:
         monkeypatch.setenv(cluster.SILENCE_VARIABLE, "1")
@@ -98,7 +94,7 @@ def test_what_ends_the_work(
     assert parent.heard().stopped
 
 
-def test_of_a_run_that_is_over_nothing_is_put(parent: ParentRun) -> None:
+def test_of_a_run_that_is_over_nothing_is_put(parent) -> None:
     for path in parent.storage.list("runs"):
         parent.storage.remove(path)
     with pytest.raises(StoppedError, match="is over"), Guest(parent.storage, RUN, 0, 1).working():
@@ -107,7 +103,7 @@ def test_of_a_run_that_is_over_nothing_is_put(parent: ParentRun) -> None:
 
 
 @pytest.mark.parametrize("name", ["gone", "empty"])
-def test_a_host_that_sees_another_disk_refuses(name: str, tmp_path: Path) -> None:
+def test_a_host_that_sees_another_disk_refuses(name, tmp_path) -> None:
     (tmp_path / "empty").mkdir()
     with (
         pytest.raises(CannotTakePartError, match=f"host {platform.node()}: .*holds nothing"),

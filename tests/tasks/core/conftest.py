@@ -9,7 +9,7 @@ from tests.tasks.core.build_dataset import build_dataset
 
 
 @pytest.fixture(scope="session")
-def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def first(tmp_path_factory) -> Path:
     """Of two files."""
     texts = [text[:600] for text in make_documents(40, seed=5)]
     folder = tmp_path_factory.mktemp("first")
@@ -17,7 +17,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def second(tmp_path_factory) -> Path:
     """Of three files, some of whose rows are left out."""
     texts = [text[:600] for text in make_documents(30, seed=6)]
     return build_dataset(

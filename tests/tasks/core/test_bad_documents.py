@@ -35,7 +35,7 @@ def skipped(sources: Path, root: Path) -> LocalStorage:
     return LocalStorage(root)
 
 
-def test_skipped_ones_are_counted_listed_and_shown(tmp_path: Path) -> None:
+def test_skipped_ones_are_counted_listed_and_shown(tmp_path) -> None:
     sources = write(tmp_path / "sources", BAD)
     with pytest.raises(SourceError, match=r"a\.jsonl: line 4, byte \d+: 'text' is of type number"):
         build_from(sources, tmp_path / "other")
@@ -72,7 +72,7 @@ def test_skipped_ones_are_counted_listed_and_shown(tmp_path: Path) -> None:
     assert found_in(tmp_path / "dataset", deep=True)
 
 
-def test_the_list_is_bounded_the_count_exact(tmp_path: Path) -> None:
+def test_the_list_is_bounded_the_count_exact(tmp_path) -> None:
     sources = write(tmp_path / "sources", dict.fromkeys(range(20, 250), b"[]"))
     record = read_record(skipped(sources, tmp_path / "dataset"), 0)
     assert (record.bad_documents, len(record.bad_listed)) == (230, 100)

@@ -1,7 +1,5 @@
 """How a silent host is noticed."""
 
-from pathlib import Path
-
 import pytest
 
 from streaming_ext.base.errors import StorageError
@@ -18,13 +16,11 @@ def test_pulse() -> None:
     assert pulse.hear(2, now=110.0) == 0.0
 
 
-def test_heartbeat_changes_the_file_until_its_block_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heartbeat_changes_the_file_until_its_block_ends(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tasks.core.cluster.BEAT_SECONDS", 0.02)
     storage = LocalStorage(tmp_path)
     storage.create()
-    beats: list[int] = []
+    beats = []
 
     def sign(beat: int) -> ParentSign:
         beats.append(beat)
@@ -43,7 +39,7 @@ def test_heartbeat_changes_the_file_until_its_block_ends(
     assert storage.read("runs/x/sign") == b"mine"
 
 
-def test_the_first_beat_must_get_through(tmp_path: Path) -> None:
+def test_the_first_beat_must_get_through(tmp_path) -> None:
     gone = LocalStorage(tmp_path / "gone")
     sign = ParentSign(beat=1, attempts=())
     with pytest.raises(StorageError, match="gone"), Heartbeat(gone, "sign", lambda _: sign):

@@ -43,7 +43,7 @@ def spec(**changes: Any) -> DatasetSpec:
         ("partitions", [1, 16], [0, -1, None]),
     ],
 )
-def test_bounds(field: str, good: list[Any], bad: list[Any]) -> None:
+def test_bounds(field, good, bad) -> None:
     for value in good:
         make(**{field: value})
     for value in bad:
@@ -68,7 +68,7 @@ def test_bounds(field: str, good: list[Any], bad: list[Any]) -> None:
         ({"sequence_lenght": 5}, "Extra inputs are not permitted"),
     ],
 )
-def test_what_is_refused(options: dict[str, Any], said: str) -> None:
+def test_what_is_refused(options, said) -> None:
     with pytest.raises(ValidationError, match=said):
         make(**options)
 
@@ -87,7 +87,7 @@ def test_round_trip_through_json() -> None:
 
 
 def test_a_specification_by_hand() -> None:
-    chosen: dict[str, Any] = {
+    chosen = {
         "text_column": "body", "sequence_length": 8, "holdout_fraction": 0.25, "holdout_seed": 9,
         "shard_size": 1024, "compression": "none",
     }  # fmt: skip
@@ -105,7 +105,7 @@ def test_a_specification_by_hand() -> None:
      {"tokenizer": "another name"}, {"text_separator": " "}],
     ids=str,
 )  # fmt: skip
-def test_means_do_not_decide_the_bytes(means: dict[str, Any]) -> None:
+def test_means_do_not_decide_the_bytes(means) -> None:
     assert spec(**means) == spec()
 
 
@@ -116,7 +116,7 @@ def test_means_do_not_decide_the_bytes(means: dict[str, Any]) -> None:
      {"compression": "none"}, {"format": "jsonl"}],
     ids=str,
 )  # fmt: skip
-def test_each_of_the_others_does(change: dict[str, Any]) -> None:
+def test_each_of_the_others_does(change) -> None:
     [line] = spec().differences(spec(**change))
     assert line.removeprefix("source_").startswith(next(iter(change)))
 

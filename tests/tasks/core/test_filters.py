@@ -28,7 +28,7 @@ FILTERS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sources(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("languages")
     for number in range(2):
         rows = slice(number * 40, number * 40 + 40)
@@ -38,14 +38,12 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def filtered(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def filtered(sources, tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("filtered") / "dataset"
     return build_from(sources, root, **FILTERS)
 
 
-def test_what_stays_is_what_a_filtered_source_would_give(
-    filtered: Path, sources: Path, tmp_path: Path
-) -> None:
+def test_what_stays_is_what_a_filtered_source_would_give(filtered, sources, tmp_path) -> None:
     report = verify(LocalStorage(filtered), deep=True, deep_documents=50)
     assert report.findings == ()
     assert report.checked.retokenized > 10
@@ -72,9 +70,7 @@ def test_what_stays_is_what_a_filtered_source_would_give(
     assert lengths.max() <= 400
 
 
-def test_small_files_taken_together_count_the_same(
-    filtered: Path, sources: Path, tmp_path: Path
-) -> None:
+def test_small_files_taken_together_count_the_same(filtered, sources, tmp_path) -> None:
     together = build_from(sources, tmp_path / "together", min_part_size="1GiB", **FILTERS)
     (part,) = read_manifest(LocalStorage(together)).parts
     parts = read_manifest(LocalStorage(filtered)).parts
@@ -86,9 +82,7 @@ def test_small_files_taken_together_count_the_same(
 
 
 @pytest.mark.parametrize("field", [*FILTERS])
-def test_a_record_that_counts_otherwise_is_found(
-    filtered: Path, tmp_path: Path, field: str
-) -> None:
+def test_a_record_that_counts_otherwise_is_found(filtered, tmp_path, field) -> None:
     root = Path(shutil.copytree(filtered, tmp_path / "forged"))
     forger = Forger(root)
     counts = dict(forger.records[1].dropped_documents)
@@ -102,7 +96,7 @@ def test_a_record_that_counts_otherwise_is_found(
     assert field in said
 
 
-def test_another_filter_is_another_configuration(filtered: Path, sources: Path) -> None:
+def test_another_filter_is_another_configuration(filtered, sources) -> None:
     changed = FILTERS | {"min_tokens": 41}
     with pytest.raises(ConfigMismatchError, match=r"filters.min_tokens: the output has 40"):
         build_from(sources, filtered, **changed)

@@ -89,7 +89,7 @@ FORMATS = ["parquet", "arrow", "jsonl", "json", "cbor", "tar"]
 
 
 @pytest.mark.parametrize(("suffix", "times"), [*((suffix, 1) for suffix in FORMATS), ("jsonl", 40)])
-def test_every_format_has_the_same_values(tmp_path: Path, suffix: str, times: int) -> None:
+def test_every_format_has_the_same_values(tmp_path, suffix, times) -> None:
     path = write(tmp_path, suffix)
     if times > 1:  # so large that Arrow's parser takes it
         path.write_text(path.read_text() * times)
@@ -100,7 +100,7 @@ def test_every_format_has_the_same_values(tmp_path: Path, suffix: str, times: in
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
-def test_a_condition_may_look_at_what_is_kept(tmp_path: Path, suffix: str) -> None:
+def test_a_condition_may_look_at_what_is_kept(tmp_path, suffix) -> None:
     path = write(tmp_path, suffix)
     config = ShardConfig(
         sources=(str(path),), output="x", tokenizer="gpt2",
@@ -111,7 +111,7 @@ def test_a_condition_may_look_at_what_is_kept(tmp_path: Path, suffix: str) -> No
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_a_missing_column_is_one_clear_error(tmp_path: Path, suffix: str) -> None:
+def test_a_missing_column_is_one_clear_error(tmp_path, suffix) -> None:
     path = write(tmp_path, suffix)
     config = ShardConfig(sources=(str(path),), output="x", tokenizer="x", keep_columns="lang")
     with pytest.raises(UsageError, match=r"no column 'lang'[\s\S]*Correct --keep-columns"):
@@ -131,9 +131,7 @@ LONG = "x" * (MAX_VALUE_BYTES + 1)
         ("x.parquet", [LONG, "y"], SourceError, "row 0: 'n' is longer than 65536 bytes"),
     ],
 )
-def test_what_cannot_be_kept(
-    tmp_path: Path, name: str, values: list[Any], error: type[Exception], said: str
-) -> None:
+def test_what_cannot_be_kept(tmp_path, name, values, error, said) -> None:
     path = tmp_path / name
     rows = [{"text": "a", "n": value} for value in values]
     if name == "x.parquet":
@@ -148,7 +146,7 @@ def test_what_cannot_be_kept(
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sources(tmp_path_factory) -> Path:
     """Three files; the second has no value in one column, the third is a copy of the first."""
     folder = tmp_path_factory.mktemp("sources")
     for number in range(3):
@@ -170,7 +168,7 @@ PHASES: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("phases", PHASES)
-def test_values_stay_with_their_documents(tmp_path: Path, sources: Path, phases: str) -> None:
+def test_values_stay_with_their_documents(tmp_path, sources, phases) -> None:
     kept = ["language", "meta.url", "score", "adult", "id", "source"]
     root = build_from(sources, tmp_path / "dataset", keep_columns=kept,
                       **PHASES[phases])  # fmt: skip
@@ -193,7 +191,7 @@ def test_values_stay_with_their_documents(tmp_path: Path, sources: Path, phases:
     assert found_in(root, deep=True) == []
 
 
-def test_verify_finds_another_value(tmp_path: Path, sources: Path) -> None:
+def test_verify_finds_another_value(tmp_path, sources) -> None:
     root = build_from(sources, tmp_path / "dataset", keep_columns="score", max_files=1)  # fmt: skip
     forger = Forger(root)
     table = pq.read_table(root / "documents/00000.parquet")
@@ -218,9 +216,7 @@ def test_verify_finds_another_value(tmp_path: Path, sources: Path) -> None:
         ([[None], [None]], pa.large_string()),
     ],
 )
-def test_a_column_has_the_type_of_all_of_its_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: list[list[Any]], kept: pa.DataType
-) -> None:
+def test_a_column_has_the_type_of_all_of_its_values(tmp_path, monkeypatch, groups, kept) -> None:
     """Also of those that come row groups later."""
     monkeypatch.setattr(part_files, "_DOCUMENTS_A_ROW_GROUP", 1)
     path = tmp_path / "documents/00000.parquet"

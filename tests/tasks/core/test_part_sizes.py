@@ -17,7 +17,7 @@ from tasks.core.shard.plan import plan_shard
 from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.synthetic import make_documents
 from tests.streaming_ext.text.packed import write_documents
-from tests.streaming_ext.text.readers.test_contract import KINDS, Kind
+from tests.streaming_ext.text.readers.test_contract import KINDS
 from tests.tasks.core.build_dataset import (
     build_from,
     config_of,
@@ -32,13 +32,13 @@ EACH_KIND = pytest.mark.parametrize("kind", CUTTABLE, ids=lambda kind: kind.suff
 
 
 @pytest.fixture
-def sources(tmp_path: Path) -> Path:
+def sources(tmp_path) -> Path:
     (tmp_path / "sources").mkdir()
     return tmp_path / "sources"
 
 
 @pytest.fixture
-def lines(sources: Path) -> Path:
+def lines(sources) -> Path:
     """A file of all documents as lines, in the folder of sources."""
     write_documents(sources / "x.jsonl", DOCUMENTS)
     return sources / "x.jsonl"
@@ -70,7 +70,7 @@ def require_same(root: Path, whole: Path, *, files: int) -> None:
 
 
 @EACH_KIND
-def test_a_large_file_is_cut(kind: Kind, sources: Path, tmp_path: Path) -> None:
+def test_a_large_file_is_cut(kind, sources, tmp_path) -> None:
     kind.write(sources / f"x{kind.suffix}", DOCUMENTS)
     size = (sources / f"x{kind.suffix}").stat().st_size // 4 - 1
     whole = build_from(sources, tmp_path / "whole")
@@ -84,7 +84,7 @@ def test_a_large_file_is_cut(kind: Kind, sources: Path, tmp_path: Path) -> None:
 
 
 @EACH_KIND
-def test_small_files_are_taken_together(kind: Kind, sources: Path, tmp_path: Path) -> None:
+def test_small_files_are_taken_together(kind, sources, tmp_path) -> None:
     for number in range(9):
         documents = DOCUMENTS[10 * number : 10 * number + 10]
         kind.write(sources / f"{number}{kind.suffix}", documents)
@@ -101,7 +101,7 @@ def test_small_files_are_taken_together(kind: Kind, sources: Path, tmp_path: Pat
     require_same(joined, whole, files=files)
 
 
-def test_what_was_cut_another_way_is_refused(lines: Path, tmp_path: Path) -> None:
+def test_what_was_cut_another_way_is_refused(lines, tmp_path) -> None:
     root = build_from(lines, tmp_path / "out", part_size=2**15)
     (root / "manifest.json").unlink()
     for size in (2**16, 2**30):
@@ -120,14 +120,14 @@ def test_what_was_cut_another_way_is_refused(lines: Path, tmp_path: Path) -> Non
     assert found_in(root, deep=True) == []
 
 
-def test_a_bad_file_among_joined_ones_is_named(sources: Path, tmp_path: Path) -> None:
+def test_a_bad_file_among_joined_ones_is_named(sources, tmp_path) -> None:
     write_documents(sources / "0.jsonl", DOCUMENTS[:2])
     (sources / "1.jsonl").write_bytes(b'{"text": "a"}\n{"text": 5}\n')
     with pytest.raises(SourceError, match=r"/1\.jsonl: line 2, byte \d+: 'text' is of type number"):
         build_from(sources, tmp_path / "out", min_part_size=2**20)
 
 
-def test_lines_longer_than_a_part(sources: Path, tmp_path: Path) -> None:
+def test_lines_longer_than_a_part(sources, tmp_path) -> None:
     lines = sources / "x.jsonl"
     write_documents(lines, ["a" * 5000, "b", "c" * 9000, "d"])
     root = build_from(sources, tmp_path / "out", part_size=1024, holdout_fraction=0)
@@ -138,7 +138,7 @@ def test_lines_longer_than_a_part(sources: Path, tmp_path: Path) -> None:
     assert found_in(root, deep=True) == []
 
 
-def test_a_dataset_says_nothing_of_options_that_are_not_used(lines: Path, tmp_path: Path) -> None:
+def test_a_dataset_says_nothing_of_options_that_are_not_used(lines, tmp_path) -> None:
     root = build_from(lines, tmp_path / "a")
     same = build_from(lines, tmp_path / "b", part_size=lines.stat().st_size)
     assert file_hashes(root) == file_hashes(same)
@@ -154,9 +154,7 @@ def test_a_dataset_says_nothing_of_options_that_are_not_used(lines: Path, tmp_pa
     assert not (root / "duplicates").exists()
 
 
-def test_a_file_that_changes_between_two_of_its_spans(
-    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_changes_between_two_of_its_spans(lines, tmp_path, monkeypatch) -> None:
     def written_and_changed(*arguments: Any) -> None:
         forget(*arguments)
         lines.write_bytes(lines.read_bytes().replace(b" the ", b" eht "))

@@ -86,7 +86,7 @@ def require_estimated(root: Path, sources: Path, **options: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def as_parquet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def as_parquet(tmp_path_factory) -> Path:
     return build_dataset(tmp_path_factory.mktemp("parquet"), FILES)
 
 
@@ -103,7 +103,7 @@ def as_parquet(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (".csv.gz", ".tsv.zst", ".avro.xz"),
     ],
 )
-def test_the_same_stream(as_parquet: Path, tmp_path: Path, suffixes: tuple[str, ...]) -> None:
+def test_the_same_stream(as_parquet, tmp_path, suffixes) -> None:
     sources = write_lines(tmp_path / "sources", *suffixes)
     root = build_from(sources, tmp_path / "dataset")
     require_same(root, as_parquet)
@@ -113,14 +113,14 @@ def test_the_same_stream(as_parquet: Path, tmp_path: Path, suffixes: tuple[str, 
     assert excerpt.text[:20] in str(FILES[excerpt.part][excerpt.source_row.row])
 
 
-def test_a_column_that_holds_no_texts_is_refused_before_any_work(tmp_path: Path) -> None:
+def test_a_column_that_holds_no_texts_is_refused_before_any_work(tmp_path) -> None:
     sources = write_lines(tmp_path / "sources", ".jsonl", ".jsonl.gz")
     config = ShardConfig(sources=(str(sources),), output="o", tokenizer="t", text_column="id")
     with pytest.raises(UsageError, match="of type number"):
         check_sources(config)
 
 
-def test_json_arrays_with_a_title_and_a_body(as_parquet: Path, tmp_path: Path) -> None:
+def test_json_arrays_with_a_title_and_a_body(as_parquet, tmp_path) -> None:
     """Both, joined, are the text that stands in one column elsewhere."""
     (tmp_path / "sources").mkdir()
     for number, suffix in enumerate(("", ".gz", ".zst")):
@@ -138,12 +138,12 @@ def test_json_arrays_with_a_title_and_a_body(as_parquet: Path, tmp_path: Path) -
     require_estimated(root, pattern, **options)
 
 
-def test_plain_text(tmp_path: Path) -> None:
+def test_plain_text(tmp_path) -> None:
     sources = tmp_path / "sources"
     sources.mkdir()
     for name, text in zip(("a.py", "b", "c.txt.gz", "d.x"), DOCUMENTS, strict=False):
         pack(text.encode(), sources / name, codec_of(name))
-    options: dict[str, Any] = {"format": "text"}
+    options = {"format": "text"}
     root = build_from(sources, tmp_path / "dataset", **options)
     same = [[text] for text in DOCUMENTS[:4]]
     as_rows = build_dataset(tmp_path / "rows", same)

@@ -1,7 +1,6 @@
 """The project's own text is the same every time, and like the text it stands for."""
 
 import hashlib
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -30,7 +29,7 @@ def test_documents_are_like_web_text() -> None:
         assert wanted in text.replace("It's", "it's"), wanted
 
 
-def test_a_vocabulary_is_a_function_of_the_documents(tmp_path: Path) -> None:
+def test_a_vocabulary_is_a_function_of_the_documents(tmp_path) -> None:
     documents = make_documents(3000, seed=0)
     for name in ("a.tiktoken", "b.tiktoken"):
         train_vocabulary(documents, 4096, tmp_path / name)
@@ -44,7 +43,7 @@ def test_a_vocabulary_is_a_function_of_the_documents(tmp_path: Path) -> None:
         train_vocabulary(documents, 255, tmp_path / "c.tiktoken")
 
 
-def test_parquet_files(tmp_path: Path) -> None:
+def test_parquet_files(tmp_path) -> None:
     paths, again = (
         write_parquet_files(tmp_path / name, num_files=2, documents_per_file=600, seed=4)
         for name in ("x", "y")

@@ -47,7 +47,7 @@ class ToyFormat(SourceFormat):
 
 
 @pytest.fixture
-def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def toys(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(formats, "FORMATS", [*formats.FORMATS, ToyFormat()])
     folder = tmp_path / "toys"
     folder.mkdir()
@@ -57,7 +57,7 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_goes_through_the_whole_core(toys: Path, tmp_path: Path) -> None:
+def test_goes_through_the_whole_core(toys, tmp_path) -> None:
     root = build_from(toys, tmp_path / "dataset")
     report = verify(LocalStorage(root), deep=True)
     assert report.findings == ()
@@ -67,13 +67,13 @@ def test_goes_through_the_whole_core(toys: Path, tmp_path: Path) -> None:
     assert streams_of(root) == streams_of(same)
 
 
-def test_a_check_refuses_before_any_work(toys: Path) -> None:
+def test_a_check_refuses_before_any_work(toys) -> None:
     config = ShardConfig(sources=(str(toys),), output="o", tokenizer="t", text_column="body")
     with pytest.raises(UsageError, match=r"000\.toy: no column 'body'"):
         check_sources(config)
 
 
-def test_damage_is_named(toys: Path, tmp_path: Path) -> None:
+def test_damage_is_named(toys, tmp_path) -> None:
     (toys / "001.toy").write_text("text\nfine\nbroken\\\n")
     with pytest.raises(SourceError, match=r"001\.toy: damaged from row 1 on"):
         build_from(toys, tmp_path / "dataset")

@@ -32,7 +32,7 @@ class KilledError(Exception):
 
 
 @pytest.fixture
-def runs(first: Path, second: Path, rank_path: Path, tmp_path: Path) -> dict[str, Run]:
+def runs(first, second, rank_path, tmp_path) -> dict[str, Run]:
     """Each kind of run, to its end, by its name."""
 
     def shard(output: Path, **options: str) -> Path:
@@ -69,7 +69,7 @@ def runs(first: Path, second: Path, rank_path: Path, tmp_path: Path) -> dict[str
 
 
 @pytest.fixture
-def killed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run, Path, str], None]:
+def killed(monkeypatch) -> Callable[[Run, Path, str], None]:
     """Has a run end where it is about to do something."""
 
     def kill() -> None:
@@ -133,14 +133,7 @@ def kinds_of_files(half: Path, old: Collection[str]) -> list[str]:
         ("subset", "publish", {"parts"}),
     ],
 )
-def test_a_flip_in_each_kind_of_file(
-    runs: dict[str, Run],
-    killed: Callable[[Run, Path, str], None],
-    kind: str,
-    at: str,
-    refused: Collection[str],
-    tmp_path: Path,
-) -> None:
+def test_a_flip_in_each_kind_of_file(runs, killed, kind, at, refused, tmp_path) -> None:
     """Each run was killed behind the last part, of the first phase or of all."""
     run, half = runs[kind], tmp_path / "half"
     run(tmp_path / "expected")
@@ -170,9 +163,7 @@ def test_a_flip_in_each_kind_of_file(
 @pytest.mark.parametrize(
     "kind", ["shard", "shuffled", "extend", "shared files", "own files", "copy", "subset"]
 )
-def test_a_run_that_is_killed_between_two_parts_resumes(
-    runs: dict[str, Run], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_killed_between_two_parts_resumes(runs, kind, tmp_path, monkeypatch) -> None:
     run, do_parts, todo = runs[kind], running.do_parts, []
     run(tmp_path / "expected")
 
@@ -201,9 +192,7 @@ def test_a_run_that_is_killed_between_two_parts_resumes(
 
 
 @pytest.mark.parametrize("kind", ["shard", "extend", "own files", "copy", "merge", "subset"])
-def test_a_put_of_the_manifest_that_is_answered_and_lost(
-    runs: dict[str, Run], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_put_of_the_manifest_that_is_answered_and_lost(runs, kind, tmp_path, monkeypatch) -> None:
     """Nothing behind the manifest is done, such as removing what a run needs to resume."""
     run, output = runs[kind], tmp_path / "out"
     run(tmp_path / "expected")

@@ -86,7 +86,7 @@ def shout(folder: Path, *texts: str) -> tuple[Shout, LocalStorage]:
     return begun(compare(build, output), output), output
 
 
-def test_it_is_resumed_repaired_and_published(tmp_path: Path) -> None:
+def test_it_is_resumed_repaired_and_published(tmp_path) -> None:
     build, output = shout(tmp_path, "one", "two", "three")
     do_parts(build, output, [0, 2])
     assert [*output.list()] == ["parts/0.txt", "parts/2.txt", BUILD]

@@ -19,11 +19,11 @@ def texts() -> list[list[str | None]]:
 
 
 @pytest.fixture(scope="session")
-def sound(tmp_path_factory: pytest.TempPathFactory, texts: list[list[str | None]]) -> Path:
+def sound(tmp_path_factory, texts) -> Path:
     folder = tmp_path_factory.mktemp("sound")
     return build_dataset(folder, texts)
 
 
 @pytest.fixture
-def copy(sound: Path, tmp_path: Path) -> Path:
+def copy(sound, tmp_path) -> Path:
     return Path(shutil.copytree(sound, tmp_path / "dataset"))

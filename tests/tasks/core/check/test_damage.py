@@ -44,7 +44,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("file", KINDS)
-def test_damage_names_the_file_and_no_other(file: str, copy: Path) -> None:
+def test_damage_names_the_file_and_no_other(file, copy) -> None:
     data = (copy / file).read_bytes()
     for damage in (lengthen, Path.unlink):
         damage(copy / file)
@@ -52,7 +52,7 @@ def test_damage_names_the_file_and_no_other(file: str, copy: Path) -> None:
         (copy / file).write_bytes(data)
 
 
-def test_files_that_nothing_lists(copy: Path) -> None:
+def test_files_that_nothing_lists(copy) -> None:
     extras = {
         "train/00001/shard.99999.mds.zstd",
         "train/00099/shard.00000.mds.zstd",
@@ -69,7 +69,7 @@ def test_files_that_nothing_lists(copy: Path) -> None:
     assert files_named(check(copy)) == extras
 
 
-def test_every_byte_counts(copy: Path) -> None:
+def test_every_byte_counts(copy) -> None:
     rng = random.Random(0)
     for file in file_hashes(copy):
         size = (copy / file).stat().st_size
@@ -80,7 +80,7 @@ def test_every_byte_counts(copy: Path) -> None:
             flip(copy / file, position)
 
 
-def test_one_damage_hides_no_other(copy: Path) -> None:
+def test_one_damage_hides_no_other(copy) -> None:
     damaged = {*KINDS, "manifest.json", "documents/00002.parquet"} - {"train/index.json"}
     for file in damaged:
         truncate(copy / file)
@@ -93,7 +93,7 @@ def test_one_damage_hides_no_other(copy: Path) -> None:
     assert check(copy, workers=1).findings == check(copy, workers=4).findings
 
 
-def test_no_manifest(copy: Path, tmp_path: Path) -> None:
+def test_no_manifest(copy, tmp_path) -> None:
     (copy / "manifest.json").unlink()
     with pytest.raises(NotADatasetError, match=r"unfinished.*3 parts are recorded"):
         check(copy)
@@ -101,7 +101,7 @@ def test_no_manifest(copy: Path, tmp_path: Path) -> None:
         check(tmp_path / "missing")
 
 
-def test_a_dataset_of_a_newer_version_is_not_called_damaged(copy: Path) -> None:
+def test_a_dataset_of_a_newer_version_is_not_called_damaged(copy) -> None:
     value = json.loads((copy / "manifest.json").read_bytes()) | {"format": 2, "new": [1]}
     (copy / "manifest.json").write_text(json.dumps(value))
     with pytest.raises(NewerVersionError, match=r"manifest\.json was made by a newer shardmill"):
@@ -133,20 +133,20 @@ class Failing(LocalStorage):
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory, texts: list[list[str | None]]) -> Path:
+def root(tmp_path_factory, texts) -> Path:
     folder = tmp_path_factory.mktemp("down")
     return build_dataset(folder, texts * 5, shard_size=1024)
 
 
 @pytest.mark.parametrize("after", [1, 22, 40])
-def test_a_storage_that_fails_for_ever_ends_the_check(root: Path, after: int) -> None:
+def test_a_storage_that_fails_for_ever_ends_the_check(root, after) -> None:
     storage = Failing(root, after=after, of_ten=10)
     with pytest.raises(StorageDownError, match=f"failed {MAX_FAILURES} files in a row.*503"):
         verify(storage, deep=True, workers=2)
     assert storage.reads <= after + MAX_FAILURES + 8  # those that other threads had in hand
 
 
-def test_files_that_fail_now_and_then_are_findings(root: Path) -> None:
+def test_files_that_fail_now_and_then_are_findings(root) -> None:
     report = verify(Failing(root, after=20, of_ten=1), workers=1)
     assert len(report.findings) > 3
     assert report.checked.files > 50

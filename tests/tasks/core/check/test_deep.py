@@ -1,6 +1,5 @@
 """`verify --deep` compares with the sources."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,9 +53,7 @@ def left_out(forger: Forger) -> None:
         ),
     ],
 )
-def test_only_the_sources_show_it(
-    change: Callable[[Forger], None], file: str, words: str, copy: Path
-) -> None:
+def test_only_the_sources_show_it(change, file, words, copy) -> None:
     assert forged(copy, change) == set()
     report = check(copy, deep=True, deep_documents=ALL)
     assert files_named(report) == {file}
@@ -64,9 +61,7 @@ def test_only_the_sources_show_it(
 
 
 @pytest.mark.parametrize("damage", [flip, lengthen, Path.unlink])
-def test_a_source_that_changed_is_named(
-    damage: Callable[[Path], None], tmp_path: Path, texts: list[list[str | None]]
-) -> None:
+def test_a_source_that_changed_is_named(damage, tmp_path, texts) -> None:
     root = build_dataset(tmp_path, texts)
     source = tmp_path / "sources/001.parquet"
     damage(source)
@@ -76,7 +71,7 @@ def test_a_source_that_changed_is_named(
     assert report.checked.sources == 2
 
 
-def test_as_many_parts_are_made_again_as_hold_so_many_documents(sound: Path) -> None:
+def test_as_many_parts_are_made_again_as_hold_so_many_documents(sound) -> None:
     for documents in (1, 19, 20, 30, 40, 99):
         report = check(sound, deep=True, deep_documents=documents)
         assert report.findings == ()

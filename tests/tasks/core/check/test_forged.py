@@ -57,11 +57,11 @@ WRONG_IDS = {
 
 
 @pytest.mark.parametrize("change", WRONG_IDS.values(), ids=WRONG_IDS)
-def test_wrong_ids_name_the_record(change: Change, copy: Path) -> None:
+def test_wrong_ids_name_the_record(change, copy) -> None:
     assert forged(copy, change) == {RECORD}
 
 
-def test_an_id_beyond_the_vocabulary_names_its_shard(copy: Path) -> None:
+def test_an_id_beyond_the_vocabulary_names_its_shard(copy) -> None:
     change = ids(lambda stream, ends, eot: stream.put(0, 60_000))
     assert forged(copy, change) == {SHARD}
 
@@ -117,7 +117,7 @@ def not_parquet(forger: Forger) -> None:
         (column("split", 3, "test"), DOCUMENTS),
     ],
 )
-def test_a_wrong_provenance_is_named(change: Change, named: str, copy: Path) -> None:
+def test_a_wrong_provenance_is_named(change, named, copy) -> None:
     assert forged(copy, change) == {named}
 
 
@@ -142,7 +142,7 @@ def in_train(**amounts: int) -> Change:
         lambda forger: forger.change(1, part=7),
     ],
 )
-def test_a_wrong_count_names_the_record(change: Change, copy: Path) -> None:
+def test_a_wrong_count_names_the_record(change, copy) -> None:
     forger = Forger(copy)
     change(forger)
     assert RECORD in with_record(copy, to_json(forger.records[1]))
@@ -164,12 +164,12 @@ def test_a_wrong_count_names_the_record(change: Change, copy: Path) -> None:
         lambda m: m.clear(),
     ],
 )
-def test_a_wrong_manifest_is_named(edit: Callable[[dict[str, Any]], object], copy: Path) -> None:
+def test_a_wrong_manifest_is_named(edit, copy) -> None:
     Forger(copy).seal(edit)
     assert MANIFEST in files_named(check(copy))
 
 
-def test_sources_out_of_order(copy: Path) -> None:
+def test_sources_out_of_order(copy) -> None:
     def change(forger: Forger) -> None:
         sources = [forger.records[part].source for part in (0, 1)]
         forger.change(0, source=sources[1])
@@ -179,7 +179,7 @@ def test_sources_out_of_order(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("update", [{"name": "x"}, {"eot_id": 1023}])
-def test_everything_names_another_tokenizer(update: dict[str, Any], copy: Path) -> None:
+def test_everything_names_another_tokenizer(update, copy) -> None:
     def change(forger: Forger) -> None:
         tokenizer = forger.spec.tokenizer.model_copy(update=update)
         spec = forger.spec.model_copy(update={"tokenizer": tokenizer})
@@ -190,7 +190,7 @@ def test_everything_names_another_tokenizer(update: dict[str, Any], copy: Path) 
     assert MANIFEST in forged(copy, change)
 
 
-def test_shards_that_are_not_full(copy: Path) -> None:
+def test_shards_that_are_not_full(copy) -> None:
     def change(forger: Forger) -> None:
         held, form = forger.records[1].splits["train"], forger.spec.shard_format
         samples = forger.stream(1, "train").reshape(-1, form.sequence_length)
@@ -203,7 +203,7 @@ def test_shards_that_are_not_full(copy: Path) -> None:
     assert RECORD in forged(copy, change)
 
 
-def test_an_index_of_other_shards(copy: Path) -> None:
+def test_an_index_of_other_shards(copy) -> None:
     index = copy / "train/index.json"
     data = index.read_bytes().replace(b'"samples": ', b'"samples":  ')
 
@@ -248,7 +248,7 @@ def hostile_shard(**update: Any) -> Callable[[Forger], None]:
         lambda forger: forger.change(1, rows=-1),
     ],
 )
-def test_hostile_values_of_a_record(change: Callable[[Forger], None], copy: Path) -> None:
+def test_hostile_values_of_a_record(change, copy) -> None:
     forger = Forger(copy)
     change(forger)
     named = with_record(copy, to_json(forger.records[1]))
@@ -266,7 +266,7 @@ def test_hostile_values_of_a_record(change: Callable[[Forger], None], copy: Path
         ("{", "{" + '"a":[' * 100_000),
     ],
 )
-def test_hostile_text_of_a_record(old: str, new: str, copy: Path) -> None:
+def test_hostile_text_of_a_record(old, new, copy) -> None:
     text = (copy / RECORD).read_text()
     assert old in text
     assert RECORD in with_record(copy, text.replace(old, new, 1).encode())
@@ -335,7 +335,7 @@ def many_rows(copy: Path) -> str:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
-def test_memory_is_bounded(sound: Path, tmp_path: Path) -> None:
+def test_memory_is_bounded(sound, tmp_path) -> None:
     roots, expected = [], []
     for make in (bomb, sparse_shard, many_rows):
         roots.append(shutil.copytree(sound, tmp_path / make.__name__))

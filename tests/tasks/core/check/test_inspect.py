@@ -9,7 +9,6 @@ import pytest
 
 from flows.terminal.show_checks import show_dataset, show_samples, show_verified
 from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, UsageError
-from streaming_ext.format.provenance import SourceRow
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.check.decode import DecodedSample, decode_cut, decode_samples
@@ -32,16 +31,14 @@ def texts() -> list[list[str | None]]:
 
 
 @pytest.fixture(scope="session")
-def dataset(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[list[str | None]]
-) -> LocalStorage:
+def dataset(tmp_path_factory, texts) -> LocalStorage:
     folder = tmp_path_factory.mktemp("inspected")
     root = build_dataset(folder, texts, sequence_length=LENGTH)
     return LocalStorage(root)
 
 
 @pytest.fixture(scope="session")
-def description(dataset: LocalStorage) -> DatasetDescription:
+def description(dataset) -> DatasetDescription:
     return describe(dataset)
 
 
@@ -56,10 +53,7 @@ def all_samples(dataset: LocalStorage, description: DatasetDescription) -> list[
 
 
 def test_counts_are_those_of_the_texts_and_bytes_those_on_the_disk(
-    dataset: LocalStorage,
-    description: DatasetDescription,
-    texts: list[list[str | None]],
-    rank_path: Path,
+    dataset, description, texts, rank_path
 ) -> None:
     tokenizer = load_tokenizer(str(rank_path), pattern="gpt2")
     kept = [text for file in texts for text in file if text]
@@ -79,7 +73,7 @@ def test_counts_are_those_of_the_texts_and_bytes_those_on_the_disk(
         assert of_split.raw_bytes > of_split.summary.samples * LENGTH * 2
 
 
-def test_a_damaged_file_is_named(forger: Forger) -> None:
+def test_a_damaged_file_is_named(forger) -> None:
     root = forger.root
     for file in ("documents/00001.parquet", "parts/00000.json"):
         data = (root / file).read_bytes()
@@ -118,10 +112,8 @@ def test_lengths_are_exact_below_65536_and_close_above() -> None:
 # --- decoded samples
 
 
-def test_all_samples_together_are_all_texts(
-    dataset: LocalStorage, description: DatasetDescription, texts: list[list[str | None]]
-) -> None:
-    tokens: dict[SourceRow, int] = {}
+def test_all_samples_together_are_all_texts(dataset, description, texts) -> None:
+    tokens = {}
     whole = 0
     for sample in all_samples(dataset, description):
         assert (
@@ -157,13 +149,11 @@ def test_all_samples_together_are_all_texts(
         (b"a\xff", True, True, "a\ufffd"),
     ],
 )
-def test_cut_utf8(data: bytes, cut_start: bool, cut_end: bool, text: str) -> None:
+def test_cut_utf8(data, cut_start, cut_end, text) -> None:
     assert decode_cut(data, cut_start=cut_start, cut_end=cut_end) == text
 
 
-def test_samples_are_those_that_are_given(
-    dataset: LocalStorage, description: DatasetDescription, tmp_path: Path
-) -> None:
+def test_samples_are_those_that_are_given(dataset, description, tmp_path) -> None:
     wanted = [5, 0, 5, 2]
     assert [sample.sample for sample in decode_samples(dataset, "train", wanted)] == wanted
     samples = description.splits["train"].summary.samples
@@ -176,12 +166,12 @@ def test_samples_are_those_that_are_given(
 
 
 @pytest.fixture
-def forger(dataset: LocalStorage, tmp_path: Path) -> Forger:
+def forger(dataset, tmp_path) -> Forger:
     """Of a copy."""
     return Forger(Path(shutil.copytree(dataset.root, tmp_path / "dataset")))
 
 
-def test_only_the_shard_of_the_sample_is_read(forger: Forger) -> None:
+def test_only_the_shard_of_the_sample_is_read(forger) -> None:
     root = forger.root
     first = forger.shard_path(0, "train", 0)
     for path in (root / "train").rglob("*.mds.zstd"):
@@ -193,7 +183,7 @@ def test_only_the_shard_of_the_sample_is_read(forger: Forger) -> None:
         decode_samples(LocalStorage(root), "train", [after])
 
 
-def test_documents_that_end_elsewhere_are_refused(forger: Forger) -> None:
+def test_documents_that_end_elsewhere_are_refused(forger) -> None:
     ids = forger.stream(0, "train")
     ids[np.flatnonzero(ids == forger.spec.tokenizer.eot_id)[0]] = 5
     forger.set_stream(0, "train", ids)
@@ -206,7 +196,7 @@ def test_documents_that_end_elsewhere_are_refused(forger: Forger) -> None:
 # --- on the terminal
 
 
-def test_what_is_printed_is_safe(dataset: LocalStorage, description: DatasetDescription) -> None:
+def test_what_is_printed_is_safe(dataset, description) -> None:
     text = printed(show_dataset, description)
     text += printed(show_samples, all_samples(dataset, description))
     text += printed(show_verified, verify(dataset, deep=True))
@@ -225,9 +215,7 @@ def test_what_is_printed_is_safe(dataset: LocalStorage, description: DatasetDesc
 
 
 @pytest.mark.parametrize(("times", "shown"), [(1, [0, 1]), (10, [*range(5), *range(17, 20)])])
-def test_the_first_and_last_parts_have_a_line_each(
-    description: DatasetDescription, times: int, shown: list[int]
-) -> None:
+def test_the_first_and_last_parts_have_a_line_each(description, times, shown) -> None:
     parts = tuple(
         part.model_copy(update={"part": number})
         for number, part in enumerate(description.parts * times)
@@ -242,7 +230,7 @@ def test_the_first_and_last_parts_have_a_line_each(
     assert ("12 more" in text) == (times > 1)
 
 
-def test_a_run_that_did_the_second_phase_alone(description: DatasetDescription) -> None:
+def test_a_run_that_did_the_second_phase_alone(description) -> None:
     done = make_report()
     resumed = make_report(parts=(), files_done=0, merged=done.parts)
     text = printed(show_dataset, replace(description, runs=(resumed, done)))

@@ -22,11 +22,7 @@ TEXTS: list[list[str | None]] = [
 
 
 @pytest.fixture(scope="module", params=["tiktoken", "huggingface"])
-def searched(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    tokenizer_json: str,
-) -> LocalStorage:
+def searched(request, tmp_path_factory, tokenizer_json) -> LocalStorage:
     folder = tmp_path_factory.mktemp(request.param)
     config: dict[str, Any] = {}
     if request.param == "huggingface":
@@ -49,16 +45,16 @@ def require_found(
 
 
 @pytest.mark.parametrize("words", ["the", "東京", "<|endoftext|>", ODD, "e", "nowhere 7x"])
-def test_all_that_hold_some_words(searched: LocalStorage, words: str) -> None:
+def test_all_that_hold_some_words(searched, words) -> None:
     require_found(searched, words, lambda text: words in text, is_all=False)
 
 
 @pytest.mark.parametrize("text", [ODD, "twice the same", str(TEXTS[0][7]), "the end"])
-def test_all_that_are_a_text(searched: LocalStorage, text: str) -> None:
+def test_all_that_are_a_text(searched, text) -> None:
     require_found(searched, text, lambda other: other == text, is_all=True)
 
 
-def test_the_command_prints_their_steps(searched: LocalStorage, tmp_path: Path, capsys) -> None:
+def test_the_command_prints_their_steps(searched, tmp_path, capsys) -> None:
     found = {split: find_documents(searched, split, ODD, is_all=True) for split in SPLITS}
     ((split, row),) = [(split, row) for split, rows in found.items() for row in rows]
 
@@ -87,6 +83,6 @@ def test_the_command_prints_their_steps(searched: LocalStorage, tmp_path: Path, 
         ({"grep": "x", "output": "x.parquet"}, "goes with"),
     ],
 )
-def test_wrong_usage(searched: LocalStorage, options: dict[str, Any], said: str) -> None:
+def test_wrong_usage(searched, options, said) -> None:
     with pytest.raises(UsageError, match=said):
         trace(str(searched), batch_size=1, **options)

@@ -34,9 +34,7 @@ from tests.tasks.core.check.damage import ALL, check
     ],
     ids=str,
 )
-def test_nothing_is_found_in_a_sound_dataset(
-    config: dict[str, Any], tmp_path: Path, texts: list[list[str | None]]
-) -> None:
+def test_nothing_is_found_in_a_sound_dataset(config, tmp_path, texts) -> None:
     root = build_dataset(tmp_path, texts, **config)
     report = check(root, deep=True, deep_documents=ALL)
     assert report.findings == ()
@@ -48,7 +46,7 @@ def test_nothing_is_found_in_a_sound_dataset(
     assert report.checked.tokens == report.checked.retokenized_tokens
 
 
-def test_ids_of_32_bits(tmp_path: Path, texts: list[list[str | None]], rank_path: Path) -> None:
+def test_ids_of_32_bits(tmp_path, texts, rank_path) -> None:
     ranks = tmp_path / "large.tiktoken"
     ranks.write_bytes(rank_path.read_bytes() + b"eHh4eHh4eHh4 70000\n")
     root = build_dataset(tmp_path, texts, tokenizer=str(ranks))
@@ -56,25 +54,23 @@ def test_ids_of_32_bits(tmp_path: Path, texts: list[list[str | None]], rank_path
     assert check(root, deep=True).findings == ()
 
 
-def test_a_huggingface_tokenizer(
-    tmp_path: Path, texts: list[list[str | None]], tokenizer_json: str
-) -> None:
+def test_a_huggingface_tokenizer(tmp_path, texts, tokenizer_json) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(tokenizer_json)
     root = build_dataset(tmp_path, texts, tokenizer=str(path), pattern=None)
     assert check(root, deep=True).findings == ()
 
 
-def test_no_documents_at_all(tmp_path: Path) -> None:
+def test_no_documents_at_all(tmp_path) -> None:
     root = build_dataset(tmp_path, [[None, ""], []])
     assert check(root, deep=True).findings == ()
 
 
-def test_it_changes_nothing_and_counts_every_byte(copy: Path) -> None:
+def test_it_changes_nothing_and_counts_every_byte(copy) -> None:
     before = file_hashes(copy)
     (copy / "runs").mkdir()
     (copy / "runs/anything.txt").write_text("?")  # is not looked at
-    seen: list[tuple[int, int]] = []
+    seen = []
     report = check(copy, deep=True, on_progress=lambda done, total: seen.append((done, total)))
     assert report.findings == ()
     assert file_hashes(copy) == before
@@ -82,8 +78,8 @@ def test_it_changes_nothing_and_counts_every_byte(copy: Path) -> None:
     assert report.checked.bytes == sum((copy / file).stat().st_size for file in before)
 
 
-def test_what_its_listener_raises_ends_it(sound: Path) -> None:
-    seen: list[int] = []
+def test_what_its_listener_raises_ends_it(sound) -> None:
+    seen = []
 
     def stop(done: int, total: int) -> None:
         seen.append(done)
@@ -96,7 +92,7 @@ def test_what_its_listener_raises_ends_it(sound: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # of packages that are not this one
 @pytest.mark.parametrize("compression", ["none", "zstd:1", "gz:6", "bz2"])
-def test_stock_streaming_dataset_reads_each_split(compression: str, tmp_path: Path) -> None:
+def test_stock_streaming_dataset_reads_each_split(compression, tmp_path) -> None:
     """F1: sample for sample."""
     pytest.importorskip("torch")
     from streaming_ext.training.stock import streaming
@@ -127,7 +123,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(params=KINDS)
-def built(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def built(request, tmp_path) -> Path:
     made: list[str | None] = [text[:300] for text in make_documents(30, seed=9)]
     texts = [[*made, None, *made[:5]], [*made[20:], "", "another one"]]
     return build_dataset(tmp_path, texts, **KINDS[request.param])
@@ -144,7 +140,7 @@ def checked(built: Path) -> Report:
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_the_same_is_found(built: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_is_found(built, rows, monkeypatch) -> None:
     storage = LocalStorage(built)
     samples = range(describe(storage).splits["train"].summary.samples)
     whole = checked(built), describe(storage), decode_samples(storage, "train", samples)
@@ -160,7 +156,7 @@ def test_the_same_is_found(built: Path, rows: int, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("built", ["in the order of the sources"], indirect=True)
-def test_damage_behind_the_first_batch(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_behind_the_first_batch(built, monkeypatch) -> None:
     forger = Forger(built)
     columns = forger.documents(0)
     columns["row"][20] = columns["row"][19]

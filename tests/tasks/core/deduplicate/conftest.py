@@ -29,7 +29,7 @@ def texts() -> list[list[str]]:
 
 
 @pytest.fixture(scope="session")
-def lines(tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]]) -> Path:
+def lines(tmp_path_factory, texts) -> Path:
     folder = tmp_path_factory.mktemp("copies")
     for number, documents in enumerate(texts):
         rows = [json.dumps({"text": text}) for text in documents]
@@ -40,18 +40,18 @@ def lines(tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]]) -> P
 
 
 @pytest.fixture
-def kind(request: pytest.FixtureRequest) -> str:
+def kind(request) -> str:
     """Of the dataset: that in the order of the sources, unless a test asks for others."""
     return getattr(request, "param", "in order")
 
 
 @pytest.fixture
-def builder(lines: Path, tmp_path: Path, kind: str) -> Builder:
+def builder(lines, tmp_path, kind) -> Builder:
     return Builder(lines, tmp_path, KINDS[kind])
 
 
 @pytest.fixture(scope="session")
-def wholes(lines: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def wholes(lines, tmp_path_factory) -> Callable[[str], Path]:
     """The dataset of each kind that is made in one go."""
 
     @cache
@@ -62,5 +62,5 @@ def wholes(lines: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
 
 
 @pytest.fixture
-def whole(wholes: Callable[[str], Path], kind: str) -> Path:
+def whole(wholes, kind) -> Path:
     return wholes(kind)

@@ -4,7 +4,6 @@ import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -20,7 +19,7 @@ from streaming_ext.text.text_hashes import UNICODE, normal_form
 from tasks.core.check.verify import verify
 from tests.tasks.core.build_dataset import file_hashes
 from tests.tasks.core.running import do_parts, publish, second_phase
-from tests.tasks.core.shuffle.building import KINDS, Builder
+from tests.tasks.core.shuffle.building import KINDS
 
 Where = tuple[str, int]  # a source file and a row of it
 EACH_KIND = pytest.mark.parametrize("kind", KINDS, indirect=True)
@@ -65,7 +64,7 @@ def expected(lines: Path, comparison: str) -> tuple[set[Where], dict[Where, Wher
 
 @DEDUPLICATED
 @pytest.mark.parametrize("comparison", ["exact", "normalized"])
-def test_first_copy_stays(builder: Builder, lines: Path, comparison: str) -> None:
+def test_first_copy_stays(builder, lines, comparison) -> None:
     root = builder.build(deduplicate=comparison)
     found = kept_and_left_out(root)
     assert found == expected(lines, comparison)
@@ -82,9 +81,9 @@ def test_first_copy_stays(builder: Builder, lines: Path, comparison: str) -> Non
     assert manifest.tokens + manifest.duplicate_tokens == with_copies.tokens
 
 
-def test_no_text_on_both_sides(builder: Builder, lines: Path) -> None:
+def test_no_text_on_both_sides(builder, lines) -> None:
     """Texts that are equal once normalized fall on one side, also where all of them stay."""
-    sides: dict[str, set[int]] = {}
+    sides = {}
     for file in sorted(lines.iterdir()):  # each alone: as nodes of their own
         alone = replace(builder, sources=file)
         root = alone.build(file.stem, deduplicate="normalized", holdout_fraction=0.5)
@@ -97,7 +96,7 @@ def test_no_text_on_both_sides(builder: Builder, lines: Path) -> None:
 
 
 @DEDUPLICATED
-def test_any_part_size(builder: Builder, whole: Path, kind: str) -> None:
+def test_any_part_size(builder, whole, kind) -> None:
     made = [whole, builder.build("cut", part_size=2000)]
     made.append(builder.build("together", min_part_size=2**20))
     manifests = [read_manifest(LocalStorage(root)) for root in made]
@@ -110,7 +109,7 @@ def test_any_part_size(builder: Builder, whole: Path, kind: str) -> None:
 
 
 @DEDUPLICATED
-def test_in_small_steps(builder: Builder, monkeypatch: Any) -> None:
+def test_in_small_steps(builder, monkeypatch) -> None:
     monkeypatch.setattr("tasks.core.shuffle.copies.RANGE_DOCUMENTS", 10)
     expected = file_hashes(builder.build("one"))
     monkeypatch.setattr("streaming_ext.text.readers.json_files.MAX_BATCH_ROWS", 5)
@@ -127,7 +126,7 @@ def test_in_small_steps(builder: Builder, monkeypatch: Any) -> None:
 
 
 @EACH_KIND
-def test_a_killed_run_resumes(builder: Builder, whole: Path) -> None:
+def test_a_killed_run_resumes(builder, whole) -> None:
     root = builder.folder / "killed"
     plan, storage = builder.begin(root)
     assert plan.todo == (0, 1, 2)
@@ -152,9 +151,9 @@ def test_a_killed_run_resumes(builder: Builder, whole: Path) -> None:
     assert builder.begin(root)[0].published
 
 
-def test_only_spills_need_not_last(builder: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_spills_need_not_last(builder, monkeypatch) -> None:
     put_file = LocalStorage.put_file
-    found: set[tuple[str, bool]] = set()
+    found = set()
 
     def noting(self: LocalStorage, path: str, file: Path, *, lasting: bool = True) -> None:
         found.add((path.partition("/")[0], lasting))
@@ -167,7 +166,7 @@ def test_only_spills_need_not_last(builder: Builder, monkeypatch: pytest.MonkeyP
 
 
 @EACH_KIND
-def test_what_a_loss_of_power_takes_is_made_again(builder: Builder, whole: Path) -> None:
+def test_what_a_loss_of_power_takes_is_made_again(builder, whole) -> None:
     """Spills are not synced: those of a recorded part may be gone, or cut short."""
     root = builder.folder / "out"
     plan, storage = builder.begin(root)
@@ -187,7 +186,7 @@ def test_what_a_loss_of_power_takes_is_made_again(builder: Builder, whole: Path)
     assert file_hashes(builder.build(root)) == file_hashes(whole)
 
 
-def test_other_configuration(builder: Builder) -> None:
+def test_other_configuration(builder) -> None:
     plan, storage = builder.begin()
     do_parts(plan, storage)
     for other in ({"deduplicate": None}, {"deduplicate": "normalized"}, {"shuffle": "documents"}):
@@ -198,7 +197,7 @@ def test_other_configuration(builder: Builder) -> None:
         builder.begin(root, deduplicate=None)
 
 
-def test_another_unicode(builder: Builder) -> None:
+def test_another_unicode(builder) -> None:
     plan, storage = builder.begin(deduplicate="normalized")
     assert plan.spec.unicode == UNICODE
     other = replace(plan, spec=plan.spec.model_copy(update={"unicode": "1.1"}))
@@ -208,7 +207,7 @@ def test_another_unicode(builder: Builder) -> None:
 
 @pytest.mark.parametrize("name", ["00001-000.digests", "00001-000.spill", "copies-00000.spill"])
 @DEDUPLICATED
-def test_damaged_work(builder: Builder, name: str) -> None:
+def test_damaged_work(builder, name) -> None:
     plan, storage = builder.begin()
     do_parts(plan, storage)
     if name.startswith("copies"):
@@ -222,7 +221,7 @@ def test_damaged_work(builder: Builder, name: str) -> None:
         do_parts(second_phase(plan, storage) if plan.phase == "sort" else plan, storage)
 
 
-def test_all_are_copies(builder: Builder) -> None:
+def test_all_are_copies(builder) -> None:
     """A part of which nothing stays is a part still."""
     for number in range(3):
         (builder.folder / f"{number}.jsonl").write_text('{"text": "one text"}\n' * 5)
@@ -235,7 +234,7 @@ def test_all_are_copies(builder: Builder) -> None:
     assert np.unique(tokens).size == 1
 
 
-def test_object_storage(builder: Builder, bucket: str) -> None:
+def test_object_storage(builder, bucket) -> None:
     root = builder.build()
     plan, _ = builder.begin("other")
     storage = open_storage(f"s3://{bucket}/out")

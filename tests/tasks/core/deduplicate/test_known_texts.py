@@ -16,11 +16,10 @@ from tasks.core.shard import shard_build
 from tasks.core.shuffle import known_texts
 from tests.tasks.core.build_dataset import file_hashes
 from tests.tasks.core.running import do_parts, second_phase
-from tests.tasks.core.shuffle.building import Builder
 
 
 @pytest.fixture
-def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def tokenized(monkeypatch) -> list[str]:
     """All texts that were tokenized."""
     texts: list[str] = []
 
@@ -42,12 +41,7 @@ def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ],
 )
 def test_each_text_is_tokenized_once(
-    builder: Builder,
-    tokenized: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    comparison: str,
-    filters: dict[str, int],
-    rows: int | None,
+    builder, tokenized, monkeypatch, comparison, filters, rows
 ) -> None:
     if rows:
         monkeypatch.setattr("streaming_ext.text.readers.json_files.MAX_BATCH_ROWS", rows)
@@ -66,9 +60,7 @@ def test_each_text_is_tokenized_once(
         assert len(once) == len(set(every))
 
 
-def test_only_recorded_parts_before_are_known(
-    builder: Builder, lines: Path, tokenized: list[str]
-) -> None:
+def test_only_recorded_parts_before_are_known(builder, lines, tokenized) -> None:
     texts = [json.loads(line)["text"] for line in (lines / "0.jsonl").read_text().splitlines()]
     again = {*filter(None, texts)}
     plan, storage = builder.begin()
@@ -79,13 +71,13 @@ def test_only_recorded_parts_before_are_known(
         assert bool(again & {*tokenized}) is expected
 
 
-def test_one_worker_may_do_parts_in_any_order(builder: Builder, whole: Path) -> None:
+def test_one_worker_may_do_parts_in_any_order(builder, whole) -> None:
     plan, storage = builder.begin()
     do_parts(plan, storage, (1, 2, 0))
     assert file_hashes(builder.build()) == file_hashes(whole)
 
 
-def test_a_source_that_changed_beneath_a_copy(builder: Builder, lines: Path) -> None:
+def test_a_source_that_changed_beneath_a_copy(builder, lines) -> None:
     sources = Path(shutil.copytree(lines, builder.folder / "sources"))
     builder = replace(builder, sources=sources)
     plan, storage = builder.begin()
@@ -101,7 +93,7 @@ def test_a_source_that_changed_beneath_a_copy(builder: Builder, lines: Path) -> 
         do_parts(second_phase(plan, storage), storage)
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_remembered_is_bounded(monkeypatch) -> None:
     monkeypatch.setattr(known_texts, "MOST_KNOWN", 1000)
     drawn = np.random.default_rng(0)
     keys = drawn.integers(0, 2**64, (2000, 2), np.uint64)

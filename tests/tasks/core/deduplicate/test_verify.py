@@ -1,7 +1,6 @@
 """What `verify` finds of lists of copies that do not tell the truth, whatever their hashes say."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +37,13 @@ class CopiesForger(Forger):
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory, lines: Path) -> Path:
+def sound(tmp_path_factory, lines) -> Path:
     root = tmp_path_factory.mktemp("sound") / "out"
     return build_from(lines, root, deduplicate="exact")
 
 
 @pytest.fixture
-def forger(sound: Path, tmp_path: Path) -> CopiesForger:
+def forger(sound, tmp_path) -> CopiesForger:
     return CopiesForger(Path(shutil.copytree(sound, tmp_path / "out")))
 
 
@@ -52,7 +51,7 @@ def problems(forger: Forger, *, deep: bool = False) -> str:
     return "\n".join(map(str, verify(LocalStorage(forger.root), deep=deep).findings))
 
 
-def test_a_byte(forger: CopiesForger) -> None:
+def test_a_byte(forger) -> None:
     file = forger.root / duplicates_path(1)
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     assert "duplicates/00001.parquet: its content hash is" in problems(forger)
@@ -93,16 +92,14 @@ OTHER_COPIES = "duplicates/00002.parquet: lists other copies"
         (first_copy_that_went, "of part or source 1 as a first copy"),
     ],
 )
-def test_impossible_copies(
-    change: Callable[[CopiesForger, Table], None], said: str, forger: CopiesForger
-) -> None:
+def test_impossible_copies(change, said, forger) -> None:
     table = forger.copies(2)
     change(forger, table)
     forger.set_copies(2, table)
     assert said in problems(forger)
 
 
-def test_no_copy_by_the_texts(forger: CopiesForger) -> None:
+def test_no_copy_by_the_texts(forger) -> None:
     """Sound by itself: only the sources tell."""
     table = forger.copies(2)
     kept = forger.documents(0)["row"]
@@ -114,15 +111,15 @@ def test_no_copy_by_the_texts(forger: CopiesForger) -> None:
     assert f"row {table['row'][0]} is no copy of row" in found
 
 
-def test_a_damaged_table_of_sources_is_the_only_finding(tmp_path: Path, lines: Path) -> None:
-    options: dict[str, Any] = {"deduplicate": "exact", "shuffle": "documents"}
+def test_a_damaged_table_of_sources_is_the_only_finding(tmp_path, lines) -> None:
+    options = {"deduplicate": "exact", "shuffle": "documents"}
     root = build_from(lines, tmp_path / "out", **options)
     (root / SOURCES_PATH).write_bytes((root / SOURCES_PATH).read_bytes()[:-1])
     assert found_in(root, deep=True) == [SOURCES_PATH]
 
 
 @pytest.mark.parametrize("change", ["another document", "another order", "another text"])
-def test_hashes_of_other_documents(forger: CopiesForger, change: str) -> None:
+def test_hashes_of_other_documents(forger, change) -> None:
     (kept,) = forger.manifest.digests
     path = kept.files[0].path
     table = pq.read_table(forger.root / path)

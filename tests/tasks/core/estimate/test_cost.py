@@ -115,7 +115,7 @@ def test_the_interval_by_hand() -> None:
 
 
 @pytest.mark.parametrize("drawn", [5, 12])
-def test_95_of_100_intervals_hold_the_truth(drawn: int) -> None:
+def test_95_of_100_intervals_hold_the_truth(drawn) -> None:
     """40 files that differ in size and in tokens a byte."""
     rng = np.random.default_rng(drawn)
     inside, trials = 0, 1000

@@ -16,7 +16,7 @@ from tasks.core.estimate.estimate import Estimate, estimate
 from tasks.core.synthetic import make_documents
 from tasks.core.workers.messages import Job, Kept
 from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES
-from tests.servers.storage.swift import SwiftServer, s3_client
+from tests.servers.storage.swift import s3_client
 
 VARIED_FILES = 16
 SMALL: dict[str, object] = {"sample_size": 2**16}
@@ -39,7 +39,7 @@ class OneWorker(Kept):
 
 
 @pytest.fixture
-def plan(vocabulary: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+def plan(vocabulary, monkeypatch) -> Plan:
     """Makes an estimate, with the options that the session's dataset was made with."""
     monkeypatch.setattr("tasks.core.estimate.sample.WorkerPool", OneWorker)
     options = {"tokenizer": str(vocabulary), "pattern": "gpt2", "sequence_length": 128,
@@ -58,7 +58,7 @@ def write(file: Path, texts: Sequence[str | None], **options: object) -> Path:
 
 
 @pytest.fixture(scope="module")
-def varied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def varied(tmp_path_factory) -> Path:
     """Files of 5 row groups and more, from file to file in another language."""
     folder = tmp_path_factory.mktemp("varied")
     texts = [text[:2000] for text in make_documents(100, seed=3)]
@@ -69,7 +69,7 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_is_read_whole_is_what_a_run_makes(sources: Path, dataset: Path, plan: Plan) -> None:
+def test_what_is_read_whole_is_what_a_run_makes(sources, dataset, plan) -> None:
     manifest = Manifest.model_validate_json((dataset / "manifest.json").read_bytes())
     found = plan(sources)
     assert found.tokens.value == pytest.approx(manifest.tokens, abs=0.5)
@@ -87,7 +87,7 @@ def test_what_is_read_whole_is_what_a_run_makes(sources: Path, dataset: Path, pl
     assert found.worker_rate > 0
 
 
-def test_intervals_hold_the_truth(varied: Path, plan: Plan) -> None:
+def test_intervals_hold_the_truth(varied, plan) -> None:
     truth = plan(varied, sample_files=VARIED_FILES)
     assert truth.tokens.error == 0
     found = [plan(varied, sample_files=8, sample_seed=seed, **SMALL) for seed in (1, 2, 2)]
@@ -102,7 +102,7 @@ def test_intervals_hold_the_truth(varied: Path, plan: Plan) -> None:
             assert value.value == pytest.approx(true, rel=value.error)
 
 
-def test_one_file_stands_for_many(varied: Path, plan: Plan) -> None:
+def test_one_file_stands_for_many(varied, plan) -> None:
     file = varied / "03.parquet"
     total = 1000 * file.stat().st_size
     one = plan(file)
@@ -115,7 +115,7 @@ def test_one_file_stands_for_many(varied: Path, plan: Plan) -> None:
     assert found.cost.busy["network"] == pytest.approx(total / 4 / 125e6)
 
 
-def test_a_single_file_is_sampled_by_its_blocks(varied: Path, plan: Plan, tmp_path: Path) -> None:
+def test_a_single_file_is_sampled_by_its_blocks(varied, plan, tmp_path) -> None:
     pq.write_table(pq.read_table(varied), tmp_path / "one.parquet", row_group_size=20)
     whole, found = plan(tmp_path), plan(tmp_path, **SMALL)
     assert whole.tokens.error == 0
@@ -124,14 +124,14 @@ def test_a_single_file_is_sampled_by_its_blocks(varied: Path, plan: Plan, tmp_pa
     assert found.tokens.value == pytest.approx(whole.tokens.value, rel=found.tokens.error)
 
 
-def test_texts_that_repeat_are_counted_as_often(plan: Plan, tmp_path: Path) -> None:
+def test_texts_that_repeat_are_counted_as_often(plan, tmp_path) -> None:
     texts = make_documents(5, seed=9) * 400
     file = write(tmp_path / "x.parquet", texts, row_group_size=500)
     size = sum(map(len, map(str.encode, texts)))
     assert plan(file, **SMALL).text_bytes.value == pytest.approx(size, rel=0.1)
 
 
-def test_nulls_and_empty_texts_are_no_documents(plan: Plan, tmp_path: Path) -> None:
+def test_nulls_and_empty_texts_are_no_documents(plan, tmp_path) -> None:
     file = write(tmp_path / "x.parquet", [*make_documents(30, seed=9), None, "", None])
     assert plan(file).documents.value == pytest.approx(30)
     write(file, [None, ""])
@@ -139,7 +139,7 @@ def test_nulls_and_empty_texts_are_no_documents(plan: Plan, tmp_path: Path) -> N
         plan(file)
 
 
-def test_damaged_files_are_reported_and_left_out(plan: Plan, tmp_path: Path) -> None:
+def test_damaged_files_are_reported_and_left_out(plan, tmp_path) -> None:
     write(tmp_path / "a.parquet", ["Some text."])
     (tmp_path / "b.parquet").write_text("no parquet")
     assert plan(tmp_path).unreadable == 1
@@ -147,9 +147,7 @@ def test_damaged_files_are_reported_and_left_out(plan: Plan, tmp_path: Path) -> 
         plan(tmp_path / "b.parquet")
 
 
-def test_object_storage_is_read_by_range(
-    varied: Path, plan: Plan, s3: SwiftServer, bucket: str
-) -> None:
+def test_object_storage_is_read_by_range(varied, plan, s3, bucket) -> None:
     client = s3_client(s3.url)
     for file in varied.glob("0[0-3].parquet"):
         client.put_object(Bucket=bucket, Key=f"data/{file.name}", Body=file.read_bytes())
@@ -167,17 +165,17 @@ def test_object_storage_is_read_by_range(
     ("text", "rate"),
     [("1Gbit", 125e6), ("10 gbit/s", 1.25e9), ("1.5kB/s", 1500), ("800bps", 100)],
 )
-def test_rates_as_people_write_them(text: str, rate: float) -> None:
+def test_rates_as_people_write_them(text, rate) -> None:
     assert parse_rate(text) == rate
 
 
 @pytest.mark.parametrize("text", ["fast", "", "-1Gbit", "1Gbyte", "0Gbit"])
-def test_other_rates_are_refused(text: str) -> None:
+def test_other_rates_are_refused(text) -> None:
     with pytest.raises(ValueError, match="link"):
         EstimateConfig(sources=("x",), tokenizer="y", link=text)
 
 
-def test_large_files_are_cut_into_parts(tmp_path: Path, plan: Plan) -> None:
+def test_large_files_are_cut_into_parts(tmp_path, plan) -> None:
     file = tmp_path / "x.jsonl"
     file.write_text('{"text": "a few words of text"}\n' * 4000)
     size = file.stat().st_size
@@ -191,7 +189,7 @@ def test_large_files_are_cut_into_parts(tmp_path: Path, plan: Plan) -> None:
     [(100, 10**6, 10**5, 10), (100, 10**6, 2000, 100), (101, 1_005_000, 10**5, 10)],
 )
 def test_small_files_are_taken_together(
-    tmp_path: Path, plan: Plan, total_files: int, total_size: int, min_part_size: int, parts: int
+    tmp_path, plan, total_files, total_size, min_part_size, parts
 ) -> None:
     (tmp_path / "x.jsonl").write_text('{"text": "words."}\n' * 500)
     found = plan(
@@ -212,9 +210,7 @@ def test_small_files_are_taken_together(
         ({"scratch": f"{__file__}/x"}, "Cannot write to scratch"),
     ],
 )
-def test_what_cannot_be_planned(
-    tmp_path: Path, plan: Plan, options: dict[str, object], words: str
-) -> None:
+def test_what_cannot_be_planned(tmp_path, plan, options, words) -> None:
     file = write(tmp_path / "a.parquet", make_documents(20, seed=4))
     with pytest.raises((UsageError, ScratchError, ValidationError), match=words):
         plan(file, **options)

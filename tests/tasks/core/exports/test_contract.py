@@ -3,7 +3,6 @@
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -42,12 +41,12 @@ def test_every_format_has_a_reader() -> None:
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dataset(tmp_path_factory) -> Path:
     return make_dataset(tmp_path_factory.mktemp("contract")).root
 
 
 @pytest.fixture(params=NAMES)
-def name(request: pytest.FixtureRequest) -> str:
+def name(request) -> str:
     return str(request.param)
 
 
@@ -56,9 +55,7 @@ def name(request: pytest.FixtureRequest) -> str:
     [{}, {"compression": "none", "shard_samples": 1}, {"vocab_size": 70_000}],
     ids=str,
 )
-def test_it_holds_the_documents_of_the_dataset(
-    name: str, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_it_holds_the_documents_of_the_dataset(name, settings, tmp_path) -> None:
     if (name, settings.get("vocab_size")) == ("nanogpt", 70_000):
         pytest.skip("its ids have 16 bits")
     dataset = make_dataset(tmp_path, **settings).root
@@ -66,9 +63,7 @@ def test_it_holds_the_documents_of_the_dataset(
     assert found == {split: with_end(held) for split, held in documents_of().items()}
 
 
-def test_a_run_that_was_stopped_resumes_with_the_same_bytes(
-    name: str, dataset: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_was_stopped_resumes_with_the_same_bytes(name, dataset, tmp_path) -> None:
     expected = content(exported(dataset, tmp_path / "expected", name))
     output = tmp_path / "out"
     do_parts(planned(dataset, output, name), LocalStorage(output), [1])
@@ -80,9 +75,7 @@ def test_a_run_that_was_stopped_resumes_with_the_same_bytes(
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_part_that_lost_its_file_is_exported_again(
-    name: str, dataset: Path, tmp_path: Path
-) -> None:
+def test_a_part_that_lost_its_file_is_exported_again(name, dataset, tmp_path) -> None:
     output = tmp_path / "out"
     plan = planned(dataset, output, name)
     do_parts(plan, LocalStorage(output), [0, 1])
@@ -98,9 +91,7 @@ def test_a_part_that_lost_its_file_is_exported_again(
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_published_export_that_lost_a_file_is_repaired(
-    name: str, dataset: Path, tmp_path: Path
-) -> None:
+def test_a_published_export_that_lost_a_file_is_repaired(name, dataset, tmp_path) -> None:
     output = exported(dataset, tmp_path / "out", name)
     expected = content(output)
     lost = next(path for path in expected if path.split("/")[0] not in {"export", EXPORT})
@@ -109,7 +100,7 @@ def test_a_published_export_that_lost_a_file_is_repaired(
     assert content(exported(dataset, output, name)) == expected
 
 
-def test_another_configuration_is_refused(dataset: Path, tmp_path: Path) -> None:
+def test_another_configuration_is_refused(dataset, tmp_path) -> None:
     other = make_dataset(tmp_path / "other", vocab_size=101).root
     started = tmp_path / "started"
     do_parts(planned(dataset, started, "litdata"), LocalStorage(started), [0])
@@ -122,7 +113,7 @@ def test_another_configuration_is_refused(dataset: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_damaged_dataset_is_not_exported(name: str, tmp_path: Path) -> None:
+def test_a_damaged_dataset_is_not_exported(name, tmp_path) -> None:
     dataset = make_dataset(tmp_path).root
     shard = next((dataset / "train/00001").iterdir())
     shard.write_bytes(shard.read_bytes()[:-1] + b"x")
@@ -133,7 +124,7 @@ def test_a_damaged_dataset_is_not_exported(name: str, tmp_path: Path) -> None:
 
 
 class TestVerify:
-    def test_every_file_is_looked_at(self, name: str, dataset: Path, tmp_path: Path) -> None:
+    def test_every_file_is_looked_at(self, name, dataset, tmp_path) -> None:
         output = exported(dataset, tmp_path / "out", name)
         files = describe_export(LocalStorage(output)).files
         assert files
@@ -150,7 +141,7 @@ class TestVerify:
         (finding,) = verify_export(LocalStorage(output)).findings
         assert str(finding) == "train/more: 1 bytes that nothing lists"
 
-    def test_the_dataset_is_gone_unreadable_or_another_one(self, tmp_path: Path) -> None:
+    def test_the_dataset_is_gone_unreadable_or_another_one(self, tmp_path) -> None:
         dataset = make_dataset(tmp_path).root
         output = exported(dataset, tmp_path / "out", "nanogpt")
         dataset.rename(tmp_path / "moved")
@@ -165,7 +156,7 @@ class TestVerify:
         assert "cannot be compared with" in finding.problem
 
     def test_bytes_of_another_library_are_not_compared(
-        self, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, dataset, tmp_path, monkeypatch
     ) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(FORMATS["olmo"], "made_with", {"pyarrow": "1.0"})
@@ -174,16 +165,12 @@ class TestVerify:
         assert report.sound
         assert report.not_compared.startswith("made with pyarrow 1.0, here is pyarrow ")
 
-    def test_a_lost_record_is_the_only_finding_of_parts(
-        self, dataset: Path, tmp_path: Path
-    ) -> None:
+    def test_a_lost_record_is_the_only_finding_of_parts(self, dataset, tmp_path) -> None:
         output = exported(dataset, tmp_path / "out", "nanogpt")
         (output / "export/00001.json").unlink()
         assert files_named(verify_export(LocalStorage(output))) == {"export/00001.json"}
 
-    def test_other_documents_with_right_hashes_are_found(
-        self, dataset: Path, tmp_path: Path
-    ) -> None:
+    def test_other_documents_with_right_hashes_are_found(self, dataset, tmp_path) -> None:
         """Hashes alone would take what a faulty writer wrote for right."""
         output = exported(dataset, tmp_path / "out", "nanogpt")
         flip(output / "train.bin", 0)

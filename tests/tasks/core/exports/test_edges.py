@@ -4,7 +4,6 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,9 +52,7 @@ BOUNDED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", NAMES)
-def test_an_export_is_sound(
-    name: str, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_is_sound(name, case, tmp_path, monkeypatch) -> None:
     dataset = build(tmp_path / "dataset", CASES[case]).root
     root = exported(dataset, tmp_path / "out", name)
     report = verify_export(LocalStorage(root), workers=2)
@@ -72,7 +69,7 @@ def test_an_export_is_sound(
 
 
 @pytest.mark.parametrize("name", BOUNDED)
-def test_an_export_in_files_of_few_bytes_is_sound(name: str, tmp_path: Path) -> None:
+def test_an_export_in_files_of_few_bytes_is_sound(name, tmp_path) -> None:
     dataset = build(tmp_path / "dataset", LARGE_DOCUMENT).root
     root = exported(dataset, tmp_path / "out", name, max_file_size=1200, **BOUNDED[name])
     assert verify_export(LocalStorage(root)).findings == ()
@@ -90,7 +87,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["levanter", "litdata", "megatron", "olmo", "parquet"])
-def test_a_disk_that_takes_no_more(name: str, tmp_path: Path) -> None:
+def test_a_disk_that_takes_no_more(name, tmp_path) -> None:
     parts = [[("train", LARGE * 3)], [("train", LARGE * 3)]]
     dataset = build(tmp_path / "dataset", parts).root
     expected = content(exported(dataset, tmp_path / "expected", name))
@@ -101,7 +98,7 @@ def test_a_disk_that_takes_no_more(name: str, tmp_path: Path) -> None:
     assert content(exported(dataset, tmp_path / "out", name)) == expected
 
 
-def test_spans_of_a_shared_file_stand_where_they_belong(tmp_path: Path) -> None:
+def test_spans_of_a_shared_file_stand_where_they_belong(tmp_path) -> None:
     out = ExportFiles(tmp_path / "scratch", tmp_path / "shared")
     data = os.urandom(20 * 2**20 + 5)
     sink = out.span("train/all.bin", 3)

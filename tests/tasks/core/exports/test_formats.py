@@ -59,9 +59,7 @@ def make(folder: Path, name: str, *, vocab_size: int = 100, **options: Any) -> P
         ("webdataset", {"sequence_length": 2048, "max_file_size": 2000}, "webdataset has at least"),
     ],
 )
-def test_what_a_format_cannot_give_is_refused(
-    tmp_path: Path, name: str, options: dict[str, Any], words: str
-) -> None:
+def test_what_a_format_cannot_give_is_refused(tmp_path, name, options, words) -> None:
     with pytest.raises(UsageError, match=words):
         make(tmp_path, name, **options)
 
@@ -79,16 +77,14 @@ def test_ids_are_dealt_to_files() -> None:
 
 class TestMegatron:
     @pytest.mark.parametrize(("ids", "code"), [(65_499, 8), (65_500, 4)])
-    def test_ids_are_narrow_where_megatron_has_them_so(
-        self, tmp_path: Path, ids: int, code: int
-    ) -> None:
+    def test_ids_are_narrow_where_megatron_has_them_so(self, tmp_path, ids, code) -> None:
         root = make(tmp_path, "megatron", vocab_size=ids)
         assert (root / "train/text_document.idx").read_bytes()[17] == code
         assert read_megatron(root) == EXPECTED
         counts = json.loads((root / "sequences.json").read_text())
         assert counts == {"holdout/text_document": [3, 4], "train/text_document": [6, 7]}
 
-    def test_a_file_is_below_the_bound_unless_a_document_is_not(self, tmp_path: Path) -> None:
+    def test_a_file_is_below_the_bound_unless_a_document_is_not(self, tmp_path) -> None:
         documents = builder.some_documents(200, longest=60)
         long = builder.some_documents(1, seed=1)[0] * 100
         documents.insert(90, long)
@@ -106,7 +102,7 @@ class TestMegatron:
         assert sum(documents for documents, _ in listed.values()) == len(documents)
 
 
-def test_a_chunk_of_litdata_is_below_the_bound_with_its_head(tmp_path: Path) -> None:
+def test_a_chunk_of_litdata_is_below_the_bound_with_its_head(tmp_path) -> None:
     documents = [[n % 9, 1] for n in range(900)]
     parts = builder.numbered_parts(documents, holdout_every=1000)
     dataset = builder.build(tmp_path / "dataset", parts, shard_samples=20)
@@ -117,7 +113,7 @@ def test_a_chunk_of_litdata_is_below_the_bound_with_its_head(tmp_path: Path) -> 
     assert verify_export(LocalStorage(root)).sound
 
 
-def test_files_of_llmc_are_cut_at_a_number_of_ids(tmp_path: Path) -> None:
+def test_files_of_llmc_are_cut_at_a_number_of_ids(tmp_path) -> None:
     root = make(tmp_path, "llmc", max_file_size=1024 + 100)
     assert read_llmc(root) == EXPECTED
     files = sorted(root.glob("text_train_*.bin"))
@@ -127,9 +123,7 @@ def test_files_of_llmc_are_cut_at_a_number_of_ids(tmp_path: Path) -> None:
     assert len(held) > 2
 
 
-def test_train_of_modded_nanogpt_has_at_least_two_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_train_of_modded_nanogpt_has_at_least_two_files(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(builder, "EOT", 50256)
     root = make(tmp_path, "modded-nanogpt", vocab_size=50257)
     assert len([*root.glob("fineweb_train_*.bin")]) == 2
@@ -138,9 +132,7 @@ def test_train_of_modded_nanogpt_has_at_least_two_files(
     assert found == {split: with_end(held, 50256) for split, held in documents_of().items()}
 
 
-def test_levanter_s_shards_and_chunks_are_cut_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_levanter_s_shards_and_chunks_are_cut_anywhere(tmp_path, monkeypatch) -> None:
     for name, size in (("_CHUNK", 7), ("_CHUNKS", 3), ("_INDEX_BYTES", 16 * 3 + 4)):
         monkeypatch.setattr(f"tasks.core.derive.formats.levanter.{name}", size)
     root = make(tmp_path, "levanter")
@@ -149,9 +141,7 @@ def test_levanter_s_shards_and_chunks_are_cut_anywhere(
     assert verify_export(LocalStorage(root)).findings == ()
 
 
-def test_parquet_has_row_groups_that_a_reader_can_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parquet_has_row_groups_that_a_reader_can_hold(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tasks.core.derive.formats.per_part._GROUP_TOKENS", 5)
     root = make(tmp_path, "parquet")
     assert read_parquet(root) == EXPECTED
@@ -175,7 +165,7 @@ def members(root: Path) -> list[tarfile.TarInfo]:
 
 class TestWebdataset:
     @pytest.mark.parametrize("provenance", [False, True])
-    def test_documents_as_samples(self, tmp_path: Path, *, provenance: bool) -> None:
+    def test_documents_as_samples(self, tmp_path, *, provenance) -> None:
         """Each names its source and row, if this is wanted."""
         root = make(tmp_path, "webdataset", **DOCUMENTS, provenance=provenance)
         for split, held in EXPECTED.items():
@@ -191,15 +181,13 @@ class TestWebdataset:
             assert listed == (origins if provenance else [])
 
     @pytest.mark.parametrize("options", [{}, {**DOCUMENTS, "provenance": True}], ids=str)
-    def test_members_hold_no_time_or_user(self, tmp_path: Path, options: dict[str, object]) -> None:
+    def test_members_hold_no_time_or_user(self, tmp_path, options) -> None:
         root = make(tmp_path, "webdataset", **options)
         found = {(m.mtime, m.uid, m.gid, m.uname, m.gname, m.mode) for m in members(root)}
         assert found == {(0, 0, 0, "", "", 0o644)}
 
     @pytest.mark.parametrize("options", [{}, DOCUMENTS, {"sequence_length": 5}], ids=str)
-    def test_many_tars_are_numbered_through(
-        self, tmp_path: Path, options: dict[str, object]
-    ) -> None:
+    def test_many_tars_are_numbered_through(self, tmp_path, options) -> None:
         parts = builder.numbered_parts(builder.some_documents(120, seed=4), parts=4)
         dataset = builder.build(tmp_path / "dataset", parts)
         root = exported(dataset.root, tmp_path / "out", "webdataset", max_file_size=8000, **options)
@@ -212,7 +200,7 @@ class TestWebdataset:
         assert len(names) == len(set(names)) > 100
         assert len(read_tars(root, "train")) > 100
 
-    def test_energon_finds_the_splits(self, tmp_path: Path) -> None:
+    def test_energon_finds_the_splits(self, tmp_path) -> None:
         root = make(tmp_path, "webdataset")
         found = json.loads((root / ".nv-meta/split.yaml").read_text())
         assert found["split_parts"]["val"] == [

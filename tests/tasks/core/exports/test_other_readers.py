@@ -35,7 +35,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dataset(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("dataset") / "dataset"
     return build(folder, PARTS, sequence_length=LENGTH, shard_samples=50).root
 
@@ -46,7 +46,7 @@ def expected() -> Documents:
 
 
 @pytest.fixture
-def wids(monkeypatch: pytest.MonkeyPatch) -> Any:
+def wids(monkeypatch) -> Any:
     """Of webdataset 0.2, which `make interop` puts in a folder of its own: 1.0 has it no more."""
     monkeypatch.setattr(sys, "path", [*sys.path, f"{sys.prefix}/wids"])
     return import_module("wids")
@@ -60,7 +60,7 @@ class TestWebdatasetOutput:
     """What `shard --output-format webdataset` makes."""
 
     @pytest.fixture
-    def root(self, tmp_path: Path, rank_path: Path) -> Path:
+    def root(self, tmp_path, rank_path) -> Path:
         texts = [text[:500] for text in make_documents(40, seed=3)]
         return build_dataset(
             tmp_path, [texts], tokenizer=str(rank_path), sequence_length=LENGTH,
@@ -68,17 +68,17 @@ class TestWebdatasetOutput:
         )  # fmt: skip
 
     @pytest.fixture
-    def rows(self, root: Path) -> list[list[int]]:
+    def rows(self, root) -> list[list[int]]:
         dataset = StreamingTokenDataset(local=root, batch_size=1)
         return [dataset[number]["tokens"].tolist() for number in range(dataset.size)]
 
-    def test_samples(self, root: Path, rows: list[list[int]]) -> None:
+    def test_samples(self, root, rows) -> None:
         wds = import_module("webdataset")
         tars = sorted(map(str, (root / "train").rglob("*.tar")))
         found = wds.WebDataset(tars, shardshuffle=False).decode()
         assert [sample["npy"].tolist() for sample in found] == rows
 
-    def test_wids(self, root: Path, rows: list[list[int]], wids: Any, tmp_path: Path) -> None:
+    def test_wids(self, root, rows, wids, tmp_path) -> None:
         index, cache = root / "train/index.json", str(tmp_path / "cache")
         found = wids.ShardListDataset(
             str(index), base=str(index.parent), cache_dir=cache, keep=True
@@ -89,11 +89,11 @@ class TestWebdatasetOutput:
 
 class TestWebdataset:
     @pytest.fixture
-    def root(self, dataset: Path, tmp_path: Path) -> Path:
+    def root(self, dataset, tmp_path) -> Path:
         options = {"rows": "documents", "provenance": True, "max_file_size": 20_000}
         return exported(dataset, tmp_path / "out", "webdataset", **options)
 
-    def test_samples(self, root: Path, expected: Documents) -> None:
+    def test_samples(self, root, expected) -> None:
         wds = import_module("webdataset")
         last = len([*root.glob("train/*.tar")]) - 1
         url = str(root / f"train/train-{{000000..{last:06}}}.tar")
@@ -103,17 +103,17 @@ class TestWebdataset:
             f"mem://source-{part}.parquet" for part in range(3)
         }
 
-    def test_wids(self, root: Path, wids: Any, expected: Documents) -> None:
+    def test_wids(self, root, wids, expected) -> None:
         found = wids.ShardListDataset(str(root / "train/index.json"))
         assert [found[n][".npy"].tolist() for n in range(len(found))] == expected["train"]
 
 
 class TestMegatron:
     @pytest.fixture
-    def root(self, dataset: Path, tmp_path: Path) -> Path:
+    def root(self, dataset, tmp_path) -> Path:
         return exported(dataset, tmp_path / "out", "megatron")
 
-    def test_indexed_dataset(self, root: Path, expected: Documents) -> None:
+    def test_indexed_dataset(self, root, expected) -> None:
         indexed = import_module("megatron.core.datasets.indexed_dataset")
         counts = json.loads((root / "sequences.json").read_text())
         for split, held in expected.items():
@@ -123,7 +123,7 @@ class TestMegatron:
             assert counts[prefix] == [len(found), len(found.document_indices)]
 
     @pytest.fixture
-    def one_rank(self, tmp_path: Path) -> Iterator[None]:
+    def one_rank(self, tmp_path) -> Iterator[None]:
         distributed = import_module("torch.distributed")
         distributed.init_process_group(
             "gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1
@@ -131,9 +131,7 @@ class TestMegatron:
         yield
         distributed.destroy_process_group()
 
-    def test_a_blend_of_gpt_datasets(
-        self, root: Path, expected: Documents, one_rank: None, tmp_path: Path
-    ) -> None:
+    def test_a_blend_of_gpt_datasets(self, root, expected, one_rank, tmp_path) -> None:
         gpt = import_module("megatron.core.datasets.gpt_dataset")
         builder = import_module("megatron.core.datasets.blended_megatron_dataset_builder")
 
@@ -163,9 +161,7 @@ class TestMegatron:
         assert complete
 
 
-def test_tensorstore_as_levanter_opens_it(
-    dataset: Path, expected: Documents, tmp_path: Path
-) -> None:
+def test_tensorstore_as_levanter_opens_it(dataset, expected, tmp_path) -> None:
     """By the specification that Levanter's `JaggedArrayStore` opens its arrays with."""
     tensorstore = import_module("tensorstore")
     root = exported(dataset, tmp_path / "out", "levanter")
@@ -204,9 +200,7 @@ CELLS = {
 
 
 @pytest.mark.parametrize("library", CELLS)
-def test_a_cell_of_the_document(
-    library: str, expected: Documents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cell_of_the_document(library, expected, tmp_path, monkeypatch) -> None:
     """It gives ids as int64, of the shape that its comment says, as they lie in the dataset."""
     made = build(tmp_path / "made", PARTS, sequence_length=LENGTH, vocab_size=50257)
     rows = {"sequence_length": LENGTH} if CELLS[library] == "webdataset" else {}
@@ -223,9 +217,7 @@ def test_a_cell_of_the_document(
         assert (windows == ids.reshape(-1, ids.shape[-1])[0]).all(axis=1).any()
 
 
-def test_the_cell_of_tars_straight_from_text(
-    rank_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cell_of_tars_straight_from_text(rank_path, tmp_path, monkeypatch) -> None:
     build_dataset(
         tmp_path / "made", [[text[:500] for text in make_documents(40, seed=3)]],
         tokenizer=str(rank_path), sequence_length=LENGTH, output_format="webdataset",

@@ -45,22 +45,22 @@ NEW = [f"New document {number}, which came later." for number in range(40)]
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> Path:
+def old(tmp_path) -> Path:
     return build_dataset(tmp_path / "made", OLD, sequence_length=16)
 
 
 @pytest.fixture
-def new(tmp_path: Path) -> Path:
+def new(tmp_path) -> Path:
     return write_source(tmp_path / "new" / "a.parquet", NEW)
 
 
 @pytest.fixture
-def second(tmp_path: Path) -> Path:
+def second(tmp_path) -> Path:
     return write_source(tmp_path / "new" / "b.parquet", NEW[:20])
 
 
 @pytest.fixture
-def twin(old: Path, new: Path, tmp_path: Path) -> Path:
+def twin(old, new, tmp_path) -> Path:
     """What an extension makes that nothing disturbs."""
     twin = Path(shutil.copytree(old, tmp_path / "twin"))
     extended(twin, new)
@@ -81,7 +81,7 @@ def opened(root: Path, generation: str | None = None) -> StreamingTokenDataset:
 # --- generations
 
 
-def test_readers_of_each_generation(old: Path, new: Path) -> None:
+def test_readers_of_each_generation(old, new) -> None:
     first = opened(old)
 
     def rows(dataset: StreamingTokenDataset) -> Iterator[list[int]]:
@@ -100,7 +100,7 @@ def test_readers_of_each_generation(old: Path, new: Path) -> None:
         opened(old, "f00")
 
 
-def test_an_index_and_a_manifest_of_two_generations(old: Path, new: Path) -> None:
+def test_an_index_and_a_manifest_of_two_generations(old, new) -> None:
     stale, index = (old / "manifest.json").read_bytes(), (old / "train/index.json").read_bytes()
     parent = file_hashes(old)["manifest.json"]
     extended(old, new)
@@ -114,7 +114,7 @@ def test_an_index_and_a_manifest_of_two_generations(old: Path, new: Path) -> Non
     assert file_hashes(old) == whole
 
 
-def test_damage_of_what_older_generations_are_read_by(old: Path, new: Path) -> None:
+def test_damage_of_what_older_generations_are_read_by(old, new) -> None:
     """Training that stands in one would find it when it resumes."""
     extended(old, new)
     kept = [*old.glob("generations/*.json"), *old.glob("*/index-*.json")]
@@ -127,7 +127,7 @@ def test_damage_of_what_older_generations_are_read_by(old: Path, new: Path) -> N
         file.write_bytes(data)
 
 
-def test_an_extended_dataset_is_copied_and_merged(old: Path, new: Path, tmp_path: Path) -> None:
+def test_an_extended_dataset_is_copied_and_merged(old, new, tmp_path) -> None:
     parent = file_hashes(old)["manifest.json"]
     extended(old, new)
     copied(old, tmp_path / "copy")
@@ -144,7 +144,7 @@ def test_an_extended_dataset_is_copied_and_merged(old: Path, new: Path, tmp_path
 # --- what is added
 
 
-def test_sources_that_the_dataset_holds_are_left_out(old: Path, new: Path) -> None:
+def test_sources_that_the_dataset_holds_are_left_out(old, new) -> None:
     assert extended(old, old.parent / "sources").published
     assert not list(old.glob("generations/*"))
     plan = extended(old, old.parent / "sources", new)
@@ -153,13 +153,13 @@ def test_sources_that_the_dataset_holds_are_left_out(old: Path, new: Path) -> No
     assert len(manifest_of(old).generations) == 1
 
 
-def test_sources_that_changed_are_refused(old: Path) -> None:
+def test_sources_that_changed_are_refused(old) -> None:
     write_source(old.parent / "sources" / "001.parquet", OLD[1][:-1])
     with pytest.raises(ConfigMismatchError, match=r"(?s)other bytes.*001.parquet: \d+ bytes"):
         planned(old, old.parent / "sources")
 
 
-def test_a_text_of_the_old_holdout_is_never_in_train(old: Path, tmp_path: Path) -> None:
+def test_a_text_of_the_old_holdout_is_never_in_train(old, tmp_path) -> None:
     extended(old, write_source(tmp_path / "new" / "again.parquet", [*NEW, *OLD[0]]))
     found = documents_in(old)
     train, holdout = ({tuple(ids) for ids in found[split]} for split in ("train", "holdout"))
@@ -167,7 +167,7 @@ def test_a_text_of_the_old_holdout_is_never_in_train(old: Path, tmp_path: Path) 
     assert not train & holdout
 
 
-def test_means_that_are_not_given_are_those_of_each_host(old: Path, new: Path) -> None:
+def test_means_that_are_not_given_are_those_of_each_host(old, new) -> None:
     """Partitions are sent what is set: the rest is the host's own."""
     for means in ({"executor": "here"}, {"workers": 3, "scratch": "/somewhere"}):
         config = ExtendConfig(dataset=str(old), sources=(str(new),), **means)  # type: ignore[arg-type]
@@ -177,9 +177,7 @@ def test_means_that_are_not_given_are_those_of_each_host(old: Path, new: Path) -
 
 
 @pytest.mark.parametrize("shuffle", [None, "documents"])
-def test_a_run_of_more_sources_names_the_command_that_extends(
-    tmp_path: Path, new: Path, shuffle: str | None
-) -> None:
+def test_a_run_of_more_sources_names_the_command_that_extends(tmp_path, new, shuffle) -> None:
     old = build_dataset(tmp_path / "made", OLD, shuffle=shuffle, sequence_length=16)
     shutil.copy(new, tmp_path / "made/sources/new.parquet")
     with pytest.raises(ConfigMismatchError, match=rf"`shardmill extend {old} SOURCE\.\.\.`"):
@@ -187,7 +185,7 @@ def test_a_run_of_more_sources_names_the_command_that_extends(
 
 
 @pytest.mark.parametrize("kind", ["a merged", "an imported", "a subset", "one node's"])
-def test_datasets_that_cannot_be_extended(kind: str, old: Path, new: Path, tmp_path: Path) -> None:
+def test_datasets_that_cannot_be_extended(kind, old, new, tmp_path) -> None:
     root = tmp_path / "other"
     if kind == "a merged":
         merged([old, Path(shutil.copytree(old, tmp_path / "again"))], root, repeats=True)
@@ -206,7 +204,7 @@ def test_datasets_that_cannot_be_extended(kind: str, old: Path, new: Path, tmp_p
 # --- killed, and two at once
 
 
-def test_a_file_on_its_way_is_no_damage_while_an_extension_is_started(old: Path, new: Path) -> None:
+def test_a_file_on_its_way_is_no_damage_while_an_extension_is_started(old, new) -> None:
     _, storage = planned(old, new)
     (old / ".incoming").mkdir(exist_ok=True)
     (old / ".incoming/0123").write_bytes(b"cut short")
@@ -217,9 +215,7 @@ def test_a_file_on_its_way_is_no_damage_while_an_extension_is_started(old: Path,
 
 
 @pytest.mark.parametrize("phases", [{}, {"shuffle": "documents", "deduplicate": "exact"}])
-def test_an_extension_that_was_given_up_leaves_nothing(
-    tmp_path: Path, new: Path, second: Path, phases: dict[str, str]
-) -> None:
+def test_an_extension_that_was_given_up_leaves_nothing(tmp_path, new, second, phases) -> None:
     old = build_dataset(tmp_path / "old", OLD, sequence_length=16, **phases)
     parts = len(manifest_of(old).parts)
     plan, storage = planned(old, new)
@@ -249,9 +245,7 @@ def fail_once(storage: Storage, path: str, patch: pytest.MonkeyPatch, *, kept: b
 
 
 @pytest.mark.parametrize(("path", "kept"), [("manifest.json", True), ("train/index.json", False)])
-def test_publishing_that_failed_is_tried_again(
-    old: Path, new: Path, twin: Path, monkeypatch: pytest.MonkeyPatch, path: str, kept: bool
-) -> None:
+def test_publishing_that_failed_is_tried_again(old, new, twin, monkeypatch, path, kept) -> None:
     plan, storage = planned(old, new)
     do_parts(plan, storage)
     fail_once(storage, path, monkeypatch, kept=kept)
@@ -265,12 +259,7 @@ def test_publishing_that_failed_is_tried_again(
 
 
 @pytest.mark.parametrize("held_out", [0.2, 0])
-def test_killed_between_the_manifest_and_the_indexes(
-    tmp_path: Path,
-    new: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    held_out: float,
-) -> None:
+def test_killed_between_the_manifest_and_the_indexes(tmp_path, new, monkeypatch, held_out) -> None:
     """It is the next generation: verified and copied as that, with older indexes on top."""
     old = build_dataset(tmp_path / "grows", OLD, holdout_fraction=held_out, sequence_length=16)
     twin = Path(shutil.copytree(old, tmp_path / "twin"))
@@ -295,7 +284,7 @@ def test_killed_between_the_manifest_and_the_indexes(
 
 
 def test_one_extension_ends_while_another_looks_at_the_dataset(
-    old: Path, new: Path, second: Path, monkeypatch: pytest.MonkeyPatch
+    old, new, second, monkeypatch
 ) -> None:
     """All of the first one's parts are recorded when the second one looks at the records."""
     first, storage = planned(old, new)
@@ -320,7 +309,7 @@ def test_one_extension_ends_while_another_looks_at_the_dataset(
 
 
 @pytest.fixture
-def grown(old: Path, new: Path) -> Path:
+def grown(old, new) -> Path:
     """All of its sources in one folder, the newer one last in the order of their names."""
     sources = old.parent / "sources"
     extended(old, shutil.copy(new, sources / "002.parquet"))
@@ -329,9 +318,7 @@ def grown(old: Path, new: Path) -> Path:
 
 
 @pytest.mark.parametrize("lost", ["train/index.json", "train/index-*.json", "generations/*.json"])
-def test_extend_makes_lost_indexes_and_manifests_again_and_shard_does_not(
-    grown: Path, lost: str
-) -> None:
+def test_extend_makes_lost_indexes_and_manifests_again_and_shard_does_not(grown, lost) -> None:
     sources = grown.parent / "sources"
     config = config_of(sources, grown, sequence_length=16)
     assert plan_shard(config, LocalStorage(grown)).published
@@ -351,7 +338,7 @@ def test_extend_makes_lost_indexes_and_manifests_again_and_shard_does_not(
     ("lost", "more"), [("tokenizer/*", False), ("tokenizer/tokenizer_spec.json", True)]
 )
 def test_a_lost_tokenizer_is_put_back_from_the_one_that_is_given(
-    grown: Path, vocabulary: Path, lost: str, more: bool, tmp_path: Path
+    grown, vocabulary, lost, more, tmp_path
 ) -> None:
     before = file_hashes(grown)
     sources = [grown.parent / "sources"]
@@ -380,7 +367,7 @@ def test_a_lost_tokenizer_is_put_back_from_the_one_that_is_given(
         ("parts/00002.json", "shardmill verify"),
     ],
 )
-def test_what_a_part_lost_comes_back_from_a_copy_only(grown: Path, lost: str, said: str) -> None:
+def test_what_a_part_lost_comes_back_from_a_copy_only(grown, lost, said) -> None:
     """No message advises removing the manifest, which names the generations."""
     sources = grown.parent / "sources"
     next(iter(grown.glob(lost))).unlink()

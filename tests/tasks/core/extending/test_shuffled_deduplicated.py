@@ -39,7 +39,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lines(tmp_path_factory) -> Path:
     """Five files of JSON lines with copies within each, over all of them, some in case alone."""
     folder = tmp_path_factory.mktemp("lines")
     common = [text[:300] for text in make_documents(6, seed=99)]
@@ -64,7 +64,7 @@ def made(lines: Path, folder: Path, settings: dict[str, Any]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def originals(lines: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def originals(lines, tmp_path_factory) -> Callable[[str], Path]:
     """The dataset of each kind, made once; its sources lie beside it."""
 
     @cache
@@ -75,13 +75,13 @@ def originals(lines: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
 
 
 @pytest.fixture(params=["exact", "both"])
-def kind(request: pytest.FixtureRequest) -> str:
+def kind(request) -> str:
     found: str = request.param
     return found
 
 
 @pytest.fixture
-def old(originals: Callable[[str], Path], tmp_path: Path, kind: str) -> Path:
+def old(originals, tmp_path, kind) -> Path:
     return Path(shutil.copytree(originals(kind), tmp_path / "old"))
 
 
@@ -94,7 +94,7 @@ def manifest_of(root: Path) -> Manifest:
 
 
 @ALL_KINDS
-def test_two_generations_more(old: Path, lines: Path, kind: str) -> None:
+def test_two_generations_more(old, lines, kind) -> None:
     """What stays and what is left out is what a dictionary of all texts in order says."""
     settings = KINDS[kind]
     before = file_hashes(old)
@@ -128,7 +128,7 @@ def test_two_generations_more(old: Path, lines: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["shuffled"], indirect=True)
-def test_each_generation_is_a_permutation_of_its_own(old: Path, lines: Path) -> None:
+def test_each_generation_is_a_permutation_of_its_own(old, lines) -> None:
     """Whose keys ascend, or `verify` would find it."""
     orders = []
     for source, file in ((2, "2.jsonl"), (3, "3.jsonl")):
@@ -145,7 +145,7 @@ def test_each_generation_is_a_permutation_of_its_own(old: Path, lines: Path) -> 
     assert orders[0] != sorted(orders[0])
 
 
-def test_the_bytes_depend_on_sources_alone(old: Path, lines: Path, tmp_path: Path) -> None:
+def test_the_bytes_depend_on_sources_alone(old, lines, tmp_path) -> None:
     """Those of a shuffled dataset not even on how the new files are cut."""
     twin = Path(shutil.copytree(old, tmp_path / "twin"))
     extended(old, lines / "2.jsonl", lines / "3.jsonl")
@@ -154,9 +154,7 @@ def test_the_bytes_depend_on_sources_alone(old: Path, lines: Path, tmp_path: Pat
     assert file_hashes(old) == file_hashes(twin)
 
 
-def test_hashes_a_range_at_a_time(
-    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hashes_a_range_at_a_time(lines, tmp_path, monkeypatch) -> None:
     """Ranges of other widths in each generation: the same documents go."""
     widths = iter([12, 90, 3])
     root = None
@@ -175,7 +173,7 @@ def test_hashes_a_range_at_a_time(
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "both"], indirect=True)
-def test_nothing_but_copies(old: Path, lines: Path, tmp_path: Path, kind: str) -> None:
+def test_nothing_but_copies(old, lines, tmp_path, kind) -> None:
     """An extension that adds no document is a generation too: its sources are listed."""
     again = shutil.copy(lines / "1.jsonl", tmp_path / "again.jsonl")
     tokens = manifest_of(old).tokens
@@ -187,7 +185,7 @@ def test_nothing_but_copies(old: Path, lines: Path, tmp_path: Path, kind: str) -
 
 
 @BOTH
-def test_added_documents_are_shown(old: Path, lines: Path, tmp_path: Path) -> None:
+def test_added_documents_are_shown(old, lines, tmp_path) -> None:
     """By the pass of training that grew, and by `inspect`."""
     before = Path(shutil.copytree(old, tmp_path / "before"))
     extended(old, lines / "2.jsonl")
@@ -227,9 +225,7 @@ class _Dying:
 
 
 @pytest.mark.parametrize("kind", ["plain", "exact", "both"], indirect=True)
-def test_killed_anywhere(
-    old: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_anywhere(old, lines, tmp_path, monkeypatch) -> None:
     """Before random steps: the dataset stays sound, and the same command gives the same bytes."""
     new = [lines / "2.jsonl", lines / "3.jsonl"]
     twin = Path(shutil.copytree(old, tmp_path / "twin"))
@@ -254,7 +250,7 @@ def test_killed_anywhere(
 
 
 @BOTH
-def test_lost_hashes(old: Path, lines: Path, originals: Callable[[str], Path]) -> None:
+def test_lost_hashes(old, lines, originals) -> None:
     lost = old / "digests/00000/00000.parquet"
     data = lost.read_bytes()
     lost.unlink()
@@ -268,7 +264,7 @@ def test_lost_hashes(old: Path, lines: Path, originals: Callable[[str], Path]) -
 
 
 @pytest.mark.parametrize("kind", ["shuffled"], indirect=True)
-def test_damage_of_the_table_of_an_older_generation_is_found(old: Path, lines: Path) -> None:
+def test_damage_of_the_table_of_an_older_generation_is_found(old, lines) -> None:
     extended(old, lines / "2.jsonl")
     flip(old / "documents/sources.parquet")
     assert found_in(old) == ["documents/sources.parquet"]
@@ -286,7 +282,7 @@ def partitions(plan: ShardBuild, storage: Storage, folder: Path) -> Iterator[Sha
 
 
 def test_hosts_make_partitions_of_each_phase_by_the_plan_that_they_share(
-    old: Path, lines: Path, tmp_path: Path
+    old, lines, tmp_path
 ) -> None:
     new = [lines / "2.jsonl", lines / "3.jsonl"]
     twin = Path(shutil.copytree(old, tmp_path / "twin"))

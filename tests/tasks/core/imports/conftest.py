@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tests.tasks.core.imports.importing import Documents, imported, some_documents, write_ids
 
 FILES = (2, 10, 11)  # numbers in their names, in their order
 
 
 @pytest.fixture(scope="session")
-def own(rank_path: Path) -> dict[str, Any]:
+def own(rank_path) -> dict[str, Any]:
     """Options of all these imports."""
     return {
         "tokenizer": str(rank_path), "pattern": "gpt2", "holdout_fraction": 0.25, "holdout_seed": 7,
@@ -20,17 +19,12 @@ def own(rank_path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def written(tokenizer: Tokenizer) -> Documents:
+def written(tokenizer) -> Documents:
     return some_documents(90, tokenizer.eot_id)
 
 
 @pytest.fixture(scope="session")
-def dataset(
-    tmp_path_factory: pytest.TempPathFactory,
-    tokenizer: Tokenizer,
-    written: Documents,
-    own: dict[str, Any],
-) -> Path:
+def dataset(tmp_path_factory, tokenizer, written, own) -> Path:
     """Of some parts, which were imported themselves."""
     folder = tmp_path_factory.mktemp("made")
     for index, number in enumerate(FILES):

@@ -1,8 +1,6 @@
 """What holds for every format: back from an export come the documents of the dataset."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import xxhash
@@ -16,8 +14,6 @@ from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.imports.importing import (
     CASES,
     CUT,
-    Case,
-    Documents,
     change_index,
     documents_in,
     imported,
@@ -30,7 +26,7 @@ def is_held_out(document: list[int]) -> bool:
     return xxhash.xxh3_64_intdigest(data, 7) < 2**62
 
 
-def test_the_first_dataset_holds_what_was_written(dataset: Path, written: Documents) -> None:
+def test_the_first_dataset_holds_what_was_written(dataset, written) -> None:
     """Its holdout is chosen by the ids; the manifest says so."""
     expected = {
         "train": [one for one in written if not is_held_out(one)],
@@ -43,9 +39,7 @@ def test_the_first_dataset_holds_what_was_written(dataset: Path, written: Docume
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_an_export_is_imported_again(
-    case: Case, dataset: Path, own: dict[str, Any], tmp_path: Path
-) -> None:
+def test_an_export_is_imported_again(case, dataset, own, tmp_path) -> None:
     """The same documents, in each split in the order in which the files hold them; sound."""
     back = imported(case.name, case.made(dataset, tmp_path), tmp_path / "back", **own, **case.read)
     before, after = documents_in(dataset), documents_in(back)
@@ -60,9 +54,7 @@ def test_an_export_is_imported_again(
     assert (case.read == CUT) == any(part.span for part in manifest.parts)
 
 
-def test_files_are_read_in_the_order_of_their_names(
-    dataset: Path, own: dict[str, Any], tmp_path: Path
-) -> None:
+def test_files_are_read_in_the_order_of_their_names(dataset, own, tmp_path) -> None:
     """Whichever split they were of."""
     source = exported(dataset, tmp_path / "export", "litdata")
     back = imported("litdata", source, tmp_path / "back", **own | {"holdout_fraction": 0})
@@ -70,9 +62,7 @@ def test_files_are_read_in_the_order_of_their_names(
     assert documents_in(back) == {"train": before["holdout"] + before["train"]}
 
 
-def test_an_index_beside_a_file_identifies_it_too(
-    dataset: Path, own: dict[str, Any], tmp_path: Path
-) -> None:
+def test_an_index_beside_a_file_identifies_it_too(dataset, own, tmp_path) -> None:
     """The index of Megatron decides where documents begin, and so which there are."""
     source = exported(dataset, tmp_path / "export", "megatron")
     imported("megatron", source, tmp_path / "out", **own)
@@ -81,7 +71,7 @@ def test_an_index_beside_a_file_identifies_it_too(
         planned("megatron", source, tmp_path / "out", **own)
 
 
-def test_what_is_of_no_use_is_refused(dataset: Path, own: dict[str, Any], tmp_path: Path) -> None:
+def test_what_is_of_no_use_is_refused(dataset, own, tmp_path) -> None:
     with pytest.raises(ValidationError, match="is of no use with nanogpt"):
         planned("nanogpt", dataset, tmp_path / "out", **own, rows="documents")
     source = exported(dataset, tmp_path / "export", "megatron")
@@ -95,9 +85,7 @@ def test_what_is_of_no_use_is_refused(dataset: Path, own: dict[str, Any], tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-def test_a_pair_of_megatron_is_called_by_its_prefix(
-    dataset: Path, own: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_pair_of_megatron_is_called_by_its_prefix(dataset, own, tmp_path) -> None:
     pair = exported(dataset, tmp_path / "export", "megatron") / "train/text_document"
     wanted = content(imported("megatron", f"{pair}.bin", tmp_path / "wanted", **own))
     for name, called in (("prefix", str(pair)), ("index", f"{pair}.idx")):
@@ -106,9 +94,7 @@ def test_a_pair_of_megatron_is_called_by_its_prefix(
         planned("megatron", pair.with_name("other"), tmp_path / "out", **own)
 
 
-def test_what_an_index_lists_and_is_lost_is_named_once(
-    dataset: Path, own: dict[str, Any], tmp_path: Path
-) -> None:
+def test_what_an_index_lists_and_is_lost_is_named_once(dataset, own, tmp_path) -> None:
     source = exported(dataset, tmp_path / "export", "litdata", max_file_size=1024) / "train"
     chunks = sorted(source.glob("*.bin"))
     assert len(chunks) > 3
@@ -119,9 +105,7 @@ def test_what_an_index_lists_and_is_lost_is_named_once(
     assert not (tmp_path / "out").exists()
 
 
-def test_an_output_below_its_source_is_no_source(
-    dataset: Path, own: dict[str, Any], tmp_path: Path
-) -> None:
+def test_an_output_below_its_source_is_no_source(dataset, own, tmp_path) -> None:
     """The same command again finds the files that it made beside those that it read."""
     source = exported(dataset, tmp_path / "export", "webdataset")
     made = imported("webdataset", source, source / "out", **own, output_format="webdataset")

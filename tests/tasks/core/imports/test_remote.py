@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,12 +13,10 @@ from streaming_ext.text.token_sets import bare_ids
 from tasks.core.check.verify import verify
 from tests.servers.fault_proxy import Faults, fault_proxy
 from tests.servers.hub import Dataset, hub_server
-from tests.servers.storage.swift import SwiftServer
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.imports.importing import (
     CASES,
     CUT,
-    Case,
     change_index,
     documents_in,
     imported,
@@ -32,7 +29,7 @@ EACH_FORMAT = {case.name: case for case in reversed(CASES)}
 
 
 @pytest.fixture
-def upload(bucket: str) -> Upload:
+def upload(bucket) -> Upload:
     """Puts all files of a folder into a bucket; returns their URL."""
     client = Bucket(scheme="s3", name=bucket)
 
@@ -45,7 +42,7 @@ def upload(bucket: str) -> Upload:
 
 
 @pytest.fixture
-def commit(monkeypatch: pytest.MonkeyPatch) -> Iterator[Upload]:
+def commit(monkeypatch) -> Iterator[Upload]:
     """Puts all files of a folder into a dataset of the Hub; returns their URL."""
     with hub_server() as hub:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
@@ -66,14 +63,7 @@ def commit(monkeypatch: pytest.MonkeyPatch) -> Iterator[Upload]:
     + [(EACH_FORMAT[name], "commit") for name in ("megatron", "webdataset", "mds")],
     ids=str,
 )
-def test_a_remote_set_is_what_it_is_on_disk(
-    case: Case,
-    to: str,
-    dataset: Path,
-    own: dict[str, Any],
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-) -> None:
+def test_a_remote_set_is_what_it_is_on_disk(case, to, dataset, own, request, tmp_path) -> None:
     """In spans where files can be cut; sound, compared with the files where they lie."""
     url = request.getfixturevalue(to)(case.made(dataset, tmp_path))
     made = imported(case.name, url, tmp_path / "made", **own, **case.read)
@@ -83,14 +73,7 @@ def test_a_remote_set_is_what_it_is_on_disk(
     assert verify(storage, deep=True).findings == ()
 
 
-def test_faults_that_pass_are_waited_out(
-    dataset: Path,
-    own: dict[str, Any],
-    upload: Upload,
-    s3: SwiftServer,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_faults_that_pass_are_waited_out(dataset, own, upload, s3, tmp_path, monkeypatch) -> None:
     """Of tars, which are fetched whole, and of those beside them, which are read in ranges."""
     source = exported(dataset, tmp_path / "set", "webdataset", max_file_size=40000)
     url = upload(source)
@@ -108,11 +91,7 @@ def test_faults_that_pass_are_waited_out(
 
 
 def test_what_lies_beside_a_file_pins_it_there_too(
-    dataset: Path,
-    own: dict[str, Any],
-    upload: Upload,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    dataset, own, upload, tmp_path, monkeypatch
 ) -> None:
     """Another index is another source; and one that changes in the middle of a run is named."""
     monkeypatch.setattr("tasks.core.shard.sources._LISTING_SECONDS", 0.0)

@@ -35,7 +35,7 @@ def compared(original: Path, output: Path) -> Report:
     return compare_copy(open_storage(str(original)), open_storage(str(output)), workers=2)
 
 
-def test_a_copy_is_the_same_in_files_of_its_own(first: Path, tmp_path: Path) -> None:
+def test_a_copy_is_the_same_in_files_of_its_own(first, tmp_path) -> None:
     output = tmp_path / "copy"
     copied(first, output)
     assert content(output) == content(first)
@@ -48,7 +48,7 @@ def test_a_copy_is_the_same_in_files_of_its_own(first: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("form", ["megatron", "webdataset"])
-def test_a_copy_of_an_export(first: Path, tmp_path: Path, form: str) -> None:
+def test_a_copy_of_an_export(first, tmp_path, form) -> None:
     """Megatron's files are written by several parts, WebDataset's have a folder with a dot."""
     export = exported(first, tmp_path / "export", form)
     copied(export, tmp_path / "copy")
@@ -58,7 +58,7 @@ def test_a_copy_of_an_export(first: Path, tmp_path: Path, form: str) -> None:
     assert not report.not_compared
 
 
-def test_an_unfinished_copy_names_the_command_that_finishes_it(first: Path, tmp_path: Path) -> None:
+def test_an_unfinished_copy_names_the_command_that_finishes_it(first, tmp_path) -> None:
     """The command that is named can be pasted into a shell."""
     output = tmp_path / "a copy"
     started(first, output)
@@ -68,7 +68,7 @@ def test_an_unfinished_copy_names_the_command_that_finishes_it(first: Path, tmp_
         compared(first, output)
 
 
-def test_a_damaged_original_is_not_copied(first: Path, tmp_path: Path) -> None:
+def test_a_damaged_original_is_not_copied(first, tmp_path) -> None:
     original = Path(shutil.copytree(first, tmp_path / "the original"))
     shard = sorted((original / "train/00001").iterdir())[0]
     flip(shard)
@@ -84,15 +84,13 @@ def test_a_damaged_original_is_not_copied(first: Path, tmp_path: Path) -> None:
         copied(original, tmp_path / "other")
 
 
-def test_an_output_with_something_else_is_refused(
-    first: Path, second: Path, tmp_path: Path
-) -> None:
+def test_an_output_with_something_else_is_refused(first, second, tmp_path) -> None:
     copied(first, tmp_path / "copy")
     started(first, tmp_path / "started")
     (tmp_path / "own").mkdir()
     (tmp_path / "own/letter.txt").write_text("dear")
     another = "started or made as something else"
-    refusals: list[tuple[Path, Path, type[Exception], str]] = [
+    refusals = [
         (second, tmp_path / "copy", ConfigMismatchError, another),
         (second, tmp_path / "started", ConfigMismatchError, another),
         (first, tmp_path / "own", UsageError, r"letter\.txt"),
@@ -105,7 +103,7 @@ def test_an_output_with_something_else_is_refused(
             copied(original, output)
 
 
-def test_files_that_a_copy_lost_are_found_and_put_again(first: Path, tmp_path: Path) -> None:
+def test_files_that_a_copy_lost_are_found_and_put_again(first, tmp_path) -> None:
     output = tmp_path / "copy"
     copied(first, output)
     shard = sorted((output / "train/00000").iterdir())[0]
@@ -125,7 +123,7 @@ def test_files_that_a_copy_lost_are_found_and_put_again(first: Path, tmp_path: P
     assert content(output) == content(first)
 
 
-def test_an_output_started_before_an_extension_is_refused(first: Path, tmp_path: Path) -> None:
+def test_an_output_started_before_an_extension_is_refused(first, tmp_path) -> None:
     """In one sentence, for copies, exports and subsets; a copy can be extended."""
     dataset = Path(shutil.copytree(first, tmp_path / "dataset"))
     started(dataset, tmp_path / "started")

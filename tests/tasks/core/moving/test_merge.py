@@ -16,7 +16,6 @@ from streaming_ext.base.errors import (
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.schema import from_json
 from streaming_ext.store import open_storage
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.check.inspect import describe
 from tests.tasks.core.build_dataset import Forger, build_dataset, build_from
 from tests.tasks.core.check.damage import check, files_named
@@ -31,13 +30,13 @@ from tests.tasks.core.moving.moved import merged
 
 
 @pytest.fixture(scope="module")
-def both(first: Path, second: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def both(first, second, tmp_path_factory) -> Path:
     output = tmp_path_factory.mktemp("merged") / "both"
     merged([first, second], output)
     return output
 
 
-def test_all_documents_of_each_in_order(first: Path, second: Path, both: Path) -> None:
+def test_all_documents_of_each_in_order(first, second, both) -> None:
     ours, one, other = Forger(both), Forger(first), Forger(second)
     assert sorted(ours.records) == [0, 1, 2, 3, 4]
     for split in ("train", "holdout"):
@@ -54,7 +53,7 @@ def test_all_documents_of_each_in_order(first: Path, second: Path, both: Path) -
     assert [each.parts for each in ours.manifest.merged] == [2, 3]
 
 
-def test_it_is_sound_and_compared_with_all_sources(both: Path) -> None:
+def test_it_is_sound_and_compared_with_all_sources(both) -> None:
     report = check(both, deep=True)
     assert report.findings == ()
     assert report.checked.sources == 5
@@ -62,7 +61,7 @@ def test_it_is_sound_and_compared_with_all_sources(both: Path) -> None:
     assert describe(open_storage(str(both))).facts()["merged"] == 2
 
 
-def test_its_files_are_those_of_the_datasets(first: Path, second: Path, both: Path) -> None:
+def test_its_files_are_those_of_the_datasets(first, second, both) -> None:
     names = {file.stat().st_ino for root in (first, second) for file in root.rglob("*.*")}
     files = [*both.glob("*/*/shard.*"), *both.glob("documents/*")]
     assert len(files) > 10
@@ -70,7 +69,7 @@ def test_its_files_are_those_of_the_datasets(first: Path, second: Path, both: Pa
 
 
 def test_files_of_a_merge_are_files_where_those_of_a_dataset_are_links(
-    first: Path, second: Path, tmp_path: Path
+    first, second, tmp_path
 ) -> None:
     """As the cache of the Hub holds them: links to what lies elsewhere on the disk."""
     snapshot = Path(shutil.copytree(second, tmp_path / "snapshot"))
@@ -86,9 +85,7 @@ def test_files_of_a_merge_are_files_where_those_of_a_dataset_are_links(
     assert check(tmp_path / "both").sound
 
 
-def test_a_merged_dataset_is_merged_as_its_parts(
-    first: Path, second: Path, both: Path, tmp_path: Path, rank_path: Path
-) -> None:
+def test_a_merged_dataset_is_merged_as_its_parts(first, second, both, tmp_path, rank_path) -> None:
     """(A + B) + C is A + B + C, to the byte."""
     texts = [[f"Document {number} of the third dataset." for number in range(20)]]
     third = build_dataset(tmp_path / "third", texts, tokenizer=str(rank_path))
@@ -97,9 +94,7 @@ def test_a_merged_dataset_is_merged_as_its_parts(
     assert content(tmp_path / "nested") == content(tmp_path / "flat")
 
 
-def test_what_does_not_go_together_is_refused_by_field(
-    first: Path, tmp_path: Path, rank_path: Path
-) -> None:
+def test_what_does_not_go_together_is_refused_by_field(first, tmp_path, rank_path) -> None:
     other = build_dataset(
         tmp_path / "other", [["A text of its own."] * 5], tokenizer=str(rank_path),
         sequence_length=32, holdout_fraction=0.5, compression="none",
@@ -113,7 +108,7 @@ def test_what_does_not_go_together_is_refused_by_field(
 
 
 def test_imports_go_together_however_their_sets_were_read(
-    first: Path, tokenizer: Tokenizer, rank_path: Path, tmp_path: Path
+    first, tokenizer, rank_path, tmp_path
 ) -> None:
     """But not with texts: their holdout is by a hash of the text, and not of its ids."""
     options = {"tokenizer": str(rank_path), "pattern": "gpt2", "holdout_fraction": 0.2}
@@ -132,9 +127,7 @@ def test_imports_go_together_however_their_sets_were_read(
         merged([one, first], tmp_path / "out")
 
 
-def test_deduplicated_datasets_and_exports_are_refused(
-    first: Path, tmp_path: Path, rank_path: Path
-) -> None:
+def test_deduplicated_datasets_and_exports_are_refused(first, tmp_path, rank_path) -> None:
     text = [[f"Text {number}." for number in range(9)]]
     other = build_dataset(tmp_path, text, tokenizer=str(rank_path), deduplicate="exact")
     with pytest.raises(UsageError, match="was made with deduplicate"):
@@ -144,7 +137,7 @@ def test_deduplicated_datasets_and_exports_are_refused(
         merged([first, export], tmp_path / "out")
 
 
-def test_texts_repeat_only_on_request(first: Path, tmp_path: Path, rank_path: Path) -> None:
+def test_texts_repeat_only_on_request(first, tmp_path, rank_path) -> None:
     again = build_from(first.parent / "sources", tmp_path / "again", tokenizer=str(rank_path))
     with pytest.raises(UsageError, match="its texts would be there twice"):
         merged([first, again], tmp_path / "out")
@@ -156,9 +149,7 @@ def test_texts_repeat_only_on_request(first: Path, tmp_path: Path, rank_path: Pa
     assert documents[1] == 2 * documents[0]
 
 
-def test_a_file_that_was_cut_in_another_way_is_the_same_file(
-    tmp_path: Path, rank_path: Path
-) -> None:
+def test_a_file_that_was_cut_in_another_way_is_the_same_file(tmp_path, rank_path) -> None:
     (tmp_path / "sources").mkdir()
     lines = [json.dumps({"text": f"Text {number} of one file."}) for number in range(300)]
     (tmp_path / "sources/one.jsonl").write_text("\n".join(lines) + "\n")
@@ -172,7 +163,7 @@ def test_a_file_that_was_cut_in_another_way_is_the_same_file(
             merged(datasets, tmp_path / "out")
 
 
-def test_a_lost_or_cut_shard_is_no_merge(first: Path, second: Path, tmp_path: Path) -> None:
+def test_a_lost_or_cut_shard_is_no_merge(first, second, tmp_path) -> None:
     original = Path(shutil.copytree(second, tmp_path / "original"))
     shard = sorted((original / "train/00001").iterdir())[0]
     shard.write_bytes(shard.read_bytes()[:-1])
@@ -183,7 +174,7 @@ def test_a_lost_or_cut_shard_is_no_merge(first: Path, second: Path, tmp_path: Pa
         merged([first, original], tmp_path / "other")
 
 
-def test_a_forged_list_of_what_was_merged_is_found(both: Path, tmp_path: Path) -> None:
+def test_a_forged_list_of_what_was_merged_is_found(both, tmp_path) -> None:
     copy = Path(shutil.copytree(both, tmp_path / "copy"))
     value = json.loads((copy / "manifest.json").read_bytes())
     value["merged"][0]["parts"] = 1

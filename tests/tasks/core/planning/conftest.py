@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,7 +48,7 @@ class Output:
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> ShardConfig:
+def config(tmp_path) -> ShardConfig:
     """Of a vocabulary of the 256 bytes."""
     ranks = tmp_path / "bytes.tiktoken"
     ranks.write_bytes(rank_file_bytes({bytes([byte]): byte for byte in range(256)}))
@@ -70,7 +69,7 @@ def config(tmp_path: Path) -> ShardConfig:
 
 
 @pytest.fixture
-def output(config: ShardConfig) -> Output:
+def output(config) -> Output:
     made = Output(config, open_storage(config.output))
     made.storage.create()
     return made

@@ -4,7 +4,6 @@ import pytest
 
 from streaming_ext.base.errors import CorruptDatasetError, DatasetError, StorageError
 from streaming_ext.store import open_storage
-from tasks.core.config import ShardConfig
 from tests.tasks.core.planning.conftest import Output
 from tests.tasks.core.running import publish
 
@@ -13,12 +12,12 @@ RECORD = "parts/00001.json"
 
 
 @pytest.fixture(params=["disk", "disk, cut", "s3"])
-def kept_by(request: pytest.FixtureRequest) -> str:
+def kept_by(request) -> str:
     return str(request.param)
 
 
 @pytest.fixture
-def output(request: pytest.FixtureRequest, kept_by: str, config: ShardConfig) -> Output:
+def output(request, kept_by, config) -> Output:
     """Of two parts, in a folder or a prefix of a bucket."""
     url = f"s3://{request.getfixturevalue('bucket')}/out" if kept_by == "s3" else config.output
     storage = open_storage(url)
@@ -43,7 +42,7 @@ def require_record_refused(output: Output, kept_by: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("name", [SHARD, "documents/00001.parquet", RECORD])
-def test_a_file_of_a_part_while_the_run_continues(output: Output, kept_by: str, name: str) -> None:
+def test_a_file_of_a_part_while_the_run_continues(output, kept_by, name) -> None:
     """The store answered 200 to its PUT; nothing is published, and the next run repairs it."""
     plan = output.do([0, 1])
     before = output.content()
@@ -67,9 +66,7 @@ def test_a_file_of_a_part_while_the_run_continues(output: Output, kept_by: str, 
         ("tokenizer/tokenizer_spec.json", ()),
     ],
 )
-def test_a_file_of_a_published_dataset(
-    output: Output, kept_by: str, name: str, again: tuple[int, ...]
-) -> None:
+def test_a_file_of_a_published_dataset(output, kept_by, name, again) -> None:
     """The same command makes the part again, with the same bytes, and publishes it again."""
     output.complete()
     assert output.plan().published

@@ -19,7 +19,7 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 7])
-def test_every_part_once_and_evenly(nodes: int) -> None:
+def test_every_part_once_and_evenly(nodes) -> None:
     rng = random.Random(nodes)
     for _ in range(20):
         sizes = [rng.randint(1, 1000) for _ in range(rng.randint(nodes * 4, 200))]

@@ -28,7 +28,7 @@ from tests.tasks.core.planning.conftest import Output
 from tests.tasks.core.running import make_plan
 
 
-def test_of_an_empty_output_all_is_to_do(output: Output, tmp_path: Path) -> None:
+def test_of_an_empty_output_all_is_to_do(output, tmp_path) -> None:
     plan = output.plan()
     assert (plan.todo, plan.published) == ((0, 1, 2, 3), False)
     names = [part.spans[0].source.name for part in plan.parts]
@@ -56,14 +56,12 @@ def test_of_an_empty_output_all_is_to_do(output: Output, tmp_path: Path) -> None
         ({"sequence_length": 1000}, UsageError, "cannot hold one sample"),
     ],
 )
-def test_what_cannot_be_used_is_refused(
-    output: Output, changes: dict[str, Any], error: type[Exception], words: str
-) -> None:
+def test_what_cannot_be_used_is_refused(output, changes, error, words) -> None:
     with pytest.raises(error, match=words):
         output.plan(**changes)
 
 
-def test_a_scratch_folder_is_of_one_output(output: Output, tmp_path: Path) -> None:
+def test_a_scratch_folder_is_of_one_output(output, tmp_path) -> None:
     config = output.changed(scratch=str(tmp_path / "fast"))
     folders = {scratch_folder(config, LocalStorage(tmp_path / x / "out")) for x in "ab"}
     assert len(folders) == 2
@@ -72,7 +70,7 @@ def test_a_scratch_folder_is_of_one_output(output: Output, tmp_path: Path) -> No
 
 class TestResume:
     @pytest.mark.parametrize("done", [(3,), (1, 2), (0, 1, 2, 3)])
-    def test_recorded_parts_are_not_done_again(self, output: Output, done: tuple[int, ...]) -> None:
+    def test_recorded_parts_are_not_done_again(self, output, done) -> None:
         output.do(done)
         before = output.content()
         plan = output.plan()
@@ -82,7 +80,7 @@ class TestResume:
         assert all(counts.documents and counts.tokens for counts in plan.earlier)
         assert output.content() == before
 
-    def test_leftovers_of_unrecorded_parts_are_removed(self, output: Output) -> None:
+    def test_leftovers_of_unrecorded_parts_are_removed(self, output) -> None:
         output.do([0, 1])
         storage = output.storage
         storage.remove("parts/00000.json")  # as a kill just before the record leaves it
@@ -97,15 +95,13 @@ class TestResume:
         assert set(storage.list()) == kept | {"runs/one.json", BUILD}
         assert not list(incoming.iterdir())
 
-    def test_what_was_killed_before_the_first_record_is_not_foreign(self, output: Output) -> None:
+    def test_what_was_killed_before_the_first_record_is_not_foreign(self, output) -> None:
         output.plan()
         output.storage.put("train/00000/shard.00000.mds", b"half")
         assert output.plan().todo == (0, 1, 2, 3)
         assert list(output.storage.list()) == [BUILD]
 
-    def test_other_means_may_change_and_the_tokenizer_move(
-        self, output: Output, tmp_path: Path
-    ) -> None:
+    def test_other_means_may_change_and_the_tokenizer_move(self, output, tmp_path) -> None:
         first = output.do([0])
         moved = shutil.copy(output.config.tokenizer, tmp_path / "renamed.tiktoken")
         plan = output.plan(tokenizer=str(moved), workers=7, scratch=str(tmp_path / "elsewhere"))
@@ -117,7 +113,7 @@ class TestStarted:
     """By a run of two parts. What differs is named, and nothing on the output is touched."""
 
     @pytest.fixture
-    def started(self, output: Output) -> Output:
+    def started(self, output) -> Output:
         output.do([0, 1])
         return output
 
@@ -140,14 +136,12 @@ class TestStarted:
             ({"max_files": 1}, "part 00001: the output has"),
         ],
     )
-    def test_another_configuration(
-        self, started: Output, changes: dict[str, Any], words: str
-    ) -> None:
+    def test_another_configuration(self, started, changes, words) -> None:
         message = self.refusal(started, **changes)
         assert words in message
         assert re.search(r"Use the old .*, or another --output", message)
 
-    def test_a_source_that_moved(self, started: Output, tmp_path: Path) -> None:
+    def test_a_source_that_moved(self, started, tmp_path) -> None:
         sources = tmp_path / "sources"
         (sources / "1.parquet").rename(sources / "9.parquet")
         message = self.refusal(started)
@@ -155,14 +149,14 @@ class TestStarted:
         assert f"the output has {sources}/1.parquet, this run {sources}/2.parquet" in message
         assert "0.parquet" not in message
 
-    def test_a_source_of_another_size(self, started: Output, tmp_path: Path) -> None:
+    def test_a_source_of_another_size(self, started, tmp_path) -> None:
         path = tmp_path / "sources/1.parquet"
         size = path.stat().st_size
         write_source(path, ["x" * 1000])
         now = path.stat().st_size
         assert f"1.parquet: {size} bytes in the dataset, {now} now" in self.refusal(started)
 
-    def test_a_source_of_the_same_size(self, started: Output, tmp_path: Path) -> None:
+    def test_a_source_of_the_same_size(self, started, tmp_path) -> None:
         path = tmp_path / "sources/0.parquet"
         data = path.read_bytes()
         path.write_bytes(data.replace(b"parquet-cpp-arrow", b"parquet-cpp-ARROW", 1))
@@ -170,13 +164,13 @@ class TestStarted:
         assert f"{path}: content xxh128:" in message
         assert "1.parquet" not in message
 
-    def test_a_source_that_is_removed_meanwhile(self, started: Output, tmp_path: Path) -> None:
+    def test_a_source_that_is_removed_meanwhile(self, started, tmp_path) -> None:
         sources = check_sources(started.config)
         (tmp_path / "sources/1.parquet").unlink()
         with pytest.raises(SourceError, match=r"1\.parquet: cannot be read"):
             make_plan(started.config, started.storage, sources)
 
-    def test_a_source_more_at_the_end_is_a_part_more(self, started: Output, tmp_path: Path) -> None:
+    def test_a_source_more_at_the_end_is_a_part_more(self, started, tmp_path) -> None:
         write_source(tmp_path / "sources/9.parquet", ["x"])
         assert started.plan().todo == (2, 3, 4)
 
@@ -187,7 +181,7 @@ def test_many_differences_are_cut() -> None:
     assert shortened(lines[:20]) == lines[:20]
 
 
-def test_a_published_dataset_is_left_alone(output: Output, tmp_path: Path) -> None:
+def test_a_published_dataset_is_left_alone(output, tmp_path) -> None:
     output.complete()
     drop(output.plan())
     before = output.content()
@@ -212,7 +206,7 @@ def test_a_published_dataset_is_left_alone(output: Output, tmp_path: Path) -> No
         (["1", "2", "3", "a/4"], "(1, 2, 3 and 1 more files)"),
     ],
 )
-def test_files_of_others_are_refused_and_kept(output: Output, files: list[str], words: str) -> None:
+def test_files_of_others_are_refused_and_kept(output, files, words) -> None:
     for file in files:
         output.storage.put(file, b"mine")
     with pytest.raises(UsageError, match="holds other files") as refused:
@@ -222,14 +216,14 @@ def test_files_of_others_are_refused_and_kept(output: Output, files: list[str], 
 
 
 class TestCheckSources:
-    def test_a_file_without_the_column_fails_alone(self, output: Output, tmp_path: Path) -> None:
+    def test_a_file_without_the_column_fails_alone(self, output, tmp_path) -> None:
         pq.write_table(pa.table({"body": ["x"]}), tmp_path / "sources/2.parquet")
         sources, wrong = look_into_sources(output.config)
         assert len(sources) == 4
         assert re.fullmatch(r".*2\.parquet has no column 'text'; .* body.*", *wrong)
         assert look_into_sources(output.changed(max_files=2))[1] == ()
 
-    def test_no_file_with_the_column_names_all(self, output: Output, tmp_path: Path) -> None:
+    def test_no_file_with_the_column_names_all(self, output, tmp_path) -> None:
         for file in (tmp_path / "sources").iterdir():
             pq.write_table(pa.table({"body": ["x"]}), file)
         with pytest.raises(UsageError) as refused:
@@ -237,6 +231,6 @@ class TestCheckSources:
         named = re.findall(r"(\d)\.parquet has no column 'text'", str(refused.value))
         assert named == ["0", "1", "2", "3"]
 
-    def test_a_damaged_file_is_left_to_its_part(self, output: Output, tmp_path: Path) -> None:
+    def test_a_damaged_file_is_left_to_its_part(self, output, tmp_path) -> None:
         (tmp_path / "sources/2.parquet").write_bytes(b"no parquet")
         assert len(check_sources(output.config)) == 4

@@ -39,12 +39,12 @@ class Forgetful(LocalStorage):
 
 
 @pytest.fixture
-def storage(output: Output) -> Forgetful:
+def storage(output) -> Forgetful:
     return Forgetful(Path(output.config.output))
 
 
 @pytest.fixture
-def plan(output: Output, tmp_path: Path) -> ShardBuild:
+def plan(output, tmp_path) -> ShardBuild:
     """Three parts, all of them recorded."""
     shutil.rmtree(tmp_path / "sources")
     for part, texts in enumerate(TEXTS):
@@ -53,7 +53,7 @@ def plan(output: Output, tmp_path: Path) -> ShardBuild:
     return Output(config, output.storage).do(range(3))
 
 
-def test_by_hand(plan: ShardBuild, storage: Forgetful) -> None:
+def test_by_hand(plan, storage) -> None:
     publish(plan, storage)
     manifest = read_manifest(storage)
     assert storage.order[0] == "train/index.json"
@@ -83,7 +83,7 @@ def test_by_hand(plan: ShardBuild, storage: Forgetful) -> None:
     assert {path: storage.read(path) for path in storage.list()} == first
 
 
-def test_no_parts_at_all(plan: ShardBuild, tmp_path: Path) -> None:
+def test_no_parts_at_all(plan, tmp_path) -> None:
     empty = LocalStorage(tmp_path / "empty")
     empty.create()
     publish(replace(plan, parts=(), todo=()), empty)
@@ -94,9 +94,7 @@ def test_no_parts_at_all(plan: ShardBuild, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["train/index.json", "tokenizer/ranks.tiktoken"])
-def test_a_store_that_lost_what_publishing_put_is_not_believed(
-    plan: ShardBuild, storage: Forgetful, path: str
-) -> None:
+def test_a_store_that_lost_what_publishing_put_is_not_believed(plan, storage, path) -> None:
     storage.loses = path
     with pytest.raises(TransientStorageError, match=f"confirmed {path}, but does not"):
         publish(plan, storage)
@@ -105,12 +103,10 @@ def test_a_store_that_lost_what_publishing_put_is_not_believed(
     assert {path, "manifest.json"} <= storage.list().keys()
 
 
-def test_what_it_waits_for_is_reported(
-    plan: ShardBuild, storage: Forgetful, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_it_waits_for_is_reported(plan, storage, monkeypatch) -> None:
     progress = RunProgress()
     progress.begin(parts=3, source_bytes=9)
-    seen: list[str] = []
+    seen = []
     for name in ("list", "put"):
         real = getattr(Forgetful, name)
 

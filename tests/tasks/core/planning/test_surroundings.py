@@ -24,7 +24,7 @@ def tree(root: Path) -> dict[Path, bytes]:
 
 class TestInsideADataset:
     @pytest.fixture
-    def dataset(self, tmp_path: Path) -> Path:
+    def dataset(self, tmp_path) -> Path:
         return build(tmp_path / "data", numbered_parts(some_documents(30))).root
 
     def refuse(self, config: ShardConfig, output: object, words: str) -> None:
@@ -33,9 +33,7 @@ class TestInsideADataset:
             plan_shard(changed, open_storage(changed.output))
 
     @pytest.mark.parametrize("below", ["train", "elsewhere/deep", "../data/x"])
-    def test_it_is_refused(
-        self, config: ShardConfig, dataset: Path, tmp_path: Path, below: str
-    ) -> None:
+    def test_it_is_refused(self, config, dataset, tmp_path, below) -> None:
         (dataset / "runs").mkdir()
         before = tree(tmp_path)
         self.refuse(config, dataset / below, f"lies inside the dataset {dataset},")
@@ -44,9 +42,7 @@ class TestInsideADataset:
         (dataset / BUILD).rename(dataset / "manifest.json")
         assert tree(tmp_path) == before
 
-    def test_it_is_refused_in_a_bucket(
-        self, config: ShardConfig, dataset: Path, bucket: str
-    ) -> None:
+    def test_it_is_refused_in_a_bucket(self, config, dataset, bucket) -> None:
         storage = open_storage(f"s3://{bucket}/a/data")
         for path in ("manifest.json", "train/index.json"):
             storage.put(path, (dataset / path).read_bytes())
@@ -56,9 +52,7 @@ class TestInsideADataset:
         self.refuse(config, storage, "tokenizer")
         assert storage.list() == before
 
-    def test_a_manifest_of_something_else_is_no_dataset(
-        self, config: ShardConfig, tmp_path: Path
-    ) -> None:
+    def test_a_manifest_of_something_else_is_no_dataset(self, config, tmp_path) -> None:
         (tmp_path / "manifest.json").write_text('{"name": "a web site"}')
         storage = open_storage(config.output)
         found = plan_shard(config, storage)
@@ -71,7 +65,7 @@ class TestInAFolderOfSources:
     """Its own files are no sources, whatever it holds already."""
 
     @pytest.fixture
-    def inside(self, config: ShardConfig, tmp_path: Path) -> ShardConfig:
+    def inside(self, config, tmp_path) -> ShardConfig:
         """A run from a folder into one below it, where some of it was written already."""
         root = tmp_path / "sources/out"
         write_source(root / "documents/00000.parquet", ["no text of a source"])
@@ -82,7 +76,7 @@ class TestInAFolderOfSources:
     def names(self, config: ShardConfig, **changes: object) -> list[str]:
         return [source.name for source in check_sources(config.model_copy(update=changes))]
 
-    def test_files_of_the_output_are_left_out(self, inside: ShardConfig, tmp_path: Path) -> None:
+    def test_files_of_the_output_are_left_out(self, inside, tmp_path) -> None:
         expected = ["0.parquet", "1.parquet", "2.parquet", "3.parquet"]
         assert self.names(inside) == expected
         (tmp_path / "link").symlink_to("sources")
@@ -93,9 +87,7 @@ class TestInAFolderOfSources:
         write_source(tmp_path / "sources/out/raw/4.parquet", ["text"])  # of nobody else's making
         assert self.names(inside) == [*expected, "4.parquet"]
 
-    def test_files_of_another_dataset_or_of_no_run_are_not(
-        self, inside: ShardConfig, tmp_path: Path
-    ) -> None:
+    def test_files_of_another_dataset_or_of_no_run_are_not(self, inside, tmp_path) -> None:
         assert "00000.parquet" in self.names(inside, output=str(tmp_path / "other"))
         shutil.rmtree(tmp_path / "sources/out/runs")
         assert "00000.parquet" in self.names(inside)

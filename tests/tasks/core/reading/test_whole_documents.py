@@ -34,19 +34,13 @@ def _found(built: Built) -> list[list[int]]:
 @pytest.mark.parametrize("compression", ["none", "zstd:1"])
 @pytest.mark.parametrize("shard_samples", [1, 2, 1000])
 @pytest.mark.parametrize("at_once", [1, 2**19])
-def test_documents_are_whole(
-    compression: str,
-    shard_samples: int,
-    at_once: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_documents_are_whole(compression, shard_samples, at_once, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tasks.core.reading.documents._BLOCK", at_once)
     built = _made(tmp_path, compression, shard_samples)
     assert _found(built) == [[*ids, EOT] for ids in DOCUMENTS]
 
 
-def test_shards_are_read_into_the_same_memory(tmp_path: Path) -> None:
+def test_shards_are_read_into_the_same_memory(tmp_path) -> None:
     built = _made(tmp_path, "none", 4)
     part = PartOfDataset(LocalStorage(built.root), built.manifest, 0)
     memory = Memory()
@@ -57,7 +51,7 @@ def test_shards_are_read_into_the_same_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [-1, 1, 1000])
-def test_a_shard_of_another_length_is_damaged(change: int, tmp_path: Path) -> None:
+def test_a_shard_of_another_length_is_damaged(change, tmp_path) -> None:
     built = _made(tmp_path, "none", 4)
     shard = built.root / "train/00000/shard.00002.mds"
     data = shard.read_bytes()
@@ -68,7 +62,7 @@ def test_a_shard_of_another_length_is_damaged(change: int, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("at", "is_copied"), [(15, False), (5, True), (0, True)])
-def test_ids_are_copied_if_there_is_no_room_before_them(at: int, *, is_copied: bool) -> None:
+def test_ids_are_copied_if_there_is_no_room_before_them(at, *, is_copied) -> None:
     memory = np.zeros(40, np.uint8)
     ids = np.frombuffer(memory, "<u2", 10, at)
     ids[:] = np.arange(10)

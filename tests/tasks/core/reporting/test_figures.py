@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from streaming_ext.format.filters import Filters
 from streaming_ext.format.record import BadDocument
 from streaming_ext.store import LocalStorage
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reporting.figures import Figures, group_by_source, make_figures, throughput
 from tasks.core.reporting.lengths import Lengths, evenly, sample_lengths
 from tasks.core.reporting.report import FailedFile, PartCounts, PartTimes, RunReport
@@ -44,7 +42,7 @@ def figures(*parts: PartTimes, earlier: tuple[PartCounts, ...] = (), **changes: 
 
 
 @pytest.mark.parametrize(("seconds", "rate"), [(2.0, 1.5), (0.5, 6.0), (0.0, 0.0)])
-def test_the_rate_of_a_run(seconds: float, rate: float) -> None:
+def test_the_rate_of_a_run(seconds, rate) -> None:
     assert make_report(seconds=seconds).megabytes_per_second == rate
 
 
@@ -76,9 +74,7 @@ def test_bytes_a_token_leave_the_ends_of_texts_out() -> None:
         (["https://h/x/19/1", "https://h/x/19/2", "https://h/x/20/1"], [("19", 2), ("20", 1)]),
     ],
 )
-def test_groups_are_by_the_first_folder_that_differs(
-    sources: list[str], groups: list[tuple[str, int]]
-) -> None:
+def test_groups_are_by_the_first_folder_that_differs(sources, groups) -> None:
     found = group_by_source([part(number, source) for number, source in enumerate(sources)])
     assert [(group.name, group.parts) for group in found] == groups
 
@@ -155,7 +151,7 @@ class TestWhatWasSkipped:
 
 
 class TestLengths:
-    def test_of_a_dataset(self, tmp_path: Path, rank_path: Path, tokenizer: Tokenizer) -> None:
+    def test_of_a_dataset(self, tmp_path, rank_path, tokenizer) -> None:
         texts = [["xy", "one two three", None, ""], ["abc"]]
         root = build_dataset(tmp_path, texts, tokenizer=str(rank_path))
         lengths = sample_lengths(LocalStorage(root), [part(0, documents=2), part(1, documents=1)])

@@ -19,7 +19,7 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(progress_module, "time", SimpleNamespace(monotonic=made.monotonic))
     return made
@@ -43,7 +43,7 @@ def failed(part: int) -> FailedFile:
     return FailedFile(part=part, source="/a", step="write", reason="full")
 
 
-def test_a_run_from_begin_to_end(clock: Clock) -> None:
+def test_a_run_from_begin_to_end(clock) -> None:
     progress = RunProgress()
     clock.now += 50  # the time before the first part does not count
     first = snapshot(phase="starting", parts_total=0, source_bytes_total=0)
@@ -75,7 +75,7 @@ def test_a_run_from_begin_to_end(clock: Clock) -> None:
 @pytest.mark.parametrize(
     ("source_bytes", "left"), [(0.0, None), (100.0, 30.0), (200.0, 10.0), (400.0, 0.0)]
 )
-def test_rate_and_time_left(source_bytes: float, left: float | None) -> None:
+def test_rate_and_time_left(source_bytes, left) -> None:
     now = snapshot(source_bytes=source_bytes, text_bytes=500, seconds=10.0)
     assert (now.seconds_left, now.bytes_per_second) == (left, 50.0)
 
@@ -97,7 +97,7 @@ def test_many_threads_count_together() -> None:
     assert (now.source_bytes, now.text_bytes, now.tokens) == (6000.0, 3000, 3000)
 
 
-def test_the_steps_of_a_part(clock: Clock) -> None:
+def test_the_steps_of_a_part(clock) -> None:
     progress = RunProgress()
     progress.step(0, "/a", "download", "here")
     progress.step(1, "/b", "download", "here")

@@ -18,7 +18,7 @@ def texts() -> list[list[str]]:
 
 
 @pytest.fixture(scope="package")
-def lines(tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]]) -> Path:
+def lines(tmp_path_factory, texts) -> Path:
     folder = tmp_path_factory.mktemp("lines")
     for number, documents in enumerate(texts):
         rows = [json.dumps({"text": text}) for text in documents]
@@ -28,11 +28,11 @@ def lines(tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]]) -> P
 
 
 @pytest.fixture
-def builder(lines: Path, tmp_path: Path) -> Builder:
+def builder(lines, tmp_path) -> Builder:
     return Builder(lines, tmp_path, SETTINGS)
 
 
 @pytest.fixture(scope="package")
-def whole(lines: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def whole(lines, tmp_path_factory) -> dict[str, str]:
     """The hashes of the dataset that is made in one go, with the default settings."""
     return file_hashes(Builder(lines, tmp_path_factory.mktemp("whole"), SETTINGS).build())

@@ -1,8 +1,6 @@
 """The sizes of spills, blocks and steps decide no byte; no damage of spills passes."""
 
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,15 +16,13 @@ from tasks.core.shuffle.sort import SortedSpills, documents_batch, documents_sch
 from tasks.core.shuffle.spills import SpillIndex, spill_path
 from tests.tasks.core.build_dataset import file_hashes
 from tests.tasks.core.running import do_parts, publish, second_phase
-from tests.tasks.core.shuffle.building import FILES, Builder
+from tests.tasks.core.shuffle.building import FILES
 
 
-def test_lists_do_not_depend_on_how_much_is_merged_at_a_time(
-    builder: Builder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_do_not_depend_on_how_much_is_merged_at_a_time(builder, monkeypatch) -> None:
     """Other parts make spills of another size, and so other steps."""
     monkeypatch.setattr("streaming_ext.writing.part_files._DOCUMENTS_A_ROW_GROUP", 8)
-    settings: dict[str, Any] = {"shard_size": 2**18, "keep_columns": ("text",)}
+    settings = {"shard_size": 2**18, "keep_columns": ("text",)}
     wanted = file_hashes(builder.build("whole", **settings))
     (file,) = (builder.folder / "whole/documents").glob("0*.parquet")
     groups = pq.ParquetFile(file).metadata
@@ -37,9 +33,7 @@ def test_lists_do_not_depend_on_how_much_is_merged_at_a_time(
         assert file_hashes(root) == wanted
 
 
-def test_in_little_memory(
-    builder: Builder, whole: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_little_memory(builder, whole, monkeypatch) -> None:
     """A worker with less memory than a full spill takes writes smaller spills; same bytes."""
     monkeypatch.setenv("SHARDMILL_WORKER_MEMORY", "360MiB")
     limit_memory()  # until the test ends: see `own_process`
@@ -47,15 +41,13 @@ def test_in_little_memory(
 
 
 @pytest.fixture
-def small_spills(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def small_spills(monkeypatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr("streaming_ext.text.readers.json_files.MAX_BATCH_ROWS", 5)
     monkeypatch.setattr("tasks.core.shuffle.sort.SPILL_BYTES", 9000)
     return monkeypatch
 
 
-def test_small_spills(
-    builder: Builder, whole: dict[str, str], small_spills: pytest.MonkeyPatch
-) -> None:
+def test_small_spills(builder, whole, small_spills) -> None:
     small_spills.setattr("tasks.core.shuffle.spills.BLOCK_BYTES", 300)
     small_spills.setattr("tasks.core.shuffle.spills._TAKEN_BYTES", 1000)
     small_spills.setattr("tasks.core.workers.merge_part._TAKEN_BYTES", 600)
@@ -82,10 +74,7 @@ class Counting(LocalStorage):
 
 @pytest.mark.parametrize("merged_bytes", [2000, 2**26])
 def test_one_request_to_a_store_for_each_part_of_each_phase(
-    builder: Builder,
-    whole: dict[str, str],
-    small_spills: pytest.MonkeyPatch,
-    merged_bytes: int,
+    builder, whole, small_spills, merged_bytes
 ) -> None:
     small_spills.setattr("tasks.core.shuffle.sort.MERGED_BYTES", merged_bytes)
     plan, _ = builder.begin("many")
@@ -104,7 +93,7 @@ def test_one_request_to_a_store_for_each_part_of_each_phase(
 # --- spills: what they take on the disk, and that no damage of them passes
 
 
-def test_what_a_document_takes(tmp_path: Path) -> None:
+def test_what_a_document_takes(tmp_path) -> None:
     """As the estimate of the room on the disk has it."""
     rows = np.arange(20_000)
     parts, ids = np.zeros_like(rows), np.zeros(2 * len(rows), "<u2")
@@ -126,7 +115,7 @@ class Far(LocalStorage):
 
 
 @pytest.mark.parametrize("kind", [LocalStorage, Far])
-def test_damage(builder: Builder, kind: type[LocalStorage]) -> None:
+def test_damage(builder, kind) -> None:
     """A byte of another value, a spill that is cut, and one that is gone."""
     plan, output = builder.begin()
     do_parts(plan, output, (0,))

@@ -21,17 +21,17 @@ from tasks.core.check.verify import verify
 from tasks.core.shuffle.sort import SortedSpills
 from tests.tasks.core.build_dataset import Forger, file_hashes, found_in
 from tests.tasks.core.running import do_parts, second_phase
-from tests.tasks.core.shuffle.building import DOCUMENTS, Builder
+from tests.tasks.core.shuffle.building import DOCUMENTS
 
 
-def test_no_room_for_spills(builder: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_for_spills(builder, monkeypatch) -> None:
     monkeypatch.setattr(LocalStorage, "free_bytes", lambda self: 10_000)
     with pytest.raises(StorageError, match="free; with --shuffle"):
         builder.begin("dataset")
     assert builder.begin("other", shuffle=None)[0].todo
 
 
-def test_full_scratch(builder: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_scratch(builder, monkeypatch) -> None:
     plan, storage = builder.begin("dataset")
 
     def full(*_: object) -> None:
@@ -49,7 +49,7 @@ def test_full_scratch(builder: Builder, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("shuffle", ["documents", None])
-def test_a_stopped_run_that_keeps_columns(builder: Builder, shuffle: str | None) -> None:
+def test_a_stopped_run_that_keeps_columns(builder, shuffle) -> None:
     """What the mark of the output says is read as the specification that it was."""
     settings = {"shuffle": shuffle, "keep_columns": ("text",)}
     plan, storage = builder.begin(**settings)
@@ -58,7 +58,7 @@ def test_a_stopped_run_that_keeps_columns(builder: Builder, shuffle: str | None)
     assert plan.todo == (1, 2)
 
 
-def test_spills_left_by_a_kill_after_the_manifest(builder: Builder, whole: dict[str, str]) -> None:
+def test_spills_left_by_a_kill_after_the_manifest(builder, whole) -> None:
     root = builder.build("dataset")
     (root / "shuffle").mkdir()
     (root / "shuffle" / "00000-000.spill").write_bytes(b"left")
@@ -69,7 +69,7 @@ def test_spills_left_by_a_kill_after_the_manifest(builder: Builder, whole: dict[
     assert file_hashes(root) == whole
 
 
-def test_other_sources_or_configuration(builder: Builder, lines: Path) -> None:
+def test_other_sources_or_configuration(builder, lines) -> None:
     builder = replace(builder, sources=Path(shutil.copytree(lines, builder.folder / "sources")))
     sizes = {"part_size": 20_000}
     root = builder.build("dataset", **sizes)
@@ -92,7 +92,7 @@ def test_other_sources_or_configuration(builder: Builder, lines: Path) -> None:
         builder.begin(root, **sizes)
 
 
-def test_verify_finds_another_order(builder: Builder) -> None:
+def test_verify_finds_another_order(builder) -> None:
     forged = Forger(builder.build("dataset"))
     path = forged.records[1].documents.path
     table = pq.read_table(forged.root / path)
@@ -103,7 +103,7 @@ def test_verify_finds_another_order(builder: Builder) -> None:
     assert "cannot be right" in finding.problem
 
 
-def test_verify_finds_a_lost_document(builder: Builder) -> None:
+def test_verify_finds_a_lost_document(builder) -> None:
     forged = Forger(builder.build("dataset"))
     path = forged.root / SOURCES_PATH
     table = pq.read_table(path)

@@ -1,8 +1,6 @@
 """A shuffled dataset: a permutation of all documents, whatever the parts and formats."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,10 +14,10 @@ from streaming_ext.store import LocalStorage
 from streaming_ext.training.trace import trace_step
 from tests.streaming_ext.text.packed import write_documents
 from tests.tasks.core.build_dataset import file_hashes, found_in
-from tests.tasks.core.shuffle.building import DOCUMENTS, FILES, Builder, documents_of
+from tests.tasks.core.shuffle.building import DOCUMENTS, FILES, documents_of
 
 
-def test_permutation(builder: Builder) -> None:
+def test_permutation(builder) -> None:
     root = builder.build("dataset", shuffle_seed=5)
     manifest = read_manifest(LocalStorage(root))
     assert len(manifest.parts) > 4
@@ -39,7 +37,7 @@ def test_permutation(builder: Builder) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "json", "parquet", "arrow"])
-def test_any_part_size(builder: Builder, texts: list[list[str]], suffix: str) -> None:
+def test_any_part_size(builder, texts, suffix) -> None:
     builder = replace(builder, sources=builder.folder / f"*.{suffix}")
     for number, documents in enumerate(texts):
         write_documents(builder.folder / f"{number}.{suffix}", documents)
@@ -50,7 +48,7 @@ def test_any_part_size(builder: Builder, texts: list[list[str]], suffix: str) ->
     assert file_hashes(builder.build("together", min_part_size=2 * size)) == whole
 
 
-def test_excluded_in_training(builder: Builder, lines: Path) -> None:
+def test_excluded_in_training(builder, lines) -> None:
     root = builder.build("dataset", holdout_fraction=0)
     left_out = {(str(lines / "1.jsonl"), 4), (str(lines / "2.jsonl"), 0)}
     table = pa.Table.from_pylist([{"source": url, "row": row} for url, row in left_out])
@@ -64,16 +62,16 @@ def test_excluded_in_training(builder: Builder, lines: Path) -> None:
             for span in trace.spans
         }
 
-    options: dict[str, Any] = {"local": root, "batch_size": 1, "dp_rank": 0, "dp_world_size": 1}
+    options = {"local": root, "batch_size": 1, "dp_rank": 0, "dp_world_size": 1}
     assert left_out < seen_by(StreamingTokenDataset(**options))
     rest = seen_by(StreamingTokenDataset(exclude=builder.folder / "excluded.parquet", **options))
     assert rest
     assert not rest & left_out
 
 
-def test_partitions_of_nodes(builder: Builder, lines: Path) -> None:
+def test_partitions_of_nodes(builder, lines) -> None:
     size = max(file.stat().st_size for file in lines.iterdir()) // 3
-    found: list[tuple[str, int, int]] = []
+    found = []
     for rank in range(2):
         root = builder.build(str(rank), part_size=size, nodes=2, node_rank=rank)
         assert found_in(root, deep=True) == []

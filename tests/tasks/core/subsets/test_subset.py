@@ -28,7 +28,7 @@ FILES = 4
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory, rank_path: Path) -> Path:
+def original(tmp_path_factory, rank_path) -> Path:
     """Documents of one to many tokens, some of more than a shard; rows without text."""
     texts = make_documents(60, seed=8)
     made = [text[: 40 * (1 + number % 50)] for number, text in enumerate(texts)]
@@ -73,9 +73,7 @@ def documents_of(root: Path) -> list[Listed]:
     [({"documents": 1}, 0), ({"documents": 25}, None), ({"documents": 25}, 7),
      ({"tokens": "2k"}, None), ({"tokens": "2k"}, 0)],
 )  # fmt: skip
-def test_the_documents_of_the_choice(
-    original: Path, tmp_path: Path, options: dict[str, Any], seed: int | None
-) -> None:
+def test_the_documents_of_the_choice(original, tmp_path, options, seed) -> None:
     how = {"first": True} if seed is None else {"seed": seed}
     output = tmp_path / "subset"
     subset(original, output, **options, **how)
@@ -92,7 +90,7 @@ def test_the_documents_of_the_choice(
     assert subset(original, output, **options, **how).published
 
 
-def test_all_documents_are_the_dataset(original: Path, tmp_path: Path) -> None:
+def test_all_documents_are_the_dataset(original, tmp_path) -> None:
     count = len(documents_of(original))
     subset(original, tmp_path / "all", documents=count)
     assert documents_of(tmp_path / "all") == documents_of(original)
@@ -103,7 +101,7 @@ def test_all_documents_are_the_dataset(original: Path, tmp_path: Path) -> None:
         subset(original, tmp_path / "none", tokens="1")
 
 
-def test_another_choice_is_another_output(original: Path, tmp_path: Path) -> None:
+def test_another_choice_is_another_output(original, tmp_path) -> None:
     config = config_of(original, tmp_path / "out", documents=40, seed=3)
     plan, storage = running.planned(plan_subset, config)
     running.do_parts(plan, storage, [0])
@@ -111,7 +109,7 @@ def test_another_choice_is_another_output(original: Path, tmp_path: Path) -> Non
         subset(original, tmp_path / "out", documents=41, seed=3)
 
 
-def test_parts_that_give_little_go_together(original: Path, tmp_path: Path) -> None:
+def test_parts_that_give_little_go_together(original, tmp_path) -> None:
     """Two documents of other files are one part of both, and each row is that of its file."""
     subset(original, tmp_path / "two", documents=2, seed=1)
     (record,) = Forger(tmp_path / "two").records.values()
@@ -119,7 +117,7 @@ def test_parts_that_give_little_go_together(original: Path, tmp_path: Path) -> N
     assert record.unchosen_documents == record.rows - 2 - 4  # of each file two rows have no text
 
 
-def test_a_part_is_of_one_of_the_datasets_that_were_merged(tmp_path: Path, rank_path: Path) -> None:
+def test_a_part_is_of_one_of_the_datasets_that_were_merged(tmp_path, rank_path) -> None:
     """Also where both were made alike, so that their parts could go together."""
     made = [
         build_dataset(
@@ -141,9 +139,7 @@ def test_a_part_is_of_one_of_the_datasets_that_were_merged(tmp_path: Path, rank_
     assert check(tmp_path / "subset", deep=True).findings == ()
 
 
-def test_a_part_is_of_one_generation_of_an_extended_dataset(
-    tmp_path: Path, rank_path: Path
-) -> None:
+def test_a_part_is_of_one_generation_of_an_extended_dataset(tmp_path, rank_path) -> None:
     """What the subset says of its members holds of each of its parts."""
     texts = [["One old text."], ["Another old text."]]
     dataset = build_dataset(tmp_path / "old", texts, tokenizer=str(rank_path))
@@ -162,9 +158,7 @@ def test_a_part_is_of_one_generation_of_an_extended_dataset(
     assert check(tmp_path / "made", deep=True).findings == ()
 
 
-def test_subsets_that_are_merged_are_no_subset_of_one_dataset(
-    first: Path, second: Path, tmp_path: Path
-) -> None:
+def test_subsets_that_are_merged_are_no_subset_of_one_dataset(first, second, tmp_path) -> None:
     subset(first, tmp_path / "few", documents=5)
     for order in ([tmp_path / "few", second], [second, tmp_path / "few"]):
         output = tmp_path / f"{order[0].name} first"
@@ -175,7 +169,7 @@ def test_subsets_that_are_merged_are_no_subset_of_one_dataset(
             subset(output, tmp_path / "out", documents=3)
 
 
-def test_the_choice_by_tokens_is_made_once_in_a_run(original: Path, tmp_path: Path) -> None:
+def test_the_choice_by_tokens_is_made_once_in_a_run(original, tmp_path) -> None:
     """It takes the lists of all documents, which a run that plans again need not read again."""
     copy = Path(shutil.copytree(original, tmp_path / "copy"))
     config = config_of(copy, tmp_path / "out", tokens="1900", seed=5)
@@ -187,7 +181,7 @@ def test_the_choice_by_tokens_is_made_once_in_a_run(original: Path, tmp_path: Pa
         plan_subset(config.model_copy(update={"seed": 6}), open_storage(config.output))
 
 
-def test_damage_is_named(original: Path, tmp_path: Path) -> None:
+def test_damage_is_named(original, tmp_path) -> None:
     copy = Path(shutil.copytree(original, tmp_path / "copy"))
     shard = sorted((copy / "train/00000").iterdir())[0]
     flip(shard)
@@ -195,9 +189,7 @@ def test_damage_is_named(original: Path, tmp_path: Path) -> None:
         subset(copy, tmp_path / "subset", documents=40)
 
 
-def test_shuffled_datasets_and_subsets_are_refused(
-    tmp_path: Path, rank_path: Path, original: Path
-) -> None:
+def test_shuffled_datasets_and_subsets_are_refused(tmp_path, rank_path, original) -> None:
     texts = [[f"Text {number}." for number in range(9)]]
     shuffled = build_dataset(tmp_path, texts, tokenizer=str(rank_path), shuffle="documents")
     with pytest.raises(UsageError, match="was made with shuffle"):
@@ -231,9 +223,7 @@ def taken(choice: Choice, total: int, seed: int | None, cuts: list[int]) -> list
     seed=st.none() | st.integers(0, 2**40),
     cuts=st.lists(st.integers(0)),
 )
-def test_as_many_as_weigh_no_more_than_asked(
-    lengths: list[int] | int, fraction: float, seed: int | None, cuts: list[int]
-) -> None:
+def test_as_many_as_weigh_no_more_than_asked(lengths, fraction, seed, cuts) -> None:
     """By their tokens, or with a weight of one by their number."""
     weights = np.ones(lengths, np.int64) if isinstance(lengths, int) else np.array(lengths)
     total, most = len(weights), max(1, int(fraction * weights.sum()))

@@ -17,7 +17,7 @@ from tests.tasks.core.workers.waiting import MakeJob, Waiting
 
 
 @pytest.fixture(scope="package")
-def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tokenizer_folder(tmp_path_factory) -> Path:
     """A saved tokenizer of one id a byte."""
     folder = tmp_path_factory.mktemp("tokenizer")
     ranks = folder / "bytes.tiktoken"
@@ -34,7 +34,7 @@ def pool() -> Iterator[WorkerPool]:
 
 
 @pytest.fixture
-def job(tmp_path: Path, tokenizer_folder: Path) -> MakeJob:
+def job(tmp_path, tokenizer_folder) -> MakeJob:
     """A job on a source file, or on one of three tokens."""
 
     def make(source: SourceFile | None = None, name: str = "s", **spec: Any) -> TokenizeJob:
@@ -53,7 +53,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture
-def waiting(tmp_path: Path, threads: ThreadPoolExecutor) -> Iterator[list[Waiting]]:
+def waiting(tmp_path, threads) -> Iterator[list[Waiting]]:
     made = [Waiting(tmp_path / f"pipe{number}") for number in range(3)]
     yield made
     for each in made:  # also where the test failed: the threads wait for them

@@ -42,7 +42,7 @@ class Recorder(LocalStorage):
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> Recorder:
+def storage(tmp_path) -> Recorder:
     made = Recorder(tmp_path / "out")
     made.create()
     return made
@@ -62,7 +62,7 @@ def written(storage: Recorder, scratch: Path) -> PartRecord:
 
 
 @pytest.fixture
-def make(tmp_path: Path, storage: Recorder) -> Make:
+def make(tmp_path, storage) -> Make:
     """Tokenize and write texts as part 7."""
 
     def write(texts: Sequence[str | None], spec: DatasetSpec) -> PartRecord:
@@ -73,7 +73,7 @@ def make(tmp_path: Path, storage: Recorder) -> Make:
     return write
 
 
-def test_by_hand(make: Make, storage: Recorder) -> None:
+def test_by_hand(make, storage) -> None:
     record = make(["abc", None, "de", ""], make_spec())
     # 7 tokens: two samples, the second filled up with one end-of-text id.
     raw = record.spec.shard_format.header(2)
@@ -83,7 +83,7 @@ def test_by_hand(make: Make, storage: Recorder) -> None:
     assert storage.order[-1] == "parts/00007.json"
 
 
-def test_a_document_longer_than_a_shard(make: Make, storage: Recorder) -> None:
+def test_a_document_longer_than_a_shard(make, storage) -> None:
     record = make(["x" * 30], make_spec())  # a shard holds 12 tokens
     split = record.splits["train"]
     assert [(shard.name, shard.samples) for shard in split.shards] == [
@@ -98,9 +98,7 @@ def test_a_document_longer_than_a_shard(make: Make, storage: Recorder) -> None:
 
 
 @pytest.mark.parametrize("lost", ["the output's folder", "a shard on scratch"])
-def test_a_part_that_is_not_whole_has_no_record(
-    storage: Recorder, tmp_path: Path, lost: str
-) -> None:
+def test_a_part_that_is_not_whole_has_no_record(storage, tmp_path, lost) -> None:
     tokenized(write_source(tmp_path / "x.parquet", ["x" * 30]), tmp_path / "s", make_spec(), part=7)
     if lost == "a shard on scratch":
         (tmp_path / "s/train/00007/shard.00001.mds").unlink()
@@ -113,9 +111,7 @@ def test_a_part_that_is_not_whole_has_no_record(
     assert storage.list("parts") == {}
 
 
-def test_a_part_is_written_again_after_it_was_cut_off(
-    make: Make, storage: Recorder, tmp_path: Path
-) -> None:
+def test_a_part_is_written_again_after_it_was_cut_off(make, storage, tmp_path) -> None:
     make(["x" * 30], make_spec())
     before = {path: storage.read(path) for path in storage.list()}
     for path in ("parts/00007.json", "train/00007/shard.00001.mds"):

@@ -6,8 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import psutil
 import pytest
@@ -27,10 +25,10 @@ from tasks.core.workers.messages import JobProgress
 from tasks.core.workers.pool import InternalError, WorkerPool
 from tests.command_line import PATIENCE_SECONDS, is_alive, wait_for
 from tests.tasks.core.doubles import EOT, ids_in, make_spec, record_in, write_job, write_source
-from tests.tasks.core.workers.waiting import GONE, MakeJob, Waiting, failed
+from tests.tasks.core.workers.waiting import GONE, failed
 
 
-def test_a_job_is_done(pool: WorkerPool, job: MakeJob, tmp_path: Path) -> None:
+def test_a_job_is_done(pool, job, tmp_path) -> None:
     tokenized = pool.run(job())
     assert (tokenized.counts.null_documents, tokenized.counts.tokens) == (1, 3)
     packed = record_in(tmp_path / "s").splits["train"]
@@ -43,9 +41,7 @@ def test_a_job_is_done(pool: WorkerPool, job: MakeJob, tmp_path: Path) -> None:
     assert "parts/00000.json" in storage.list()
 
 
-def test_jobs_run_in_parallel(
-    pool: WorkerPool, job: MakeJob, waiting: list[Waiting], threads: ThreadPoolExecutor
-) -> None:
+def test_jobs_run_in_parallel(pool, job, waiting, threads) -> None:
     futures = [threads.submit(pool.run, job(each.source, str(n))) for n, each in enumerate(waiting)]
     # Two at once, the third when one of them is done.
     wait_for(lambda: sum(each.reached() for each in waiting) == 2)
@@ -62,9 +58,7 @@ def test_jobs_run_in_parallel(
     assert len(pool.pids) == 2
 
 
-def test_errors_keep_their_types_and_cost_no_worker(
-    pool: WorkerPool, job: MakeJob, tmp_path: Path
-) -> None:
+def test_errors_keep_their_types_and_cost_no_worker(pool, job, tmp_path) -> None:
     good = job()
     pool.run(good)
     before = set(pool.pids)
@@ -86,9 +80,9 @@ def test_errors_keep_their_types_and_cost_no_worker(
     assert set(pool.pids) == before
 
 
-def test_progress_arrives_in_order(pool: WorkerPool, job: MakeJob, tmp_path: Path) -> None:
+def test_progress_arrives_in_order(pool, job, tmp_path) -> None:
     source = write_source(tmp_path / "x.parquet", [" a b c d e f g" * 1000] * 1300)  # 18 MB
-    heard: list[JobProgress] = []
+    heard = []
     tokenized = pool.run(job(source, sequence_length=1024, shard_size=2**20), heard.append)
     assert tokenized.counts.tokens == 1300 * 14_001
     assert heard[-1] == JobProgress(fraction=1.0, text_bytes=1300 * 14_000, tokens=1300 * 14_001)
@@ -100,14 +94,7 @@ def test_progress_arrives_in_order(pool: WorkerPool, job: MakeJob, tmp_path: Pat
 @pytest.mark.parametrize(
     ("sent", "said"), [(signal.SIGKILL, "when memory is out"), (signal.SIGTERM, "by SIGTERM")]
 )
-def test_the_pool_replaces_a_worker_that_is_killed(
-    pool: WorkerPool,
-    job: MakeJob,
-    waiting: list[Waiting],
-    threads: ThreadPoolExecutor,
-    sent: signal.Signals,
-    said: str,
-) -> None:
+def test_the_pool_replaces_a_worker_that_is_killed(pool, job, waiting, threads, sent, said) -> None:
     futures = [
         threads.submit(pool.run, job(each.source, str(n))) for n, each in enumerate(waiting[:2])
     ]
@@ -127,7 +114,7 @@ def test_the_pool_replaces_a_worker_that_is_killed(
     failed(futures[1], SourceError, GONE)
 
 
-def test_a_worker_that_dies_between_two_jobs(job: MakeJob) -> None:
+def test_a_worker_that_dies_between_two_jobs(job) -> None:
     with WorkerPool(1) as pool:
         pool.run(job())
         process = psutil.Process(pool.pids[0])
@@ -138,7 +125,7 @@ def test_a_worker_that_dies_between_two_jobs(job: MakeJob) -> None:
         assert pool.run(job()).counts.tokens == 3
 
 
-def test_no_more_workers_start_than_work_at_once(job: MakeJob) -> None:
+def test_no_more_workers_start_than_work_at_once(job) -> None:
     with WorkerPool(3) as pool:
         assert pool.pids == []
         for _ in range(2):
@@ -146,9 +133,7 @@ def test_no_more_workers_start_than_work_at_once(job: MakeJob) -> None:
         assert len(pool.pids) == 1
 
 
-def test_each_thread_gets_its_own_answer(
-    pool: WorkerPool, job: MakeJob, threads: ThreadPoolExecutor, tmp_path: Path
-) -> None:
+def test_each_thread_gets_its_own_answer(pool, job, threads, tmp_path) -> None:
     barrier = threading.Barrier(4)
 
     def documents_of(count: int) -> int:
@@ -160,7 +145,7 @@ def test_each_thread_gets_its_own_answer(
 
 
 def test_a_large_shard_size_takes_memory_for_what_there_is_to_hold(
-    job: MakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job, tmp_path, monkeypatch
 ) -> None:
     """Beyond that, one error names the option."""
     source = write_source(tmp_path / "source.parquet", make_documents(60, seed=4))  # 100 KB
@@ -186,9 +171,7 @@ WorkerPool(1).run(Job.from_line(sys.argv[1].encode()))
 """
 
 
-def test_a_pool_is_stopped_while_jobs_run(
-    job: MakeJob, waiting: list[Waiting], threads: ThreadPoolExecutor
-) -> None:
+def test_a_pool_is_stopped_while_jobs_run(job, waiting, threads) -> None:
     pool = WorkerPool(2)
     futures = [threads.submit(pool.run, job(each.source, str(n))) for n, each in enumerate(waiting)]
     wait_for(lambda: sum(each.reached() for each in waiting) == 2)
@@ -207,7 +190,7 @@ def test_a_pool_is_stopped_while_jobs_run(
     pool.stop()  # once more does no harm
 
 
-def test_a_pool_is_stopped_when_its_block_ends(job: MakeJob) -> None:
+def test_a_pool_is_stopped_when_its_block_ends(job) -> None:
     with pytest.raises(RuntimeError), WorkerPool(2) as pool:
         pool.run(job())
         process = psutil.Process(pool.pids[0])
@@ -216,9 +199,7 @@ def test_a_pool_is_stopped_when_its_block_ends(job: MakeJob) -> None:
     assert not is_alive(process)
 
 
-def test_workers_hold_what_they_inherit(
-    job: MakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_hold_what_they_inherit(job, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(holding, "_LOCK_WAIT_SECONDS", 0.2)
     storage = LocalStorage(tmp_path / "out")
     storage.create()
@@ -234,9 +215,7 @@ def test_workers_hold_what_they_inherit(
         pass
 
 
-def test_a_worker_ignores_ctrl_c(
-    job: MakeJob, waiting: list[Waiting], threads: ThreadPoolExecutor
-) -> None:
+def test_a_worker_ignores_ctrl_c(job, waiting, threads) -> None:
     # Else a worker inherits that a test run in the background ignores it too.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -254,7 +233,7 @@ def test_a_worker_ignores_ctrl_c(
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_worker_ends_when_its_parent_is_killed(job: MakeJob, waiting: list[Waiting]) -> None:
+def test_a_worker_ends_when_its_parent_is_killed(job, waiting) -> None:
     command = [sys.executable, "-c", PARENT, job(waiting[0].source).to_line()]
     parent = subprocess.Popen(command)
     try:
@@ -266,7 +245,7 @@ def test_a_worker_ends_when_its_parent_is_killed(job: MakeJob, waiting: list[Wai
     wait_for(lambda: not is_alive(worker))
 
 
-def test_a_parent_that_sends_garbage(job: MakeJob) -> None:
+def test_a_parent_that_sends_garbage(job) -> None:
     sent = job()
     good = sent.to_line().rstrip()
     garbage = [b"garbage", b"", b"\xff\xfe", b"{}", b'{"job": "dance"}', good[:-2] + b', "x": 1}}']

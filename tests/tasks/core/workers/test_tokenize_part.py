@@ -1,9 +1,7 @@
 """Token streams by hand: with an id a byte, "ab" is 97, 98 and the end-of-text id 256."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +22,6 @@ from streaming_ext.text.readers import parquet as documents
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.text_hashes import document_hashes, held_out
 from streaming_ext.text.tokenizer.engine import Encoded, ReferenceEngine
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.part_files import DOCUMENTS_SCHEMA
 from tasks.core.workers import tokenize_part
 from tests.tasks.core.build_dataset import file_hashes
@@ -53,7 +50,7 @@ def provenance(scratch: Path) -> list[tuple[int, str, int]]:
     return [(row["row"], row["split"], row["tokens"]) for row in table.to_pylist()]
 
 
-def test_by_hand(tmp_path: Path) -> None:
+def test_by_hand(tmp_path) -> None:
     texts = ["ab", None, "", "<|", "é"]
     source = write_source(tmp_path / "x.parquet", texts)
     part, reports = tokenized(source, tmp_path / "s", make_spec(), part=3)
@@ -84,9 +81,7 @@ def test_by_hand(tmp_path: Path) -> None:
 )
 @example(texts=[], fraction=0.5, seed=0)
 @example(texts=[None, "", None], fraction=0.5, seed=0)
-def test_every_document_stands_once_in_its_split(
-    tmp_path: Path, texts: list[str | None], fraction: float, seed: int
-) -> None:
+def test_every_document_stands_once_in_its_split(tmp_path, texts, fraction, seed) -> None:
     source = write_source(tmp_path / "x.parquet", texts, row_group_size=7)
     spec = make_spec(holdout_fraction=fraction, holdout_seed=seed)
     part, _ = tokenized(source, tmp_path / "s", spec)
@@ -99,7 +94,7 @@ def test_every_document_stands_once_in_its_split(
     sides = ["holdout" if side else "train" for side in out]
     assert set(part.splits) == set(spec.splits)
     for split in spec.splits:
-        expected: list[int] = []
+        expected = []
         for (_, text), side in zip(kept, sides, strict=True):
             expected += [*text.encode(), EOT] if side == split else []
         assert stream(tmp_path / "s", split, spec=spec) == expected
@@ -117,7 +112,7 @@ def test_every_document_stands_once_in_its_split(
     ]
 
 
-def test_bytes_do_not_depend_on_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_do_not_depend_on_batches(tmp_path, monkeypatch) -> None:
     texts = [f"{number} " * (number % 5) for number in range(200)]
     source = write_source(tmp_path / "x.parquet", texts, row_group_size=30)
     spec = make_spec(holdout_fraction=0.3)
@@ -133,7 +128,7 @@ def test_bytes_do_not_depend_on_batches(tmp_path: Path, monkeypatch: pytest.Monk
     assert fractions == sorted(fractions)
 
 
-def test_what_lay_on_scratch_is_replaced(tmp_path: Path) -> None:
+def test_what_lay_on_scratch_is_replaced(tmp_path) -> None:
     source = write_source(tmp_path / "x.parquet", ["a"])
     shard = tmp_path / "s/train/00000/shard.00000.mds"
     shard.parent.mkdir(parents=True)
@@ -163,9 +158,7 @@ def link_to_itself(path: Path) -> None:
         (link_to_itself, "cannot be read: Too many levels"),
     ],
 )
-def test_a_source_that_changes_while_it_is_read(
-    tmp_path: Path, change: Callable[[Path], Any], words: str
-) -> None:
+def test_a_source_that_changes_while_it_is_read(tmp_path, change, words) -> None:
     path = tmp_path / "x.parquet"
     job = tokenize_job(write_source(path, ["ab"]), tmp_path / "s", make_spec())
     chosen = byte_tokenizer()
@@ -174,7 +167,7 @@ def test_a_source_that_changes_while_it_is_read(
     assert not (tmp_path / "s/record.json").exists()
 
 
-def test_a_source_that_changed_before_it_is_read(tmp_path: Path) -> None:
+def test_a_source_that_changed_before_it_is_read(tmp_path) -> None:
     source = write_source(tmp_path / "x.parquet", ["ab"])
     for listed, words in (
         (SourceFile(url=source.url, size=source.size - 1), "when the run began"),
@@ -217,13 +210,7 @@ class Wrong(ReferenceEngine):
     ],
     ids=["end of text in a text", "id outside the vocabulary", "an engine that differs"],
 )
-def test_wrong_ids_are_refused(
-    tmp_path: Path,
-    tokenizer: Tokenizer,
-    engine: type[ReferenceEngine],
-    error: type[Exception],
-    words: str,
-) -> None:
+def test_wrong_ids_are_refused(tmp_path, tokenizer, engine, error, words) -> None:
     source = write_source(tmp_path / "x.parquet", [None, "ab", "", "c!", "!"])
     job = tokenize_job(source, tmp_path / "s", make_spec(tokenizer=tokenizer))
     with pytest.raises(error, match=words):
@@ -231,7 +218,7 @@ def test_wrong_ids_are_refused(
     assert not (tmp_path / "s/record.json").exists()
 
 
-def test_scratch_that_cannot_be_written(tmp_path: Path) -> None:
+def test_scratch_that_cannot_be_written(tmp_path) -> None:
     source = write_source(tmp_path / "x.parquet", ["ab"])
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="Cannot write to scratch .*Not a directory"):
