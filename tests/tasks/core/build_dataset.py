@@ -88,6 +88,10 @@ def found_in(root: Path, **options: Any) -> list[str]:
     return [finding.file for finding in verify(LocalStorage(root), **options).findings]
 
 
+def manifest_of(root: Path) -> Manifest:
+    return from_json(Manifest, (root / MANIFEST).read_bytes(), where=MANIFEST)
+
+
 def streams_of(root: Path) -> dict[Split, list[int]]:
     """The ids of each split, part after part, without padding."""
     made = Forger(root)
@@ -103,7 +107,7 @@ class Forger:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.manifest = from_json(Manifest, (root / MANIFEST).read_bytes(), where=MANIFEST)
+        self.manifest = manifest_of(root)
         self.spec = self.manifest.spec
         self.records = {
             part.part: from_json(

@@ -9,11 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext.base.errors import ConfigMismatchError
-from streaming_ext.format.reading import read_manifest
-from streaming_ext.store import LocalStorage
-from tasks.core.check.verify import verify
 from tasks.core.synthetic import make_documents
-from tests.tasks.core.build_dataset import Forger, build_from, found_in, streams_of
+from tests.tasks.core.build_dataset import Forger, build_from, found_in, manifest_of, streams_of
+from tests.tasks.core.check.damage import check
 
 DOCUMENTS = [
     text[: 40 + 97 * (number % 13)] for number, text in enumerate(make_documents(80, seed=9))
@@ -43,11 +41,11 @@ def filtered(sources, tmp_path_factory) -> Path:
     return build_from(sources, root, **FILTERS)
 
 
-def test_what_stays_is_what_a_filtered_source_would_give(filtered, sources, tmp_path) -> None:
-    report = verify(LocalStorage(filtered), deep=True, deep_documents=50)
+def test_what_stays_is_what_a_filtered_source_would_give(filtered, tmp_path) -> None:
+    report = check(filtered, deep=True, deep_documents=50)
     assert report.findings == ()
     assert report.checked.retokenized > 10
-    manifest = read_manifest(LocalStorage(filtered))
+    manifest = manifest_of(filtered)
     assert manifest.spec.filters.given() == FILTERS
     dropped = {name: sum(part.dropped_documents[name] for part in manifest.parts)
                for name in FILTERS}  # fmt: skip
@@ -70,10 +68,10 @@ def test_what_stays_is_what_a_filtered_source_would_give(filtered, sources, tmp_
     assert lengths.max() <= 400
 
 
-def test_small_files_taken_together_count_the_same(filtered, sources, tmp_path) -> None:
+def test_small_files_taken_together_count_the_same(filtered, tmp_path) -> None:
     together = build_from(sources, tmp_path / "together", min_part_size="1GiB", **FILTERS)
-    (part,) = read_manifest(LocalStorage(together)).parts
-    parts = read_manifest(LocalStorage(filtered)).parts
+    (part,) = manifest_of(together).parts
+    parts = manifest_of(filtered).parts
     assert part.dropped_documents == {
         name: sum(one.dropped_documents[name] for one in parts) for name in FILTERS
     }
@@ -83,13 +81,13 @@ def test_small_files_taken_together_count_the_same(filtered, sources, tmp_path) 
 
 @pytest.mark.parametrize("field", [*FILTERS])
 def test_a_record_that_counts_otherwise_is_found(filtered, tmp_path, field) -> None:
-    root = Path(shutil.copytree(filtered, tmp_path / "forged"))
+    root = shutil.copytree(filtered, tmp_path / "forged")
     forger = Forger(root)
     counts = dict(forger.records[1].dropped_documents)
     counts[field] -= 1
     forger.change(1, dropped_documents=counts, null_documents=1)
     forger.seal()
-    report = verify(LocalStorage(root), deep=True, deep_documents=5000)
+    report = check(root, deep=True, deep_documents=5000)
     assert {finding.file for finding in report.findings} == {"parts/00001.json"}
     said = " ".join(finding.problem for finding in report.findings)
     assert "null_documents is 1, made again 0" in said

@@ -12,20 +12,18 @@ import pytest
 
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.provenance import MAX_VALUE_BYTES
-from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.store import LocalStorage
 from streaming_ext.text.documents.columns import differing, joined, stored
 from streaming_ext.text.documents.document_rows import DocumentBatch
 from streaming_ext.text.formats import format_of
 from streaming_ext.writing import part_files
-from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.shard.sources import check_sources
 from tasks.core.synthetic import make_documents
 from tests.streaming_ext.text.packed import write_rows
 from tests.streaming_ext.text.reading import tar as tar_file
-from tests.tasks.core.build_dataset import Forger, build_from, found_in
+from tests.tasks.core.build_dataset import Forger, build_from, found_in, manifest_of
+from tests.tasks.core.check.damage import check
 from tests.tasks.core.doubles import make_spec
 
 KEPT = ("language", "meta.url", "score", "adult")
@@ -172,7 +170,7 @@ def test_values_stay_with_their_documents(tmp_path, sources, phases) -> None:
     kept = ["language", "meta.url", "score", "adult", "id", "source"]
     root = build_from(sources, tmp_path / "dataset", keep_columns=kept,
                       **PHASES[phases])  # fmt: skip
-    manifest = read_manifest(LocalStorage(root))
+    manifest = manifest_of(root)
     assert manifest.spec.keep_columns == tuple(kept)
     found = []
     for part in manifest.parts:
@@ -199,11 +197,11 @@ def test_verify_finds_another_value(tmp_path, sources) -> None:
     scores[3] = 100.0
     forger.set_documents(0, table.set_column(3, "column.score", pa.array(scores)))
     forger.seal()
-    (finding,) = verify(LocalStorage(root), deep=True).findings
+    (finding,) = check(root, deep=True).findings
     assert "row 3: column.score is 100.0, made again 0.75" in str(finding)
     forger.set_documents(0, table.drop_columns("column.score"))
     forger.seal()
-    (finding,) = verify(LocalStorage(root)).findings
+    (finding,) = check(root).findings
     assert "its columns are not those of the record's specification" in str(finding)
 
 

@@ -12,7 +12,6 @@ from streaming_ext.format.provenance import SourceRows
 from streaming_ext.format.reading import read_manifest, read_record
 from streaming_ext.store import LocalStorage
 from tasks.core.check.inspect import describe
-from tasks.core.check.verify import verify
 from tasks.core.shard.plan import plan_shard
 from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.synthetic import make_documents
@@ -23,8 +22,10 @@ from tests.tasks.core.build_dataset import (
     config_of,
     file_hashes,
     found_in,
+    manifest_of,
     streams_of,
 )
+from tests.tasks.core.check.damage import check
 
 DOCUMENTS = [text[:1500] for text in make_documents(90, seed=8)]
 CUTTABLE = [kind for kind in KINDS if kind.suffix in {".parquet", ".jsonl", ".file.arrow"}]
@@ -63,7 +64,7 @@ def require_same(root: Path, whole: Path, *, files: int) -> None:
     assert streams_of(root) == streams_of(whole)
     assert rows_of(root) == rows_of(whole)
     assert describe(LocalStorage(root)).files == files
-    report = verify(LocalStorage(root), deep=True)
+    report = check(root, deep=True)
     assert report.findings == ()
     assert report.checked.sources == files
     assert report.checked.source_rows == report.checked.retokenized == len(DOCUMENTS)
@@ -75,7 +76,7 @@ def test_a_large_file_is_cut(kind, sources, tmp_path) -> None:
     size = (sources / f"x{kind.suffix}").stat().st_size // 4 - 1
     whole = build_from(sources, tmp_path / "whole")
     cut = build_from(sources, tmp_path / "cut", part_size=size)
-    parts = read_manifest(LocalStorage(cut)).parts
+    parts = manifest_of(cut).parts
     assert len(parts) == 5
     assert sum(part.rows > 0 for part in parts) >= 4
     require_same(cut, whole, files=1)
@@ -95,7 +96,7 @@ def test_small_files_are_taken_together(kind, sources, tmp_path) -> None:
     whole = build_from(sources, tmp_path / "whole")
     least = 3 * (sources / f"0{kind.suffix}").stat().st_size
     joined = build_from(sources, tmp_path / "joined", min_part_size=least)
-    parts = read_manifest(LocalStorage(joined)).parts
+    parts = manifest_of(joined).parts
     assert 2 <= len(parts) <= 4
     assert sum(part.files for part in parts) == files
     require_same(joined, whole, files=files)
@@ -131,7 +132,7 @@ def test_lines_longer_than_a_part(sources, tmp_path) -> None:
     lines = sources / "x.jsonl"
     write_documents(lines, ["a" * 5000, "b", "c" * 9000, "d"])
     root = build_from(sources, tmp_path / "out", part_size=1024, holdout_fraction=0)
-    parts = read_manifest(LocalStorage(root)).parts
+    parts = manifest_of(root).parts
     assert len(parts) == -(-lines.stat().st_size // 1024)
     assert [part.rows for part in parts if part.rows] == [1, 1, 1, 1]
     assert rows_of(root) == [(str(lines), row, "train") for row in range(4)]

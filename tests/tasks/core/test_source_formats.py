@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.documents.files import codec_of
 from tasks.core.check.decode import decode_samples
-from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.estimate.estimate import estimate
@@ -21,7 +19,14 @@ from tasks.core.synthetic import make_documents
 from tests.conftest import small_vocabulary
 from tests.streaming_ext.text.packed import pack, write_documents, write_rows
 from tests.streaming_ext.text.reading import tar as tar_file
-from tests.tasks.core.build_dataset import build_dataset, build_from, file_hashes, found_in
+from tests.tasks.core.build_dataset import (
+    build_dataset,
+    build_from,
+    file_hashes,
+    found_in,
+    manifest_of,
+)
+from tests.tasks.core.check.damage import check
 
 DOCUMENTS = [text[:2000] for text in make_documents(60, seed=5)]
 FILES: Sequence[Sequence[str | None]] = [
@@ -67,7 +72,7 @@ def made(root: Path) -> dict[str, str]:
 def require_same(root: Path, as_parquet: Path) -> None:
     """Have a dataset be that of the same documents in Parquet, and compare it with its sources."""
     assert made(root) == made(as_parquet)
-    report = verify(LocalStorage(root), deep=True, deep_documents=50)
+    report = check(root, deep=True, deep_documents=50)
     assert report.findings == ()
     assert report.checked.retokenized >= 50
 
@@ -78,7 +83,7 @@ def require_estimated(root: Path, sources: Path, **options: Any) -> None:
     config = EstimateConfig(
         sources=(str(sources),), tokenizer=tokenizer, workers=1, pattern="gpt2", **options
     )
-    found, manifest = estimate(config), read_manifest(LocalStorage(root))
+    found, manifest = estimate(config), manifest_of(root)
     assert found.tokens.value == pytest.approx(manifest.tokens, abs=0.5)
     assert found.text_bytes.value == pytest.approx(manifest.text_bytes, abs=0.5)
     documents = sum(split.documents for split in manifest.splits.values())

@@ -9,15 +9,14 @@ import pyarrow as pa
 import pytest
 
 from streaming_ext.base.errors import SourceError, UsageError
-from streaming_ext.store import LocalStorage
 from streaming_ext.text import formats
 from streaming_ext.text.documents.document_rows import DocumentBatch, DocumentRows
 from streaming_ext.text.documents.files import SourceBytes
 from streaming_ext.text.documents.source_format import SourceFormat
-from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.shard.sources import check_sources
 from tests.tasks.core.build_dataset import build_dataset, build_from, streams_of
+from tests.tasks.core.check.damage import check
 from tests.test_layering import ROOT, modules_of
 
 WORDS = [["one two", None, "three"], ["", "four five six"]]
@@ -59,7 +58,7 @@ def toys(tmp_path, monkeypatch) -> Path:
 
 def test_goes_through_the_whole_core(toys, tmp_path) -> None:
     root = build_from(toys, tmp_path / "dataset")
-    report = verify(LocalStorage(root), deep=True)
+    report = check(root, deep=True)
     assert report.findings == ()
     assert report.checked.source_rows == sum(map(len, WORDS))
     assert report.checked.retokenized == 3

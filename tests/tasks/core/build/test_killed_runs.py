@@ -32,12 +32,12 @@ class KilledError(Exception):
 
 
 @pytest.fixture
-def runs(first, second, rank_path, tmp_path) -> dict[str, Run]:
+def runs(first, second, tmp_path) -> dict[str, Run]:
     """Each kind of run, to its end, by its name."""
 
     def shard(output: Path, **options: str) -> Path:
         sources = first.parent / "sources"
-        return build_dataset.build_from(sources, output, tokenizer=str(rank_path), **options)
+        return build_dataset.build_from(sources, output, **options)
 
     def extend(output: Path, **options: str) -> None:
         old = tmp_path / "old"
@@ -144,7 +144,7 @@ def test_a_flip_in_each_kind_of_file(runs, killed, kind, at, refused, tmp_path) 
     files = kinds_of_files(half, old)
     assert {path.split("/")[-2] for path in files} >= {*refused}
     for path in files:
-        again = Path(shutil.copytree(half, tmp_path / path.replace("/", "-")))
+        again = shutil.copytree(half, tmp_path / path.replace("/", "-"))
         flip(again / path)
         try:
             run(again / "out")

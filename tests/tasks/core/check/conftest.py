@@ -26,4 +26,4 @@ def sound(tmp_path_factory, texts) -> Path:
 
 @pytest.fixture
 def copy(sound, tmp_path) -> Path:
-    return Path(shutil.copytree(sound, tmp_path / "dataset"))
+    return shutil.copytree(sound, tmp_path / "dataset")

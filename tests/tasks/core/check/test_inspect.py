@@ -2,7 +2,6 @@
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -168,7 +167,7 @@ def test_samples_are_those_that_are_given(dataset, description, tmp_path) -> Non
 @pytest.fixture
 def forger(dataset, tmp_path) -> Forger:
     """Of a copy."""
-    return Forger(Path(shutil.copytree(dataset.root, tmp_path / "dataset")))
+    return Forger(shutil.copytree(dataset.root, tmp_path / "dataset"))
 
 
 def test_only_the_shard_of_the_sample_is_read(forger) -> None:

@@ -14,7 +14,6 @@ from streaming_ext.store import LocalStorage
 from tasks.core.check.decode import decode_samples
 from tasks.core.check.findings import Report
 from tasks.core.check.inspect import describe
-from tasks.core.check.verify import verify
 from tasks.core.synthetic import make_documents
 from tests.tasks.core.build_dataset import Forger, build_dataset, file_hashes
 from tests.tasks.core.check.damage import ALL, check
@@ -103,7 +102,7 @@ def test_stock_streaming_dataset_reads_each_split(compression, tmp_path) -> None
     forger = Forger(root)
     for split in SPLITS:
         expected = np.concatenate([forger.stream(part, split) for part in (0, 1)])
-        local = Path(shutil.copytree(root / split, tmp_path / split))  # it unpacks in there
+        local = shutil.copytree(root / split, tmp_path / split)  # it unpacks in there
         dataset = streaming.StreamingDataset(local=str(local), batch_size=1, validate_hash="xxh128")
         assert len(dataset) * 64 == len(expected) > 0
         for number, row in enumerate(expected.reshape(-1, 64)):
@@ -135,7 +134,7 @@ def small_batches(patch: pytest.MonkeyPatch, rows: int) -> None:
 
 
 def checked(built: Path) -> Report:
-    report = verify(LocalStorage(built), deep=True, deep_documents=ALL)
+    report = check(built, deep=True, deep_documents=ALL)
     return replace(report, seconds=0.0)
 
 
@@ -163,6 +162,6 @@ def test_damage_behind_the_first_batch(built, monkeypatch) -> None:
     forger.set_documents(0, columns)
     forger.seal()
     small_batches(monkeypatch, 3)
-    (finding,) = verify(LocalStorage(built)).findings
+    (finding,) = check(built).findings
     assert finding.file == "documents/00000.parquet"
     assert "document 20 " in finding.problem

@@ -12,12 +12,12 @@ import pytest
 from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError, StorageError
 from streaming_ext.format.duplicates import duplicates_path
 from streaming_ext.format.provenance import read_provenance
-from streaming_ext.format.reading import read_manifest, read_record
+from streaming_ext.format.reading import read_record
 from streaming_ext.format.shuffled import sources_of
 from streaming_ext.store import LocalStorage, open_storage
 from streaming_ext.text.text_hashes import UNICODE, normal_form
-from tasks.core.check.verify import verify
-from tests.tasks.core.build_dataset import file_hashes
+from tests.tasks.core.build_dataset import file_hashes, manifest_of
+from tests.tasks.core.check.damage import check
 from tests.tasks.core.running import do_parts, publish, second_phase
 from tests.tasks.core.shuffle.building import KINDS
 
@@ -28,7 +28,7 @@ DEDUPLICATED = pytest.mark.parametrize("kind", ["in order", "shuffled"], indirec
 
 def kept_and_left_out(root: Path) -> tuple[set[Where], dict[Where, Where]]:
     """Where the documents of a dataset stood; where its copies did, and their first copies."""
-    manifest = read_manifest(LocalStorage(root))
+    manifest = manifest_of(root)
     names = [Path(part.source.url).name for part in manifest.parts]
     if manifest.shuffled is not None:
         sources = sources_of((root / manifest.shuffled.sources.path).read_bytes())
@@ -69,15 +69,15 @@ def test_first_copy_stays(builder, lines, comparison) -> None:
     found = kept_and_left_out(root)
     assert found == expected(lines, comparison)
     assert len(found[1]) > (14 if comparison == "normalized" else 10)
-    manifest = read_manifest(LocalStorage(root))
+    manifest = manifest_of(root)
     assert manifest.duplicate_documents == len(found[1])
     assert not (root / "shuffle").exists()
-    checked = verify(LocalStorage(root), deep=True)
+    checked = check(root, deep=True)
     assert checked.findings == ()
     assert checked.checked.duplicates == len(found[1])
     assert checked.checked.compared == len(found[0]) + len(found[1])
     root = builder.build("all", deduplicate=None)
-    with_copies = read_manifest(LocalStorage(root))
+    with_copies = manifest_of(root)
     assert manifest.tokens + manifest.duplicate_tokens == with_copies.tokens
 
 
@@ -99,7 +99,7 @@ def test_no_text_on_both_sides(builder, lines) -> None:
 def test_any_part_size(builder, whole, kind) -> None:
     made = [whole, builder.build("cut", part_size=2000)]
     made.append(builder.build("together", min_part_size=2**20))
-    manifests = [read_manifest(LocalStorage(root)) for root in made]
+    manifests = [manifest_of(root) for root in made]
     counts = {(m.duplicate_documents, m.duplicate_tokens, m.tokens) for m in manifests}
     assert len(counts) == 1
     if kind == "shuffled":
@@ -226,7 +226,7 @@ def test_all_are_copies(builder) -> None:
     for number in range(3):
         (builder.folder / f"{number}.jsonl").write_text('{"text": "one text"}\n' * 5)
     root = replace(builder, sources=builder.folder / "*.jsonl").build()
-    manifest = read_manifest(LocalStorage(root))
+    manifest = manifest_of(root)
     assert [part.duplicate_documents for part in manifest.parts] == [4, 5, 5]
     assert sum(split.documents for split in manifest.splits.values()) == 1
     tokens = pq.read_table(root / duplicates_path(2))["tokens"].to_numpy()

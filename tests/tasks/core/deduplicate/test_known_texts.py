@@ -3,7 +3,6 @@
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -78,7 +77,7 @@ def test_one_worker_may_do_parts_in_any_order(builder, whole) -> None:
 
 
 def test_a_source_that_changed_beneath_a_copy(builder, lines) -> None:
-    sources = Path(shutil.copytree(lines, builder.folder / "sources"))
+    sources = shutil.copytree(lines, builder.folder / "sources")
     builder = replace(builder, sources=sources)
     plan, storage = builder.begin()
     do_parts(plan, storage, (0, 1))

@@ -11,9 +11,8 @@ import pytest
 from streaming_ext.format.duplicates import Duplicates, duplicates_path
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.shuffled import SOURCES_PATH
-from streaming_ext.store import LocalStorage
-from tasks.core.check.verify import verify
 from tests.tasks.core.build_dataset import Forger, build_from, found_in
+from tests.tasks.core.check.damage import check
 
 Table = dict[str, list[Any]]
 
@@ -44,11 +43,11 @@ def sound(tmp_path_factory, lines) -> Path:
 
 @pytest.fixture
 def forger(sound, tmp_path) -> CopiesForger:
-    return CopiesForger(Path(shutil.copytree(sound, tmp_path / "out")))
+    return CopiesForger(shutil.copytree(sound, tmp_path / "out"))
 
 
 def problems(forger: Forger, *, deep: bool = False) -> str:
-    return "\n".join(map(str, verify(LocalStorage(forger.root), deep=deep).findings))
+    return "\n".join(map(str, check(forger.root, deep=deep).findings))
 
 
 def test_a_byte(forger) -> None:

@@ -4,6 +4,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from streaming_ext.store import LocalStorage
+from tasks.core.check.export import verify_export
+from tasks.core.check.findings import Report
 from tasks.core.derive.config import ExportConfig
 from tasks.core.derive.export import ExportBuild, plan_export
 from tests.streaming_ext.build import EOT, Built, build
@@ -21,18 +24,13 @@ PARTS = [
 ]
 
 
-def documents_of(parts: Iterable[Iterable[tuple[Split, Any]]] = PARTS) -> Documents:
-    """The documents of each split, without end-of-text ids."""
+def documents_of(parts: Iterable[Iterable[tuple[Split, Any]]] = PARTS, eot: int = EOT) -> Documents:
+    """The documents of each split, each with an end-of-text id after it."""
     found: Documents = {"train": [], "holdout": []}
     for part in parts:
         for split, ids in part:
-            found[split].append(list(ids))
+            found[split].append([*ids, eot])
     return found
-
-
-def with_end(documents: Iterable[list[int]], eot: int = EOT) -> list[list[int]]:
-    """The same, each with an end-of-text id after it."""
-    return [[*ids, eot] for ids in documents]
 
 
 def make_dataset(folder: Path, **settings: Any) -> Built:
@@ -53,6 +51,11 @@ def exported(dataset: Path | str, output: Path | str, name: str, **options: Any)
     """A complete export; returns its folder."""
     running.complete(plan_export, config_of(dataset, output, name, **options))
     return Path(output)
+
+
+def checked(root: Path) -> Report:
+    """What `verify` reports of an export."""
+    return verify_export(LocalStorage(root))
 
 
 def content(root: Path) -> dict[str, bytes]:

@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 from tests.streaming_ext.build import EOT
 from tests.tasks.core.exports.exporting import PARTS, Documents
 
-Reader = Callable[[Path], Documents]
-SPLITS = ("train", "holdout")
+Reader = Callable[[Path, str], list[list[int]]]
 
 
 def cut(ids: np.ndarray, eot: int = EOT) -> list[list[int]]:
@@ -38,9 +37,8 @@ def cut_before(ids: np.ndarray, eot: int = EOT) -> list[list[int]]:
     return cut(np.roll(ids, -1), eot)
 
 
-def read_nanogpt(root: Path) -> Documents:
-    names = {"train": "train.bin", "holdout": "val.bin"}
-    return {split: cut(np.fromfile(root / name, "<u2")) for split, name in names.items()}
+def read_nanogpt(root: Path, split: str) -> list[list[int]]:
+    return cut(np.fromfile(root / {"train": "train.bin", "holdout": "val.bin"}[split], "<u2"))
 
 
 def read_llmc_file(file: Path) -> np.ndarray:
@@ -53,12 +51,10 @@ def read_llmc_file(file: Path) -> np.ndarray:
     return ids
 
 
-def read_llmc(root: Path, prefix: str = "text", eot: int = EOT) -> Documents:
-    found = {}
-    for split, name in (("train", "train"), ("holdout", "val")):
-        files = sorted(root.glob(f"{prefix}_{name}_*.bin"))
-        found[split] = cut_before(np.concatenate([read_llmc_file(file) for file in files]), eot)
-    return found
+def read_llmc(root: Path, split: str, *, prefix: str = "text", eot: int = EOT) -> list[list[int]]:
+    name = {"train": "train", "holdout": "val"}[split]
+    files = sorted(root.glob(f"{prefix}_{name}_*.bin"))
+    return cut_before(np.concatenate([read_llmc_file(file) for file in files]), eot)
 
 
 def read_megatron_pair(prefix: Path) -> list[list[int]]:
@@ -82,79 +78,61 @@ def read_megatron_pair(prefix: Path) -> list[list[int]]:
     ]
 
 
-def read_megatron(root: Path) -> Documents:
-    return {
-        split: [
-            document
-            for file in sorted((root / split).glob("*.bin"))
-            for document in read_megatron_pair(file.with_suffix(""))
-        ]
-        for split in SPLITS
-    }
+def read_megatron(root: Path, split: str) -> list[list[int]]:
+    files = sorted((root / split).glob("*.bin"))
+    return [ids for file in files for ids in read_megatron_pair(file.with_suffix(""))]
 
 
-def read_parquet(root: Path) -> Documents:
-    found: Documents = {}
-    for split in SPLITS:
-        files = sorted((root / split).glob("*.parquet"))
-        found[split] = [
-            row for file in files for row in pq.read_table(file)["input_ids"].to_pylist()
-        ]
-    return found
+def read_parquet(root: Path, split: str) -> list[list[int]]:
+    files = sorted((root / split).glob("*.parquet"))
+    return [row for file in files for row in pq.read_table(file)["input_ids"].to_pylist()]
 
 
-def read_litdata(root: Path) -> Documents:
+def read_litdata(root: Path, split: str) -> list[list[int]]:
     """As `TokensLoader` finds its ids, and by the offsets of the items."""
-    found: Documents = {}
-    for split in SPLITS:
-        index = json.loads((root / split / "index.json").read_text())
-        (data_format,) = index["config"]["data_format"]
-        dtype = {"no_header_numpy:5": "<u2", "no_header_numpy:6": "<u4"}[data_format]
-        found[split] = []
-        for chunk in index["chunks"]:
-            data = (root / split / chunk["filename"]).read_bytes()
-            assert len(data) == chunk["chunk_bytes"]
-            (items,) = np.frombuffer(data, "<u4", 1).tolist()
-            offsets = np.frombuffer(data, "<u4", items + 1, 4).tolist()
-            assert (items, offsets[0], offsets[-1]) == (
-                chunk["chunk_size"], 4 * (items + 2), len(data),
-            )  # fmt: skip
-            ids = [
-                np.frombuffer(data[start:end], dtype).tolist() for start, end in pairwise(offsets)
-            ]
-            assert sum(map(len, ids)) == chunk["dim"]
-            found[split] += ids
+    index = json.loads((root / split / "index.json").read_text())
+    (data_format,) = index["config"]["data_format"]
+    dtype = {"no_header_numpy:5": "<u2", "no_header_numpy:6": "<u4"}[data_format]
+    found = []
+    for chunk in index["chunks"]:
+        data = (root / split / chunk["filename"]).read_bytes()
+        assert len(data) == chunk["chunk_bytes"]
+        (items,) = np.frombuffer(data, "<u4", 1).tolist()
+        offsets = np.frombuffer(data, "<u4", items + 1, 4).tolist()
+        assert (items, offsets[0], offsets[-1]) == (
+            chunk["chunk_size"], 4 * (items + 2), len(data),
+        )  # fmt: skip
+        ids = [np.frombuffer(data[start:end], dtype).tolist() for start, end in pairwise(offsets)]
+        assert sum(map(len, ids)) == chunk["dim"]
+        found += ids
     return found
 
 
-def read_nanotron(root: Path) -> Documents:
-    found: Documents = {}
-    for split in SPLITS:
-        found[split] = []
-        for file in sorted((root / split).glob("*.ds")):
-            first, count, words = Path(f"{file}.metadata").read_text().splitlines()
-            ids = np.fromfile(file, {"2": "<u2", "4": "<u4"}[first.rpartition("|")[2]])
-            ends = np.fromfile(f"{file}.index", "<u8")
-            assert len(ids) == int(count) == ends[-1]
-            assert words == (f"{count} T" if len(ids) < 1000 else f"{len(ids) / 1000:.3g} kT")
-            found[split] += [part.tolist() for part in np.split(ids, ends[:-1].astype(int))]
+def read_nanotron(root: Path, split: str) -> list[list[int]]:
+    found = []
+    for file in sorted((root / split).glob("*.ds")):
+        first, count, words = Path(f"{file}.metadata").read_text().splitlines()
+        ids = np.fromfile(file, {"2": "<u2", "4": "<u4"}[first.rpartition("|")[2]])
+        ends = np.fromfile(f"{file}.index", "<u8")
+        assert len(ids) == int(count) == ends[-1]
+        assert words == (f"{count} T" if len(ids) < 1000 else f"{len(ids) / 1000:.3g} kT")
+        found += [part.tolist() for part in np.split(ids, ends[:-1].astype(int))]
     return found
 
 
-def read_olmo(root: Path) -> Documents:
-    found: Documents = {}
-    for split in SPLITS:
-        found[split] = []
-        for file in sorted((root / split).glob("*.npy")):
-            with gzip.open(file.with_suffix(".csv.gz"), "rt") as listed:
-                rows = list(csv.reader(listed))
-            ids = np.fromfile(file, f"<u{file.stat().st_size // int(rows[-1][1])}")
-            for start, end, name, source, row in rows:
-                assert name.startswith(f"{split}-0000")
-                assert source == f"mem://source-{int(file.stem[-5:])}.parquet"
-                found[split].append(ids[int(start) : int(end)].tolist())
-                assert PARTS[int(file.stem[-5:])][int(row)][0] == split
-            assert int(rows[-1][1]) == len(ids)
+def read_olmo(root: Path, split: str) -> list[list[int]]:
+    found = []
+    for file in sorted((root / split).glob("*.npy")):
+        with gzip.open(file.with_suffix(".csv.gz"), "rt") as listed:
+            rows = list(csv.reader(listed))
+        part = int(file.stem[-5:])
+        ids = np.fromfile(file, f"<u{file.stat().st_size // int(rows[-1][1])}")
+        for start, end, name, source, row in rows:
+            assert name.startswith(f"{split}-0000")
+            assert source == f"mem://source-{part}.parquet"
+            found.append(ids[int(start) : int(end)].tolist())
+            assert PARTS[part][int(row)][0] == split
+        assert int(rows[-1][1]) == len(ids)
     return found
 
 
@@ -199,14 +177,11 @@ def array_of(data: bytes) -> np.ndarray:
     return found
 
 
-def read_webdataset(root: Path) -> Documents:
-    found: Documents = {}
-    for split in SPLITS:
-        rows = [array_of(sample["npy"]) for sample in read_tars(root, split)]
-        assert {row.shape for row in rows} == {(8,)}
-        # A lone end-of-text id is padding.
-        found[split] = [held for held in cut(np.concatenate(rows)) if held != [EOT]]
-    return found
+def read_webdataset(root: Path, split: str) -> list[list[int]]:
+    rows = [array_of(sample["npy"]) for sample in read_tars(root, split)]
+    assert {row.shape for row in rows} == {(8,)}
+    # A lone end-of-text id is padding.
+    return [held for held in cut(np.concatenate(rows)) if held != [EOT]]
 
 
 def read_zarr(folder: Path, count: int) -> np.ndarray:
@@ -235,16 +210,12 @@ def read_zarr(folder: Path, count: int) -> np.ndarray:
     return values[:count]
 
 
-def read_levanter(root: Path) -> Documents:
-    found: Documents = {}
-    for split in SPLITS:
-        ledger = json.loads((root / split / "shard_ledger.json").read_text())
-        rows = ledger["total_num_rows"]
-        ends = read_zarr(root / split / "input_ids/offsets", rows + 1)
-        assert ends[0] == rows
-        ids = read_zarr(root / split / "input_ids/data", int(ends[-1]))
-        found[split] = [part.tolist() for part in np.split(ids, ends[1:-1])]
-    return found
+def read_levanter(root: Path, split: str) -> list[list[int]]:
+    rows = json.loads((root / split / "shard_ledger.json").read_text())["total_num_rows"]
+    ends = read_zarr(root / split / "input_ids/offsets", rows + 1)
+    assert ends[0] == rows
+    ids = read_zarr(root / split / "input_ids/data", int(ends[-1]))
+    return [part.tolist() for part in np.split(ids, ends[1:-1])]
 
 
 READERS: dict[str, Reader] = {
@@ -258,3 +229,8 @@ READERS: dict[str, Reader] = {
     "levanter": read_levanter,
     "webdataset": read_webdataset,
 }
+
+
+def read(name: str, root: Path) -> Documents:
+    """The documents of each split of an export."""
+    return {split: READERS[name](root, split) for split in ("train", "holdout")}

@@ -10,7 +10,6 @@ from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError
 from streaming_ext.format.layout import EXPORT
 from streaming_ext.format.schema import FileRecord, content_hash, to_json
 from streaming_ext.store import LocalStorage
-from tasks.core.check.export import verify_export
 from tasks.core.derive.export_records import (
     describe_export,
     is_export,
@@ -20,15 +19,15 @@ from tasks.core.derive.export_records import (
 from tasks.core.derive.formats import FORMATS
 from tests.tasks.core.check.damage import files_named, flip, lengthen
 from tests.tasks.core.exports.exporting import (
+    checked,
     content,
     documents_of,
     exported,
     make_dataset,
     open_files,
     planned,
-    with_end,
 )
-from tests.tasks.core.exports.readers import READERS
+from tests.tasks.core.exports.readers import READERS, read
 from tests.tasks.core.running import do_parts
 
 NAMES = sorted(READERS)
@@ -59,8 +58,7 @@ def test_it_holds_the_documents_of_the_dataset(name, settings, tmp_path) -> None
     if (name, settings.get("vocab_size")) == ("nanogpt", 70_000):
         pytest.skip("its ids have 16 bits")
     dataset = make_dataset(tmp_path, **settings).root
-    found = READERS[name](exported(dataset, tmp_path / "out", name))
-    assert found == {split: with_end(held) for split, held in documents_of().items()}
+    assert read(name, exported(dataset, tmp_path / "out", name)) == documents_of()
 
 
 def test_a_run_that_was_stopped_resumes_with_the_same_bytes(name, dataset, tmp_path) -> None:
@@ -134,25 +132,25 @@ class TestVerify:
             damages = [flip, lengthen, partial(os.truncate, length=size - 1), Path.unlink]
             for damage in damages if number == 0 else damages[:1]:
                 damage(output / path)
-                assert files_named(verify_export(LocalStorage(output))) == {path}
+                assert files_named(checked(output)) == {path}
             (output / path).write_bytes(data)
         (output / "train").mkdir(exist_ok=True)
         (output / "train/more").write_text("x")
-        (finding,) = verify_export(LocalStorage(output)).findings
+        (finding,) = checked(output).findings
         assert str(finding) == "train/more: 1 bytes that nothing lists"
 
     def test_the_dataset_is_gone_unreadable_or_another_one(self, tmp_path) -> None:
         dataset = make_dataset(tmp_path).root
         output = exported(dataset, tmp_path / "out", "nanogpt")
         dataset.rename(tmp_path / "moved")
-        report = verify_export(LocalStorage(output))
+        report = checked(output)
         assert (report.sound, report.not_compared) == (True, f"{dataset} is not there")
         make_dataset(tmp_path, vocab_size=101)
-        (finding,) = verify_export(LocalStorage(output)).findings
+        (finding,) = checked(output).findings
         assert "no generation has a hash" in finding.problem
         (dataset / "manifest.json").unlink()
         (dataset / "manifest.json").mkdir()
-        (finding,) = verify_export(LocalStorage(output)).findings
+        (finding,) = checked(output).findings
         assert "cannot be compared with" in finding.problem
 
     def test_bytes_of_another_library_are_not_compared(
@@ -161,21 +159,21 @@ class TestVerify:
         with monkeypatch.context() as patch:
             patch.setattr(FORMATS["olmo"], "made_with", {"pyarrow": "1.0"})
             output = exported(dataset, tmp_path / "out", "olmo")
-        report = verify_export(LocalStorage(output))
+        report = checked(output)
         assert report.sound
         assert report.not_compared.startswith("made with pyarrow 1.0, here is pyarrow ")
 
     def test_a_lost_record_is_the_only_finding_of_parts(self, dataset, tmp_path) -> None:
         output = exported(dataset, tmp_path / "out", "nanogpt")
         (output / "export/00001.json").unlink()
-        assert files_named(verify_export(LocalStorage(output))) == {"export/00001.json"}
+        assert files_named(checked(output)) == {"export/00001.json"}
 
     def test_other_documents_with_right_hashes_are_found(self, dataset, tmp_path) -> None:
         """Hashes alone would take what a faulty writer wrote for right."""
         output = exported(dataset, tmp_path / "out", "nanogpt")
         flip(output / "train.bin", 0)
         seal(LocalStorage(output))
-        found = verify_export(LocalStorage(output)).findings
+        found = checked(output).findings
         assert [str(finding) for finding in found] == [
             "train.bin: does not hold the documents of the dataset, id by id"
         ]

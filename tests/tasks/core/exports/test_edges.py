@@ -11,20 +11,19 @@ import pytest
 from streaming_ext.base.errors import ScratchError
 from streaming_ext.format.layout import EXPORT
 from streaming_ext.store import LocalStorage
-from tasks.core.check.export import verify_export
 from tasks.core.derive.export_format import ExportFiles
 from tasks.core.derive.export_records import describe_export
 from tests.streaming_ext.build import build
 from tests.tasks.core.exports import readers
 from tests.tasks.core.exports.exporting import (
+    checked,
     content,
     documents_of,
     exported,
     open_files,
     planned,
-    with_end,
 )
-from tests.tasks.core.exports.readers import READERS
+from tests.tasks.core.exports.readers import READERS, read
 
 NAMES = sorted(READERS)
 LARGE = list(range(98)) * 30
@@ -55,7 +54,7 @@ BOUNDED: dict[str, dict[str, Any]] = {
 def test_an_export_is_sound(name, case, tmp_path, monkeypatch) -> None:
     dataset = build(tmp_path / "dataset", CASES[case]).root
     root = exported(dataset, tmp_path / "out", name)
-    report = verify_export(LocalStorage(root), workers=2)
+    report = checked(root)
     assert report.findings == ()
     assert not report.not_compared
     assert report.documents == sum(map(len, CASES[case]))
@@ -65,14 +64,14 @@ def test_an_export_is_sound(name, case, tmp_path, monkeypatch) -> None:
     assert set(described) == {split for split, held in documents.items() if held}
     if CASES[case] == LARGE_DOCUMENT:
         monkeypatch.setattr(readers, "PARTS", CASES[case])
-        assert READERS[name](root) == {split: with_end(held) for split, held in documents.items()}
+        assert read(name, root) == documents
 
 
 @pytest.mark.parametrize("name", BOUNDED)
 def test_an_export_in_files_of_few_bytes_is_sound(name, tmp_path) -> None:
     dataset = build(tmp_path / "dataset", LARGE_DOCUMENT).root
     root = exported(dataset, tmp_path / "out", name, max_file_size=1200, **BOUNDED[name])
-    assert verify_export(LocalStorage(root)).findings == ()
+    assert checked(root).findings == ()
 
 
 @contextmanager

@@ -10,30 +10,26 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.store import LocalStorage
-from tasks.core.check.export import verify_export
 from tasks.core.derive.formats.flat import StreamFiles
 from tests.streaming_ext import build as builder
 from tests.tasks.core.exports.exporting import (
     PARTS,
+    checked,
     content,
     documents_of,
     exported,
     make_dataset,
-    with_end,
 )
 from tests.tasks.core.exports.readers import (
     array_of,
-    read_levanter,
+    read,
     read_llmc,
     read_llmc_file,
-    read_megatron,
     read_megatron_pair,
-    read_parquet,
     read_tars,
 )
 
-EXPECTED = {split: with_end(held) for split, held in documents_of().items()}
+EXPECTED = documents_of()
 
 
 def make(folder: Path, name: str, *, vocab_size: int = 100, **options: Any) -> Path:
@@ -80,7 +76,7 @@ class TestMegatron:
     def test_ids_are_narrow_where_megatron_has_them_so(self, tmp_path, ids, code) -> None:
         root = make(tmp_path, "megatron", vocab_size=ids)
         assert (root / "train/text_document.idx").read_bytes()[17] == code
-        assert read_megatron(root) == EXPECTED
+        assert read("megatron", root) == EXPECTED
         counts = json.loads((root / "sequences.json").read_text())
         assert counts == {"holdout/text_document": [3, 4], "train/text_document": [6, 7]}
 
@@ -96,8 +92,7 @@ class TestMegatron:
         for pair in held:
             size = 2 * sum(map(len, pair))
             assert size <= 2000 or [ids[:-1] for ids in pair] == [long]
-        expected = [ids for part in parts for split, ids in part if split == "train"]
-        assert read_megatron(root)["train"] == with_end(expected)
+        assert read("megatron", root)["train"] == documents_of(parts)["train"]
         listed = json.loads((root / "sequences.json").read_text())
         assert sum(documents for documents, _ in listed.values()) == len(documents)
 
@@ -110,12 +105,12 @@ def test_a_chunk_of_litdata_is_below_the_bound_with_its_head(tmp_path) -> None:
     sizes = [file.stat().st_size for file in root.glob("train/*.bin")]
     assert max(sizes) <= 2000
     assert sum(size > 1900 for size in sizes) >= len(sizes) - 3  # the last ones of parts
-    assert verify_export(LocalStorage(root)).sound
+    assert checked(root).sound
 
 
 def test_files_of_llmc_are_cut_at_a_number_of_ids(tmp_path) -> None:
     root = make(tmp_path, "llmc", max_file_size=1024 + 100)
-    assert read_llmc(root) == EXPECTED
+    assert read("llmc", root) == EXPECTED
     files = sorted(root.glob("text_train_*.bin"))
     assert [file.name[-10:-4] for file in files] == [f"{n + 1:06}" for n in range(len(files))]
     held = [len(read_llmc_file(file)) for file in files]
@@ -128,8 +123,8 @@ def test_train_of_modded_nanogpt_has_at_least_two_files(tmp_path, monkeypatch) -
     root = make(tmp_path, "modded-nanogpt", vocab_size=50257)
     assert len([*root.glob("fineweb_train_*.bin")]) == 2
     assert [*root.glob("fineweb_val_*.bin")] == [root / "fineweb_val_000000.bin"]
-    found = read_llmc(root, "fineweb", 50256)
-    assert found == {split: with_end(held, 50256) for split, held in documents_of().items()}
+    for split, expected in documents_of(eot=50256).items():
+        assert read_llmc(root, split, prefix="fineweb", eot=50256) == expected
 
 
 def test_levanter_s_shards_and_chunks_are_cut_anywhere(tmp_path, monkeypatch) -> None:
@@ -137,14 +132,14 @@ def test_levanter_s_shards_and_chunks_are_cut_anywhere(tmp_path, monkeypatch) ->
         monkeypatch.setattr(f"tasks.core.derive.formats.levanter.{name}", size)
     root = make(tmp_path, "levanter")
     assert len([*root.glob("train/input_ids/data/c/*")]) > 5
-    assert read_levanter(root) == EXPECTED
-    assert verify_export(LocalStorage(root)).findings == ()
+    assert read("levanter", root) == EXPECTED
+    assert checked(root).findings == ()
 
 
 def test_parquet_has_row_groups_that_a_reader_can_hold(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tasks.core.derive.formats.per_part._GROUP_TOKENS", 5)
     root = make(tmp_path, "parquet")
-    assert read_parquet(root) == EXPECTED
+    assert read("parquet", root) == EXPECTED
     metadata = pq.read_metadata(root / "train/00000.parquet")
     assert metadata.num_row_groups > 1
     assert metadata.row_group(0).column(0).has_offset_index  # so pages end with documents

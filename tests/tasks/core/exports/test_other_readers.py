@@ -21,7 +21,7 @@ from streaming_ext import StreamingTokenDataset
 from tasks.core.synthetic import make_documents
 from tests.streaming_ext.build import EOT, build, numbered_parts, some_documents
 from tests.tasks.core.build_dataset import build_dataset
-from tests.tasks.core.exports.exporting import Documents, documents_of, exported, with_end
+from tests.tasks.core.exports.exporting import Documents, documents_of, exported
 from tests.test_readme import blocks
 
 PARTS = numbered_parts(some_documents(120, seed=3, longest=200), parts=3)
@@ -42,7 +42,7 @@ def dataset(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected() -> Documents:
-    return {split: with_end(held) for split, held in documents_of(PARTS).items()}
+    return documents_of(PARTS)
 
 
 @pytest.fixture
@@ -60,10 +60,10 @@ class TestWebdatasetOutput:
     """What `shard --output-format webdataset` makes."""
 
     @pytest.fixture
-    def root(self, tmp_path, rank_path) -> Path:
+    def root(self, tmp_path) -> Path:
         texts = [text[:500] for text in make_documents(40, seed=3)]
         return build_dataset(
-            tmp_path, [texts], tokenizer=str(rank_path), sequence_length=LENGTH,
+            tmp_path, [texts], sequence_length=LENGTH,
             output_format="webdataset", shard_size=2048,
         )  # fmt: skip
 
@@ -217,10 +217,10 @@ def test_a_cell_of_the_document(library, expected, tmp_path, monkeypatch) -> Non
         assert (windows == ids.reshape(-1, ids.shape[-1])[0]).all(axis=1).any()
 
 
-def test_the_cell_of_tars_straight_from_text(rank_path, tmp_path, monkeypatch) -> None:
+def test_the_cell_of_tars_straight_from_text(tmp_path, monkeypatch) -> None:
     build_dataset(
         tmp_path / "made", [[text[:500] for text in make_documents(40, seed=3)]],
-        tokenizer=str(rank_path), sequence_length=LENGTH, output_format="webdataset",
+        sequence_length=LENGTH, output_format="webdataset",
     ).rename(tmp_path / "fineweb-edu-tars")  # fmt: skip
     monkeypatch.chdir(tmp_path)
     cell, shape = cell_of("fineweb-edu-tars")

@@ -17,24 +17,22 @@ from streaming_ext.base.errors import (
     UsageError,
 )
 from streaming_ext.format.layout import BUILD
-from streaming_ext.format.manifest import Manifest
-from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import LocalStorage, Storage
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.training.stock import streaming
 from tasks.core.shard import plan as planning
 from tasks.core.shard.extend_config import ExtendConfig
 from tasks.core.shard.plan import plan_shard
-from tests.conftest import small_vocabulary
 from tests.tasks.core.build_dataset import (
     build_dataset,
     build_from,
     config_of,
     file_hashes,
     found_in,
+    manifest_of,
 )
 from tests.tasks.core.extending.extended import extended, finish, planned, write_source
-from tests.tasks.core.imports.importing import documents_in, imported, some_documents, write_ids
+from tests.tasks.core.imports.importing import documents_in, imported, write_ids
 from tests.tasks.core.moving.moved import copied, merged
 from tests.tasks.core.running import do_parts, publish
 from tests.tasks.core.subsets.test_subset import subset
@@ -62,13 +60,9 @@ def second(tmp_path) -> Path:
 @pytest.fixture
 def twin(old, new, tmp_path) -> Path:
     """What an extension makes that nothing disturbs."""
-    twin = Path(shutil.copytree(old, tmp_path / "twin"))
+    twin = shutil.copytree(old, tmp_path / "twin")
     extended(twin, new)
     return twin
-
-
-def manifest_of(root: Path) -> Manifest:
-    return read_manifest(LocalStorage(root))
 
 
 def opened(root: Path, generation: str | None = None) -> StreamingTokenDataset:
@@ -188,10 +182,9 @@ def test_a_run_of_more_sources_names_the_command_that_extends(tmp_path, new, shu
 def test_datasets_that_cannot_be_extended(kind, old, new, tmp_path) -> None:
     root = tmp_path / "other"
     if kind == "a merged":
-        merged([old, Path(shutil.copytree(old, tmp_path / "again"))], root, repeats=True)
+        merged([old, shutil.copytree(old, tmp_path / "again")], root, repeats=True)
     elif kind == "an imported":
-        ids = write_ids(tmp_path / "ids.bin", some_documents(30, 1000), 1024)
-        imported("nanogpt", ids, root, tokenizer=str(small_vocabulary()), pattern="gpt2")
+        imported("nanogpt", write_ids(tmp_path / "ids.bin", [[1, 2]] * 9), root)
     elif kind == "a subset":
         subset(old, root, documents=5)
     else:
@@ -262,7 +255,7 @@ def test_publishing_that_failed_is_tried_again(old, new, twin, monkeypatch, path
 def test_killed_between_the_manifest_and_the_indexes(tmp_path, new, monkeypatch, held_out) -> None:
     """It is the next generation: verified and copied as that, with older indexes on top."""
     old = build_dataset(tmp_path / "grows", OLD, holdout_fraction=held_out, sequence_length=16)
-    twin = Path(shutil.copytree(old, tmp_path / "twin"))
+    twin = shutil.copytree(old, tmp_path / "twin")
     extended(twin, new)
     before, index = file_hashes(old), (old / "train/index.json").read_bytes()
     plan, storage = planned(old, new)

@@ -13,8 +13,6 @@ import pytest
 
 from flows.terminal.show_checks import show_dataset
 from streaming_ext.base.errors import CorruptDatasetError
-from streaming_ext.format.manifest import Manifest
-from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import LocalStorage, Storage
 from tasks.core.check.inspect import describe
 from tasks.core.cluster import partition_plan, put_shared_plan, read_plan
@@ -23,7 +21,7 @@ from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.shuffle import copies
 from tasks.core.synthetic import make_documents
 from tests.streaming_ext.order.test_grown import opened, steps
-from tests.tasks.core.build_dataset import build_from, file_hashes, found_in
+from tests.tasks.core.build_dataset import build_from, file_hashes, found_in, manifest_of
 from tests.tasks.core.check.damage import flip, printed
 from tests.tasks.core.deduplicate.test_deduplicate import expected, kept_and_left_out
 from tests.tasks.core.extending.extended import extended, planned
@@ -82,15 +80,11 @@ def kind(request) -> str:
 
 @pytest.fixture
 def old(originals, tmp_path, kind) -> Path:
-    return Path(shutil.copytree(originals(kind), tmp_path / "old"))
+    return shutil.copytree(originals(kind), tmp_path / "old")
 
 
 ALL_KINDS = pytest.mark.parametrize("kind", KINDS, indirect=True)
 BOTH = pytest.mark.parametrize("kind", ["both"], indirect=True)
-
-
-def manifest_of(root: Path) -> Manifest:
-    return read_manifest(LocalStorage(root))
 
 
 @ALL_KINDS
@@ -147,7 +141,7 @@ def test_each_generation_is_a_permutation_of_its_own(old, lines) -> None:
 
 def test_the_bytes_depend_on_sources_alone(old, lines, tmp_path) -> None:
     """Those of a shuffled dataset not even on how the new files are cut."""
-    twin = Path(shutil.copytree(old, tmp_path / "twin"))
+    twin = shutil.copytree(old, tmp_path / "twin")
     extended(old, lines / "2.jsonl", lines / "3.jsonl")
     cut = {"part_size": 1500} if manifest_of(old).shuffled is not None else {}
     extended(twin, lines / "2.jsonl", lines / "3.jsonl", **cut)
@@ -187,7 +181,7 @@ def test_nothing_but_copies(old, lines, tmp_path, kind) -> None:
 @BOTH
 def test_added_documents_are_shown(old, lines, tmp_path) -> None:
     """By the pass of training that grew, and by `inspect`."""
-    before = Path(shutil.copytree(old, tmp_path / "before"))
+    before = shutil.copytree(old, tmp_path / "before")
     extended(old, lines / "2.jsonl")
     _, state = steps(opened(before), 3)
     loader = opened(old)
@@ -228,14 +222,14 @@ class _Dying:
 def test_killed_anywhere(old, lines, tmp_path, monkeypatch) -> None:
     """Before random steps: the dataset stays sound, and the same command gives the same bytes."""
     new = [lines / "2.jsonl", lines / "3.jsonl"]
-    twin = Path(shutil.copytree(old, tmp_path / "twin"))
+    twin = shutil.copytree(old, tmp_path / "twin")
     dying = _Dying(monkeypatch)
     extended(twin, *new)
     steps_of_all, draw = dying.done, random.Random(0)
     before = (old / "manifest.json").read_bytes()
     unpublished = 0
     for begin, end in ((0, 0.5), (0.5, 0.9), (0.9, 1)):
-        root = Path(shutil.copytree(old, tmp_path / f"from {begin}"))
+        root = shutil.copytree(old, tmp_path / f"from {begin}")
         dying.done = 0
         dying.dies_before = draw.randrange(int(begin * steps_of_all), int(end * steps_of_all))
         with pytest.raises(_KilledError):
@@ -285,7 +279,7 @@ def test_hosts_make_partitions_of_each_phase_by_the_plan_that_they_share(
     old, lines, tmp_path
 ) -> None:
     new = [lines / "2.jsonl", lines / "3.jsonl"]
-    twin = Path(shutil.copytree(old, tmp_path / "twin"))
+    twin = shutil.copytree(old, tmp_path / "twin")
     extended(twin, *new)
     plan, storage = planned(old, *new)
     for own in partitions(plan, storage, tmp_path / "sort"):

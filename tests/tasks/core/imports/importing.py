@@ -14,10 +14,12 @@ from tasks.core.reading.documents import PartOfDataset
 from tasks.core.shard.import_config import ImportConfig
 from tasks.core.shard.plan import plan_shard
 from tasks.core.shard.shard_build import ShardBuild
+from tests.conftest import small_vocabulary
 from tests.tasks.core import running
 from tests.tasks.core.exports.exporting import exported
 
 Documents = list[list[int]]
+EOT = 1024  # of the small vocabulary
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Case:
 
 
 CUT = {"part_size": 1100}
+OWN = {"holdout_fraction": 0.25, "holdout_seed": 7}  # options of most of these imports
 CASES = [
     Case("megatron", "megatron", read=CUT),
     Case("megatron", "megatron", {"max_file_size": 2048}),
@@ -57,8 +60,9 @@ CASES = [
 def planned(
     name: str, sources: Path | str, output: Path, **options: Any
 ) -> tuple[ShardBuild, Storage]:
-    """An import, which has taken its output."""
-    settings = {"sequence_length": 16, "shard_size": 1024, "workers": 1, **options}
+    """An import, which has taken its output; with the small vocabulary unless another is named."""
+    settings = {"tokenizer": str(small_vocabulary()), "pattern": "gpt2", "sequence_length": 16,
+                "shard_size": 1024, "workers": 1, **options}  # fmt: skip
     config = ImportConfig(format=name, sources=(str(sources),), output=str(output), **settings)
     return running.planned(plan_shard, config.run)
 
@@ -83,24 +87,12 @@ def documents_in(dataset: Path) -> dict[str, Documents]:
     return found
 
 
-def write_ids(
-    path: Path, documents: Iterable[Sequence[int]], eot: int, *, dtype: str = "<u2"
-) -> Path:
+def write_ids(path: Path, documents: Iterable[Sequence[int]], *, dtype: str = "<u2") -> Path:
     """Bare ids with an end-of-text id behind each document, as nanoGPT's are."""
-    ids = [token for document in documents for token in [*document, eot]]
+    ids = [token for document in documents for token in [*document, EOT]]
     path.parent.mkdir(parents=True, exist_ok=True)
     np.array(ids, dtype).tofile(path)
     return path
-
-
-def some_documents(count: int, vocabulary: int, *, seed: int = 0) -> Documents:
-    """Documents of 1 to 60 ids, no two of them alike."""
-    rng = np.random.default_rng(seed)
-    made = (
-        [*divmod(number, vocabulary), *rng.integers(0, vocabulary, rng.integers(0, 59)).tolist()]
-        for number in range(count)
-    )
-    return [list(map(int, ids)) for ids in made]
 
 
 def change_index(folder: Path) -> None:

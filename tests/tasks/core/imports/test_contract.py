@@ -14,6 +14,7 @@ from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.imports.importing import (
     CASES,
     CUT,
+    OWN,
     change_index,
     documents_in,
     imported,
@@ -39,9 +40,9 @@ def test_the_first_dataset_holds_what_was_written(dataset, written) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_an_export_is_imported_again(case, dataset, own, tmp_path) -> None:
+def test_an_export_is_imported_again(case, dataset, tmp_path) -> None:
     """The same documents, in each split in the order in which the files hold them; sound."""
-    back = imported(case.name, case.made(dataset, tmp_path), tmp_path / "back", **own, **case.read)
+    back = imported(case.name, case.made(dataset, tmp_path), tmp_path / "back", **OWN, **case.read)
     before, after = documents_in(dataset), documents_in(back)
     assert after["train"] == before["train"]  # since its ids decide the side of each
     assert after["holdout"] == before["holdout"]
@@ -54,61 +55,61 @@ def test_an_export_is_imported_again(case, dataset, own, tmp_path) -> None:
     assert (case.read == CUT) == any(part.span for part in manifest.parts)
 
 
-def test_files_are_read_in_the_order_of_their_names(dataset, own, tmp_path) -> None:
+def test_files_are_read_in_the_order_of_their_names(dataset, tmp_path) -> None:
     """Whichever split they were of."""
     source = exported(dataset, tmp_path / "export", "litdata")
-    back = imported("litdata", source, tmp_path / "back", **own | {"holdout_fraction": 0})
+    back = imported("litdata", source, tmp_path / "back", holdout_fraction=0)
     before = documents_in(dataset)
     assert documents_in(back) == {"train": before["holdout"] + before["train"]}
 
 
-def test_an_index_beside_a_file_identifies_it_too(dataset, own, tmp_path) -> None:
+def test_an_index_beside_a_file_identifies_it_too(dataset, tmp_path) -> None:
     """The index of Megatron decides where documents begin, and so which there are."""
     source = exported(dataset, tmp_path / "export", "megatron")
-    imported("megatron", source, tmp_path / "out", **own)
+    imported("megatron", source, tmp_path / "out")
     change_index(source)
     with pytest.raises(ConfigMismatchError, match="was made from other sources"):
-        planned("megatron", source, tmp_path / "out", **own)
+        planned("megatron", source, tmp_path / "out")
 
 
-def test_what_is_of_no_use_is_refused(dataset, own, tmp_path) -> None:
+def test_what_is_of_no_use_is_refused(dataset, tmp_path) -> None:
     with pytest.raises(ValidationError, match="is of no use with nanogpt"):
-        planned("nanogpt", dataset, tmp_path / "out", **own, rows="documents")
+        planned("nanogpt", dataset, tmp_path / "out", rows="documents")
     source = exported(dataset, tmp_path / "export", "megatron")
     with pytest.raises(UsageError, match="--dtype is of no use with megatron") as refused:
-        planned("megatron", source, tmp_path / "out", **own, dtype="uint16")
+        planned("megatron", source, tmp_path / "out", dtype="uint16")
     assert "\n" not in str(refused.value)  # however many files there are
     with pytest.raises(UsageError, match="Copy it to one of them first"):
-        planned("nanogpt", "https://example.org/set", tmp_path / "out", **own)
+        planned("nanogpt", "https://example.org/set", tmp_path / "out")
     with pytest.raises(UsageError, match=r"no \.npy file of olmo there"):
-        planned("olmo", dataset, tmp_path / "out", **own)
+        planned("olmo", dataset, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_pair_of_megatron_is_called_by_its_prefix(dataset, own, tmp_path) -> None:
+def test_a_pair_of_megatron_is_called_by_its_prefix(dataset, tmp_path) -> None:
     pair = exported(dataset, tmp_path / "export", "megatron") / "train/text_document"
-    wanted = content(imported("megatron", f"{pair}.bin", tmp_path / "wanted", **own))
+    wanted = content(imported("megatron", f"{pair}.bin", tmp_path / "wanted"))
     for name, called in (("prefix", str(pair)), ("index", f"{pair}.idx")):
-        assert content(imported("megatron", called, tmp_path / name, **own)) == wanted
+        assert content(imported("megatron", called, tmp_path / name)) == wanted
     with pytest.raises(UsageError, match=r"train/other: no \.bin file of megatron there"):
-        planned("megatron", pair.with_name("other"), tmp_path / "out", **own)
+        planned("megatron", pair.with_name("other"), tmp_path / "out")
 
 
-def test_what_an_index_lists_and_is_lost_is_named_once(dataset, own, tmp_path) -> None:
+def test_what_an_index_lists_and_is_lost_is_named_once(dataset, tmp_path) -> None:
     source = exported(dataset, tmp_path / "export", "litdata", max_file_size=1024) / "train"
     chunks = sorted(source.glob("*.bin"))
     assert len(chunks) > 3
     chunks[1].unlink()
     with pytest.raises(UsageError, match=rf"there is no {chunks[1].name} next") as refused:
-        planned("litdata", source, tmp_path / "out", **own)
+        planned("litdata", source, tmp_path / "out")
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "out").exists()
 
 
-def test_an_output_below_its_source_is_no_source(dataset, own, tmp_path) -> None:
+def test_an_output_below_its_source_is_no_source(dataset, tmp_path) -> None:
     """The same command again finds the files that it made beside those that it read."""
     source = exported(dataset, tmp_path / "export", "webdataset")
-    made = imported("webdataset", source, source / "out", **own, output_format="webdataset")
-    again, storage = planned("webdataset", source, made, **own, output_format="webdataset")
+    made = imported("webdataset", source, source / "out", output_format="webdataset")
+    again, storage = planned("webdataset", source, made, output_format="webdataset")
     storage.close()
     assert again.published

@@ -17,6 +17,7 @@ from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.imports.importing import (
     CASES,
     CUT,
+    OWN,
     change_index,
     documents_in,
     imported,
@@ -60,20 +61,20 @@ def commit(monkeypatch) -> Iterator[Upload]:
 @pytest.mark.parametrize(
     ("case", "to"),
     [(case, "upload") for case in EACH_FORMAT.values()]
-    + [(EACH_FORMAT[name], "commit") for name in ("megatron", "webdataset", "mds")],
+    + [(EACH_FORMAT[name], "commit") for name in ("megatron", "webdataset")],
     ids=str,
 )
-def test_a_remote_set_is_what_it_is_on_disk(case, to, dataset, own, request, tmp_path) -> None:
+def test_a_remote_set_is_what_it_is_on_disk(case, to, dataset, request, tmp_path) -> None:
     """In spans where files can be cut; sound, compared with the files where they lie."""
     url = request.getfixturevalue(to)(case.made(dataset, tmp_path))
-    made = imported(case.name, url, tmp_path / "made", **own, **case.read)
+    made = imported(case.name, url, tmp_path / "made", **OWN, **case.read)
     assert documents_in(made) == documents_in(dataset)  # as from disk: test_contract.py
     storage = open_storage(str(made))
     assert (case.read == CUT) == any(part.span for part in read_manifest(storage).parts)
     assert verify(storage, deep=True).findings == ()
 
 
-def test_faults_that_pass_are_waited_out(dataset, own, upload, s3, tmp_path, monkeypatch) -> None:
+def test_faults_that_pass_are_waited_out(dataset, upload, s3, tmp_path, monkeypatch) -> None:
     """Of tars, which are fetched whole, and of those beside them, which are read in ranges."""
     source = exported(dataset, tmp_path / "set", "webdataset", max_file_size=40000)
     url = upload(source)
@@ -81,7 +82,7 @@ def test_faults_that_pass_are_waited_out(dataset, own, upload, s3, tmp_path, mon
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "10")
         proxy.inflict(Faults(answer=(503, "SlowDown"), times=2))
-        plan, storage = planned("webdataset", url, tmp_path / "out", **own)
+        plan, storage = planned("webdataset", url, tmp_path / "out", **OWN)
         assert proxy.struck == 2
         proxy.inflict(Faults(cut_down=9000, times=3))
         do_parts(plan, storage)
@@ -90,19 +91,17 @@ def test_faults_that_pass_are_waited_out(dataset, own, upload, s3, tmp_path, mon
     assert documents_in(tmp_path / "out") == documents_in(dataset)
 
 
-def test_what_lies_beside_a_file_pins_it_there_too(
-    dataset, own, upload, tmp_path, monkeypatch
-) -> None:
+def test_what_lies_beside_a_file_pins_it_there_too(dataset, upload, tmp_path, monkeypatch) -> None:
     """Another index is another source; and one that changes in the middle of a run is named."""
     monkeypatch.setattr("tasks.core.shard.sources._LISTING_SECONDS", 0.0)
     source = CASES[0].made(dataset, tmp_path)
     url = upload(source)
-    imported("megatron", url, tmp_path / "out", **own)
-    plan, storage = planned("megatron", url, tmp_path / "other", **own)
+    imported("megatron", url, tmp_path / "out")
+    plan, storage = planned("megatron", url, tmp_path / "other")
     change_index(source)
     upload(source)
     bare_ids._read_index.cache_clear()  # a worker process has not read it
     with pytest.raises(SourceError, match="changed since the run began"):
         do_parts(plan, storage)
     with pytest.raises(ConfigMismatchError, match="was made from other sources"):
-        planned("megatron", url, tmp_path / "out", **own)
+        planned("megatron", url, tmp_path / "out")

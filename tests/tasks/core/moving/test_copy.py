@@ -69,7 +69,7 @@ def test_an_unfinished_copy_names_the_command_that_finishes_it(first, tmp_path) 
 
 
 def test_a_damaged_original_is_not_copied(first, tmp_path) -> None:
-    original = Path(shutil.copytree(first, tmp_path / "the original"))
+    original = shutil.copytree(first, tmp_path / "the original")
     shard = sorted((original / "train/00001").iterdir())[0]
     flip(shard)
     with pytest.raises(
@@ -125,7 +125,7 @@ def test_files_that_a_copy_lost_are_found_and_put_again(first, tmp_path) -> None
 
 def test_an_output_started_before_an_extension_is_refused(first, tmp_path) -> None:
     """In one sentence, for copies, exports and subsets; a copy can be extended."""
-    dataset = Path(shutil.copytree(first, tmp_path / "dataset"))
+    dataset = shutil.copytree(first, tmp_path / "dataset")
     started(dataset, tmp_path / "started")
     copied(dataset, tmp_path / "copy")
     exported(dataset, tmp_path / "export", "nanogpt")

@@ -17,15 +17,11 @@ from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.schema import from_json
 from streaming_ext.store import open_storage
 from tasks.core.check.inspect import describe
+from tests.streaming_ext.build import some_documents
 from tests.tasks.core.build_dataset import Forger, build_dataset, build_from
 from tests.tasks.core.check.damage import check, files_named
 from tests.tasks.core.exports.exporting import content, exported
-from tests.tasks.core.imports.importing import (
-    documents_in,
-    imported,
-    some_documents,
-    write_ids,
-)
+from tests.tasks.core.imports.importing import documents_in, imported, write_ids
 from tests.tasks.core.moving.moved import merged
 
 
@@ -72,7 +68,7 @@ def test_files_of_a_merge_are_files_where_those_of_a_dataset_are_links(
     first, second, tmp_path
 ) -> None:
     """As the cache of the Hub holds them: links to what lies elsewhere on the disk."""
-    snapshot = Path(shutil.copytree(second, tmp_path / "snapshot"))
+    snapshot = shutil.copytree(second, tmp_path / "snapshot")
     (tmp_path / "blobs").mkdir()
     one, other, *_ = sorted(snapshot.glob("train/*/shard.*"))
     for number, shard in enumerate((one, other)):
@@ -85,18 +81,18 @@ def test_files_of_a_merge_are_files_where_those_of_a_dataset_are_links(
     assert check(tmp_path / "both").sound
 
 
-def test_a_merged_dataset_is_merged_as_its_parts(first, second, both, tmp_path, rank_path) -> None:
+def test_a_merged_dataset_is_merged_as_its_parts(first, second, both, tmp_path) -> None:
     """(A + B) + C is A + B + C, to the byte."""
     texts = [[f"Document {number} of the third dataset." for number in range(20)]]
-    third = build_dataset(tmp_path / "third", texts, tokenizer=str(rank_path))
+    third = build_dataset(tmp_path / "third", texts)
     merged([both, third], tmp_path / "nested")
     merged([first, second, third], tmp_path / "flat")
     assert content(tmp_path / "nested") == content(tmp_path / "flat")
 
 
-def test_what_does_not_go_together_is_refused_by_field(first, tmp_path, rank_path) -> None:
+def test_what_does_not_go_together_is_refused_by_field(first, tmp_path) -> None:
     other = build_dataset(
-        tmp_path / "other", [["A text of its own."] * 5], tokenizer=str(rank_path),
+        tmp_path / "other", [["A text of its own."] * 5],
         sequence_length=32, holdout_fraction=0.5, compression="none",
     )  # fmt: skip
     with pytest.raises(ConfigMismatchError) as refused:
@@ -107,17 +103,13 @@ def test_what_does_not_go_together_is_refused_by_field(first, tmp_path, rank_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_imports_go_together_however_their_sets_were_read(
-    first, tokenizer, rank_path, tmp_path
-) -> None:
+def test_imports_go_together_however_their_sets_were_read(first, tokenizer, tmp_path) -> None:
     """But not with texts: their holdout is by a hash of the text, and not of its ids."""
-    options = {"tokenizer": str(rank_path), "pattern": "gpt2", "holdout_fraction": 0.2}
-    options |= {"sequence_length": 64, "shard_size": 4096}
+    options = {"holdout_fraction": 0.2, "sequence_length": 64, "shard_size": 4096}
     one, other = tmp_path / "one", tmp_path / "other"
-    sets = [some_documents(20, tokenizer.eot_id, seed=seed) for seed in (0, 1)]
-    ids = write_ids(tmp_path / "x.bin", sets[0], tokenizer.eot_id)
+    ids = write_ids(tmp_path / "x.bin", some_documents(20))
     imported("nanogpt", ids, one, **options)
-    ids = write_ids(tmp_path / "x.npy", sets[1], tokenizer.eot_id, dtype="<u4")
+    ids = write_ids(tmp_path / "x.npy", some_documents(20, seed=1), dtype="<u4")
     imported("olmo", ids, other, **options, dtype="uint32")
     merged([one, other], tmp_path / "both")
     held, more = documents_in(one), documents_in(other)
@@ -127,9 +119,9 @@ def test_imports_go_together_however_their_sets_were_read(
         merged([one, first], tmp_path / "out")
 
 
-def test_deduplicated_datasets_and_exports_are_refused(first, tmp_path, rank_path) -> None:
+def test_deduplicated_datasets_and_exports_are_refused(first, tmp_path) -> None:
     text = [[f"Text {number}." for number in range(9)]]
-    other = build_dataset(tmp_path, text, tokenizer=str(rank_path), deduplicate="exact")
+    other = build_dataset(tmp_path, text, deduplicate="exact")
     with pytest.raises(UsageError, match="was made with deduplicate"):
         merged([first, other], tmp_path / "out")
     export = exported(first, tmp_path / "export", "nanogpt")
@@ -137,8 +129,8 @@ def test_deduplicated_datasets_and_exports_are_refused(first, tmp_path, rank_pat
         merged([first, export], tmp_path / "out")
 
 
-def test_texts_repeat_only_on_request(first, tmp_path, rank_path) -> None:
-    again = build_from(first.parent / "sources", tmp_path / "again", tokenizer=str(rank_path))
+def test_texts_repeat_only_on_request(first, tmp_path) -> None:
+    again = build_from(first.parent / "sources", tmp_path / "again")
     with pytest.raises(UsageError, match="its texts would be there twice"):
         merged([first, again], tmp_path / "out")
     merged([first, again], tmp_path / "out", repeats=True)
@@ -149,12 +141,12 @@ def test_texts_repeat_only_on_request(first, tmp_path, rank_path) -> None:
     assert documents[1] == 2 * documents[0]
 
 
-def test_a_file_that_was_cut_in_another_way_is_the_same_file(tmp_path, rank_path) -> None:
+def test_a_file_that_was_cut_in_another_way_is_the_same_file(tmp_path) -> None:
     (tmp_path / "sources").mkdir()
     lines = [json.dumps({"text": f"Text {number} of one file."}) for number in range(300)]
     (tmp_path / "sources/one.jsonl").write_text("\n".join(lines) + "\n")
     whole, *cut = (
-        build_from(tmp_path / "sources", tmp_path / str(size), tokenizer=str(rank_path),
+        build_from(tmp_path / "sources", tmp_path / str(size),
                    part_size=size)
         for size in (10**9, 3000, 4096)
     )  # fmt: skip
@@ -164,7 +156,7 @@ def test_a_file_that_was_cut_in_another_way_is_the_same_file(tmp_path, rank_path
 
 
 def test_a_lost_or_cut_shard_is_no_merge(first, second, tmp_path) -> None:
-    original = Path(shutil.copytree(second, tmp_path / "original"))
+    original = shutil.copytree(second, tmp_path / "original")
     shard = sorted((original / "train/00001").iterdir())[0]
     shard.write_bytes(shard.read_bytes()[:-1])
     with pytest.raises(CorruptDatasetError, match=shard.name):
@@ -175,7 +167,7 @@ def test_a_lost_or_cut_shard_is_no_merge(first, second, tmp_path) -> None:
 
 
 def test_a_forged_list_of_what_was_merged_is_found(both, tmp_path) -> None:
-    copy = Path(shutil.copytree(both, tmp_path / "copy"))
+    copy = shutil.copytree(both, tmp_path / "copy")
     value = json.loads((copy / "manifest.json").read_bytes())
     value["merged"][0]["parts"] = 1
     with pytest.raises(CorruptDatasetError, match="contradicts itself in merged"):

@@ -151,9 +151,9 @@ class TestWhatWasSkipped:
 
 
 class TestLengths:
-    def test_of_a_dataset(self, tmp_path, rank_path, tokenizer) -> None:
+    def test_of_a_dataset(self, tmp_path, tokenizer) -> None:
         texts = [["xy", "one two three", None, ""], ["abc"]]
-        root = build_dataset(tmp_path, texts, tokenizer=str(rank_path))
+        root = build_dataset(tmp_path, texts)
         lengths = sample_lengths(LocalStorage(root), [part(0, documents=2), part(1, documents=1)])
         expected = [len(tokenizer.encode(text)) for text in ("xy", "one two three", "abc")]
         assert (lengths.documents, lengths.longest) == (3, max(expected))

@@ -3,7 +3,6 @@
 import errno
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,9 +16,9 @@ from streaming_ext.format.shuffled import SOURCES_PATH
 from streaming_ext.store import LocalStorage
 from streaming_ext.writing.part_files import PartFiles
 from tasks.core.build.engine import mark_of
-from tasks.core.check.verify import verify
 from tasks.core.shuffle.sort import SortedSpills
 from tests.tasks.core.build_dataset import Forger, file_hashes, found_in
+from tests.tasks.core.check.damage import check
 from tests.tasks.core.running import do_parts, second_phase
 from tests.tasks.core.shuffle.building import DOCUMENTS
 
@@ -70,7 +69,7 @@ def test_spills_left_by_a_kill_after_the_manifest(builder, whole) -> None:
 
 
 def test_other_sources_or_configuration(builder, lines) -> None:
-    builder = replace(builder, sources=Path(shutil.copytree(lines, builder.folder / "sources")))
+    builder = replace(builder, sources=shutil.copytree(lines, builder.folder / "sources"))
     sizes = {"part_size": 20_000}
     root = builder.build("dataset", **sizes)
     assert builder.begin(root, **sizes)[0].published
@@ -98,7 +97,7 @@ def test_verify_finds_another_order(builder) -> None:
     table = pq.read_table(forged.root / path)
     forged.set_documents(1, table.take([1, 0, *range(2, len(table))]))
     forged.seal()
-    (finding,) = verify(LocalStorage(forged.root)).findings
+    (finding,) = check(forged.root).findings
     assert finding.file == path
     assert "cannot be right" in finding.problem
 
@@ -116,6 +115,6 @@ def test_verify_finds_a_lost_document(builder) -> None:
         manifest["shuffled"]["sources"] = listed
 
     forged.seal(edit)
-    words = " ".join(finding.problem for finding in verify(LocalStorage(forged.root)).findings)
+    words = " ".join(finding.problem for finding in check(forged.root).findings)
     assert f"{DOCUMENTS + 1} documents of" in words
     assert "not those of the sources" in words

@@ -8,18 +8,16 @@ import pytest
 
 from streaming_ext import StreamingTokenDataset
 from streaming_ext.format.provenance import SourceRows
-from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.shuffled import SOURCES_PATH, document_keys, sources_of
-from streaming_ext.store import LocalStorage
 from streaming_ext.training.trace import trace_step
 from tests.streaming_ext.text.packed import write_documents
-from tests.tasks.core.build_dataset import file_hashes, found_in
+from tests.tasks.core.build_dataset import file_hashes, found_in, manifest_of
 from tests.tasks.core.shuffle.building import DOCUMENTS, FILES, documents_of
 
 
 def test_permutation(builder) -> None:
     root = builder.build("dataset", shuffle_seed=5)
-    manifest = read_manifest(LocalStorage(root))
+    manifest = manifest_of(root)
     assert len(manifest.parts) > 4
     found = documents_of(root)
     pairs = zip(found.sources, found.rows, strict=True)

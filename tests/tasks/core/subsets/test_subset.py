@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError, UsageError
-from streaming_ext.format.layout import SPLITS
 from streaming_ext.format.schema import content_hash
 from streaming_ext.store import open_storage
 from tasks.core.derive.choosing import Choice, Ints, choose, chosen, keys_of
@@ -28,14 +27,12 @@ FILES = 4
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory, rank_path) -> Path:
+def original(tmp_path_factory) -> Path:
     """Documents of one to many tokens, some of more than a shard; rows without text."""
     texts = make_documents(60, seed=8)
     made = [text[: 40 * (1 + number % 50)] for number, text in enumerate(texts)]
     files: list[list[str | None]] = [[*made[number::FILES], None, ""] for number in range(FILES)]
-    return build_dataset(
-        tmp_path_factory.mktemp("original"), files, tokenizer=str(rank_path), shard_size=1024
-    )
+    return build_dataset(tmp_path_factory.mktemp("original"), files, shard_size=1024)
 
 
 def config_of(dataset: Path, output: Path, **options: Any) -> SubsetConfig:
@@ -54,15 +51,9 @@ def documents_of(root: Path) -> list[Listed]:
     """Every document with where it comes from, in order."""
     dataset, found = Forger(root), []
     for part, record in sorted(dataset.records.items()):
-        streams = {split: dataset.stream(part, split) for split in record.splits}
-        ends = dict.fromkeys(SPLITS, 0)
-        listed = dataset.documents(part)
         starts = np.cumsum([0, *(span.rows for span in record.made_of)])
-        columns = (listed[name] for name in ("row", "split", "tokens"))
-        for row, split, tokens in zip(*columns, strict=True):
+        for row, split, ids in dataset.listed(part):
             number = int(np.searchsorted(starts, row, side="right")) - 1
-            ids = streams[split][ends[split] : ends[split] + tokens + 1]
-            ends[split] += tokens + 1
             url = record.made_of[number].source.url
             found.append((url, int(row - starts[number]), split, tuple(ids.tolist())))
     return found
@@ -81,7 +72,7 @@ def test_the_documents_of_the_choice(original, tmp_path, options, seed) -> None:
     order = np.argsort(keys_of(np.arange(len(every)), seed), kind="stable").tolist()
     count = options.get("documents", 0)
     if not count:
-        sums = np.cumsum([len(every[number][3]) for number in order])
+        sums = np.cumsum([len(every[number][3]) + 1 for number in order])
         count = int((sums <= 2000).sum())
     assert documents_of(output) == [every[number] for number in sorted(order[:count])]
     report = check(output, deep=True)
@@ -117,13 +108,12 @@ def test_parts_that_give_little_go_together(original, tmp_path) -> None:
     assert record.unchosen_documents == record.rows - 2 - 4  # of each file two rows have no text
 
 
-def test_a_part_is_of_one_of_the_datasets_that_were_merged(tmp_path, rank_path) -> None:
+def test_a_part_is_of_one_of_the_datasets_that_were_merged(tmp_path) -> None:
     """Also where both were made alike, so that their parts could go together."""
     made = [
         build_dataset(
             tmp_path / name,
             [[f"Document {number} of {name} {file}." for number in range(9)] for file in range(3)],
-            tokenizer=str(rank_path),
         )
         for name in ("one", "other")
     ]
@@ -139,10 +129,10 @@ def test_a_part_is_of_one_of_the_datasets_that_were_merged(tmp_path, rank_path) 
     assert check(tmp_path / "subset", deep=True).findings == ()
 
 
-def test_a_part_is_of_one_generation_of_an_extended_dataset(tmp_path, rank_path) -> None:
+def test_a_part_is_of_one_generation_of_an_extended_dataset(tmp_path) -> None:
     """What the subset says of its members holds of each of its parts."""
     texts = [["One old text."], ["Another old text."]]
-    dataset = build_dataset(tmp_path / "old", texts, tokenizer=str(rank_path))
+    dataset = build_dataset(tmp_path / "old", texts)
     manifests = [(dataset / "manifest.json").read_bytes()]
     for number in range(2):
         extended(
@@ -171,7 +161,7 @@ def test_subsets_that_are_merged_are_no_subset_of_one_dataset(first, second, tmp
 
 def test_the_choice_by_tokens_is_made_once_in_a_run(original, tmp_path) -> None:
     """It takes the lists of all documents, which a run that plans again need not read again."""
-    copy = Path(shutil.copytree(original, tmp_path / "copy"))
+    copy = shutil.copytree(original, tmp_path / "copy")
     config = config_of(copy, tmp_path / "out", tokens="1900", seed=5)
     plan = plan_subset(config, open_storage(config.output))
     shutil.rmtree(copy / "documents")
@@ -182,16 +172,16 @@ def test_the_choice_by_tokens_is_made_once_in_a_run(original, tmp_path) -> None:
 
 
 def test_damage_is_named(original, tmp_path) -> None:
-    copy = Path(shutil.copytree(original, tmp_path / "copy"))
+    copy = shutil.copytree(original, tmp_path / "copy")
     shard = sorted((copy / "train/00000").iterdir())[0]
     flip(shard)
     with pytest.raises(CorruptDatasetError, match=shard.name):
         subset(copy, tmp_path / "subset", documents=40)
 
 
-def test_shuffled_datasets_and_subsets_are_refused(tmp_path, rank_path, original) -> None:
+def test_shuffled_datasets_and_subsets_are_refused(tmp_path, original) -> None:
     texts = [[f"Text {number}." for number in range(9)]]
-    shuffled = build_dataset(tmp_path, texts, tokenizer=str(rank_path), shuffle="documents")
+    shuffled = build_dataset(tmp_path, texts, shuffle="documents")
     with pytest.raises(UsageError, match="was made with shuffle"):
         subset(shuffled, tmp_path / "out", documents=3)
     subset(original, tmp_path / "once", documents=30)
