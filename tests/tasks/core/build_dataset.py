@@ -88,6 +88,11 @@ def found_in(root: Path, **options: Any) -> list[str]:
     return [finding.file for finding in verify(LocalStorage(root), **options).findings]
 
 
+def require_sound(root: Path, **options: Any) -> None:
+    """Have `verify` find nothing."""
+    assert verify(LocalStorage(root), **options).findings == ()
+
+
 def manifest_of(root: Path) -> Manifest:
     return from_json(Manifest, (root / MANIFEST).read_bytes(), where=MANIFEST)
 

@@ -6,6 +6,13 @@ import pytest
 
 from tasks.core.synthetic import make_documents
 from tests.tasks.core.build_dataset import build_dataset
+from tests.tasks.core.running import OneWorker
+
+
+@pytest.fixture
+def one_worker(monkeypatch) -> None:
+    """Estimates start no process."""
+    monkeypatch.setattr("tasks.core.estimate.sample.WorkerPool", OneWorker)
 
 
 @pytest.fixture(scope="session")

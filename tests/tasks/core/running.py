@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from streaming_ext.store import Storage, open_storage
 from streaming_ext.text.sources import SourceFile
@@ -11,9 +11,24 @@ from tasks.core.build.build import Build
 from tasks.core.config import ShardConfig
 from tasks.core.shard.plan import compare_with_output
 from tasks.core.shard.shard_build import ShardBuild
-from tasks.core.workers.messages import Kept
+from tasks.core.workers.messages import Job, Kept
 
 B = TypeVar("B", bound=Build)
+
+
+class OneWorker(Kept):
+    """A pool that does jobs in this process: a worker of its own takes a second to start."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def run(self, job: Job[Any]) -> Any:
+        return job.do(self, lambda progress: None)
 
 
 def quiet(words: str) -> None:

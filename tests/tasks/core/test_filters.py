@@ -8,9 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.base.errors import ConfigMismatchError
 from tasks.core.synthetic import make_documents
-from tests.tasks.core.build_dataset import Forger, build_from, found_in, manifest_of, streams_of
+from tests.tasks.core.build_dataset import (
+    Forger,
+    build_from,
+    manifest_of,
+    require_sound,
+    streams_of,
+)
 from tests.tasks.core.check.damage import check
 
 DOCUMENTS = [
@@ -68,7 +73,7 @@ def test_what_stays_is_what_a_filtered_source_would_give(filtered, tmp_path) -> 
     assert lengths.max() <= 400
 
 
-def test_small_files_taken_together_count_the_same(filtered, tmp_path) -> None:
+def test_small_files_taken_together_count_the_same(filtered, sources, tmp_path) -> None:
     together = build_from(sources, tmp_path / "together", min_part_size="1GiB", **FILTERS)
     (part,) = manifest_of(together).parts
     parts = manifest_of(filtered).parts
@@ -76,7 +81,7 @@ def test_small_files_taken_together_count_the_same(filtered, tmp_path) -> None:
         name: sum(one.dropped_documents[name] for one in parts) for name in FILTERS
     }
     assert part.null_documents == 0
-    assert found_in(together, deep=True, deep_documents=50) == []
+    require_sound(together, deep=True, deep_documents=50)
 
 
 @pytest.mark.parametrize("field", [*FILTERS])
@@ -92,9 +97,3 @@ def test_a_record_that_counts_otherwise_is_found(filtered, tmp_path, field) -> N
     said = " ".join(finding.problem for finding in report.findings)
     assert "null_documents is 1, made again 0" in said
     assert field in said
-
-
-def test_another_filter_is_another_configuration(filtered, sources) -> None:
-    changed = FILTERS | {"min_tokens": 41}
-    with pytest.raises(ConfigMismatchError, match=r"filters.min_tokens: the output has 40"):
-        build_from(sources, filtered, **changed)

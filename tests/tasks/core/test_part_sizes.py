@@ -21,8 +21,8 @@ from tests.tasks.core.build_dataset import (
     build_from,
     config_of,
     file_hashes,
-    found_in,
     manifest_of,
+    require_sound,
     streams_of,
 )
 from tests.tasks.core.check.damage import check
@@ -118,7 +118,7 @@ def test_what_was_cut_another_way_is_refused(lines, tmp_path) -> None:
     assert str(caught.value).count("content xxh128") == 1
     (root / f"parts/{last:05}.json").unlink()
     build_from(lines, root, part_size=2**15)  # only that span is made again
-    assert found_in(root, deep=True) == []
+    require_sound(root, deep=True)
 
 
 def test_a_bad_file_among_joined_ones_is_named(sources, tmp_path) -> None:
@@ -136,7 +136,7 @@ def test_lines_longer_than_a_part(sources, tmp_path) -> None:
     assert len(parts) == -(-lines.stat().st_size // 1024)
     assert [part.rows for part in parts if part.rows] == [1, 1, 1, 1]
     assert rows_of(root) == [(str(lines), row, "train") for row in range(4)]
-    assert found_in(root, deep=True) == []
+    require_sound(root, deep=True)
 
 
 def test_a_dataset_says_nothing_of_options_that_are_not_used(lines, tmp_path) -> None:

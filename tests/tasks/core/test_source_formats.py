@@ -1,7 +1,5 @@
 """The same documents make the same dataset in whatever format they come, from plan to estimate."""
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,46 +16,28 @@ from tasks.core.shard.sources import check_sources
 from tasks.core.synthetic import make_documents
 from tests.conftest import small_vocabulary
 from tests.streaming_ext.text.packed import pack, write_documents, write_rows
-from tests.streaming_ext.text.reading import tar as tar_file
 from tests.tasks.core.build_dataset import (
     build_dataset,
     build_from,
     file_hashes,
-    found_in,
     manifest_of,
+    require_sound,
 )
 from tests.tasks.core.check.damage import check
 
-DOCUMENTS = [text[:2000] for text in make_documents(60, seed=5)]
-FILES: Sequence[Sequence[str | None]] = [
-    [*DOCUMENTS[:20], None, ""], DOCUMENTS[20:50], [None, *DOCUMENTS[50:]]
-]  # fmt: skip
+SUFFIXES = [".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson.bz2", ".jsonl.xz", ".parquet", ".arrow",
+            ".ndjson", ".jsonl.lz4", ".cbor", ".cbor.gz", ".cbor.zst", ".tar", ".tar.gz", ".avro",
+            ".csv", ".tsv", ".csv.gz", ".tsv.zst", ".avro.xz"]  # fmt: skip
+DOCUMENTS = [text[:2000] for text in make_documents(100, seed=5)]
+FILES: list[list[str | None]] = [
+    [*DOCUMENTS[number :: len(SUFFIXES)], *[None, ""][: number % 3]]
+    for number in range(len(SUFFIXES))
+]
 
 
-def tar(documents: Sequence[str | None]) -> bytes:
-    """The documents as `.txt` and `.json` in turns; one that is null has neither."""
-    members = []
-    for number, text in enumerate(documents):
-        ending, data = "cls", b"0"
-        if text is not None:
-            ending, data = "txt", text.encode()
-            if number % 2:
-                ending, data = "json", json.dumps({"text": text}).encode()
-        members.append((f"{number:04}.{ending}", data))
-    return tar_file(members)
-
-
-def write_lines(folder: Path, *suffixes: str) -> Path:
-    """`FILES` in a folder, each with the next of the suffixes."""
-    folder.mkdir()
-    for number, documents in enumerate(FILES):
-        suffix = suffixes[number % len(suffixes)]
-        path = folder / f"{number:03}{suffix}"
-        if suffix.startswith(".tar"):
-            pack(tar(documents), path, codec_of(suffix))
-        else:
-            write_documents(path, documents)
-    return folder
+@pytest.fixture(autouse=True)
+def estimates_in_this_process(one_worker) -> None:
+    """No process is started for an estimate."""
 
 
 def made(root: Path) -> dict[str, str]:
@@ -81,7 +61,12 @@ def require_estimated(root: Path, sources: Path, **options: Any) -> None:
     """Have an estimate of small files, which are read whole, be what a run makes of them."""
     tokenizer = str(small_vocabulary())
     config = EstimateConfig(
-        sources=(str(sources),), tokenizer=tokenizer, workers=1, pattern="gpt2", **options
+        sources=(str(sources),),
+        tokenizer=tokenizer,
+        workers=1,
+        pattern="gpt2",
+        sample_files=len(FILES),
+        **options,
     )
     found, manifest = estimate(config), manifest_of(root)
     assert found.tokens.value == pytest.approx(manifest.tokens, abs=0.5)
@@ -95,21 +80,11 @@ def as_parquet(tmp_path_factory) -> Path:
     return build_dataset(tmp_path_factory.mktemp("parquet"), FILES)
 
 
-@pytest.mark.parametrize(
-    "suffixes",
-    [
-        (".jsonl",),
-        (".jsonl.gz", ".jsonl.zst", ".ndjson.bz2"),
-        (".jsonl.xz", ".parquet", ".arrow"),
-        (".ndjson", ".jsonl.lz4"),
-        (".cbor", ".cbor.gz", ".cbor.zst"),
-        (".tar", ".tar.gz", ".cbor"),
-        (".avro", ".csv", ".tsv"),
-        (".csv.gz", ".tsv.zst", ".avro.xz"),
-    ],
-)
-def test_the_same_stream(as_parquet, tmp_path, suffixes) -> None:
-    sources = write_lines(tmp_path / "sources", *suffixes)
+def test_the_same_stream(as_parquet, tmp_path) -> None:
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    for number, suffix in enumerate(SUFFIXES):
+        write_documents(sources / f"{number:03}{suffix}", FILES[number])
     root = build_from(sources, tmp_path / "dataset")
     require_same(root, as_parquet)
     require_estimated(root, sources)
@@ -119,8 +94,8 @@ def test_the_same_stream(as_parquet, tmp_path, suffixes) -> None:
 
 
 def test_a_column_that_holds_no_texts_is_refused_before_any_work(tmp_path) -> None:
-    sources = write_lines(tmp_path / "sources", ".jsonl", ".jsonl.gz")
-    config = ShardConfig(sources=(str(sources),), output="o", tokenizer="t", text_column="id")
+    write_documents(tmp_path / "x.jsonl.gz", DOCUMENTS[:3])
+    config = ShardConfig(sources=(str(tmp_path),), output="o", tokenizer="t", text_column="id")
     with pytest.raises(UsageError, match="of type number"):
         check_sources(config)
 
@@ -128,13 +103,13 @@ def test_a_column_that_holds_no_texts_is_refused_before_any_work(tmp_path) -> No
 def test_json_arrays_with_a_title_and_a_body(as_parquet, tmp_path) -> None:
     """Both, joined, are the text that stands in one column elsewhere."""
     (tmp_path / "sources").mkdir()
-    for number, suffix in enumerate(("", ".gz", ".zst")):
+    for number, texts in enumerate(FILES):
         rows = []
-        for text in FILES[number]:
+        for text in texts:
             title, _, body = (text or "").partition("\n\n")
             whole = {"title": None, "story": {"text": text}}
             rows.append({"title": title, "story": {"text": body}} if title and body else whole)
-        assert any(row["title"] for row in rows)
+        suffix = ("", ".gz", ".zst")[number % 3]
         write_rows(tmp_path / f"sources/data{number:02}.json{suffix}", rows)
     pattern = tmp_path / "sources/data*.json*"
     options = {"text_column": ("title", "story.text")}
@@ -153,5 +128,5 @@ def test_plain_text(tmp_path) -> None:
     same = [[text] for text in DOCUMENTS[:4]]
     as_rows = build_dataset(tmp_path / "rows", same)
     assert made(root) == made(as_rows)
-    assert found_in(root, deep=True) == []
+    require_sound(root, deep=True)
     require_estimated(root, sources, **options)

@@ -18,6 +18,7 @@ from tests.tasks.core import build_dataset, running
 from tests.tasks.core.check.damage import flip
 from tests.tasks.core.exports import exporting
 from tests.tasks.core.exports.exporting import content
+from tests.tasks.core.exports.readers import READERS
 from tests.tasks.core.extending import extended
 from tests.tasks.core.moving import moved
 from tests.tasks.core.subsets import test_subset
@@ -57,10 +58,10 @@ def runs(first, second, tmp_path) -> dict[str, Run]:
         "shard": shard,
         "shuffled": partial(shard, **SHUFFLE),
         "deduplicated": partial(shard, **COPIES),
+        "both": partial(shard, **SHUFFLE, **COPIES),
         "extend": extend,
         "extend both": partial(extend, **SHUFFLE, **COPIES),
-        "shared files": lambda output: exporting.exported(first, output, "megatron"),
-        "own files": lambda output: exporting.exported(first, output, "parquet"),
+        **{name: partial(exporting.exported, first, name=name) for name in READERS},
         "copy": lambda output: moved.copied(first, output),
         "copy of an export": copy_export,
         "merge": lambda output: moved.merged([first, second], output),
@@ -123,10 +124,11 @@ def kinds_of_files(half: Path, old: Collection[str]) -> list[str]:
         ("shuffled", "publish", {"parts", "shuffle"}),
         ("deduplicated", "arrange", {"shuffle"}),
         ("deduplicated", "publish", {"parts", "shuffle"}),
+        ("both", "arrange", {"shuffle"}),
         ("extend", "publish", {"parts"}),
         ("extend both", "publish", {"parts", "shuffle"}),
-        ("shared files", "publish", {"export"}),
-        ("own files", "publish", {"export"}),
+        ("megatron", "publish", {"export"}),
+        ("parquet", "publish", {"export"}),
         ("copy", "publish", ()),
         ("copy of an export", "publish", ()),
         ("merge", "publish", ()),
@@ -160,9 +162,7 @@ def test_a_flip_in_each_kind_of_file(runs, killed, kind, at, refused, tmp_path) 
         assert (left.get(MANIFEST), left.get(EXPORT)) == (old.get(MANIFEST), None)
 
 
-@pytest.mark.parametrize(
-    "kind", ["shard", "shuffled", "extend", "shared files", "own files", "copy", "subset"]
-)
+@pytest.mark.parametrize("kind", ["shard", "shuffled", "extend", "copy", "subset", *READERS])
 def test_a_run_that_is_killed_between_two_parts_resumes(runs, kind, tmp_path, monkeypatch) -> None:
     run, do_parts, todo = runs[kind], running.do_parts, []
     run(tmp_path / "expected")
@@ -191,7 +191,7 @@ def test_a_run_that_is_killed_between_two_parts_resumes(runs, kind, tmp_path, mo
     assert left_to_do == todo[0][:-1] != ()
 
 
-@pytest.mark.parametrize("kind", ["shard", "extend", "own files", "copy", "merge", "subset"])
+@pytest.mark.parametrize("kind", ["shard", "extend", "parquet", "copy", "merge", "subset"])
 def test_a_put_of_the_manifest_that_is_answered_and_lost(runs, kind, tmp_path, monkeypatch) -> None:
     """Nothing behind the manifest is done, such as removing what a run needs to resume."""
     run, output = runs[kind], tmp_path / "out"

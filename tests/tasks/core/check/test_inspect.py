@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -102,10 +103,13 @@ def test_lengths_are_exact_below_65536_and_close_above() -> None:
         expected = int(ordered[int(np.ceil(fraction * 10_001)) - 1])
         error = 0 if expected < 2**16 else 0.004
         assert lengths.quantile(fraction) == pytest.approx(expected, rel=error)
-    for start, end, count in lengths.histogram():
-        assert end == 2 * start
-        assert count == int(((tokens >= start) & (tokens < end)).sum())
-    assert sum(count for _, _, count in lengths.histogram()) == 10_001
+    for steps in (1, 2, 4):
+        bars = lengths.histogram(steps)
+        assert sum(count for _, _, count in bars) == 10_001
+        assert all(one[1] == other[0] for one, other in pairwise(bars))
+        for start, end, count in bars if steps == 1 else bars[: 8 * steps]:
+            assert count == ((tokens >= start) & (tokens < end)).sum()
+    assert [bar[:2] for bar in lengths.histogram(2)][:4] == [(1, 2), (2, 3), (3, 4), (4, 6)]
 
 
 # --- decoded samples

@@ -15,7 +15,13 @@ from tasks.core.check.decode import decode_samples
 from tasks.core.check.findings import Report
 from tasks.core.check.inspect import describe
 from tasks.core.synthetic import make_documents
-from tests.tasks.core.build_dataset import Forger, build_dataset, file_hashes
+from tests.tasks.core.build_dataset import (
+    Forger,
+    build_dataset,
+    file_hashes,
+    manifest_of,
+    require_sound,
+)
 from tests.tasks.core.check.damage import ALL, check
 
 
@@ -45,24 +51,20 @@ def test_nothing_is_found_in_a_sound_dataset(config, tmp_path, texts) -> None:
     assert report.checked.tokens == report.checked.retokenized_tokens
 
 
-def test_ids_of_32_bits(tmp_path, texts, rank_path) -> None:
-    ranks = tmp_path / "large.tiktoken"
-    ranks.write_bytes(rank_path.read_bytes() + b"eHh4eHh4eHh4 70000\n")
-    root = build_dataset(tmp_path, texts, tokenizer=str(ranks))
-    assert Forger(root).spec.dtype == "uint32"
-    assert check(root, deep=True).findings == ()
-
-
-def test_a_huggingface_tokenizer(tmp_path, texts, tokenizer_json) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_text(tokenizer_json)
-    root = build_dataset(tmp_path, texts, tokenizer=str(path), pattern=None)
-    assert check(root, deep=True).findings == ()
-
-
-def test_no_documents_at_all(tmp_path) -> None:
-    root = build_dataset(tmp_path, [[None, ""], []])
-    assert check(root, deep=True).findings == ()
+def test_other_tokenizers_and_no_documents_at_all(
+    tmp_path, texts, rank_path, tokenizer_json
+) -> None:
+    large, other = tmp_path / "large.tiktoken", tmp_path / "tokenizer.json"
+    large.write_bytes(rank_path.read_bytes() + b"eHh4eHh4eHh4 70000\n")
+    other.write_text(tokenizer_json)
+    wide = build_dataset(tmp_path / "wide", texts, tokenizer=str(large))
+    assert manifest_of(wide).spec.dtype == "uint32"
+    for root in (
+        wide,
+        build_dataset(tmp_path / "huggingface", texts, tokenizer=str(other), pattern=None),
+        build_dataset(tmp_path / "empty", [[None, ""], []]),
+    ):
+        require_sound(root, deep=True)
 
 
 def test_it_changes_nothing_and_counts_every_byte(copy) -> None:

@@ -11,7 +11,7 @@ import pytest
 from streaming_ext.format.duplicates import Duplicates, duplicates_path
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.shuffled import SOURCES_PATH
-from tests.tasks.core.build_dataset import Forger, build_from, found_in
+from tests.tasks.core.build_dataset import Forger, build_from, found_in, require_sound
 from tests.tasks.core.check.damage import check
 
 Table = dict[str, list[Any]]
@@ -133,7 +133,7 @@ def test_hashes_of_other_documents(forger, change) -> None:
     file = FileRecord.of(path, (forger.root / path).read_bytes()).model_dump()
     forger.seal(lambda manifest: manifest["digests"][0].update(files=[file]))
     if change == "another text":  # only the sources show it, and copies of that text
-        assert found_in(forger.root) == []
+        require_sound(forger.root)
         assert "digests" in found_in(forger.root, deep=True)
     else:
         assert found_in(forger.root) == [path if change == "another order" else "digests"]

@@ -1,50 +1,32 @@
 """Estimates beside what runs really make of the same sources."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
 from streaming_ext.base.errors import ScratchError, SourceError, UsageError
-from streaming_ext.format.manifest import Manifest
 from tasks.core.estimate.config import EstimateConfig, parse_rate
 from tasks.core.estimate.estimate import Estimate, estimate
 from tasks.core.synthetic import make_documents
-from tasks.core.workers.messages import Job, Kept
 from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES
 from tests.servers.storage.swift import s3_client
+from tests.tasks.core.build_dataset import build_from, manifest_of
+from tests.tasks.core.doubles import write_source
 
 VARIED_FILES = 16
-SMALL: dict[str, object] = {"sample_size": 2**16}
+MADE_WITH = {"sequence_length": 128, "shard_size": "16KiB", "holdout_fraction": 0.1}
+SMALL: dict[str, object] = {"sample_size": 2**15}
 Plan = Callable[..., Estimate]
 
 
-class OneWorker(Kept):
-    """A pool that does jobs in this process: a worker of its own takes a second to start."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def run(self, job: Job[Any]) -> Any:
-        return job.do(self, lambda progress: None)
-
-
 @pytest.fixture
-def plan(vocabulary, monkeypatch) -> Plan:
-    """Makes an estimate, with the options that the session's dataset was made with."""
-    monkeypatch.setattr("tasks.core.estimate.sample.WorkerPool", OneWorker)
-    options = {"tokenizer": str(vocabulary), "pattern": "gpt2", "sequence_length": 128,
-               "shard_size": "16KiB", "holdout_fraction": 0.1, "workers": 1,
-               "engine": "reference"}  # fmt: skip
+def plan(vocabulary, one_worker) -> Plan:
+    """Makes an estimate."""
+    options = {"tokenizer": str(vocabulary), "pattern": "gpt2", "workers": 1,
+               "engine": "reference", **MADE_WITH}  # fmt: skip
 
     def plan(source: object, **changes: object) -> Estimate:
         return estimate(EstimateConfig(sources=(str(source),), **(options | changes)))
@@ -52,26 +34,22 @@ def plan(vocabulary, monkeypatch) -> Plan:
     return plan
 
 
-def write(file: Path, texts: Sequence[str | None], **options: object) -> Path:
-    pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), file, **options)
-    return file
-
-
 @pytest.fixture(scope="module")
 def varied(tmp_path_factory) -> Path:
     """Files of 5 row groups and more, from file to file in another language."""
     folder = tmp_path_factory.mktemp("varied")
-    texts = [text[:2000] for text in make_documents(100, seed=3)]
+    texts = [text[:1000] for text in make_documents(100, seed=3)]
     for number in range(VARIED_FILES):
         own = [text if row % 30 >= number else text.upper() for row, text in enumerate(texts)]
         own = own[number : 2 * number + 48]
-        write(folder / f"{number:02}.parquet", own, row_group_size=10, write_statistics=False)
+        path = folder / f"{number:02}.parquet"
+        write_source(path, own, row_group_size=10, write_statistics=False)
     return folder
 
 
-def test_what_is_read_whole_is_what_a_run_makes(sources, dataset, plan) -> None:
-    manifest = Manifest.model_validate_json((dataset / "manifest.json").read_bytes())
-    found = plan(sources)
+def test_what_is_read_whole_is_what_a_run_makes(sources, plan, tmp_path) -> None:
+    dataset = build_from(sources, tmp_path / "dataset", **MADE_WITH)
+    manifest, found = manifest_of(dataset), plan(sources)
     assert found.tokens.value == pytest.approx(manifest.tokens, abs=0.5)
     assert found.text_bytes.value == pytest.approx(manifest.text_bytes, abs=0.5)
     assert found.documents.value == pytest.approx(NUM_FILES * DOCUMENTS_A_FILE)
@@ -126,21 +104,21 @@ def test_a_single_file_is_sampled_by_its_blocks(varied, plan, tmp_path) -> None:
 
 def test_texts_that_repeat_are_counted_as_often(plan, tmp_path) -> None:
     texts = make_documents(5, seed=9) * 400
-    file = write(tmp_path / "x.parquet", texts, row_group_size=500)
+    write_source(tmp_path / "x.parquet", texts, row_group_size=500)
     size = sum(map(len, map(str.encode, texts)))
-    assert plan(file, **SMALL).text_bytes.value == pytest.approx(size, rel=0.1)
+    assert plan(tmp_path, **SMALL).text_bytes.value == pytest.approx(size, rel=0.1)
 
 
 def test_nulls_and_empty_texts_are_no_documents(plan, tmp_path) -> None:
-    file = write(tmp_path / "x.parquet", [*make_documents(30, seed=9), None, "", None])
-    assert plan(file).documents.value == pytest.approx(30)
-    write(file, [None, ""])
+    write_source(tmp_path / "x.parquet", [*make_documents(30, seed=9), None, "", None])
+    assert plan(tmp_path).documents.value == pytest.approx(30)
+    write_source(tmp_path / "x.parquet", [None, ""])
     with pytest.raises(SourceError, match=r"x\.parquet: no text"):
-        plan(file)
+        plan(tmp_path)
 
 
 def test_damaged_files_are_reported_and_left_out(plan, tmp_path) -> None:
-    write(tmp_path / "a.parquet", ["Some text."])
+    write_source(tmp_path / "a.parquet", ["Some text."])
     (tmp_path / "b.parquet").write_text("no parquet")
     assert plan(tmp_path).unreadable == 1
     with pytest.raises(SourceError, match=r"b\.parquet"):
@@ -211,6 +189,6 @@ def test_small_files_are_taken_together(
     ],
 )
 def test_what_cannot_be_planned(tmp_path, plan, options, words) -> None:
-    file = write(tmp_path / "a.parquet", make_documents(20, seed=4))
+    write_source(tmp_path / "a.parquet", ["Some text."] * 20)
     with pytest.raises((UsageError, ScratchError, ValidationError), match=words):
-        plan(file, **options)
+        plan(tmp_path / "a.parquet", **options)

@@ -5,12 +5,10 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext.base.errors import UsageError
-from tasks.core.derive.formats.flat import StreamFiles
 from tests.streaming_ext import build as builder
 from tests.tasks.core.exports.exporting import (
     PARTS,
@@ -58,17 +56,6 @@ def make(folder: Path, name: str, *, vocab_size: int = 100, **options: Any) -> P
 def test_what_a_format_cannot_give_is_refused(tmp_path, name, options, words) -> None:
     with pytest.raises(UsageError, match=words):
         make(tmp_path, name, **options)
-
-
-def test_ids_are_dealt_to_files() -> None:
-    head = "head {}".format
-    files = StreamFiles(
-        path=str, dtype=np.dtype("<u2"), total=11, each=6, chunk=3, head=lambda n: head(n).encode()
-    )
-    assert files.locate(2) == ("0", 10, b"", 1)
-    assert files.locate(3) == ("0", 12, b"head 3", 3)
-    assert files.locate(9) == ("1", 12, b"head 2", 3)
-    assert files.counts == {"0": 6, "1": 5}
 
 
 class TestMegatron:

@@ -56,56 +56,35 @@ def flat(documents: list[list[int]]) -> list[int]:
     return list(itertools.chain(*documents))
 
 
-class TestWebdatasetOutput:
-    """What `shard --output-format webdataset` makes."""
-
-    @pytest.fixture
-    def root(self, tmp_path) -> Path:
-        texts = [text[:500] for text in make_documents(40, seed=3)]
-        return build_dataset(
-            tmp_path, [texts], sequence_length=LENGTH,
-            output_format="webdataset", shard_size=2048,
-        )  # fmt: skip
-
-    @pytest.fixture
-    def rows(self, root) -> list[list[int]]:
-        dataset = StreamingTokenDataset(local=root, batch_size=1)
-        return [dataset[number]["tokens"].tolist() for number in range(dataset.size)]
-
-    def test_samples(self, root, rows) -> None:
-        wds = import_module("webdataset")
-        tars = sorted(map(str, (root / "train").rglob("*.tar")))
-        found = wds.WebDataset(tars, shardshuffle=False).decode()
-        assert [sample["npy"].tolist() for sample in found] == rows
-
-    def test_wids(self, root, rows, wids, tmp_path) -> None:
-        index, cache = root / "train/index.json", str(tmp_path / "cache")
-        found = wids.ShardListDataset(
-            str(index), base=str(index.parent), cache_dir=cache, keep=True
-        )
-        assert len(found) == len(rows)
-        assert [found[n][".npy"].tolist() for n in (0, len(rows) - 1)] == [rows[0], rows[-1]]
-
-
-class TestWebdataset:
-    @pytest.fixture
-    def root(self, dataset, tmp_path) -> Path:
+@pytest.fixture(params=["export", "shard --output-format webdataset"])
+def tars(request, dataset, expected, tmp_path) -> tuple[Path, list[list[int]]]:
+    """A folder of tars, and the ids of each sample in them."""
+    if request.param == "export":
         options = {"rows": "documents", "provenance": True, "max_file_size": 20_000}
-        return exported(dataset, tmp_path / "out", "webdataset", **options)
+        root = exported(dataset, tmp_path / "out", "webdataset", **options)
+        return root / "train", expected["train"]
+    root = build_dataset(
+        tmp_path, [[text[:500] for text in make_documents(40, seed=3)]], sequence_length=LENGTH,
+        output_format="webdataset", shard_size=2048,
+    )  # fmt: skip
+    made = StreamingTokenDataset(local=root, batch_size=1)
+    return root / "train", [made[number]["tokens"].tolist() for number in range(made.size)]
 
-    def test_samples(self, root, expected) -> None:
-        wds = import_module("webdataset")
-        last = len([*root.glob("train/*.tar")]) - 1
-        url = str(root / f"train/train-{{000000..{last:06}}}.tar")
-        found = list(wds.WebDataset(url, shardshuffle=False).decode())
-        assert [sample["npy"].tolist() for sample in found] == expected["train"]
-        assert {sample["json"]["source"] for sample in found} == {
-            f"mem://source-{part}.parquet" for part in range(3)
-        }
 
-    def test_wids(self, root, wids, expected) -> None:
-        found = wids.ShardListDataset(str(root / "train/index.json"))
-        assert [found[n][".npy"].tolist() for n in range(len(found))] == expected["train"]
+def test_samples_of_tars(tars) -> None:
+    wds = import_module("webdataset")
+    folder, rows = tars
+    names = sorted(map(str, folder.rglob("*.tar")))
+    found = wds.WebDataset(names, shardshuffle=False).decode()
+    assert [sample["npy"].tolist() for sample in found] == rows
+
+
+def test_wids(tars, wids, tmp_path) -> None:
+    folder, rows = tars
+    found = wids.ShardListDataset(
+        str(folder / "index.json"), base=str(folder), cache_dir=str(tmp_path / "cache"), keep=True
+    )
+    assert [found[n][".npy"].tolist() for n in range(len(found))] == rows
 
 
 class TestMegatron:

@@ -30,6 +30,7 @@ from tests.tasks.core.build_dataset import (
     file_hashes,
     found_in,
     manifest_of,
+    require_sound,
 )
 from tests.tasks.core.extending.extended import extended, finish, planned, write_source
 from tests.tasks.core.imports.importing import documents_in, imported, write_ids
@@ -129,7 +130,7 @@ def test_an_extended_dataset_is_copied_and_merged(old, new, tmp_path) -> None:
     assert opened(tmp_path / "copy", parent).size == opened(old, parent).size
     other = build_dataset(tmp_path / "other", [NEW[:9]], sequence_length=16)
     merged([old, other], tmp_path / "both")
-    assert found_in(tmp_path / "both") == []
+    require_sound(tmp_path / "both")
     found = manifest_of(tmp_path / "both")
     assert [each.parts for each in found.merged] == [2, 1, 1]
     assert found.merged[0].manifest == parent
@@ -201,7 +202,7 @@ def test_a_file_on_its_way_is_no_damage_while_an_extension_is_started(old, new) 
     _, storage = planned(old, new)
     (old / ".incoming").mkdir(exist_ok=True)
     (old / ".incoming/0123").write_bytes(b"cut short")
-    assert found_in(old) == []
+    require_sound(old)
     (old / BUILD).unlink()
     assert found_in(old) == [".incoming/0123"]
     storage.close()
@@ -217,7 +218,7 @@ def test_an_extension_that_was_given_up_leaves_nothing(tmp_path, new, second, ph
         planned(old, second)
     (old / BUILD).unlink()
     extended(old, second)
-    assert found_in(old, deep=True) == []
+    require_sound(old, deep=True)
     assert len(manifest_of(old).parts) == parts + 1
     assert not list(old.glob("shuffle/*"))
 
@@ -266,7 +267,7 @@ def test_killed_between_the_manifest_and_the_indexes(tmp_path, new, monkeypatch,
     whole, now = file_hashes(twin), file_hashes(old)
     assert now["manifest.json"] == whole["manifest.json"]
     assert now["train/index.json"] == before["train/index.json"]
-    assert found_in(old, deep=True) == []
+    require_sound(old, deep=True)
     assert opened(old).size > opened(old, before["manifest.json"]).size
     copied(old, tmp_path / "copy")
     assert file_hashes(tmp_path / "copy") == whole
@@ -291,10 +292,10 @@ def test_one_extension_ends_while_another_looks_at_the_dataset(
 
     monkeypatch.setattr(planning, "new_sources", ended_meanwhile)
     plan, other = planned(old, second)
-    assert found_in(old, deep=True) == []
+    require_sound(old, deep=True)
     assert plan.todo == (3,)
     finish(plan, other)
-    assert found_in(old, deep=True) == []
+    require_sound(old, deep=True)
     assert len(manifest_of(old).generations) == 2
 
 
@@ -346,7 +347,7 @@ def test_a_lost_tokenizer_is_put_back_from_the_one_that_is_given(
     with pytest.raises(TokenizerError, match="the dataset was made with .*Give that one"):
         extended(grown, *sources, tokenizer=str(other))
     extended(grown, *sources, tokenizer=str(vocabulary))
-    assert found_in(grown, deep=True) == []
+    require_sound(grown, deep=True)
     after = file_hashes(grown)
     for name in before:
         assert after[name] == before[name] or "tokenizer" not in name

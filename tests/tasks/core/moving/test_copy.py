@@ -17,6 +17,7 @@ from tasks.core.check.findings import Report
 from tasks.core.derive.config import CopyConfig
 from tasks.core.derive.move import plan_copy
 from tests.tasks.core import running
+from tests.tasks.core.build_dataset import require_sound
 from tests.tasks.core.check.damage import check, flip
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.extending.extended import extended, write_source
@@ -39,7 +40,7 @@ def test_a_copy_is_the_same_in_files_of_its_own(first, tmp_path) -> None:
     output = tmp_path / "copy"
     copied(first, output)
     assert content(output) == content(first)
-    assert check(output).sound
+    require_sound(output)
     assert not {file.stat().st_ino for file in output.rglob("*") if file.is_file()} & {
         file.stat().st_ino for file in first.rglob("*") if file.is_file()
     }
@@ -146,4 +147,4 @@ def test_an_output_started_before_an_extension_is_refused(first, tmp_path) -> No
         subset(dataset, tmp_path / "subset", documents=5)
     copied(dataset, tmp_path / "again")
     extended(tmp_path / "again", sources[1])
-    assert check(tmp_path / "again", deep=True).findings == ()
+    require_sound(tmp_path / "again", deep=True)

@@ -18,7 +18,7 @@ from streaming_ext.format.schema import from_json
 from streaming_ext.store import open_storage
 from tasks.core.check.inspect import describe
 from tests.streaming_ext.build import some_documents
-from tests.tasks.core.build_dataset import Forger, build_dataset, build_from
+from tests.tasks.core.build_dataset import Forger, build_dataset, build_from, require_sound
 from tests.tasks.core.check.damage import check, files_named
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.imports.importing import documents_in, imported, write_ids
@@ -78,7 +78,7 @@ def test_files_of_a_merge_are_files_where_those_of_a_dataset_are_links(
     assert one.read_bytes()
     merged([first, snapshot], tmp_path / "both")
     assert not [file for file in (tmp_path / "both").rglob("*") if file.is_symlink()]
-    assert check(tmp_path / "both").sound
+    require_sound(tmp_path / "both")
 
 
 def test_a_merged_dataset_is_merged_as_its_parts(first, second, both, tmp_path) -> None:
@@ -114,7 +114,7 @@ def test_imports_go_together_however_their_sets_were_read(first, tokenizer, tmp_
     merged([one, other], tmp_path / "both")
     held, more = documents_in(one), documents_in(other)
     assert documents_in(tmp_path / "both") == {name: held[name] + more[name] for name in held}
-    assert check(tmp_path / "both", deep=True).findings == ()
+    require_sound(tmp_path / "both", deep=True)
     with pytest.raises(ConfigMismatchError, match=r"imported\.holdout_by"):
         merged([one, first], tmp_path / "out")
 
@@ -134,7 +134,7 @@ def test_texts_repeat_only_on_request(first, tmp_path) -> None:
     with pytest.raises(UsageError, match="its texts would be there twice"):
         merged([first, again], tmp_path / "out")
     merged([first, again], tmp_path / "out", repeats=True)
-    assert check(tmp_path / "out").sound
+    require_sound(tmp_path / "out")
     documents = [
         Forger(root).manifest.splits["train"].documents for root in (first, tmp_path / "out")
     ]

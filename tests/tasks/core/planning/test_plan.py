@@ -132,6 +132,12 @@ class TestStarted:
             ({"holdout_fraction": 0.0}, "holdout_fraction: the output has 0.3"),
             ({"compression": "none"}, "compression: the output has 'zstd:1'"),
             ({"shard_size": 2048}, "shard_size: the output has '1KiB'"),
+            (
+                {"deduplicate": "exact"},
+                "deduplicate: the output has None",
+            ),
+            ({"shuffle": "documents"}, "shuffle: the output has None"),
+            ({"min_tokens": 3}, "filters.min_tokens: the output has None"),
             ({"pattern": "cl100k_base"}, "tokenizer.fingerprint: the output has"),
             ({"max_files": 1}, "part 00001: the output has"),
         ],

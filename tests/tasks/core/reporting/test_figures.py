@@ -1,7 +1,6 @@
 """The figures of a report, by hand and by what must add up."""
 
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -167,12 +166,3 @@ class TestLengths:
         assert evenly([1000] * 2400) == list(range(0, 2400, 50))
         assert evenly([600_000] * 2400) == [0, 400, 800, 1200, 1600, 2000]
         assert evenly([10**9] * 5) == [0]
-
-    def test_a_histogram_adds_up(self) -> None:
-        lengths = Lengths()
-        lengths.add(np.array([1, 2, 3, 3, 5, 100, 65_535, 65_536, 300_000]))
-        for steps in (1, 2, 4):
-            bars = lengths.histogram(steps)
-            assert sum(documents for _, _, documents in bars) == 9
-            assert all(one[1] == other[0] for one, other in pairwise(bars))
-        assert lengths.histogram(2)[:4] == [(1, 2, 1), (2, 3, 1), (3, 4, 2), (4, 6, 1)]

@@ -18,7 +18,7 @@ from tasks.core.derive.config import SubsetConfig
 from tasks.core.derive.subset import SubsetBuild, plan_subset
 from tasks.core.synthetic import make_documents
 from tests.tasks.core import running
-from tests.tasks.core.build_dataset import Forger, build_dataset
+from tests.tasks.core.build_dataset import Forger, build_dataset, require_sound
 from tests.tasks.core.check.damage import check, flip
 from tests.tasks.core.extending.extended import extended, write_source
 from tests.tasks.core.moving.moved import merged
@@ -85,7 +85,7 @@ def test_all_documents_are_the_dataset(original, tmp_path) -> None:
     count = len(documents_of(original))
     subset(original, tmp_path / "all", documents=count)
     assert documents_of(tmp_path / "all") == documents_of(original)
-    assert check(tmp_path / "all", deep=True).sound
+    require_sound(tmp_path / "all", deep=True)
     with pytest.raises(UsageError, match=f"has {count} documents"):
         subset(original, tmp_path / "more", documents=count + 1)
     with pytest.raises(UsageError, match="The first document has more"):
@@ -126,7 +126,7 @@ def test_a_part_is_of_one_of_the_datasets_that_were_merged(tmp_path) -> None:
     for root, record in zip(made, dataset.records.values(), strict=True):
         folders = {Path(span.source.url).parent for span in record.made_of}
         assert folders == {root.parent / "sources"}
-    assert check(tmp_path / "subset", deep=True).findings == ()
+    require_sound(tmp_path / "subset", deep=True)
 
 
 def test_a_part_is_of_one_generation_of_an_extended_dataset(tmp_path) -> None:
@@ -145,7 +145,7 @@ def test_a_part_is_of_one_generation_of_an_extended_dataset(tmp_path) -> None:
     assert [(each.manifest, each.parts) for each in Forger(tmp_path / "made").manifest.merged] == [
         (content_hash(manifest), 1) for manifest in manifests
     ]
-    assert check(tmp_path / "made", deep=True).findings == ()
+    require_sound(tmp_path / "made", deep=True)
 
 
 def test_subsets_that_are_merged_are_no_subset_of_one_dataset(first, second, tmp_path) -> None:
@@ -154,7 +154,7 @@ def test_subsets_that_are_merged_are_no_subset_of_one_dataset(first, second, tmp
         output = tmp_path / f"{order[0].name} first"
         merged(order, output)
         assert Forger(output).spec.subset is None
-        assert check(output).findings == ()
+        require_sound(output)
         with pytest.raises(UsageError, match="was made with subset"):
             subset(output, tmp_path / "out", documents=3)
 
