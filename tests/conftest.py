@@ -209,13 +209,15 @@ def served(embedded, api_url) -> CommandLine:
 
 
 @pytest.fixture(scope="session")
-def dataset(served) -> Path:
+def dataset(request) -> Path:
     """A dataset that an undisturbed run made of the session's sources.
 
-    Its process is not a fork, so that what others make is compared with another hash seed's.
+    Its process is not a fork, so that what others make is compared with another hash seed's. Only
+    whoever makes it asks for the server.
     """
 
     def make(folder: Path) -> None:
+        served: CommandLine = request.getfixturevalue("served")
         ended = replace(served, warm=False).shard(folder / "small")
         assert ended.returncode == 0, ended.stderr
 

@@ -51,6 +51,9 @@ FIRST = (
     "tests/flows/test_shard.py",
     "tests/flows/test_spans.py",
     "tests/flows/test_mixed_formats.py",
+    "tests/test_documents.py",
+    "tests/flows/hosts/test_dask.py",
+    "tests/test_examples.py",
     # These wait more than they work: in the end nothing would be left to do meanwhile.
     "tests/streaming_ext/store/test_contract.py",
     "tests/streaming_ext/test_s3.py",
@@ -62,6 +65,8 @@ FIRST = (
     "tests/tasks/core/shuffle/test_shuffle.py",
     "tests/streaming_ext/store/test_object_faults.py",
     "tests/streaming_ext/text/sources/test_remote.py",
+    "tests/streaming_ext/test_own_process.py",
+    "tests/test_layering.py",
 )
 # Where tests use the Prefect server.
 SERVED = (
@@ -69,11 +74,22 @@ SERVED = (
     "slow sources",
     "tests/flows/",
     "tests/deployments/",
-    "tests/test_readme.py",
     "tests/test_examples.py",
     "tests/test_coming_from.py",
     "tests/test_documents.py",
-    "tests/tasks/core/estimate/test_estimate.py",
+)
+# Files there that do without; a server that they have is their own.
+NOT_SERVED = (
+    "tests/flows/hosts/test_restarts.py",
+    "tests/flows/commands/test_config_file.py",
+    "tests/flows/commands/test_explain.py",
+    "tests/flows/prefect_api/test_connection.py",
+    "tests/flows/prefect_api/test_departure.py",
+    "tests/flows/prefect_api/test_own_server.py",
+    "tests/flows/prefect_api/test_server_url.py",
+    "tests/flows/stops/test_stops.py",
+    "tests/flows/test_plan.py",
+    "tests/flows/test_running.py",
 )
 _GROUP_OF = {file: name for name, files in GROUPS.items() for file in files}
 _ORDER = [*_GROUP_OF, *FIRST]
@@ -101,6 +117,11 @@ def group_of(nodeid: str) -> str:
     return _GROUP_OF.get(file, file)
 
 
+def is_served(group: str) -> bool:
+    """Whether tests of a group use the one Prefect server."""
+    return group.startswith(SERVED) and group not in NOT_SERVED
+
+
 def next_group(waiting: Iterable[str], *, served: bool) -> str | None:
     """The first group for a process that uses the Prefect server, or for one that does not.
 
@@ -108,7 +129,7 @@ def next_group(waiting: Iterable[str], *, served: bool) -> str | None:
     it in the end.
     """
     groups = list(waiting)
-    mine = [group for group in groups if group.startswith(SERVED) is served]
+    mine = [group for group in groups if is_served(group) is served]
     return next(iter(mine or (groups if served else ())), None)
 
 
@@ -125,7 +146,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         uses = "api_url" in getattr(item, "fixturenames", ())
-        if uses and not group_of(item.nodeid).startswith(SERVED):
+        if uses and not is_served(group_of(item.nodeid)):
             raise pytest.UsageError(f"{item.nodeid}: name it in SERVED of tests/distribution.py")
     place = {file: number for number, file in enumerate(_ORDER)}
     items.sort(key=lambda item: place.get(item.nodeid.split("::")[0], len(place)))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.distribution import FIRST, GROUPS, SERVED, group_of, next_group
+from tests.distribution import FIRST, GROUPS, NOT_SERVED, group_of, is_served, next_group
 
 
 def test_a_process_beyond_the_cores_leaves_what_uses_the_server_to_the_others() -> None:
@@ -16,12 +16,11 @@ def test_a_process_beyond_the_cores_leaves_what_uses_the_server_to_the_others() 
 def test_groups_stay_together_and_use_the_server_as_a_whole_or_not_at_all() -> None:
     for name, files in GROUPS.items():
         assert {group_of(f"{file}::test[a::b]") for file in files} == {name}
-        alone = {file.startswith(SERVED) for file in files}
-        assert alone == {name.startswith(SERVED)}
+        assert {is_served(file) for file in files} == {is_served(name)}
 
 
 def test_what_is_named_is_there() -> None:
     """A file that was moved would lose its place without a word."""
-    named = {*FIRST, *(file for files in GROUPS.values() for file in files)}
+    named = {*FIRST, *NOT_SERVED, *(file for files in GROUPS.values() for file in files)}
     root = Path(__file__).parents[1]
     assert [file for file in sorted(named) if not (root / file).is_file()] == []
