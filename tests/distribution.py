@@ -50,7 +50,6 @@ FIRST = (
     "tests/flows/phases/test_shuffle.py",
     "tests/flows/test_shard.py",
     "tests/flows/test_spans.py",
-    "tests/flows/test_mixed_formats.py",
     "tests/test_documents.py",
     "tests/flows/hosts/test_dask.py",
     "tests/test_examples.py",
@@ -88,6 +87,7 @@ NOT_SERVED = (
     "tests/flows/prefect_api/test_own_server.py",
     "tests/flows/prefect_api/test_server_url.py",
     "tests/flows/stops/test_stops.py",
+    "tests/flows/test_columns.py",
     "tests/flows/test_plan.py",
     "tests/flows/test_running.py",
 )

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,12 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory) -> Path:
-    """A cache that the scripts share, so that documents and vocabulary are made once."""
-    return tmp_path_factory.mktemp("cache")
+def cache(tmp_path_factory, sources, vocabulary) -> Path:
+    """A cache that the scripts share; it holds the session's small files as those made up."""
+    folder = tmp_path_factory.mktemp("cache")
+    shutil.copytree(sources, folder / "made-up")
+    shutil.copy(vocabulary, folder / "made-up/made_up.tiktoken")
+    return folder
 
 
 def run_script(name: str, *arguments: object, cache: Path) -> str:

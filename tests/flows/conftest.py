@@ -1,7 +1,6 @@
 """Commands run in this process, and sources that take long enough to be stopped half way."""
 
 import os
-import shutil
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -79,30 +78,6 @@ def slow(served) -> CommandLine:
 def undisturbed(slow) -> Path:
     """What the slow sources become when nothing happens."""
     return shared.folder("undisturbed", lambda made: undisturbed_by(slow, made / "out")) / "out"
-
-
-@pytest.fixture(scope="session")
-def with_copies(served) -> CommandLine:
-    """The command line on the session's small files, of which some are there twice."""
-
-    def make(folder: Path) -> None:
-        for number, file in enumerate(sorted(served.sources.glob("*.parquet"))):
-            shutil.copy(file, folder / file.name)
-            if number % 2 == 0:
-                shutil.copy(file, folder / f"{number}-again.parquet")
-
-    folder = shared.folder("sources with copies", make)
-    return replace(served, sources=folder)
-
-
-@pytest.fixture(scope="session")
-def deduplicated(with_copies) -> Path:
-    """What these become, but for copies, when nothing happens."""
-
-    def make(folder: Path) -> None:
-        undisturbed_by(with_copies, folder / "out", deduplicate="exact")
-
-    return shared.folder("deduplicated", make) / "out"
 
 
 SHUFFLE = {"shuffle": "documents", "shuffle_seed": 3}

@@ -1,7 +1,6 @@
 """A run on a Dask cluster: a real scheduler and real workers, one of which dies."""
 
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ from tests.command_line import (
 )
 from tests.flows.conftest import SHUFFLE
 from tests.servers.prefect.server import free_port
+from tests.warm import start_module
 
 distributed = pytest.importorskip("distributed")
 
@@ -43,19 +43,15 @@ class DaskCluster:
             for name in ("one", "two")
         ]
 
-    def _start(self, program: str, *arguments: str) -> "subprocess.Popen[bytes]":
+    def _start(self, program: str, *arguments: str) -> "subprocess.Popen[str]":
+        env = {**self._env, "TMPDIR": str(self._folder)}
         with (self._folder / "dask.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", f"distributed.cli.{program}", *arguments],
-                env={**self._env, "TMPDIR": str(self._folder)},
-                stdout=log,
-                stderr=log,
-            )
+            process = start_module(f"distributed.cli.{program}", arguments, env, log=log)
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
         return process
 
-    def frozen(self, run: "subprocess.Popen[str]") -> "subprocess.Popen[bytes]":
+    def frozen(self, run: "subprocess.Popen[str]") -> "subprocess.Popen[str]":
         """Wait until a worker has processes of a run, and stop these; returns the worker."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
@@ -77,6 +73,7 @@ def dask(served, tmp_path) -> Iterator[DaskCluster]:
 
 def test_ctrl_c_then_a_worker_dies(dask, served, dataset, tmp_path) -> None:
     output = tmp_path / "out"
+    served = served.where(SHARDMILL_SILENCE="8")  # seconds, in place of 20
     arguments = served.shard_arguments(output, executor=f"dask://{dask.address}")
     run = served.start(*arguments)
     dask.frozen(run)

@@ -6,7 +6,6 @@ import shutil
 import signal
 from contextlib import suppress
 
-import numpy as np
 import pytest
 
 from streaming_ext.store import open_storage
@@ -86,13 +85,3 @@ def test_from_and_to_object_storage(s3, bucket, tmp_path, name) -> None:
     expected = json.loads(local.pop("export.json"))
     assert expected.pop("dataset") == str(dataset)
     assert (found, printed) == (local, expected)
-
-
-def test_a_large_file_goes_up_without_being_in_memory(s3, bucket, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("streaming_ext.store.s3.CHUNK_BYTES", 5 * 2**20)
-    monkeypatch.setattr("streaming_ext.store.buckets._STREAMED_BYTES", 10 * 2**20)
-    data = np.random.default_rng(1).bytes(12 * 2**20)
-    (tmp_path / "large").write_bytes(data)
-    open_storage(f"s3://{bucket}/out").put_file("train.bin", tmp_path / "large")
-    found = download_all(s3.url, bucket, "out", tmp_path / "copy") / "train.bin"
-    assert found.read_bytes() == data

@@ -1,4 +1,4 @@
-"""What `shardmill verify --deep` says that it compared."""
+"""What a command says that it left out, and `shardmill verify --deep` that it compared."""
 
 import io
 from dataclasses import replace
@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from flows.terminal.run_progress import show_published
 from flows.terminal.show_checks import show_verified
+from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import open_storage
 from tasks.core.check.verify import verify
 from tests.tasks.core.build_dataset import build_dataset
@@ -28,3 +30,14 @@ def test_what_was_compared_and_how_long_it_took(dataset) -> None:
     assert f"kB in 2.5 s ({rate:,.0f} MB/s)\n" in out.getvalue()
     lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
     assert {"source rows 20", "retokenized 20", "retokenized, at least 5"} <= {*lines}
+
+
+def test_copies_that_were_left_out(tmp_path, rank_path) -> None:
+    root = build_dataset(
+        tmp_path / "built", [["Once.", "Twice.", "Twice."]], tokenizer=str(rank_path),
+        deduplicate="exact",
+    )  # fmt: skip
+    out = io.StringIO()
+    show_published(read_manifest(open_storage(str(root))), "/out", Console(file=out, width=1000))
+    assert "\n1 document of " in out.getvalue()
+    assert "left out as copies; duplicates/ lists them." in out.getvalue()

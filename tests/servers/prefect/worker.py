@@ -252,7 +252,8 @@ def cluster(
         answer = httpx.post(f"{api}/work_pools/", json=body, timeout=120)
         assert answer.status_code in {201, 409}, answer.text  # 409: another test made it
     if not all(_is_deployed(api, name) for name in ("shard-dataset/demo", "shard-partition/hosts")):
-        made.prefect("--no-prompt", "deploy", "--all", "--prefect-file", str(DEPLOYMENTS))
+        names = ("-n", "demo", "-n", "hosts")
+        made.prefect("--no-prompt", "deploy", *names, "--prefect-file", str(DEPLOYMENTS))
     with ExitStack() as stack:
         stack.callback(lambda: [made.stop(name) for name in list(made.hosts)])
         made.start_missing(*hosts)
