@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_ext.format.compression import Compression, decompress
+from streaming_ext.format.compression import Compression
 from streaming_ext.format.layout import MANIFEST, Split, documents_path, index_path, record_path
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord, SplitPart
@@ -23,7 +23,7 @@ from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.shard.plan import compare_with_output
 from tests.conftest import small_vocabulary
-from tests.tasks.core.doubles import write_source
+from tests.tasks.core.doubles import stream_in, write_source
 from tests.tasks.core.running import make
 
 
@@ -127,13 +127,7 @@ class Forger:
 
     def stream(self, part: int, split: Split) -> npt.NDArray[Any]:
         """All ids of a part's split, padding included; a copy."""
-        arrays = []
-        for shard in self.records[part].splits[split].shards:
-            data = (self.root / split / shard.name).read_bytes()
-            if shard.zip_name is not None:
-                data = decompress(data, codec=self.spec.compression, raw_size=shard.raw_bytes)
-            arrays.append(self.spec.shard_format.tokens_of(data, shard.samples).reshape(-1))
-        return np.concatenate(arrays or [np.empty(0, self.spec.dtype)])
+        return stream_in(self.root, self.spec, split, self.records[part].splits[split])
 
     def set_stream(self, part: int, split: Split, ids: npt.NDArray[Any], **counts: int) -> None:
         """Write other shards; `counts` are what the record is to say besides."""

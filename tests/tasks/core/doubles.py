@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -119,14 +121,20 @@ def write_part(
     return job.do(kept, report)
 
 
-def ids_in(root: Path, spec: DatasetSpec, split: Split, packed: SplitPart) -> list[int]:
-    """The token stream of a part's split, without its padding, from shards below `root`."""
-    ids: list[int] = []
+def stream_in(root: Path, spec: DatasetSpec, split: Split, packed: SplitPart) -> npt.NDArray[Any]:
+    """All ids of a part's split, padding included, from shards below `root`."""
+    arrays = [np.empty(0, spec.dtype)]
     for shard in packed.shards:
         data = (root / split / shard.name).read_bytes()
         if shard.zip_name is not None:
             data = decompress(data, codec=spec.compression, raw_size=shard.raw_bytes)
-        ids += spec.shard_format.tokens_of(data, shard.samples).reshape(-1).tolist()
+        arrays.append(spec.shard_format.tokens_of(data, shard.samples).reshape(-1))
+    return np.concatenate(arrays)
+
+
+def ids_in(root: Path, spec: DatasetSpec, split: Split, packed: SplitPart) -> list[int]:
+    """The same, without its padding."""
+    ids: list[int] = stream_in(root, spec, split, packed).tolist()
     assert len(ids) == packed.tokens + packed.padding
     assert set(ids[packed.tokens :]) <= {spec.tokenizer.eot_id}
     return ids[: packed.tokens]

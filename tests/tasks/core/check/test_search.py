@@ -1,6 +1,5 @@
 """Documents are found by what they say: each one that says it, and no other."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,27 +30,32 @@ def searched(request, tmp_path_factory, tokenizer_json) -> LocalStorage:
     return LocalStorage(build_dataset(folder, TEXTS, **config))
 
 
-def require_found(
-    storage: LocalStorage, text: str, is_found: Callable[[str], bool], *, is_all: bool
-) -> None:
+@pytest.mark.parametrize("is_all", [False, True], ids=["that hold", "that are"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the",
+        "東京",
+        "<|endoftext|>",
+        ODD,
+        "e",
+        "nowhere 7x",
+        "twice the same",
+        TEXTS[0][7],
+        "the end",
+    ],
+)
+def test_all_documents(searched, text, is_all) -> None:
     """By the number of the source file and the row; no document is in both splits."""
-    found = [row for split in SPLITS for row in find_documents(storage, split, text, is_all=is_all)]
+    found = [
+        row for split in SPLITS for row in find_documents(searched, split, text, is_all=is_all)
+    ]
     assert sorted((int(Path(row.source).stem), row.row) for row in found) == [
         (file, row)
         for file, texts in enumerate(TEXTS)
         for row, other in enumerate(texts)
-        if other and is_found(other)
+        if other and (other == text if is_all else text in other)
     ]
-
-
-@pytest.mark.parametrize("words", ["the", "東京", "<|endoftext|>", ODD, "e", "nowhere 7x"])
-def test_all_that_hold_some_words(searched, words) -> None:
-    require_found(searched, words, lambda text: words in text, is_all=False)
-
-
-@pytest.mark.parametrize("text", [ODD, "twice the same", str(TEXTS[0][7]), "the end"])
-def test_all_that_are_a_text(searched, text) -> None:
-    require_found(searched, text, lambda other: other == text, is_all=True)
 
 
 def test_the_command_prints_their_steps(searched, tmp_path, capsys) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError, StorageError
 from streaming_ext.format.duplicates import duplicates_path
-from streaming_ext.format.provenance import read_provenance
-from streaming_ext.format.reading import read_record
+from streaming_ext.format.layout import documents_path
 from streaming_ext.format.shuffled import sources_of
 from streaming_ext.store import LocalStorage, open_storage
 from streaming_ext.text.text_hashes import UNICODE, normal_form
@@ -35,12 +34,11 @@ def kept_and_left_out(root: Path) -> tuple[set[Where], dict[Where, Where]]:
         names = [Path(source.identity.url).name for source in sources]
     kept, left_out = set(), {}
     for part in manifest.parts:
-        record = read_record(LocalStorage(root), part.part)
-        for batch in read_provenance((root / record.documents.path).read_bytes()):
-            groups = itertools.repeat(part.part) if batch.sources is None else batch.sources
-            kept |= {(names[g], int(row)) for g, row in zip(groups, batch.rows, strict=False)}
+        listed = pq.read_table(root / documents_path(part.part)).to_pydict()
+        groups = listed.get("source", itertools.repeat(part.part))
+        kept |= {(names[group], row) for group, row in zip(groups, listed["row"], strict=False)}
         table = pq.read_table(root / duplicates_path(part.part))
-        assert len(table) == record.duplicate_documents
+        assert len(table) == part.duplicate_documents
         for own, row, _, first, first_row in zip(*table.to_pydict().values(), strict=True):
             left_out[names[own], row] = names[first], first_row
     return kept, left_out
@@ -88,11 +86,11 @@ def test_no_text_on_both_sides(builder, lines) -> None:
         alone = replace(builder, sources=file)
         root = alone.build(file.stem, deduplicate="normalized", holdout_fraction=0.5)
         rows = [json.loads(line)["text"] for line in file.read_text().splitlines()]
-        for batch in read_provenance((root / "documents" / "00000.parquet").read_bytes()):
-            for row, split in zip(batch.rows.tolist(), batch.splits.tolist(), strict=True):
-                sides.setdefault(normal_form(rows[row]), set()).add(split)
+        listed = pq.read_table(root / documents_path(0)).to_pydict()
+        for row, split in zip(listed["row"], listed["split"], strict=True):
+            sides.setdefault(normal_form(rows[row]), set()).add(split)
     assert max(map(len, sides.values())) == 1
-    assert set.union(*sides.values()) == {0, 1}
+    assert set.union(*sides.values()) == {"train", "holdout"}
 
 
 @DEDUPLICATED

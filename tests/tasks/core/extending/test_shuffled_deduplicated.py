@@ -1,6 +1,5 @@
 """Extensions of plain datasets, of shuffled ones and of those without copies, also killed."""
 
-import json
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.shuffle import copies
 from tasks.core.synthetic import make_documents
 from tests.streaming_ext.order.test_grown import opened, steps
+from tests.streaming_ext.text.packed import write_documents
 from tests.tasks.core.build_dataset import (
     build_from,
     file_hashes,
@@ -52,9 +52,7 @@ def lines(tmp_path_factory) -> Path:
         own[::5] = common[: len(own[::5])] if number % 2 else common[::-1][: len(own[::5])]
         own[3] = own[1]
         own[7] = common[number].upper()
-        rows = [json.dumps({"text": text}) for text in own]
-        rows.insert(5, json.dumps({"text": ""}))
-        (folder / f"{number}.jsonl").write_text("\n".join(rows) + "\n")
+        write_documents(folder / f"{number}.jsonl", [*own[:5], "", *own[5:]])
     return folder
 
 

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.spec import TokenSetName
-from streaming_ext.store import Storage, open_storage
-from tasks.core.reading.documents import PartOfDataset
+from streaming_ext.store import Storage
 from tasks.core.shard.import_config import ImportConfig
 from tasks.core.shard.plan import plan_shard
 from tasks.core.shard.shard_build import ShardBuild
 from tests.conftest import small_vocabulary
 from tests.tasks.core import running
+from tests.tasks.core.build_dataset import Forger
 from tests.tasks.core.exports.exporting import exported
 
 Documents = list[list[int]]
@@ -75,15 +74,11 @@ def imported(name: str, sources: Path | str, output: Path, **options: Any) -> Pa
 
 def documents_in(dataset: Path) -> dict[str, Documents]:
     """The documents of each split in their order, without end-of-text ids."""
-    storage = open_storage(str(dataset))
-    manifest, found = read_manifest(storage), {}
-    for split in manifest.splits:
-        found[split] = [
-            ids.tolist()[:-1]
-            for part in range(len(manifest.parts))
-            for block in PartOfDataset(storage, manifest, part).documents(split)
-            for ids in np.split(block.stream, block.ends[:-1])
-        ]
+    made = Forger(dataset)
+    found: dict[str, Documents] = {}
+    for part in made.records:
+        for _, split, ids in made.listed(part):
+            found.setdefault(split, []).append(ids.tolist())
     return found
 
 

@@ -132,10 +132,7 @@ class TestStarted:
             ({"holdout_fraction": 0.0}, "holdout_fraction: the output has 0.3"),
             ({"compression": "none"}, "compression: the output has 'zstd:1'"),
             ({"shard_size": 2048}, "shard_size: the output has '1KiB'"),
-            (
-                {"deduplicate": "exact"},
-                "deduplicate: the output has None",
-            ),
+            ({"deduplicate": "exact"}, "deduplicate: the output has None"),
             ({"shuffle": "documents"}, "shuffle: the output has None"),
             ({"min_tokens": 3}, "filters.min_tokens: the output has None"),
             ({"pattern": "cl100k_base"}, "tokenizer.fingerprint: the output has"),
@@ -155,20 +152,17 @@ class TestStarted:
         assert f"the output has {sources}/1.parquet, this run {sources}/2.parquet" in message
         assert "0.parquet" not in message
 
-    def test_a_source_of_another_size(self, started, tmp_path) -> None:
-        path = tmp_path / "sources/1.parquet"
-        size = path.stat().st_size
-        write_source(path, ["x" * 1000])
-        now = path.stat().st_size
-        assert f"1.parquet: {size} bytes in the dataset, {now} now" in self.refusal(started)
-
-    def test_a_source_of_the_same_size(self, started, tmp_path) -> None:
-        path = tmp_path / "sources/0.parquet"
+    def test_sources_of_other_bytes(self, started, tmp_path) -> None:
+        path, other = (tmp_path / f"sources/{number}.parquet" for number in (0, 1))
         data = path.read_bytes()
         path.write_bytes(data.replace(b"parquet-cpp-arrow", b"parquet-cpp-ARROW", 1))
         message = self.refusal(started)
         assert f"{path}: content xxh128:" in message
         assert "1.parquet" not in message
+        size = other.stat().st_size
+        write_source(other, ["x" * 1000])
+        now = other.stat().st_size
+        assert f"1.parquet: {size} bytes in the dataset, {now} now" in self.refusal(started)
 
     def test_a_source_that_is_removed_meanwhile(self, started, tmp_path) -> None:
         sources = check_sources(started.config)

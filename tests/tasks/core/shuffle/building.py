@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from streaming_ext.format.provenance import DocumentRows, read_provenance
-from streaming_ext.format.reading import read_manifest, read_record
+from streaming_ext.format.layout import documents_path
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.listing import list_sources
 from tasks.core.shard.shard_build import ShardBuild
-from tests.tasks.core.build_dataset import build_from, config_of
+from tests.tasks.core.build_dataset import build_from, config_of, manifest_of
 from tests.tasks.core.running import make_plan
 
 FILES, DOCUMENTS = 3, 30
@@ -43,15 +45,9 @@ class Builder:
         return make_plan(made, storage, tuple(list_sources(made.sources))), storage
 
 
-def documents_of(root: Path) -> DocumentRows:
-    """Where each document comes from, in the order of the dataset."""
-    storage = LocalStorage(root)
-    batches = [
-        batch
-        for part in read_manifest(storage).parts
-        for batch in read_provenance(storage.read(read_record(storage, part.part).documents.path))
-    ]
-    names = ("rows", "splits", "tokens", "sources", "positions")
-    return DocumentRows(
-        *[np.concatenate([getattr(batch, name) for batch in batches]) for name in names]
-    )
+def documents_of(root: Path) -> list[np.ndarray]:
+    """Row, source and place in it of each document, in the order of the dataset."""
+    parts = manifest_of(root).parts
+    found = pa.concat_tables(pq.read_table(root / documents_path(each.part)) for each in parts)
+    columns = [found["row"], found["source"], pc.coalesce(found["place"], found["row"])]
+    return [column.to_numpy().astype(np.int64) for column in columns]

@@ -1,11 +1,11 @@
 """Texts, and files of them."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tasks.core.synthetic import make_documents
+from tests.streaming_ext.text.packed import write_documents
 from tests.tasks.core.build_dataset import file_hashes
 from tests.tasks.core.shuffle.building import DOCUMENTS, FILES, SETTINGS, Builder
 
@@ -20,10 +20,8 @@ def texts() -> list[list[str]]:
 @pytest.fixture(scope="package")
 def lines(tmp_path_factory, texts) -> Path:
     folder = tmp_path_factory.mktemp("lines")
-    for number, documents in enumerate(texts):
-        rows = [json.dumps({"text": text}) for text in documents]
-        rows.insert(7, "")  # a row without a text
-        (folder / f"{number}.jsonl").write_text("\n".join(rows) + "\n")
+    for number, own in enumerate(texts):  # each with a row without a text
+        write_documents(folder / f"{number}.jsonl", [*own[:7], None, *own[7:]])
     return folder
 
 

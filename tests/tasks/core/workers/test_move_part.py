@@ -1,6 +1,6 @@
 """Shards and record of a part by hand: samples of 4 ids, 3 samples a shard, an id a byte."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,6 @@ import pytest
 from streaming_ext.base.errors import StorageError
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import from_json
-from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import LocalStorage
 from tests.tasks.core.doubles import (
     EOT,
@@ -20,8 +19,6 @@ from tests.tasks.core.doubles import (
     write_part,
     write_source,
 )
-
-Make = Callable[[Sequence[str | None], DatasetSpec], PartRecord]
 
 
 class Recorder(LocalStorage):
@@ -61,20 +58,15 @@ def written(storage: Recorder, scratch: Path) -> PartRecord:
     return record
 
 
-@pytest.fixture
-def make(tmp_path, storage) -> Make:
+def make(storage: Recorder, texts: Sequence[str | None]) -> PartRecord:
     """Tokenize and write texts as part 7."""
-
-    def write(texts: Sequence[str | None], spec: DatasetSpec) -> PartRecord:
-        source = write_source(tmp_path / "x.parquet", texts)
-        tokenized(source, tmp_path / "s", spec, part=7)
-        return written(storage, tmp_path / "s")
-
-    return write
+    folder = storage.root.parent
+    tokenized(write_source(folder / "x.parquet", texts), folder / "s", make_spec(), part=7)
+    return written(storage, folder / "s")
 
 
-def test_by_hand(make, storage) -> None:
-    record = make(["abc", None, "de", ""], make_spec())
+def test_by_hand(storage) -> None:
+    record = make(storage, ["abc", None, "de", ""])
     # 7 tokens: two samples, the second filled up with one end-of-text id.
     raw = record.spec.shard_format.header(2)
     raw += np.array([97, 98, 99, EOT, 100, 101, EOT, EOT], "<u2").tobytes()
@@ -83,8 +75,8 @@ def test_by_hand(make, storage) -> None:
     assert storage.order[-1] == "parts/00007.json"
 
 
-def test_a_document_longer_than_a_shard(make, storage) -> None:
-    record = make(["x" * 30], make_spec())  # a shard holds 12 tokens
+def test_a_document_longer_than_a_shard(storage) -> None:
+    record = make(storage, ["x" * 30])  # a shard holds 12 tokens
     split = record.splits["train"]
     assert [(shard.name, shard.samples) for shard in split.shards] == [
         ("00007/shard.00000.mds", 3),
@@ -111,8 +103,8 @@ def test_a_part_that_is_not_whole_has_no_record(storage, tmp_path, lost) -> None
     assert storage.list("parts") == {}
 
 
-def test_a_part_is_written_again_after_it_was_cut_off(make, storage, tmp_path) -> None:
-    make(["x" * 30], make_spec())
+def test_a_part_is_written_again_after_it_was_cut_off(storage, tmp_path) -> None:
+    make(storage, ["x" * 30])
     before = {path: storage.read(path) for path in storage.list()}
     for path in ("parts/00007.json", "train/00007/shard.00001.mds"):
         storage.remove(path)

@@ -72,7 +72,7 @@ def test_by_hand(tmp_path) -> None:
 
 
 @settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     texts=st.lists(st.none() | st.text(max_size=8), max_size=40),
