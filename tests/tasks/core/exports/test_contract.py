@@ -1,23 +1,31 @@
-"""What holds for every format: documents, the same bytes after a stop, refusals, checks."""
+"""What holds for every format: documents, repair, refusals, a disk that takes no more, checks."""
 
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError
+from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError, ScratchError
 from streaming_ext.format.layout import EXPORT
 from streaming_ext.format.schema import FileRecord, content_hash, to_json
 from streaming_ext.store import LocalStorage
+from tasks.core.derive.export_format import ExportFiles
 from tasks.core.derive.export_records import (
     describe_export,
     read_export,
     read_export_records,
 )
 from tasks.core.derive.formats import FORMATS
+from tests.streaming_ext.build import build
 from tests.tasks.core.check.damage import files_named, flip, lengthen
+from tests.tasks.core.exports import readers
 from tests.tasks.core.exports.exporting import (
+    PARTS,
     checked,
     content,
     documents_of,
@@ -48,19 +56,60 @@ def name(request) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"compression": "none", "shard_samples": 1}, {"vocab_size": 70_000}],
-    ids=str,
-)
-def test_it_holds_the_documents_of_the_dataset(name, settings, tmp_path, monkeypatch) -> None:
-    """However they lie in shards and in memory."""
-    if "shard_samples" in settings:
-        monkeypatch.setattr("tasks.core.reading.documents._BLOCK", 2)
-    if (name, settings.get("vocab_size")) == ("nanogpt", 70_000):
+LARGE = list(range(98)) * 30
+Parts = list[list[tuple[str, list[int]]]]
+LARGE_DOCUMENT: Parts = [
+    [],
+    [("train", [1]), ("train", LARGE), ("train", [2])],
+    [],
+    [("holdout", LARGE)],
+]
+CASES: dict[str, tuple[Parts, dict[str, Any]]] = {
+    "some documents": (PARTS, {}),
+    "shards of one sample": (PARTS, {"compression": "none", "shard_samples": 1}),
+    "ids of 32 bits": (PARTS, {"vocab_size": 70_000}),
+    "no documents": ([[], []], {}),
+    "no train": ([[("holdout", [1, 2])], []], {}),
+    "no holdout": ([[("train", [1, 2])], []], {}),
+    "a large document, parts without any": (LARGE_DOCUMENT, {}),
+}
+# Formats whose files have a bound, which the large document is beyond.
+BOUNDED: dict[str, dict[str, Any]] = {
+    "megatron": {},
+    "llmc": {},
+    "litdata": {},
+    "webdataset": {"rows": "documents"},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_holds_the_documents_of_the_dataset(name, case, tmp_path, monkeypatch) -> None:
+    """However they lie in shards and in memory; it is sound, and published."""
+    if (name, case) == ("nanogpt", "ids of 32 bits"):
         pytest.skip("its ids have 16 bits")
-    dataset = make_dataset(tmp_path, **settings).root
-    assert read(name, exported(dataset, tmp_path / "out", name)) == documents_of()
+    if case == "shards of one sample":
+        monkeypatch.setattr("tasks.core.reading.documents._BLOCK", 2)
+    parts, settings = CASES[case]
+    dataset = build(tmp_path / "dataset", parts, **settings).root
+    root = exported(dataset, tmp_path / "out", name)
+    report = checked(root)
+    assert report.findings == ()
+    assert not report.not_compared
+    assert report.documents == sum(map(len, parts))
+    assert planned(dataset, root, name).published
+    documents = documents_of(parts)
+    described = describe_export(LocalStorage(root)).manifest.splits
+    assert set(described) == {split for split, held in documents.items() if held}
+    if all(documents.values()):
+        monkeypatch.setattr(readers, "PARTS", parts)
+        assert read(name, root) == documents
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_an_export_in_files_of_few_bytes_is_sound(name, tmp_path) -> None:
+    dataset = build(tmp_path / "dataset", LARGE_DOCUMENT).root
+    root = exported(dataset, tmp_path / "out", name, max_file_size=1200, **BOUNDED[name])
+    assert checked(root).findings == ()
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -113,6 +162,43 @@ def test_a_damaged_dataset_is_not_exported(name, tmp_path) -> None:
             exported(dataset, tmp_path / "out", name)
     assert not (tmp_path / "out" / EXPORT).exists()
     assert open_files(tmp_path) == []  # a worker lives on, and other parts need descriptors
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """The system refuses to write more bytes to a file, as if the disk were full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("name", ["levanter", "litdata", "megatron", "olmo", "parquet"])
+def test_a_disk_that_takes_no_more(name, tmp_path) -> None:
+    parts = [[("train", LARGE * 3)], [("train", LARGE * 3)]]
+    dataset = build(tmp_path / "dataset", parts).root
+    expected = content(exported(dataset, tmp_path / "expected", name))
+    with files_of_at_most(8_000), pytest.raises(ScratchError, match=r"Cannot write to scratch .*"):
+        exported(dataset, tmp_path / "out", name)
+    assert not (tmp_path / "out" / EXPORT).exists()
+    assert open_files(tmp_path) == []
+    assert content(exported(dataset, tmp_path / "out", name)) == expected
+
+
+def test_spans_of_a_shared_file_stand_where_they_belong(tmp_path) -> None:
+    out = ExportFiles(tmp_path / "scratch", tmp_path / "shared")
+    data = os.urandom(20 * 2**20 + 5)
+    sink = out.span("train/all.bin", 3)
+    for first in range(0, len(data), 3_000_001):
+        sink.write(data[first : first + 3_000_001])
+    sink.close()
+    head = out.span("train/all.bin", 0)
+    head.write(b"abc")
+    head.close()
+    assert (tmp_path / "shared/train/all.bin").read_bytes() == b"abc" + data
+    assert [(span.start, span.size) for span in out.spans] == [(3, len(data)), (0, 3)]
 
 
 class TestVerify:
