@@ -81,11 +81,6 @@ def test_what_is_understood() -> None:
         make().output = "z"  # type: ignore[misc]
 
 
-def test_round_trip_through_json() -> None:
-    config = make(shard_size="1MiB", compression="gz:6", scratch="/s", max_files=3)
-    assert ShardConfig.model_validate_json(config.model_dump_json()) == config
-
-
 def test_a_specification_by_hand() -> None:
     chosen = {
         "text_column": "body", "sequence_length": 8, "holdout_fraction": 0.25, "holdout_seed": 9,

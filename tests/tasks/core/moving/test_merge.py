@@ -47,17 +47,12 @@ def test_all_documents_of_each_in_order(first, second, both) -> None:
     assert ours.manifest.spec_of(2) == other.spec
     assert ours.spec.filters != other.spec.filters
     assert [each.parts for each in ours.manifest.merged] == [2, 3]
-
-
-def test_it_is_sound_and_compared_with_all_sources(both) -> None:
     report = check(both, deep=True)
     assert report.findings == ()
     assert report.checked.sources == 5
     assert report.checked.retokenized == report.checked.documents
     assert describe(open_storage(str(both))).facts()["merged"] == 2
-
-
-def test_its_files_are_those_of_the_datasets(first, second, both) -> None:
+    # Its files are those of the datasets.
     names = {file.stat().st_ino for root in (first, second) for file in root.rglob("*.*")}
     files = [*both.glob("*/*/shard.*"), *both.glob("documents/*")]
     assert len(files) > 10
