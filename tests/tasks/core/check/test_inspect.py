@@ -107,8 +107,9 @@ def test_lengths_are_exact_below_65536_and_close_above() -> None:
         bars = lengths.histogram(steps)
         assert all(one[1] == other[0] for one, other in pairwise(bars))
         assert sum(count for _, _, count in bars) == 10_001
-        for start, end, count in bars if steps == 1 else bars[: 16 * steps]:
-            assert count == ((tokens >= start) & (tokens < end)).sum()
+        for start, end, count in bars:
+            if steps == 1 or end <= 2**16:
+                assert count == ((tokens >= start) & (tokens < end)).sum()
     assert [bar[:2] for bar in lengths.histogram(2)][:4] == [(1, 2), (2, 3), (3, 4), (4, 6)]
 
 
