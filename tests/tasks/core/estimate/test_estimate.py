@@ -18,7 +18,7 @@ from tests.tasks.core.doubles import write_source
 
 VARIED_FILES = 16
 MADE_WITH = {"sequence_length": 128, "shard_size": "16KiB", "holdout_fraction": 0.1}
-SMALL: dict[str, object] = {"sample_size": 2**15}
+SMALL: dict[str, object] = {"sample_size": 2**16}
 Plan = Callable[..., Estimate]
 
 
@@ -38,7 +38,7 @@ def plan(vocabulary, one_worker) -> Plan:
 def varied(tmp_path_factory) -> Path:
     """Files of 5 row groups and more, from file to file in another language."""
     folder = tmp_path_factory.mktemp("varied")
-    texts = [text[:1000] for text in make_documents(100, seed=3)]
+    texts = [text[:2000] for text in make_documents(100, seed=3)]
     for number in range(VARIED_FILES):
         own = [text if row % 30 >= number else text.upper() for row, text in enumerate(texts)]
         own = own[number : 2 * number + 48]
