@@ -24,9 +24,9 @@ def snapshot(**changes: object) -> Snapshot:
     return Snapshot(**(values | changes))  # type: ignore[arg-type]
 
 
-def console(*, is_terminal: bool = False) -> tuple[Console, io.StringIO]:
+def console(*, width: int = 200, is_terminal: bool = False) -> tuple[Console, io.StringIO]:
     out = io.StringIO()
-    return Console(file=out, force_terminal=is_terminal, width=200, color_system=None), out
+    return Console(file=out, force_terminal=is_terminal, width=width, color_system=None), out
 
 
 RATE = "7.5M tokens, 15.0 MB/s"

@@ -1,17 +1,16 @@
 """What a command says that it left out, and `shardmill verify --deep` that it compared."""
 
-import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from flows.terminal.run_progress import show_published
 from flows.terminal.show_checks import show_verified
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import open_storage
 from tasks.core.check.verify import verify
+from tests.flows.terminal.test_run_progress import console
 from tests.tasks.core.build_dataset import build_dataset
 
 
@@ -24,8 +23,8 @@ def dataset(tmp_path, rank_path) -> Path:
 def test_what_was_compared_and_how_long_it_took(dataset) -> None:
     report = verify(open_storage(str(dataset)), deep=True, deep_documents=5)
     assert 0 < report.seconds < 60
-    out = io.StringIO()
-    show_verified(replace(report, seconds=2.5), Console(file=out, width=1000))
+    screen, out = console()
+    show_verified(replace(report, seconds=2.5), screen)
     rate = report.checked.bytes / 1e6 / 2.5
     assert f"kB in 2.5 s ({rate:,.0f} MB/s)\n" in out.getvalue()
     lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
@@ -37,7 +36,7 @@ def test_copies_that_were_left_out(tmp_path, rank_path) -> None:
         tmp_path / "built", [["Once.", "Twice.", "Twice."]], tokenizer=str(rank_path),
         deduplicate="exact",
     )  # fmt: skip
-    out = io.StringIO()
-    show_published(read_manifest(open_storage(str(root))), "/out", Console(file=out, width=1000))
+    screen, out = console()
+    show_published(read_manifest(open_storage(str(root))), "/out", screen)
     assert "\n1 document of " in out.getvalue()
     assert "left out as copies; duplicates/ lists them." in out.getvalue()

@@ -1,15 +1,13 @@
 """Paths and names are whole wherever they are printed, and tables keep their columns."""
 
-import io
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from flows.terminal.printing import show_facts, show_table
 from flows.terminal.run_progress import shown
 from tests.command_line import wait_for
-from tests.flows.terminal.test_run_progress import snapshot
+from tests.flows.terminal.test_run_progress import console, snapshot
 
 PATH = "/data/" + "long" * 40 + "/x.html"
 ROWS = [
@@ -18,21 +16,16 @@ ROWS = [
 ]
 
 
-def console(width: int, *, is_terminal: bool) -> tuple[Console, io.StringIO]:
-    out = io.StringIO()
-    return Console(file=out, width=width, force_terminal=is_terminal, color_system=None), out
-
-
 class TestPipe:
     """Where the output is no terminal, a line is as long as it needs to be."""
 
     def test_a_path_among_facts_is_not_cut(self) -> None:
-        screen, out = console(80, is_terminal=False)
+        screen, out = console(width=80)
         show_facts([("report", PATH), ("time", "0:00:01 (3 MB/s)")], screen)
         assert out.getvalue() == f"report  {PATH}\ntime    0:00:01 (3 MB/s)\n"
 
     def test_a_path_in_a_table_is_not_cut(self) -> None:
-        screen, out = console(80, is_terminal=False)
+        screen, out = console(width=80)
         show_table(ROWS, screen, left=("source",))
         assert out.getvalue() == (
             "part   documents    text  source\n"
@@ -42,7 +35,7 @@ class TestPipe:
 
 
 def test_a_terminal_wraps_and_cuts_nothing_off() -> None:
-    screen, out = console(40, is_terminal=True)
+    screen, out = console(width=40, is_terminal=True)
     show_table(ROWS, screen, left=("source",))
     show_facts([("report", PATH)], screen)
     lines = out.getvalue().splitlines()
@@ -58,7 +51,7 @@ class TestProgress:
             "phase": "sharded; Prefect records the run", "parts_done": 1999, "parts_failed": 17,
             "parts_total": 2400, "text_bytes": 10**13, "tokens": 10**12, "seconds": 10.0**5,
         }  # fmt: skip
-        screen, out = console(width, is_terminal=True)
+        screen, out = console(width=width, is_terminal=True)
         with shown(lambda: snapshot(**now), screen):
             wait_for(lambda: "━" in out.getvalue(), seconds=60)
         frames = out.getvalue().removeprefix("\x1b[?25l").split("\r")
