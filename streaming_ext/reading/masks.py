@@ -102,7 +102,7 @@ class DocumentEnds:
 
     def add(self, shard: int, tokens: Tokens) -> None:
         """Find the ends of a shard: (tokens,)."""
-        if not self.unknown(np.array([shard])):
+        if self._origins[shard] >= 0:
             return
         found = [
             np.flatnonzero(tokens[at : at + _SCANNED] == self._eot) + at
