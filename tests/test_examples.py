@@ -3,6 +3,7 @@
 import io
 import os
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -59,9 +60,10 @@ def test_shard_and_train(served, tmp_path) -> None:
 def test_train_small_gpt(dataset, tmp_path, request) -> None:
     """docs/start/first-training-run.md: killed and resumed, its losses are those of one run."""
     program = EXAMPLES / "train_small_gpt.py"
+    own = shutil.copytree(dataset, tmp_path / "dataset")  # training unpacks shards beside it
 
     def train(checkpoint: str, steps: int) -> list[float]:
-        named = [str(program), str(dataset), str(tmp_path / checkpoint), "--steps", str(steps)]
+        named = [str(program), str(own), str(tmp_path / checkpoint), "--steps", str(steps)]
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
             patch.setattr(sys, "argv", named)
             runpy.run_path(str(program), run_name="__main__")
@@ -73,7 +75,7 @@ def test_train_small_gpt(dataset, tmp_path, request) -> None:
     request.addfinalizer(lambda: torch.set_num_threads(threads))
     undisturbed = train("a.pt", 40)
     assert undisturbed[0] - undisturbed[-1] > 0.3
-    command = [sys.executable, program, dataset, tmp_path / "b.pt", "--steps", "40"]
+    command = [sys.executable, program, own, tmp_path / "b.pt", "--steps", "40"]
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}  # cores are shared with other tests
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=one_thread) as process:
         for line in process.stdout or ():
