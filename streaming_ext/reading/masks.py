@@ -79,15 +79,20 @@ class Ends(NamedTuple):
 
 
 class DocumentEnds:
-    """The ends of documents in all shards that were opened so far, to be found in one step.
+    """The ends of documents in all shards that were opened so far; those of closed ones stay.
 
-    The tokens of the shards are counted in the order in which the shards were added. An end is one
-    word, so that an array of them is sorted: its number, times four; and two if it is padding, and
-    one if the token after it is padding. They stay when a shard is closed.
+    Tokens are numbered across shards, in the order in which the shards were added. An end is one
+    word: the number of its token, times four, plus two if it is padding, plus one if the token
+    after it is padding. So the array of all words is sorted, and one search finds many ends.
     """
 
     def __init__(self, shards: int, eot_id: int) -> None:
-        """Know none yet, of so many shards."""
+        """Begin without ends.
+
+        Args:
+            shards: how many can be added.
+            eot_id: the id that ends a document.
+        """
         self._eot = eot_id
         self._guard = threading.Lock()
         self._origins: Ints = np.full(shards, -1)  # the number of each shard's first token
@@ -96,8 +101,8 @@ class DocumentEnds:
         self._words = self._room  # what of it is in use
 
     def unknown(self, shards: Ints) -> list[int]:
-        """Which of some shards were not added yet."""
-        unknown: list[int] = shards[self._origins[shards] < 0].tolist()
+        """Which of some shards were not added yet, each once."""
+        unknown: list[int] = np.unique(shards[self._origins[shards] < 0]).tolist()
         return unknown
 
     def add(self, shard: int, tokens: Tokens) -> None:

@@ -49,7 +49,7 @@ class OpenShards:
     def __init__(
         self,
         caches: Sequence[ShardCache],
-        opened: Callable[[int, memoryview], object] | None = None,
+        opened: Callable[[int, memoryview], object],
     ) -> None:
         """Open nothing yet.
 
@@ -179,8 +179,7 @@ class OpenShards:
         if cause:
             return cause
         self._verified[shard] = True
-        if self._opened is not None:
-            self._opened(shard, view)
+        self._opened(shard, view)
         with self._guard:
             self._views[shard] = view
             self.ready[shard] = True

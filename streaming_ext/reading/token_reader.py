@@ -110,7 +110,7 @@ class TokenReader:
         """The ends of documents in some runs; see `DocumentEnds.in_runs`."""
         assert self._ends is not None  # noqa: S101  (who asks has called `find_ends`)
         for shard in self._ends.unknown(shards):
-            self.shards.views([shard])  # which are found when it is opened
+            self.shards.views([shard])  # opening a shard finds its ends
         return self._ends.in_runs(shards, begins, sizes)
 
     def __reduce__(self) -> tuple[Any, ...]:
