@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 import psutil
 
 from tests.warm import WARM, start_module
+from tests.warm.nursery import NURSERY
 
 MODULE = "flows.cli"
 # For what is sure to come: some seconds on an idle machine, more on one that does much else.
@@ -155,12 +156,19 @@ def kill_group(run: "subprocess.Popen[str]") -> None:
 
 
 def workers_of(pid: int) -> list[psutil.Process]:
-    """The worker processes of a run."""
+    """The worker processes of a run, started anew or forked."""
     try:
-        children = psutil.Process(pid).children(recursive=True)
+        children = processes_below(psutil.Process(pid))
     except psutil.NoSuchProcess:
         return []
-    return [child for child in children if WORKER in _command_line(child)]
+    forked = WORKER.rpartition(".")[2]
+    return [child for child in children
+            if WORKER in _command_line(child) or _name(child) == forked]  # fmt: skip
+
+
+def processes_below(process: psutil.Process) -> list[psutil.Process]:
+    """The processes that one has started, and these in turn; without what is there for forks."""
+    return [child for child in process.children(recursive=True) if _name(child) != NURSERY]
 
 
 def holds(run: "subprocess.Popen[str]", output: Path) -> bool:
@@ -173,6 +181,13 @@ def _command_line(process: psutil.Process) -> str:
     try:
         return " ".join(process.cmdline())
     except psutil.Error:
+        return ""
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return str(process.name())
+    except psutil.NoSuchProcess:
         return ""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import certifi
 import pytest
 from hypothesis import settings
 
@@ -122,6 +123,16 @@ def environment(tmp_path_factory) -> dict[str, str]:
     return made
 
 
+def one_authority() -> Path:
+    """A file with a single certificate: commands read all they trust for each client they make."""
+
+    def make(folder: Path) -> None:
+        first, end, _ = Path(certifi.where()).read_text().partition("-----END CERTIFICATE-----")
+        (folder / "one.pem").write_text(f"{first}{end}\n")
+
+    return shared.folder("authority", make) / "one.pem"
+
+
 def clean_environment(home: Path) -> dict[str, str]:
     """An environment with nothing of the user's Prefect and caches."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
@@ -130,6 +141,7 @@ def clean_environment(home: Path) -> dict[str, str]:
         "XDG_CACHE_HOME": str(home / "cache"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
+        **dict.fromkeys(("SSL_CERT_FILE", "PREFECT_API_SSL_CERT_FILE"), str(one_authority())),
         "PYTHONFAULTHANDLER": "1",  # one that hangs tells where
         "COLUMNS": "200",
     }

@@ -78,7 +78,11 @@ def ending_early(progress: RunProgress) -> Iterator[None]:
     context = copy_context()
     threading.Thread(target=lambda: context.run(watch), daemon=True).start()
     try:
-        yield
+        try:
+            yield
+        finally:
+            with lock:  # from now on the thread sends nothing
+                over.set()
         if worker is None and (reason := _why_over(None)) is not None:
             raise StoppedError(reason)  # noqa: TRY301  (as by a signal)
     except (Exception, KeyboardInterrupt, TerminationSignal, Stopped) as error:
@@ -93,9 +97,6 @@ def ending_early(progress: RunProgress) -> Iterator[None]:
         progress.stopped_by = number
         words = "Ctrl+C" if number == signal.SIGINT else signal.Signals(number).name
         raise StoppedError(words) from error
-    finally:
-        with lock:
-            over.set()
 
 
 def _why_over(worker: int | None) -> str | None:

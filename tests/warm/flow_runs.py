@@ -12,7 +12,6 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -23,13 +22,12 @@ from tests.warm.worker import fork_children
 PREPARATION, ENGINE = "prefect.runner._workspace_supervisor", "prefect.engine"
 
 
-def fork_flow_runs(*, workers: bool) -> None:
-    """Have flow runs that this process starts be forks; it has no thread yet, nor Prefect.
+def fork_flow_runs() -> None:
+    """Have flow runs that this process starts be forks, and their worker processes.
 
-    Args:
-        workers: whether worker processes of these are forks too.
+    It has no thread yet, nor Prefect.
     """
-    _ForkedRun.nursery = Nursery(partial(_be_run, workers=workers))
+    _ForkedRun.nursery = Nursery(_be_run)
     vars(asyncio.unix_events)["subprocess"] = SimpleNamespace(
         Popen=_ForkedRun, PIPE=subprocess.PIPE
     )
@@ -44,14 +42,13 @@ class _ForkedRun(Forked):
         return words[:2] == [sys.executable, "-m"] and words[2] in {PREPARATION, ENGINE}
 
 
-def _be_run(request: dict[str, Any], *, workers: bool) -> NoReturn:
+def _be_run(request: dict[str, Any]) -> NoReturn:
     if request["new_session"]:
         os.setsid()
     words, folder, environment = request["words"], request["folder"], request["environment"]
     if words[2] == PREPARATION:
         words, folder, environment = _prepared(words, folder, environment)
-    if workers:
-        fork_children()
+    fork_children()
     _become(words, folder, environment)
 
 

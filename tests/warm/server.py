@@ -169,14 +169,11 @@ def _serve(control: socket.socket, listener: socket.socket) -> Callable[[], obje
     return lambda: _run(**request)
 
 
-def _run(module: str, arguments: list[str], *, new_session: bool, **_: object) -> None:
-    """Run the module, what it starts being forks too.
-
-    But for workers of what has a session of its own: others look at these, or stop them.
-    """
+def _run(module: str, arguments: list[str], **_: object) -> None:
+    """Run the module, what it starts being forks too."""
     if [module, *arguments[:2]] == ["prefect", "worker", "start"]:
-        fork_flow_runs(workers=not new_session)
-    elif module == COMMANDS and not new_session:
+        fork_flow_runs()
+    elif module == COMMANDS:
         fork_children()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

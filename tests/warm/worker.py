@@ -6,6 +6,7 @@ They read jobs, answer, and end as those that were started anew do, and are chil
 import os
 import runpy
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -30,5 +31,6 @@ def _be_module(request: dict[str, Any]) -> NoReturn:
     os.environ.update(request["environment"])
     _, _, _, module, *rest = request["words"]
     sys.argv = [module, *rest]
+    Path("/proc/self/comm").write_text(module.rpartition(".")[2])  # as others find it
     runpy.run_module(module, run_name="__main__", alter_sys=True)
     sys.exit()

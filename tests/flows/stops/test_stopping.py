@@ -24,6 +24,7 @@ from tests.command_line import (
     is_alive,
     kill_group,
     output_of,
+    processes_below,
     succeeded,
     wait_for,
     workers_of,
@@ -50,7 +51,7 @@ def start_and_wait_for_work(
     try:
         wait_for(lambda: len(list(scratch.glob("*/documents/*.parquet"))) >= 2)
         assert len(workers_of(run.pid)) == 2
-        return run, psutil.Process(run.pid).children(recursive=True)
+        return run, processes_below(psutil.Process(run.pid))
     except BaseException:
         kill_group(run)
         raise

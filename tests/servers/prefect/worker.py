@@ -14,10 +14,9 @@ from typing import Any
 import httpx
 import psutil
 
-from tests.command_line import CommandLine, workers_of
+from tests.command_line import CommandLine, processes_below, workers_of
 from tests.servers.prefect.server import ask
 from tests.warm import WARM, start_module
-from tests.warm.nursery import NURSERY
 
 ROOT = Path(__file__).parents[3]
 DEPLOYMENTS = ROOT / "deployments" / "prefect.yaml"
@@ -97,8 +96,7 @@ class Cluster:
     def processes(self, name: str) -> list[psutil.Process]:
         """All processes of a host, its worker first."""
         worker = psutil.Process(self.hosts[name].pid)
-        below = worker.children(recursive=True)
-        return [worker, *(process for process in below if not _is_nursery(process))]
+        return [worker, *processes_below(worker)]
 
     def work(self) -> list[psutil.Process]:
         """All processes of all hosts but their workers."""
@@ -208,14 +206,6 @@ class Cluster:
     def no_work_left(self) -> bool:
         """Whether no host has a process beside its worker."""
         return all(self.is_idle(name) for name in self.hosts)
-
-
-def _is_nursery(process: psutil.Process) -> bool:
-    """Whether a process is there for forks only."""
-    try:
-        return process.name() == NURSERY
-    except psutil.NoSuchProcess:
-        return False
 
 
 @contextmanager
