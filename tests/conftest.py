@@ -124,7 +124,7 @@ def environment(tmp_path_factory) -> dict[str, str]:
 
 
 def one_authority() -> Path:
-    """A file with a single certificate: commands read all they trust for each client they make."""
+    """A file with one certificate: Prefect reads all it trusts for each client that it makes."""
 
     def make(folder: Path) -> None:
         first, end, _ = Path(certifi.where()).read_text().partition("-----END CERTIFICATE-----")
@@ -141,7 +141,7 @@ def clean_environment(home: Path) -> dict[str, str]:
         "XDG_CACHE_HOME": str(home / "cache"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
-        **dict.fromkeys(("SSL_CERT_FILE", "PREFECT_API_SSL_CERT_FILE"), str(one_authority())),
+        "PREFECT_API_SSL_CERT_FILE": str(one_authority()),
         "PYTHONFAULTHANDLER": "1",  # one that hangs tells where
         "COLUMNS": "200",
     }
