@@ -33,7 +33,7 @@ class CommandLine:
         tokenizer: of `shard`.
         sources: of `shard`.
         shard_size: of `shard`.
-        workers: of `shard`; each takes more than a second of processor time to start.
+        workers: of `shard`.
         warm: whether processes are forked from one that has imported Prefect. Otherwise, and with
             a prefix, each is a new `python -P -m flows.cli`.
     """

@@ -30,6 +30,7 @@ from tests.command_line import (
     workers_of,
 )
 from tests.servers.prefect.server import ask, runs_named
+from tests.warm import WARM
 
 # Makes the terminal on its standard input the one that controls it, as a shell's is.
 CONTROLLED = """
@@ -169,9 +170,12 @@ def test_a_cancel_that_comes_too_late_is_recorded(served, dataset, api_url, tmp_
     assert_same_dataset(dataset, output)
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_a_run_with_a_server_of_its_own_leaves_no_process(embedded, slow, tmp_path, end) -> None:
-    alone = replace(slow, env=embedded.env)
+# Of a killed one, all processes are started as a user's are.
+@pytest.mark.parametrize(("end", "warm"), [(signal.SIGKILL, False), (signal.SIGTERM, WARM)])
+def test_a_run_with_a_server_of_its_own_leaves_no_process(
+    embedded, slow, tmp_path, end, warm
+) -> None:
+    alone = replace(slow, env=embedded.env, warm=warm)
     output = tmp_path / "out"
     run, processes = start_and_wait_for_work(alone, output)
     assert len(processes) >= 3  # two workers and the server
