@@ -1,26 +1,27 @@
 """The files in a tar, one after another from a stream: read, never written anywhere.
 
-`tarfile` reads them. By itself it takes headers of any size, and ends without an error if a later
-header is damaged or the end is missing.
+The bytes alone say whether a tar is whole: each header, each member with its padding, and a block
+of zeros after the last one. `tarfile` parses single headers only. As a reader of whole tars it ends
+without an error at some damage, and each version of Python at another.
 """
 
 import codecs
+import io
+import re
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from tarfile import BLOCKSIZE
+from typing import BinaryIO
 
 from streaming_ext.text.documents.document_rows import MAX_TEXT_BYTES
 from streaming_ext.text.documents.files import Stream
 
+_READ_BYTES = 2**16  # at once
 _MOST_HEADER_BYTES = 2**20  # of a long name, or of the fields of the pax format
-_HEADERS = {
-    tarfile.GNUTYPE_LONGNAME,
-    tarfile.GNUTYPE_LONGLINK,
-    tarfile.XHDTYPE,
-    tarfile.XGLTYPE,
-    tarfile.SOLARIS_XHDTYPE,
-}
+_LONG = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
+_FIELD = re.compile(rb"(\d{1,20}) ([^=]+)=")  # how it begins
+_PAX = {tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,50 +45,97 @@ def tar_members(stream: Stream, wanted: tuple[str, ...]) -> Iterator[Member]:
     """Each file, with its content if its name ends in one of `wanted`.
 
     Raises:
-        tarfile.TarError, ValueError, OverflowError: the tar is damaged or cut short.
+        tarfile.TarError, ValueError, EOFError: the tar is damaged or cut short.
     """
-    # Tars may be concatenated, with zeros between them.
-    with tarfile.open(
-        fileobj=stream, mode="r|", tarinfo=_strict_header(stream.most), ignore_zeros=True
-    ) as tar:
-        for info in tar:
+    file = io.BufferedReader(stream, _READ_BYTES)
+    for info in _headers(file):
+        is_link = info.islnk() or info.issym()
+        is_wanted = info.name.lower().endswith(wanted) and (info.isreg() or is_link)
+        problem = ""
+        if is_link:
+            problem = "a link, which is not followed"
+        elif info.type == tarfile.GNUTYPE_SPARSE:
+            problem = "a sparse file, which is not read"
+        elif info.size > MAX_TEXT_BYTES:
+            problem = f"longer than {MAX_TEXT_BYTES} bytes"
+        byte, data = file.tell(), None
+        # Links, folders and devices have no content.
+        if info.isreg() or info.type not in tarfile.SUPPORTED_TYPES:
             _require_possible(info, stream.most)
-            tar.members = []  # type: ignore[attr-defined]  # else all are kept in memory
-            is_link = info.islnk() or info.issym()
-            is_wanted = info.name.lower().endswith(wanted) and (info.isreg() or is_link)
-            problem = ""
-            if is_link:
-                problem = "a link, which is not followed"
-            elif info.issparse():
-                problem = "a sparse file, which is not read"
-            elif info.size > MAX_TEXT_BYTES:
-                problem = f"longer than {MAX_TEXT_BYTES} bytes"
-            data = None
-            if is_wanted and not problem and (file := tar.extractfile(info)) is not None:
-                data = file.read().removeprefix(codecs.BOM_UTF8)
-            if is_wanted or info.isreg():
-                yield Member(info.name, info.offset_data, data, problem if is_wanted else "")
+            if is_wanted and not problem:
+                data = _content(file, info.size).removeprefix(codecs.BOM_UTF8)
+            else:
+                _pass_over(file, info.size)
+        if is_wanted or info.isreg():
+            yield Member(info.name, byte, data, problem if is_wanted else "")
 
 
-def _strict_header(most: int) -> type[tarfile.TarInfo]:
-    """A parser of headers that accepts nothing but a header, or the zeros of an end."""
+def _headers(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
+    """The header of each member; whoever takes one reads the content before the next."""
+    for_all: dict[str, str] = {}  # fields of every member that follows
+    fields: dict[str, str] = {}  # of the next member
     ended = False
+    while block := file.read(BLOCKSIZE):
+        ended = not fields and len(block) == BLOCKSIZE and not any(block)
+        if ended:  # there may be more zeros, and another tar
+            continue
+        info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        if info.type in _LONG or info.type in _PAX:
+            _require_possible(info, _MOST_HEADER_BYTES)
+            data = _content(file, info.size)
+            if info.type in _LONG:
+                fields[_LONG[info.type]] = _text(data.partition(b"\0")[0])
+            elif info.type == tarfile.XGLTYPE:
+                for_all |= _pax_fields(data)
+            else:
+                fields |= _pax_fields(data)
+            continue
+        continues = info.type == tarfile.GNUTYPE_SPARSE and block[482]
+        while continues:  # the map of a sparse file goes on in blocks of its own
+            continues = _exactly(file, BLOCKSIZE)[504]
+        own, fields = for_all | fields, {}
+        info.name, info.size = own.get("path", info.name), int(own.get("size", info.size))
+        if info.isreg() and any(name.startswith("GNU.sparse.") for name in own):
+            info.type = tarfile.GNUTYPE_SPARSE
+        yield info
+    if not ended:
+        raise EOFError("no block of zeros ends the tar after its last member")
 
-    class Header(tarfile.TarInfo):
-        @classmethod
-        def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-            nonlocal ended
-            before, ended = ended, len(buf) == tarfile.BLOCKSIZE and not any(buf)
-            try:
-                info = super().frombuf(buf, encoding, errors)
-            except tarfile.HeaderError as error:
-                if ended or (before and not buf):
-                    raise
-                raise tarfile.ReadError(str(error)) from error
-            _require_possible(info, _MOST_HEADER_BYTES if info.type in _HEADERS else most)
-            return info
 
-    return Header
+def _pax_fields(data: bytes) -> dict[str, str]:
+    """The fields of records such as `20 path=folder/name\\n`, each after its own size."""
+    fields, at, data = {}, 0, data.rstrip(b"\0")
+    while at < len(data):
+        start = _FIELD.match(data, at)
+        end = at + int(start[1]) if start else 0
+        if start is None or not start.end() < end <= len(data) or data[end - 1] != ord("\n"):
+            raise tarfile.ReadError("invalid field of a header")
+        fields[_text(start[2])], at = _text(data[start.end() : end - 1]), end
+    return fields
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _content(file: BinaryIO, size: int) -> bytes:
+    """The content of a member of this size; its padding is read too."""
+    data = _exactly(file, size)
+    _exactly(file, -size % BLOCKSIZE)
+    return data
+
+
+def _pass_over(file: BinaryIO, size: int) -> None:
+    left = size + -size % BLOCKSIZE
+    while left:
+        left -= len(_exactly(file, min(left, _READ_BYTES)))
+
+
+def _exactly(file: BinaryIO, size: int) -> bytes:
+    data = file.read(size)
+    if len(data) < size:
+        raise EOFError("the tar ends within a member")
+    return data
 
 
 def _require_possible(info: tarfile.TarInfo, most: int) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import subprocess
 import tarfile
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -88,6 +89,46 @@ def test_bad_samples_cost_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         read(path, ReadOptions())
 
 
+KINDS = (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
+def test_a_tar_is_whole_if_a_block_of_zeros_ends_it(kind: int, suffix: str, tmp_path: Path) -> None:
+    """Of one that was cut before, wherever, nothing tells what is missing."""
+    path = tmp_path / f"x{suffix}"
+    name = "n" * (90 if kind == tarfile.USTAR_FORMAT else 200)
+    whole = tar([("0.txt", b"a" * 600), ("1.jpg", b"b"), (f"{name}.txt", b"c" * 512)], kind)
+    end = len(whole.rstrip(b"\0"))
+    end += -end % 512 + 512
+    cuts = {at + by for at in range(0, end + 512, 512) for by in (-1, 0, 1, 300)} | {end - 512}
+    for cut in sorted(cut for cut in cuts if cut >= 0):
+        data = whole[:cut]
+        path.write_bytes(gzip.compress(data, 1) if suffix == ".tar.gz" else data)
+        if cut >= end and cut % 512 == 0:
+            assert read(path).good == [(0, "a" * 600), (2, "c" * 512)]
+        else:
+            with pytest.raises(SourceError, match=rf"x{suffix}: not a whole webdataset file"):
+                read(path)
+
+
+def test_sparse_files_and_fields_of_all_members_are_known_by_their_bytes(tmp_path: Path) -> None:
+    """As GNU tar writes them; the map of a sparse file may take blocks of its own."""
+    holes = tmp_path / "1.txt"
+    with holes.open("wb") as file:
+        for number in range(60):
+            file.seek(number * 2**16)
+            file.write(b"x")
+    (tmp_path / "2.txt").write_text("b")
+    path = tmp_path / "x.tar"
+    for kind in (["gnu"], ["pax"], ["pax", "--pax-option=globexthdr.name=g,comment=all"]):
+        command = ["tar", "-S", "-C", tmp_path, f"--format={kind[0]}", *kind[1:]]
+        subprocess.run([*command, "-cf", path, "1.txt", "2.txt"], check=True)
+        good, bad, *_ = read(path)
+        assert [text for _, text in good] == ["b"]
+        assert [reason for *_, reason in faults(bad)] == [".txt: a sparse file, which is not read"]
+
+
 def test_nothing_is_ever_written(tmp_path: Path) -> None:
     path = tmp_path / "inner" / "x.tar"
     path.parent.mkdir()
@@ -107,15 +148,16 @@ def header(size: bytes, kind: bytes = b"0") -> bytes:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "empty header"),
+        (b"", "no block of zeros"),
         (b"no tar" * 200, "invalid header|bad checksum"),
         (header(b"\xff" * 12), "a header or a member of -"),
         (header(b"\x80" + b"\xff" * 11), "a header or a member of"),
         (header(b"77777777777"), "a header or a member of"),
         (header(b"77777777777", b"x"), "a header or a member of"),
         (header(b"77777777777", b"L"), "a header or a member of"),
-        (header(b"12345"), "unexpected end of data"),
-        (header(b"00000000005", b"x") + b"1 a=b".ljust(512, b"\0"), "empty header|invalid"),
+        (header(b"12345"), "ends within a member"),
+        (header(b"00000000005", b"x") + b"5 a=b".ljust(512, b"\0"), "invalid field"),
+        (header(b"00000000005", b"x") + b"1 a=b".ljust(512, b"\0"), "invalid field"),
     ],
 )
 def test_hostile_tars(tmp_path: Path, data: bytes, said: str) -> None:
