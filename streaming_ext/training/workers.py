@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from streaming_ext.base.errors import TransientStorageError, UsageError, WorkerDiedError
+from streaming_ext.base.errors import (
+    TransientStorageError,
+    UsageError,
+    WorkerDiedError,
+    one_line,
+)
 from streaming_ext.base.kinds import count
 
 
@@ -38,6 +44,38 @@ def require_settings(*, num_workers: int, prefetch_factor: int, pin_memory: bool
     count("prefetch_factor", prefetch_factor, least=1)
     if pin_memory and not torch.cuda.is_available():
         raise UsageError("pin_memory=True needs a GPU. Pass torch.cuda.is_available() instead.")
+
+
+class Sendable:
+    """What workers that are not forked get by value, lambdas and functions of a notebook too."""
+
+    def __getstate__(self) -> bytes:
+        """The attributes, pickled.
+
+        Raises:
+            UsageError: one cannot be sent.
+        """
+        import cloudpickle
+
+        try:
+            return cloudpickle.dumps(self.__dict__)  # type: ignore[no-any-return]
+        except Exception as error:  # whatever the user's objects raise
+            raise UsageError(
+                f"This cannot be sent to a worker: {one_line(error)}. Leave that out of functions "
+                "and samples, or open it within the function; or pass num_workers=0, or "
+                "multiprocessing_context='fork'."
+            ) from error
+
+    def __setstate__(self, state: bytes) -> None:
+        self.__dict__ = pickle.loads(state)  # noqa: S301 - made by this job
+
+
+class _Begin(Sendable):
+    def __init__(self, begin: Callable[[int], None]) -> None:
+        self._begin = begin
+
+    def __call__(self, worker: int) -> None:
+        self._begin(worker)
 
 
 class _Messages(IterableDataset[Any]):
@@ -81,12 +119,14 @@ def messages_of(
         if worker_init_fn is not None:
             worker_init_fn(worker)
 
-    forked = forks(settings.get("multiprocessing_context"))
+    begin: Callable[[int], None] | None = start
+    if not forks(settings.get("multiprocessing_context")):
+        begin = worker_init_fn and _Begin(worker_init_fn)
     loader: DataLoader[Any] = DataLoader(
         _Messages(make),
         batch_size=None,
         collate_fn=_as_it_is,
-        worker_init_fn=start if forked else worker_init_fn,
+        worker_init_fn=begin,
         **settings,
     )
     iterator = iter(loader)

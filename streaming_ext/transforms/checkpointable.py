@@ -11,7 +11,7 @@ import streaming_ext.transforms.steps as of_steps
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.kinds import MOST, count, flag, plain_real
 from streaming_ext.format.spec import FormatName, OnBadDocument, ReadOptions
-from streaming_ext.training.workers import this_worker
+from streaming_ext.training.workers import Sendable, this_worker
 from streaming_ext.transforms.block import Block, Sample
 from streaming_ext.transforms.flow import CheckpointableIterator, Open, Subset
 from streaming_ext.transforms.functions import (
@@ -24,7 +24,7 @@ from streaming_ext.transforms.functions import (
 )
 
 
-class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
+class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg]
     """Samples, each a dictionary. Each step returns another dataset.
 
     The workers of a DataLoader have different samples: those of the source are dealt out.

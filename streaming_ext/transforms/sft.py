@@ -54,7 +54,7 @@ class ChatTemplate:
             names = meta.find_undeclared_variables(environment.parse(calling))
         except jinja2.TemplateError as error:
             raise UsageError(f"The chat template is no Jinja template: {error}.") from error
-        self._reads_tools = "tools" in names
+        self._source, self._reads_tools = source, "tools" in names
         if _MARKED not in names:
             raise UsageError(
                 "The chat template does not say which tokens are the assistant's, so a loss would "
@@ -62,6 +62,10 @@ class ChatTemplate:
                 "{% generation %} and {% endgeneration %} and pass it as chat_template=; or (2) "
                 "pass prompt= and completion= columns."
             )
+
+    def __reduce__(self) -> tuple[type["ChatTemplate"], tuple[str]]:
+        """To workers goes the source: what is compiled cannot be sent."""
+        return ChatTemplate, (self._source,)
 
     def render(self, messages: Any, tools: Any, **names: Any) -> Rendered:
         """The text of a conversation, and which spans of its characters are the assistant's.

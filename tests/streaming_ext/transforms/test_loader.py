@@ -3,6 +3,8 @@
 import json
 import os
 import pickle
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +17,7 @@ from streaming_ext.base.errors import ConfigMismatchError, UsageError, WorkerDie
 from streaming_ext.transforms import CheckpointableDataset, CheckpointableLoader
 from tests.command_line import is_alive, wait_for
 from tests.streaming_ext.transforms.chains import NUMBERED, plain
+from tests.streaming_ext.transforms.test_sft import TALKS, TEMPLATE
 
 
 def chain() -> CheckpointableDataset:
@@ -142,6 +145,41 @@ def test_what_cannot_be_sent_is_an_error() -> None:
     dataset = CheckpointableDataset.from_sequence(NUMBERED[:5]).batch(2, lambda _: lambda: None)
     with pytest.raises((AttributeError, pickle.PicklingError), match="pickle"):
         list(CheckpointableLoader(dataset, num_workers=1))
+
+
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_workers_that_are_not_forked_get_what_is_local(start: str, hub_tokenizer) -> None:
+    """Lambdas, local functions and classes, chat templates, `worker_init_fn`."""
+
+    class Talks:
+        def __iter__(self) -> Iterator[dict[str, Any]]:
+            return iter(TALKS)
+
+    def whole(samples: list[dict[str, Any]]) -> list[Any]:
+        return [*map(plain, samples), variable in os.environ]
+
+    variable = "BEGUN_BY_A_LAMBDA"
+    chain = CheckpointableDataset.from_iterable(Talks()).filter(lambda sample: len(sample) == 1)
+    batches = chain.sft(hub_tokenizer, chat_template=TEMPLATE).batch(4, whole)
+    loader = CheckpointableLoader(
+        batches,
+        num_workers=1,
+        multiprocessing_context=start,
+        worker_init_fn=lambda worker: os.environ.update({variable: str(worker)}),
+    )
+    expected = [[*batch[:-1], True] for batch in batches]
+    assert len(expected) == 3
+    assert [*loader] == expected
+    sent = pickle.loads(pickle.dumps(batches))  # noqa: S301 - as torch's own loader sends it
+    assert [*sent] == [*batches]
+
+
+def test_what_cannot_be_sent_to_a_worker_is_an_error_that_says_so() -> None:
+    lock = threading.Lock()
+    dataset = CheckpointableDataset.from_sequence(NUMBERED).map(lambda _: lock)
+    loader = CheckpointableLoader(dataset, num_workers=1, multiprocessing_context="spawn")
+    with pytest.raises(UsageError, match=r"cannot be sent to a worker: .*lock.*; or pass num_wor"):
+        list(loader)
 
 
 def test_a_worker_that_is_killed_is_an_error() -> None:
