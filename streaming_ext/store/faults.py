@@ -1,11 +1,15 @@
 """Errors of the clients of stores and web servers, as errors of ours with the library's words."""
 
 import re
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from streaming_ext.base.errors import StorageError, TransientStorageError, one_line
+from streaming_ext.base.errors import (
+    ShardmillError,
+    StorageError,
+    TransientStorageError,
+    one_line,
+)
 from streaming_ext.store.patience import Attempts, Retry, retry_after
 
 Result = TypeVar("Result")
@@ -27,14 +31,21 @@ _TRANSIENT = {
 }
 # Errors without an answer that another attempt may not meet again, with their subclasses.
 _NETWORK = {
+    "ClientConnectionError",  # aiohttp's
+    "ClientPayloadError",
     "ConnectionError",  # botocore's
+    "EOFError",
     "FlexibleChecksumError",
     "HTTPClientError",
+    "HTTPException",  # http.client's
     "IncompleteReadError",
     "OSError",
-    "EOFError",
+    "PoolError",  # urllib3's
+    "ProtocolError",
+    "SSLError",
     "ServiceRequestError",
     "ServiceResponseError",
+    "TimeoutError",
     "TransportError",  # httpx's, google-auth's
 }
 _REFUSED = {"401", "403", "AccessDenied", "SignatureDoesNotMatch", "InvalidAccessKeyId"}
@@ -69,25 +80,18 @@ def ask(what: str, request: Callable[[], Result], attempts: Attempts | None = No
         try:
             try:
                 return request()
-            except client_errors() as error:
+            except Exception as error:
+                if not _is_of_a_client(error):
+                    raise
                 raise translated(error, what) from error
         except TransientStorageError as fault:
             attempts.failed(fault)
 
 
-def client_errors() -> tuple[type[Exception], ...]:
-    """The errors of the clients in use; one that is not loaded cannot raise anything."""
-    errors: list[type[Exception]] = [OSError, EOFError]
-    for module, names in (
-        ("botocore.exceptions", ("BotoCoreError", "ClientError", "HTTPClientError")),
-        ("boto3.exceptions", ("Boto3Error",)),
-        ("google.auth.exceptions", ("GoogleAuthError",)),
-        ("azure.core.exceptions", ("AzureError",)),
-        ("httpx", ("HTTPError",)),
-    ):
-        if module in sys.modules:
-            errors += [getattr(sys.modules[module], name) for name in names]
-    return tuple(errors)
+def _is_of_a_client(error: Exception) -> bool:
+    """Whether the system or any library raised it: what is left is ours, or a defect of ours."""
+    of_a_library = type(error).__module__ != "builtins" and not isinstance(error, ShardmillError)
+    return of_a_library or isinstance(error, OSError | EOFError)
 
 
 def words_of(error: BaseException) -> str:
@@ -156,4 +160,6 @@ def _answer(links: list[BaseException]) -> tuple[str, int, Mapping[str, str]]:
             code = getattr(link, "error_code", None) or response.status_code
             headers = {str(name): str(value) for name, value in response.headers.items()}
             return str(getattr(code, "value", code)), int(response.status_code), headers
+        if isinstance(number := getattr(link, "status", None), int):  # aiohttp
+            return str(number), number, getattr(link, "headers", None) or {}
     return "", 0, {}

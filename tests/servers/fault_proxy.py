@@ -21,6 +21,7 @@ class Faults:
         answer: status and S3 error code to answer with instead of the server.
         headers: further lines of that answer.
         hang: take the request and never answer.
+        missing: bytes at the end of `answer` that never come: it is cut, or silent if it hangs.
         cut_up, cut_down: reset after so many bytes to or from the server.
         flip: change the last byte of the first answer.
         bytes_per_second: of each direction, all connections together.
@@ -30,6 +31,7 @@ class Faults:
     answer: tuple[int, str] | None = None
     headers: tuple[str, ...] = ()
     hang: bool = False
+    missing: int = 0
     cut_up: int | None = None
     cut_down: int | None = None
     flip: bool = False
@@ -127,10 +129,10 @@ class FaultProxy:
 
     def _serve(self, client: socket.socket) -> None:
         faults = self._take(client)
-        if faults.hang:
-            return
         if faults.answer is not None:
             self._answer(client, faults)
+            return
+        if faults.hang:
             return
         try:
             server = socket.create_connection(("127.0.0.1", self._upstream))
@@ -172,8 +174,11 @@ class FaultProxy:
         with contextlib.suppress(OSError), client:
             client.settimeout(1)
             self._note(client.recv(_PIECE))
-            client.sendall("\r\n".join(head).encode() + body)
-            client.shutdown(socket.SHUT_WR)
+            client.sendall("\r\n".join(head).encode() + body[: len(body) - faults.missing])
+            if faults.hang:
+                client.settimeout(60)  # for which the client waits in vain
+            else:
+                client.shutdown(socket.SHUT_WR)
             with contextlib.suppress(TimeoutError):
                 while client.recv(_PIECE):  # a close with unread bytes would reset the answer away
                     pass

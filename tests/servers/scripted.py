@@ -11,11 +11,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Answer:
-    """What is answered to a request."""
+    """What is answered to a request.
+
+    Attributes:
+        missing: bytes at the end of `body` that never come; then the connection is closed.
+        silent: it stays open instead.
+    """
 
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
+    missing: int = 0
+    silent: bool = False
 
 
 PAGE = Answer(
@@ -61,7 +68,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(answer.body)
+            self.wfile.write(answer.body[: len(answer.body) - answer.missing])
+            if answer.silent:
+                self.connection.recv(1)  # until the client leaves
+            self.close_connection |= answer.missing > 0
 
     do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _serve  # noqa: N815
 

@@ -141,6 +141,8 @@ class TestFaults:
         [
             (Faults(answer=(503, "SlowDown"), times=2), 0),
             (Faults(cut_down=100, times=2), 2),
+            (Faults(answer=(404, "NoSuchKey"), missing=30, times=2), 0),
+            (Faults(answer=(503, "SlowDown"), missing=30, times=2), 2),
         ],
     )
     def test_for_a_time(

@@ -163,6 +163,36 @@ class TestTransientFaults:
         assert proxy.struck == 1
         gc.collect()  # here, not in another test
 
+    @pytest.mark.filterwarnings(*UNREAD)
+    @pytest.mark.parametrize(("status", "hang"), [(404, False), (404, True), (503, True)], ids=str)
+    def test_errors_whose_words_do_not_come(
+        self, cloud: Cloud, proxy: FaultProxy, status: int, hang: bool
+    ) -> None:
+        """Whatever the request is, and whichever library meets it."""
+        storage = cloud.storage(timeout=0.5)
+        remote = Remote(url=str(storage), timeout=1.5)
+        requests: list[Callable[[], object]] = [
+            lambda: storage.put("x", b"1" * 1000),
+            lambda: storage.put_new("y", b"1"),
+            lambda: storage.read("x"),
+            lambda: storage.read_range("x", 10, 20),
+            lambda: remote.read("x", limit=1000),
+            storage.list,
+            storage.create,
+            lambda: storage.remove("x"),
+        ]
+        fault = Faults(answer=(status, "Injected"), missing=30, hang=hang, times=1)
+        for request in requests:
+            proxy.inflict(fault)
+            request()
+            assert proxy.struck == 1
+        assert [*storage.list()] == ["y"]
+        proxy.inflict(replace(fault, times=None))
+        for request in requests[:2]:
+            with pytest.raises(StorageError, match=f"{cloud.bucket}/out/[xy]: "):
+                request()
+        gc.collect()
+
     def test_a_slow_link_is_no_silence(self, cloud: Cloud, proxy: FaultProxy) -> None:
         """A transfer takes far longer than the server may stay silent."""
         storage, data = cloud.storage(attempts=1, timeout=1.0), bytes(200_000)

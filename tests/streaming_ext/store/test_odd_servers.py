@@ -1,13 +1,14 @@
 """What answers in place of an object store, or asks for patience: raised in one line, or heeded."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
-from streaming_ext.base.errors import StorageError, TransientStorageError, UsageError
+from streaming_ext.base.errors import SourceError, StorageError, TransientStorageError, UsageError
 from streaming_ext.store.buckets import Bucket
 from streaming_ext.store.patience import Retry
+from streaming_ext.store.remote import Remote
 from streaming_ext.text.sources import SourceFile, hub
 from streaming_ext.text.sources.web import WebReader, list_url
 from tests.servers.scripted import PAGE, Answer, scripted
@@ -78,6 +79,55 @@ class TestRetryAfter:
             pytest.raises(TransientStorageError, match="asks to wait 3600 s"),
         ):
             client(server.url).read("x")
+
+
+def read_url(url: str) -> bytes:
+    return WebReader(SourceFile(url=f"{url}/x", size=99, version='etag:"e"')).read(0, 99)
+
+
+def read_by_fsspec(url: str) -> bytes:
+    return Remote(url=url, timeout=2, retries=1).read("x", limit=99)
+
+
+def list_hub(url: str) -> list[SourceFile]:
+    return hub.list_files("hf://datasets/org/name/*", lambda name: True)
+
+
+@pytest.mark.parametrize("request_to", [read_url, list_url, list_hub, read_by_fsspec])
+@pytest.mark.parametrize(
+    ("status", "missing", "silent"),
+    [
+        (200, 90, False),
+        (404, 90, False),
+        (404, 90, True),
+        (503, 0, False),
+        (503, 90, False),
+        (503, 90, True),
+    ],
+)
+def test_answers_that_do_not_come_whole(
+    monkeypatch: pytest.MonkeyPatch,
+    request_to: Callable[[str], object],
+    status: int,
+    missing: int,
+    silent: bool,
+) -> None:
+    """One line, whatever library meets it, and another attempt if it may help."""
+    monkeypatch.setattr(Retry, "usual", lambda: QUICK)
+    monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "0.5")
+    broken = Answer(status, b"x" * 99, {"ETag": '"e"'}, missing, silent)
+    with scripted(lambda *_: broken) as server:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
+        if (request_to, status) == (list_url, 200):  # its head says all
+            assert list_url(f"{server.url}/x")[0].size == 99
+            return
+        with pytest.raises((StorageError, SourceError)) as raised:
+            request_to(f"{server.url}/x" if request_to is list_url else server.url)
+        if raised.value.transient and not (request_to is read_by_fsspec and silent):
+            assert len(server.asked) >= 3
+        else:  # nobody waits for the words of an answer that is clear, nor asks twice in 2 s
+            assert len(server.asked) == 1
+            assert "there is no such file (404" in str(raised.value) or silent
 
 
 class TestOtherRanges:
