@@ -10,7 +10,7 @@ import signal
 import sys
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import NoReturn
 
 EXIT_FAILED = 1  # parts failed, or a dataset is damaged
@@ -96,14 +96,18 @@ def _repeated(stop: Stopped) -> Stopped:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process; if Prefect was used, without waiting for its threads.
+    """End the process with this code.
 
-    Before this they had a limited time to send what they hold. At the interpreter's exit they
-    would try for hours to reach a server that is gone.
+    If Prefect was used, its threads had a limited time before this to send what they hold: at the
+    interpreter's exit they would try for hours to reach a server that is gone. And what cannot be
+    written is tried again there, on a newer Python with another exit code.
     """
-    if "prefect" not in sys.modules:
-        sys.exit(code)
+    written = True
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # the reader has closed the pipe
+        try:
             stream.flush()
+        except (OSError, ValueError):  # a full disk, or the reader has closed the pipe
+            written = False
+    if written and "prefect" not in sys.modules:
+        sys.exit(code)
     os._exit(code)

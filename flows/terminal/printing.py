@@ -8,6 +8,7 @@ import logging
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -103,7 +104,8 @@ def duration_text(seconds: float) -> str:
 
 def print_problem(text: str) -> None:
     """Print a problem; the text may hold names from files of unknown origin."""
-    say(err, f"shardmill: {text}", keep="\n")
+    with suppress(OSError):  # of a full disk: the exit code says it
+        say(err, f"shardmill: {text}", keep="\n")
 
 
 def show_facts(rows: Iterable[Sequence[str]], console: Console) -> None:

@@ -147,6 +147,15 @@ def test_a_result_that_cannot_be_written_is_one_line(dataset, words) -> None:
     assert ended.stderr == "shardmill: [Errno 28] No space left on device.\n"
 
 
+def test_a_problem_that_cannot_be_written_is_told_by_the_exit_code(tmp_path) -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        ended = subprocess.run(
+            [sys.executable, "-P", "-m", "flows.cli", "inspect", tmp_path],
+            stdout=full, stderr=full, check=False,
+        )  # fmt: skip
+    assert ended.returncode == 2
+
+
 def test_only_linux_is_supported(shardmill, embedded, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tasks.core.linux.SYSTEM", "darwin")
     plan = ["plan", embedded.sources, "--tokenizer", embedded.tokenizer]
