@@ -62,8 +62,9 @@ def _make_dataset(
         printing: what to print.
         dry_run: show what would be done, and do nothing.
     """
+    from streaming_ext.text.look import shortened
     from tasks.core.shard.plan import plan_shard
-    from tasks.core.shard.sources import look_into_sources, shortened
+    from tasks.core.shard.sources import look_into_sources
 
     with printing.applied():
         storage = open_storage(run.output)

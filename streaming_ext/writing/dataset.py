@@ -26,6 +26,7 @@ from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import LocalStorage, Storage, uploads
 from streaming_ext.text.documents.text_array import num_text_bytes
+from streaming_ext.text.look import look_into
 from streaming_ext.text.parts import Part
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
@@ -80,6 +81,7 @@ class DatasetMaker:
 
         Raises:
             SourceError: a file is damaged or changed; names it.
+            UsageError: the files cannot be used; see `look_into`.
             StorageError: the disk is too small or cannot be written to, or a server refuses.
         """
         if (self._folder / MANIFEST).exists():
@@ -87,6 +89,8 @@ class DatasetMaker:
         self._storage.create()
         with FileLock(self._folder / ".lock"):
             if not (self._folder / MANIFEST).exists() and not self._work_folder.exists():
+                sources = dict.fromkeys(one.source for part in self._parts for one in part.spans)
+                look_into([*sources], self._spec.read_options)
                 self._require_room(limit)
                 self._work_folder.mkdir()
         todo = deque(self._parts)

@@ -22,13 +22,16 @@ from streaming_ext.format.spec import ReadOptions
 Path = tuple[str, ...]  # of a column: its name, or the names of structs and of a field
 
 
-def paths_of(schema: pa.Schema, options: ReadOptions, *, where: str) -> dict[str, Path]:
-    """The path of each column that the options name: of text, compared or kept.
+def paths_of(schema: pa.Schema, options: ReadOptions, *, where: str) -> dict[str, Path | None]:
+    """The path of each column that the options name; None for a missing one, which reads as null.
 
     Raises:
-        UsageError: one is missing, or holds something else; names the existing columns.
+        UsageError: one holds something else, or none of text exists; names the existing columns.
     """
-    return {name: _path_of(schema, name, kind, where) for name, kind in wanted_columns(options)}
+    paths = {name: _path_of(schema, name, kind, where) for name, kind in wanted_columns(options)}
+    if not any(paths[name] for name in options.columns):
+        raise UsageError(_missing_in(schema, options.columns[0], None, where))
+    return paths
 
 
 def wanted_columns(options: ReadOptions) -> list[tuple[str, Kind | None]]:
@@ -36,49 +39,68 @@ def wanted_columns(options: ReadOptions) -> list[tuple[str, Kind | None]]:
     return [*((name, None) for name in options.columns), *options.compared.items()]
 
 
-def check_schema(schema: pa.Schema, options: ReadOptions, *, where: str) -> None:
+def check_schema(schema: pa.Schema, options: ReadOptions, *, where: str) -> dict[str, str]:
     """Look for all columns that are read, before any work.
 
     A column of type null holds no value in this file and reads as such, but a source without any
     text is refused.
 
+    Returns:
+        a message for each missing column.
+
     Raises:
         UsageError: see `paths_of`; or no column can hold a text.
     """
     paths = paths_of(schema, options, where=where)
-    if all(pa.types.is_null(kind_at(schema, paths[name])) for name in options.columns):
+    texts = [path for name in options.columns if (path := paths[name])]
+    if all(pa.types.is_null(kind_at(schema, path)) for path in texts):
         names = " and ".join(map(repr, options.columns))
         raise UsageError(f"{where} holds no text: every row of {names} is null.")
+    return {
+        name: _missing_in(schema, name, kind, where)
+        for name, kind in wanted_columns(options)
+        if paths[name] is None
+    }
 
 
-def _path_of(schema: pa.Schema, column: str, wanted: Kind | None, where: str) -> Path:
+def _missing_in(schema: pa.Schema, column: str, wanted: Kind | None, where: str) -> str:
+    return missing(where, column, [name for name, _ in _leaves(schema)], wanted)
+
+
+def _path_of(schema: pa.Schema, column: str, wanted: Kind | None, where: str) -> Path | None:
     """The path of a column of text or, if something else is wanted, of one that is compared."""
     named = len(schema.get_all_field_indices(column))  # they go before a path
+    if named > 1:
+        raise UsageError(f"{where} has more than one column {column!r}. Leave the file out.")
     path = (column,) if named else tuple(column.split("."))
     kind = kind_at(schema, path)
     if kind is None:
-        problem = f"has {'more than one' if named else 'no'} column {column!r}"
-        raise missing(where, problem, [name for name, _ in _leaves(schema)], wanted)
+        return None
     if not fits(wanted or "text", kind):
         texts = [name for name, kind in _leaves(schema) if is_text(kind)]
-        raise wrong_type(where, column, str(kind), wanted, texts)
+        raise UsageError(wrong_type(where, column, str(kind), wanted, texts))
     return path
 
 
-def missing(where: str, problem: str, names: Iterable[str], wanted: Kind | None) -> UsageError:
-    """The error for a file without a column of text, or of what is wanted of others."""
+def missing(where: str, column: str, names: Iterable[str], wanted: Kind | None) -> str:
+    """The message about a file without a column of text, or of what is wanted of others."""
     advice = f"Correct {option_of(wanted)}" if wanted else "Pass --text-column"
-    return UsageError(f"{where} {problem}; its columns are {', '.join(names)}. {advice}.")
+    columns = ", ".join(map(in_line, names)) or "none"
+    return f"{where} has no column {column!r}; its columns are {columns}. {advice}."
 
 
 def wrong_type(
     where: str, column: str, kind: str, wanted: Kind | None, texts: Iterable[str]
-) -> UsageError:
-    """The error for a column of another type; `texts` are the file's columns of text."""
-    found = "" if wanted else f" Columns of text: {', '.join(texts) or 'none'}."
-    return UsageError(
-        f"{where}: column {column!r} is of type {kind}, {required_of(wanted)}.{found}"
-    )
+) -> str:
+    """The message about a column of another type; `texts` are the file's columns of text."""
+    found = "" if wanted else f" Columns of text: {', '.join(map(in_line, texts)) or 'none'}."
+    required = required_of(wanted)
+    return f"{where}: column {column!r} is of type {in_line(kind)}, {required}.{found}"
+
+
+def in_line(name: str) -> str:
+    """A name that a file gives, escaped if it would break the line of a message."""
+    return name if name.isprintable() else repr(name)
 
 
 def kind_at(schema: pa.Schema, path: Path) -> pa.DataType | None:
@@ -104,8 +126,10 @@ def _leaves(schema: pa.Schema | pa.StructType) -> Iterator[tuple[str, pa.DataTyp
             yield field.name, field.type
 
 
-def column_at(batch: pa.RecordBatch, path: Path) -> pa.Array:
-    """The column at the end of a path; null where a struct on the way is."""
+def column_at(batch: pa.RecordBatch, path: Path | None) -> pa.Array:
+    """The column at the end of a path; null where a struct on the way is, and without a path."""
+    if path is None:
+        return pa.nulls(len(batch))
     column = batch.column(batch.schema.get_field_index(path[0]))
     for step in path[1:]:
         column = pc.struct_field(column, step)

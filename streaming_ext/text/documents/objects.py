@@ -2,14 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
+from streaming_ext.base.errors import UsageError
 from streaming_ext.format.condition import Kind
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.columns import (
@@ -26,7 +27,7 @@ from streaming_ext.text.documents.document_rows import (
     DocumentBatch,
     DocumentRows,
 )
-from streaming_ext.text.documents.files import Stream
+from streaming_ext.text.documents.files import EndOfHeadError, Stream
 
 MAX_RECORDS = 1024  # that `SourceFormat.records` gives at once
 
@@ -134,27 +135,46 @@ def _kind(value: object) -> str:
     return _KINDS.get(type(value), type(value).__name__)
 
 
-def check_fields(values: Sequence[Record], options: ReadOptions, *, where: str) -> None:
-    """Look for the text, and for what is compared, in the first documents of a file.
+def missing_fields(values: Iterable[Record], options: ReadOptions, *, where: str) -> dict[str, str]:
+    """Look for the columns that are read in the first documents of a file, until all are found.
 
     Args:
-        values: the documents.
-        options: which text to read.
+        values: the documents; `EndOfHeadError` ends them as well.
+        options: what is read.
         where: the file's name in messages.
 
+    Returns:
+        a message for each column that no document has.
+
     Raises:
-        UsageError: none of them has a column, or the first that has it holds no string there.
+        UsageError: none of them has a text.
     """
-    fields = dict.fromkeys(map(str, chain.from_iterable(values)))
-    for column, wanted in wanted_columns(options):
-        found = [one for value in values if (one := value_at(value, column)) is not None]
-        if wanted is None and found and not isinstance(found[0], str):
-            texts = [
-                name for name in fields if any(isinstance(value.get(name), str) for value in values)
-            ]
-            raise wrong_type(where, column, _kind(found[0]), None, texts)
-        if fields and not (found or any(column in value for value in values)):
-            raise missing(where, f"has no column {column!r}", fields, wanted)
+    left = dict(wanted_columns(options))
+    fields: dict[str, bool] = {}  # and whether a document holds a text there
+    other = dict[str, str]()  # the first type in a column that holds no text
+    with suppress(EndOfHeadError):
+        for value in values:
+            for name, found in value.items():
+                fields[str(name)] = fields.get(str(name), False) or isinstance(found, str)
+            for column, wanted in [*left.items()]:
+                found = value_at(value, column)
+                if isinstance(found, str) or (wanted and (found is not None or column in value)):
+                    del left[column]
+                elif found is not None:
+                    other.setdefault(column, _kind(found))
+            if not left:
+                return {}
+    texts = [name for name, holds_text in fields.items() if holds_text]
+    lacking = {
+        column: wrong_type(where, column, other[column], wanted, texts)
+        if column in other
+        else missing(where, column, fields, wanted)
+        for column, wanted in left.items()
+        if column in other or (fields and column not in fields)
+    }
+    if all(column in lacking for column in options.columns):
+        raise UsageError(lacking[options.columns[0]])
+    return lacking
 
 
 def batches_of_values(

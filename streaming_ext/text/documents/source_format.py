@@ -5,9 +5,8 @@ A format is a class in `readers/` or `token_sets/`, listed in `text/formats.py`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -38,12 +37,12 @@ from streaming_ext.text.documents.objects import (
     Record,
     Value,
     batches_of_values,
-    check_fields,
+    missing_fields,
     records_of_values,
 )
 
+Lacking = Mapping[str, str]  # a message for each column that a file lacks
 LOOK_BYTES = 2**20  # of a file, unpacked: a look reads no large document
-_LOOK_DOCUMENTS = 50
 
 
 class Block(NamedTuple):
@@ -101,14 +100,17 @@ class SourceFormat(ABC):
         """Whether a file of this name, below a folder that is a source, is one of its sources."""
         return not self.must_be_named and name.endswith(self.suffixes)
 
-    def check(self, file: SourceBytes, options: ReadOptions) -> None:
+    def check(self, file: SourceBytes, options: ReadOptions) -> Lacking:
         """Refuse a file without such text, before any work. Reads little.
+
+        Returns:
+            what the file lacks of the other columns that are read; they are null there.
 
         Raises:
             SourceError: the file is damaged or gone.
             UsageError: it holds no such text.
         """
-        return
+        return {}
 
     def blocks(self, file: SourceBytes, options: ReadOptions) -> Sequence[Block]:
         """The blocks of a file that can be read alone; none if nothing is known of their size.
@@ -212,13 +214,12 @@ class ObjectFormat(SourceFormat):
         with self.stream(rows.file, rows.span) as stream:
             yield from records_of_values(self.sound_values(stream, rows.options), rows)
 
-    def check(self, file: SourceBytes, options: ReadOptions) -> None:
+    def check(self, file: SourceBytes, options: ReadOptions) -> Lacking:
         """See `SourceFormat.check`: the first documents name the fields."""
-        first: list[Record] = []
-        with suppress(EndOfHeadError), self.stream(file, None, self.look_bytes) as stream:
-            for one in islice(self.sound_values(stream, options), _LOOK_DOCUMENTS):
-                first += [one.value] if isinstance(one.value, dict) else []
-        check_fields(first, options, where=file.name)
+        with self.stream(file, None, self.look_bytes) as stream:
+            values = self.sound_values(stream, options)
+            objects = (one.value for one in values if isinstance(one.value, dict))
+            return missing_fields(objects, options, where=file.name)
 
 
 Names = Sequence[str] | None  # of columns; None for all of them
@@ -255,7 +256,7 @@ class TableFormat(SourceFormat):
             schema = self.schema(rows.file, options)
             paths = paths_of(schema, options, where=rows.file.name)
         with faults(rows.file, self.name, lambda: f", damaged from row {rows.file_row} on"):
-            names = [".".join(path) for path in paths.values()]
+            names = [".".join(path) for path in paths.values() if path]
             for batch, fraction, bad, positions in self.tables(rows, names):
                 if isinstance(batch, int):
                     yield rows.passed_over(batch, fraction)
@@ -276,10 +277,10 @@ class TableFormat(SourceFormat):
                     yield batch.slice(first, MAX_RECORDS).to_pylist()
                 rows.row += len(batch)
 
-    def check(self, file: SourceBytes, options: ReadOptions) -> None:
+    def check(self, file: SourceBytes, options: ReadOptions) -> Lacking:
         """See `SourceFormat.check`."""
         with faults(file, self.name):
-            check_schema(self.schema(file, options), options, where=file.name)
+            return check_schema(self.schema(file, options), options, where=file.name)
 
 
 @contextmanager

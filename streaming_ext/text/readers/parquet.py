@@ -140,7 +140,7 @@ class Footer:
     def names(self, options: ReadOptions) -> Sequence[str]:
         """The columns that are read, as Arrow names them."""
         paths = paths_of(self.schema, options, where=self._file.name)
-        return [".".join(path) for path in paths.values()]
+        return [".".join(path) for path in paths.values() if path]
 
     def chunks(self, groups: Sequence[int], names: Names) -> list[pq.ColumnChunkMetaData]:
         """What is read of some row groups."""
@@ -171,20 +171,25 @@ class Footer:
         If statistics are missing, or cannot be compared with the values of the condition, a group
         may stay: its rows are compared one by one. Statistics of floating-point numbers leave out
         NaN, for which `!=`, `not in` and comparisons after `not` are true: if the condition has
-        one of these and a floating-point column, all groups may stay.
+        one of these and a floating-point column, all groups may stay. So they may if the file lacks
+        a column of the condition.
         """
         every = range(self.metadata.num_row_groups)
         condition = options.filters.condition
         if condition is None:
             return every
         paths = paths_of(self.schema, options, where=self._file.name)
-        kinds = (kind_at(self.schema, paths[name]) for name in condition.columns)
-        if condition.negates and any(map(_floating, kinds)):
+        compared = {name: path for name in condition.columns if (path := paths[name])}
+        kinds = (kind_at(self.schema, path) for path in compared.values())
+        if len(compared) < len(condition.columns) or (
+            condition.negates and any(map(_floating, kinds))
+        ):
             return every
         fragment = pa.dataset.ParquetFileFormat().make_fragment(open_for_arrow(self._file))
         try:
             kept = fragment.subset(
-                filter=condition.apply(lambda column: pc.field(*paths[column])), schema=self.schema
+                filter=condition.apply(lambda column: pc.field(*compared[column])),
+                schema=self.schema,
             )
         except pa.ArrowException:
             return every

@@ -4,13 +4,12 @@ import codecs
 import io
 from collections.abc import Iterator
 
-from streaming_ext.base.errors import UsageError
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents.columns import option_of
+from streaming_ext.text.documents.columns import missing
 from streaming_ext.text.documents.document_rows import MAX_TEXT_BYTES
 from streaming_ext.text.documents.files import SourceBytes, Stream, packed_suffixes
 from streaming_ext.text.documents.objects import TOO_LONG, BadValueError, Value
-from streaming_ext.text.documents.source_format import ObjectFormat
+from streaming_ext.text.documents.source_format import Lacking, ObjectFormat
 
 
 class PlainTextFormat(ObjectFormat):
@@ -23,7 +22,6 @@ class PlainTextFormat(ObjectFormat):
 
     def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
         """See `ObjectFormat.values`: the text stands in the first column."""
-        self.check(stream.file, options)
         data = io.BufferedReader(stream).read(MAX_TEXT_BYTES + 1)
         value: object = BadValueError(TOO_LONG)
         if len(data) <= MAX_TEXT_BYTES:
@@ -33,11 +31,7 @@ class PlainTextFormat(ObjectFormat):
                 value = BadValueError(f"no valid UTF-8 at byte {error.start} of its text")
         yield Value("row 0", value)
 
-    def check(self, file: SourceBytes, options: ReadOptions) -> None:
-        """See `SourceFormat.check`."""
-        if options.compared:
-            named = " and ".join(dict.fromkeys(map(option_of, options.compared.values())))
-            raise UsageError(
-                f"{file.name}: plain text has no columns, and {named} names "
-                f"{', '.join(options.compared)}."
-            )
+    def check(self, file: SourceBytes, options: ReadOptions) -> Lacking:
+        """See `SourceFormat.check`: it lacks all columns."""
+        where = f"{file.name}, which is plain text,"
+        return {name: missing(where, name, (), kind) for name, kind in options.compared.items()}

@@ -30,7 +30,7 @@ from streaming_ext.text.documents.document_rows import (
     DocumentRows,
 )
 from streaming_ext.text.documents.files import SourceBytes, Span
-from streaming_ext.text.documents.source_format import Block, SourceFormat
+from streaming_ext.text.documents.source_format import Block, Lacking, SourceFormat
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.sources.source_file import SourceFile
@@ -272,7 +272,7 @@ class TokenSetFormat(SourceFormat):
         """See `SourceFormat.can_be_cut`."""
         return self.is_cut
 
-    def check(self, file: SourceBytes, options: ReadOptions) -> None:
+    def check(self, file: SourceBytes, options: ReadOptions) -> Lacking:
         """Refuse what heads, sizes and the first ids show to be wrong.
 
         Raises:
@@ -282,7 +282,7 @@ class TokenSetFormat(SourceFormat):
         try:
             if not self.is_cut:
                 self.glance(_set_file(file), ids)
-                return
+                return {}
             opened = self.open(_set_file(file), ids)
             first = opened.read(0, min(_LOOKED_AT, opened.count))
             checked(first, ids, where=file.name, first=0)
@@ -290,6 +290,7 @@ class TokenSetFormat(SourceFormat):
                 require_width(first, where=file.name)
         except SourceError as error:
             raise UsageError(str(error)) from error
+        return {}
 
     def blocks(self, file: SourceBytes, options: ReadOptions) -> Sequence[Block]:
         """See `SourceFormat.blocks`: none."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_ext.base.errors import SourceError
+from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.filters import NO_FILTERS
 from streaming_ext.format.layout import record_path
@@ -91,18 +91,17 @@ def sample_files(
     """Some of the files, drawn at random, and the number of those that cannot be read.
 
     Raises:
-        SourceError: none of them can be read.
-        UsageError: a file has no such column.
+        SourceError, UsageError: none of them can be read.
     """
 
-    def look(source: SourceFile) -> SampledFile | SourceError:
+    def look(source: SourceFile) -> SampledFile | SourceError | UsageError:
         options, file = config.read_options, SourceFileBytes(source)
         reads = format_of(source.url, options)
         try:
             reads.check(file, options)
             blocks = reads.blocks(file, options)
             needed = reads.needed(file, options, None) if source.remote else ()
-        except SourceError as error:
+        except (SourceError, UsageError) as error:
             return error
         ranges = worth_fetching(source, needed) if source.remote else []
         return SampledFile(
@@ -115,7 +114,7 @@ def sample_files(
     rng = random.Random(config.sample_seed)  # noqa: S311 - no secret
     drawn = rng.sample(list(sources), min(len(sources), config.sample_files))
     found = list(mapped_ahead(look, drawn))
-    errors = [each for each in found if isinstance(each, SourceError)]
+    errors = [each for each in found if isinstance(each, Exception)]
     if len(errors) == len(found):
         raise errors[0]
     return [each for each in found if isinstance(each, SampledFile)], len(errors)

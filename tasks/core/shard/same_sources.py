@@ -12,9 +12,9 @@ from streaming_ext.format.shuffled import Source
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store import Storage
 from streaming_ext.text.fetch import identify
+from streaming_ext.text.look import shortened
 from streaming_ext.text.parts import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile
-from tasks.core.shard.sources import shortened
 from tasks.core.shuffle.records import SpillRecord, source_numbers
 
 Pair = tuple[SourceSpan, SpanRecord]  # a span that is given, and what a record says of it

@@ -4,17 +4,17 @@ import heapq
 import time
 from collections.abc import Sequence
 
-from streaming_ext.base.errors import SourceError, UsageError
-from streaming_ext.base.threads import mapped_ahead
+from streaming_ext.base.errors import UsageError
 from streaming_ext.format.manifest import NodePartition
 from streaming_ext.format.schema import content_hash
-from streaming_ext.text.formats import can_be_cut, format_of
+from streaming_ext.text.formats import can_be_cut
 from streaming_ext.text.listing import list_sources
+from streaming_ext.text.look import look_into
 from streaming_ext.text.parts import Part, SourceSpan, arrange, sizes_of
 from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.build.outside import made_by_output
 from tasks.core.config import ShardConfig
+from tasks.core.shard.extend_config import ExtendRunConfig
 from tasks.core.shard.import_config import list_token_files
 
 
@@ -87,17 +87,15 @@ def parts_of(sources: Sequence[SourceFile], config: ShardConfig) -> tuple[Part, 
 
 
 _LISTING_SECONDS = 60.0
-_MOST_LINES = 20
-_MOST_LOOKED_INTO = 1000  # of local files
 # One listing serves the check at the command line and the flow after it: servers count requests.
 _listings: dict[tuple[object, ...], tuple[float, tuple[SourceFile, ...]]] = {}
 
 
 def check_sources(config: ShardConfig) -> tuple[SourceFile, ...]:
-    """List the sources and look into them for the text column, before any work.
+    """List the sources and look into them for the columns that are read, before any work.
 
     Raises:
-        UsageError: nothing matches, or no file has such a column of texts.
+        UsageError: nothing matches, or the files cannot be used; see `look_into`.
         StorageError: a server refuses or does not answer.
     """
     return look_into_sources(config)[0]
@@ -106,13 +104,8 @@ def check_sources(config: ShardConfig) -> tuple[SourceFile, ...]:
 def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tuple[str, ...]]:
     """All sources, and what is wrong with those that have no such text column.
 
-    A file that cannot be used is left to its own part, which fails alone, wherever it lies. Of
-    remote files only the first is looked into: there may be thousands, and servers count requests;
-    of local ones the first thousand.
-
     Raises:
-        UsageError: nothing matches, or none of the files that were looked into can be used; names
-            them all.
+        UsageError: nothing matches, or the files cannot be used; see `look_into`.
         StorageError: a server refuses or does not answer.
     """
     options = config.read_options
@@ -133,27 +126,8 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
         else list_token_files(config.sources, options.ids, without=without)
     )
 
-    def check(source: SourceFile) -> str | None:
-        try:
-            format_of(source.url, options).check(SourceFileBytes(source), options)
-        except SourceError:  # damaged: its own part reports it
-            return None
-        except UsageError as error:
-            return str(error)
-        return None
-
-    remote = [source for source in sources if source.remote]
-    local = [source for source in sources if not source.remote]
-    looked_into = local[:_MOST_LOOKED_INTO] + remote[:1]
-    wrong = tuple(words for words in mapped_ahead(check, looked_into) if words is not None)
-    if wrong and len(wrong) == len(looked_into):
-        raise UsageError("\n".join(shortened([*dict.fromkeys(wrong)])))  # of a set, each once
-    if remote and not local:
+    # an extension has its columns of the dataset, whose files have them
+    wrong = look_into(sources, options, may_lack=isinstance(config, ExtendRunConfig))
+    if all(source.remote for source in sources):
         _listings[key] = (time.monotonic(), tuple(sources))
     return tuple(sources), wrong
-
-
-def shortened(lines: Sequence[str]) -> list[str]:
-    """The first of many lines, and how many more there are."""
-    more = len(lines) - _MOST_LINES
-    return [*lines[:_MOST_LINES], *([f"... and {more:,} more"] if more > 0 else [])]

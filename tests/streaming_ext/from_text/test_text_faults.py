@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import constants
 
 from streaming_ext import StreamingTokenLoader
-from streaming_ext.base.errors import ShardmillError, StorageError
+from streaming_ext.base.errors import ShardmillError, StorageError, UsageError
 from streaming_ext.store.patience import Retry
 from tests.servers.hub import Dataset, hub_server
 from tests.servers.namespaces import CAN_HIDE
@@ -97,6 +98,21 @@ def test_leftovers_of_a_killed_process_are_removed_by_the_next(
     for name in ("undisturbed", "cache"):
         open_text(local=tmp_path / name).close()
     assert files_of(tmp_path / "cache") == files_of(tmp_path / "undisturbed")
+
+
+def test_a_column_that_files_lack(open_text, texts, tmp_path) -> None:
+    """It is null where one has it, else an error before any work."""
+    sources, settings = tmp_path / "sources", {"keep_columns": "lang", "local": tmp_path / "cache"}
+    sources.mkdir()
+    write_lines(sources / "a.jsonl", texts[1])
+    with pytest.raises(UsageError, match=r"a\.jsonl has no column 'lang'"):
+        open_text(sources=str(sources), **settings)
+    assert not [*tmp_path.rglob("*.parquet")]
+    (sources / "b.jsonl").write_text('{"text": "one", "lang": "de"}\n')
+    assert open_text(sources=str(sources), **settings).size > 0
+    tables = sorted((tmp_path / "cache").rglob("documents/*.parquet"))
+    values = [pq.read_table(table)["column.lang"].to_pylist() for table in tables]
+    assert values == [[None] * len(texts[1]), ["de"]]
 
 
 @pytest.mark.skipif(not CAN_HIDE, reason="mounting a small disk needs root")

@@ -13,6 +13,7 @@ import pyarrow as pa
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.document_rows import BadDocument
 from streaming_ext.text.formats import format_of
+from streaming_ext.text.look import look_into
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 
@@ -24,6 +25,12 @@ Documents = list[tuple[int, str]]  # row and text of each
 def looked_at(path: Path) -> SourceFileBytes:
     """A file as it is looked at where it is stored."""
     return SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size))
+
+
+def look(*paths: Path, options: ReadOptions = TEXT) -> tuple[str, ...]:
+    """What `look_into` says of files."""
+    sources = [SourceFile(url=str(path), size=path.stat().st_size) for path in paths]
+    return look_into(sources, options)
 
 
 class Found(NamedTuple):

@@ -22,7 +22,7 @@ from tests.streaming_ext.text.readers.test_contract import (
     json_lines,
     sampled,
 )
-from tests.streaming_ext.text.reading import looked_at
+from tests.streaming_ext.text.reading import look, looked_at
 
 ROWS: list[Row] = [
     {"title": "en", "meta": {"n": 3, "text": "stays, long enough"}},
@@ -63,7 +63,7 @@ def test_in_every_format(kind: Kind, tmp_path: Path) -> None:
     assert read(path, options)[0] == {3: "no language"}
     options = ReadOptions(columns=("meta.text",), filters=Filters(where="language == 'en'"))
     with pytest.raises(UsageError, match=r"has no column 'language'.*title"):
-        format_of(path.name).check(looked_at(path), options)
+        look(path, options=options)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,9 @@ def test_another_type_is_an_error_that_names_the_place(kind: Kind, tmp_path: Pat
 def test_plain_text_has_no_columns(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("text")
     options = ReadOptions(filters=Filters(where="language == 'en'"))
-    with pytest.raises(UsageError, match="plain text has no columns"):
-        read(tmp_path / "x.txt", options)
+    assert read(tmp_path / "x.txt", options)[:2] == ({}, {"where": 1})
+    with pytest.raises(UsageError, match="plain text, has no column 'language'"):
+        look(tmp_path / "x.txt", options=options)
 
 
 def test_row_groups_without_a_row_that_stays_are_not_read(tmp_path: Path) -> None:

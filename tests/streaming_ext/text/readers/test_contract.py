@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.filters import Filters
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.files import CODECS
 from streaming_ext.text.formats import FORMATS, format_of
@@ -23,7 +24,7 @@ from streaming_ext.text.readers import cbor, json_files
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tests.streaming_ext.text import reading
 from tests.streaming_ext.text.packed import pack, write_arrow
-from tests.streaming_ext.text.reading import SKIP, looked_at
+from tests.streaming_ext.text.reading import SKIP, look, looked_at
 from tests.streaming_ext.text.reading import tar as tar_file
 
 TEXT = ReadOptions()
@@ -270,7 +271,61 @@ def test_a_path_and_several_columns(kind: Kind, tmp_path: Path) -> None:
         assert read(path, batch_bytes, both) == expected
     assert sampled(looked_at(path), both) == [text for _, text in expected]
     with pytest.raises(UsageError, match=r"has no column 'meta\.body'; its columns are .*meta"):
-        format_of(path.name).check(looked_at(path), ReadOptions(columns=("title", "meta.body")))
+        look(path, options=ReadOptions(columns=("title", "meta.body")))
+
+
+@EACH_FORMAT
+def test_a_column_that_a_file_lacks_is_null(kind: Kind, tmp_path: Path) -> None:
+    has, lacks = tmp_path / f"a{kind.suffix}", tmp_path / f"b{kind.suffix}"
+    kind.write_rows(has, STORIES)
+    kind.write_rows(lacks, [{"id": 1, "text": "one"}, {"id": 2, "text": "two"}])
+    kept = ReadOptions(columns=("text", "meta.text"), kept=("title", "meta.n"))
+    batches = [*format_of(lacks.name).read(lacks, kept)]
+    assert [text for batch in batches for text in batch.texts.to_pylist()] == ["one", "two"]
+    assert all(values.null_count == 2 for batch in batches for values in batch.values)
+    for where, texts in (("title is None", 2), ("title == 'A'", 0), ("not title == 'A'", 0)):
+        options = ReadOptions(columns=("text", "meta.text"), filters=Filters(where=where))
+        assert len(reading.read(lacks, options).good) == texts
+        assert look(lacks, has, options=options) == ()
+    assert look(has, lacks, options=kept) == look(lacks, has, options=kept) == ()
+    if ".avro" in kind.suffix:  # whose schema has all columns here
+        return
+    with pytest.raises(UsageError, match=r"(?m)has no column 'title'; .*\.$") as refused:
+        look(lacks, options=kept)
+    assert "no column 'meta.n'" in str(refused.value)
+    with pytest.raises(UsageError, match="no column 'title'.* Neither has any other file"):
+        look(lacks, lacks, options=kept)
+
+
+@EACH_FORMAT
+def test_a_look_goes_on_until_a_document_has_the_column(kind: Kind, tmp_path: Path) -> None:
+    path = tmp_path / f"x{kind.suffix}"
+    kind.write_rows(path, [{"id": 1, "text": "a"}] * 3000 + [{"title": "b", "meta": None}])
+    if kind.suffix not in {".parquet", ".stream.arrow", ".file.arrow", ".csv", ".crlf.csv", ".tsv"}:
+        assert look(path, options=ReadOptions(columns=("text", "title"), kept=("title",))) == ()
+
+
+@pytest.mark.parametrize("value", [5, ["a"], {"a": "b"}, True])
+@pytest.mark.parametrize("kind", [one for one in PLAIN if one.suffix in
+                                  {".jsonl", ".json", ".cbor", ".array.cbor", ".tar"}],
+                         ids=lambda kind: kind.suffix)  # fmt: skip
+def test_a_wrong_type_in_the_first_documents_is_bad_there(
+    kind: Kind, tmp_path: Path, value: object
+) -> None:
+    path, other = tmp_path / f"x{kind.suffix}", tmp_path / f"y{kind.suffix}"
+    rows = [{"title": "t", "text": value}] * 60 + [{"title": "t", "text": "good"}]
+    kind.write_rows(path, rows)
+    assert look(path) == ()
+    found = reading.read(path)
+    assert found.good == [(60, "good")]
+    assert len(found.bad) == 60
+    with pytest.raises(SourceError, match=r"'text' is of type \w+, expected string"):
+        reading.read(path, TEXT)
+    kind.write_rows(other, rows[:60])
+    with pytest.raises(UsageError, match=r"'text' is of type .*Columns of text: title"):
+        look(other)
+    (wrong,) = look(other, path)
+    assert "'text' is of type" in wrong
 
 
 @ALL

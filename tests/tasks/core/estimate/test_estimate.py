@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
@@ -115,6 +116,18 @@ def test_nulls_and_empty_texts_are_no_documents(plan, tmp_path) -> None:
     write_source(tmp_path / "x.parquet", [None, ""])
     with pytest.raises(SourceError, match=r"x\.parquet: no text"):
         plan(tmp_path)
+
+
+def test_files_that_lack_a_column(plan, tmp_path) -> None:
+    texts = make_documents(30, seed=9)
+    write_source(tmp_path / "a.parquet", texts)
+    (tmp_path / "b.jsonl").write_text('{"text": 5}\n{"text": "a", "lang": "en"}\n')
+    found = plan(tmp_path, where="lang is None", on_bad_document="skip", keep_columns="lang")
+    assert (found.documents.value, found.unreadable) == (pytest.approx(30), 0)
+    pq.write_table(pa.table({"body": texts}), tmp_path / "c.parquet")
+    assert plan(tmp_path, on_bad_document="skip").unreadable == 1
+    with pytest.raises(UsageError, match=r"no column 'url'.* Neither has any other file"):
+        plan(tmp_path, where="url is None")
 
 
 def test_damaged_files_are_reported_and_left_out(plan, tmp_path) -> None:

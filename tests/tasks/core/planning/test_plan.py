@@ -19,10 +19,11 @@ from streaming_ext.base.errors import (
 )
 from streaming_ext.format.layout import BUILD
 from streaming_ext.store import LocalStorage
+from streaming_ext.text.look import shortened
 from streaming_ext.text.tokenizer.load import open_saved
 from tasks.core.build.engine import drop
 from tasks.core.build.outside import scratch_folder
-from tasks.core.shard.sources import check_sources, look_into_sources, shortened
+from tasks.core.shard.sources import check_sources, look_into_sources
 from tests.tasks.core.doubles import write_source
 from tests.tasks.core.planning.conftest import Output
 from tests.tasks.core.running import make_plan
