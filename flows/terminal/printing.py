@@ -144,10 +144,13 @@ def spec_facts(spec: "DatasetSpec") -> list[tuple[str, str]]:
     """What decides the bytes of a dataset, without defaults."""
     tokenizer, others = spec.tokenizer, spec.model_dump(exclude_defaults=True)
     del others["tokenizer"]
+    marks = {"end of text": f"{tokenizer.eot_token} is id {tokenizer.eot_id}"}
+    if tokenizer.bos_token is not None:
+        marks["beginning"] = f"{tokenizer.bos_token} is id {tokenizer.bos_id}"
     return [
         ("tokenizer", f"{tokenizer.name} ({tokenizer.kind}), {tokenizer.vocab_size:,} ids"),
         ("fingerprint", tokenizer.fingerprint),
-        ("end of text", f"{tokenizer.eot_token} is id {tokenizer.eot_id}"),
+        *marks.items(),
         *((name.replace("_", " "), str(value)) for name, value in others.items()),
     ]
 

@@ -1,7 +1,7 @@
 """What decides the bytes of a dataset, apart from its sources: what is read, how it is stored."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator
 
@@ -59,11 +59,19 @@ class IdOptions(ImportedIds):
 
     Attributes:
         eot_id: the end-of-text id, which ends a document wherever it occurs.
+        bos_id: the id that may stand before a document and is no part of it, if there is one.
         vocab_size: ids that there are.
     """
 
     eot_id: int
+    bos_id: int | None = None
     vocab_size: int
+
+    @classmethod
+    def of(cls, tokenizer: "TokenizerIdentity", imported: ImportedIds) -> Self:
+        """The options of an import, with the ids of a tokenizer."""
+        ids = tokenizer.model_dump(include={"eot_id", "bos_id", "vocab_size"})
+        return cls(**ids, **imported.model_dump())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,13 +116,20 @@ USUAL_COMPRESSION: dict[str, str] = {DEFAULT_FORMAT: "zstd:1"}
 
 
 class TokenizerIdentity(Value):
-    """Which tokenizer the ids belong to; `fingerprint` covers all that decides an id."""
+    """Which tokenizer the ids belong to; `fingerprint` covers all that decides an id.
+
+    Attributes:
+        eot_id, eot_token: what ends each document.
+        bos_id, bos_token: what begins each document, if anything does.
+    """
 
     kind: Literal["tiktoken", "huggingface", "sentencepiece"]
     name: str
     vocab_size: Annotated[int, Field(gt=0)]
     eot_id: Count
     eot_token: str
+    bos_id: Count | None = None
+    bos_token: str | None = None
     pattern: str | None = None
     fingerprint: str
 
@@ -201,12 +216,8 @@ class DatasetSpec(Value):
             on_bad_document=self.on_bad_document,
             filters=self.filters,
             kept=self.keep_columns,
-            ids=None if self.imported is None else self._id_options(self.imported),
+            ids=None if self.imported is None else IdOptions.of(self.tokenizer, self.imported),
         )
-
-    def _id_options(self, imported: ImportedIds) -> IdOptions:
-        eot_id, vocab_size = self.tokenizer.eot_id, self.tokenizer.vocab_size
-        return IdOptions(eot_id=eot_id, vocab_size=vocab_size, **imported.model_dump())
 
     @property
     def splits(self) -> tuple[Split, ...]:

@@ -4,7 +4,7 @@ A configuration inherits its groups. The fields of its last base stand first.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from pydantic import (
     BaseModel,
@@ -32,6 +32,9 @@ from streaming_ext.store.locations import (
     require_possible_name,
     require_writable_name,
 )
+
+if TYPE_CHECKING:
+    from streaming_ext.text.tokenizer.tokenizer import Tokenizer as LoadedTokenizer
 
 Several = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
@@ -142,8 +145,25 @@ class Tokenizer(Options):
     """Name, Hub repository, tokenizer.json, .model or .tiktoken file."""
     eot_token: str | None = None
     """End-of-text token, if the tokenizer does not name one."""
+    bos_token: str | None = None
+    """Token that begins each document; default: none."""
     pattern: str | None = None
     """How a .tiktoken file splits text: name (gpt2) or regular expression."""
+
+    def load_tokenizer(self) -> "LoadedTokenizer":
+        """The tokenizer of these options.
+
+        Raises:
+            TokenizerError: it cannot be had.
+        """
+        from streaming_ext.text.tokenizer.load import load_tokenizer
+
+        return load_tokenizer(
+            self.tokenizer,
+            eot_token=self.eot_token,
+            bos_token=self.bos_token,
+            pattern=self.pattern,
+        )
 
 
 class Documents(Options):

@@ -102,13 +102,12 @@ class TextStream(TokenStream):
         from streaming_ext.text.formats import can_be_cut
         from streaming_ext.text.listing import list_sources
         from streaming_ext.text.parts import arrange
-        from streaming_ext.text.tokenizer.load import load_tokenizer
         from streaming_ext.writing.dataset import DatasetMaker
 
         if sequence_length is None:
             raise UsageError("Text has no length of its own: give sequence_length=, in tokens.")
         text = self.text
-        tokenizer = load_tokenizer(text.tokenizer, eot_token=text.eot_token, pattern=text.pattern)
+        tokenizer = text.load_tokenizer()
         spec = text.spec_with(
             sequence_length=sequence_length,
             holdout_fraction=text.holdout_fraction,

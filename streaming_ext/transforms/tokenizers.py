@@ -106,7 +106,7 @@ def missing_ends(tokenizer: Any, pattern: str | None) -> tuple[int | None, int |
     """
     own = _own(tokenizer, pattern)
     if own is not None:
-        return None, own.eot_id
+        return own.bos_id, own.eot_id
     ids = tokenizer(_PROBES[0])["input_ids"]
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     begins, ends = ids[0] == bos, ids[-1] == eos

@@ -236,16 +236,17 @@ def tokenize_batches(
             raise type(error)(f"{url}, in the batch from {row} on: {error}") from error
         check_ids(encoded, tokenizer, where=where, locate=partial(_locate, locate, batch.rows[new]))
 
-        # lengths: (documents of the batch that have a token,)
-        lengths = np.diff(encoded.offsets)
+        # lengths: (documents of the batch,), with the id that begins one that has a token
+        begins, lengths = tokenizer.bos_id is not None, np.diff(encoded.offsets)
+        lengths += begins & (lengths > 0)
         if noted is not None:
             lengths = noted.lengths(lengths)
         kept, has_tokens = lengths > 0, int((lengths > 0).sum())
-        for name, dropped in spec.filters.by_tokens(lengths).items():
+        for name, dropped in spec.filters.by_tokens(lengths - begins).items():
             counts.dropped_documents[name] += int((dropped & kept).sum())
             counts.text_bytes -= int(np.diff(text_buffers(batch.texts)[1])[dropped & kept].sum())
             kept &= ~dropped
-        stream = stream_of(encoded, lengths[new], kept[new], spec.dtype, tokenizer.eot_id)
+        stream = stream_of(encoded, kept[new], spec.dtype, tokenizer)
         del encoded
         in_holdout = held_out(hashes, fraction=spec.holdout_fraction)[kept]
         notes = None if noted is None else noted.notes(lengths)

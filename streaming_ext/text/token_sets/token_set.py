@@ -119,6 +119,21 @@ def require_width(ids: Ids, *, where: str) -> None:
         raise SourceError(f"{where}: {reason}. Pass --dtype {name}.")
 
 
+def without_beginnings(ids: Stretch, lengths: Ints, bos_id: int | None) -> tuple[Stretch, Ints]:
+    """Documents without the id that begins them, and their lengths, which may be 0 then.
+
+    Args:
+        ids: of documents, end to end.
+        lengths: of each, none of them 0: (documents,).
+        bos_id: what may stand before a document; None for nothing.
+    """
+    if bos_id is None:
+        return ids, lengths
+    starts = np.cumsum(lengths) - lengths
+    begins = ids[starts] == bos_id
+    return np.delete(ids, starts[begins]), lengths - begins
+
+
 def batch_of(
     ids: Stretch, lengths: Ints, positions: Ints, row: int, fraction: float
 ) -> DocumentBatch:
@@ -332,6 +347,7 @@ class TokenSetFormat(SourceFormat):
             ended = ended or rest_at > 0
             if len(lengths):
                 fraction = (end - first) / (last - first)
+                documents, lengths = without_beginnings(documents, lengths, ids.bos_id)
                 yield batch_of(documents, lengths, positions + held_at, row, fraction)
                 row += len(lengths)
             held, held_at = held[rest_at:], held_at + rest_at
@@ -345,7 +361,8 @@ class TokenSetFormat(SourceFormat):
         if not with_end and opened.starts is None:
             began_before = first > 0 or self.neighbour(file, -1, ids) is not None
             self._require_end(opened, where, ids, ended=ended or began_before)
-        yield batch_of(held, np.array([len(held)]), np.array([held_at]), row, 1.0)
+        held, lengths = without_beginnings(held, np.array([len(held)]), ids.bos_id)
+        yield batch_of(held, lengths, np.array([held_at]), row, 1.0)
 
     def _rest(
         self, opened: IdsOfFile, file: SetFile, at: int, options: IdOptions, held: int = 0

@@ -220,21 +220,32 @@ def rows_with_any(texts: pa.LargeStringArray, ranges: Ranges) -> Ints:
 
 def stream_of(
     encoded: Encoded,
-    lengths: npt.NDArray[np.int64],
     kept: npt.NDArray[np.bool_],
     dtype: str,
-    eot_id: int,
+    tokenizer: Tokenizer,
 ) -> npt.NDArray[Any]:
-    """The ids of the documents that are kept, each followed by one end-of-text id."""
-    ids, ends = encoded.ids, encoded.offsets[1:][kept]
-    if not kept.all() and (lengths[~kept] > 0).any():
-        ids, ends = ids[np.repeat(kept, lengths)], np.cumsum(lengths[kept])
+    """The ids of the documents that are kept, each between the ids of its beginning and its end.
+
+    Documents of 2 and 3 ids, with a beginning:
+    begins: 0, 4; ends: 3, 8: the stream is b 1 1 e b 2 2 2 e.
+    """
+    ids, lengths = encoded.ids, np.diff(encoded.offsets)
+    if lengths[~kept].any():
+        ids = ids[np.repeat(kept, lengths)]
+    begins = tokenizer.bos_id is not None
+    # ends: (documents,), position of each end-of-text id
+    ends = np.cumsum(lengths[kept] + begins + 1) - 1
     # like np.insert, without a copy of all ids in the other type: a document may be large
-    stream = np.empty(len(ids) + len(ends), dtype)
+    stream = np.empty(len(ids) + len(ends) * (begins + 1), dtype)
     of_text = np.ones(len(stream), bool)
-    of_text[ends + np.arange(len(ends))] = False
+    for id_, positions in (
+        (tokenizer.eot_id, ends),
+        (tokenizer.bos_id, np.append(0, ends[:-1] + 1)[: len(ends) * begins]),
+    ):
+        if id_ is not None:
+            of_text[positions] = False
+            stream[positions] = id_
     stream[of_text] = ids
-    stream[~of_text] = eot_id
     return stream
 
 
@@ -245,7 +256,7 @@ def check_ids(
     locate: Callable[[int], tuple[str, str]],
     where: str,
 ) -> None:
-    """Refuse ids outside the vocabulary, and a text that gives the end-of-text id.
+    """Refuse ids outside the vocabulary, and a text that gives an id that stands around documents.
 
     Args:
         encoded: the ids of some documents.
@@ -262,14 +273,18 @@ def check_ids(
             f"{where}: id {largest} is outside the vocabulary of "
             f"{tokenizer.vocab_size} ids of {tokenizer.name}."
         )
-    ends = np.flatnonzero(encoded.ids == tokenizer.eot_id)
-    if len(ends):
-        document = int(np.searchsorted(encoded.offsets, ends[0], side="right")) - 1
-        url, row = locate(document)
-        raise TokenizerError(
-            f"{url}: the text of {row} gives the end-of-text id "
-            f"{tokenizer.eot_id}, so documents could not be told apart. Pass another --eot-token."
-        )
+    for name, option, id_ in (
+        ("end-of-text", "--eot-token", tokenizer.eot_id),
+        ("beginning-of-text", "--bos-token", tokenizer.bos_id),
+    ):
+        found = np.flatnonzero(encoded.ids == (tokenizer.vocab_size if id_ is None else id_))
+        if len(found):
+            document = int(np.searchsorted(encoded.offsets, found[0], side="right")) - 1
+            url, row = locate(document)
+            raise TokenizerError(
+                f"{url}: the text of {row} gives the {name} id {id_}, so documents could not be "
+                f"told apart. Pass another {option}."
+            )
 
 
 def rows_to_audit(

@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from streaming_ext.base.errors import TokenizerError, one_line
 from streaming_ext.text.tokenizer.tokenizer import (
+    Marks,
     Tokenizer,
     canonical_json,
-    choose_eot,
     fingerprint_of,
     read_file,
 )
@@ -44,7 +45,9 @@ class JsonTokenizer(Tokenizer):
         *,
         where: str = "",
         eot_token: str | None = None,
+        bos_token: str | None = None,
         named: str | None = None,
+        usual_bos: str | None = None,
     ) -> "JsonTokenizer":
         """Load the content of a tokenizer.json.
 
@@ -52,8 +55,9 @@ class JsonTokenizer(Tokenizer):
             data: its content.
             name: of the tokenizer.
             where: its name in messages, by default the same.
-            eot_token: the end-of-text token, if the user names one.
+            eot_token, bos_token: the tokens around a document, if the user names them.
             named: the end-of-text token that the tokenizer's own configuration names.
+            usual_bos: what it puts before a text, empty for nothing; None if it does not say.
         """
         import tokenizers
 
@@ -62,8 +66,15 @@ class JsonTokenizer(Tokenizer):
             config = json.loads(data)
             model = dict(config["model"])
             added = list(config.get("added_tokens") or [])
-            ids = {token["content"]: int(token["id"]) for token in added}
-            specials = [token["content"] for token in added if token["special"]]
+            # A token around documents that is not marked special would be found in texts.
+            added = [
+                {**token, "special": token["special"] or token["content"] in (eot_token, bos_token)}
+                for token in added
+            ]
+            special = {token["content"]: int(token["id"]) for token in added if token["special"]}
+            vocabulary = dict(model["vocab"])  # of a Unigram model, pairs with scores
+            if usual_bos is None:
+                usual_bos = _beginning(config.get("post_processor") or {})
         except (ValueError, KeyError, TypeError) as error:
             raise TokenizerError(f"{where} is not a tokenizer.json: {error!r}") from None
         if model.get("dropout"):
@@ -71,12 +82,14 @@ class JsonTokenizer(Tokenizer):
                 f"{where} has BPE dropout {model['dropout']}: its ids are drawn at random. Set "
                 "model.dropout to null."
             )
-        eot_token = choose_eot(where, ids if eot_token in ids else specials, eot_token, named)
-        # An end-of-text token that is not marked special would be found in texts.
-        added = [
-            {**token, "special": token["special"] or token["content"] == eot_token}
-            for token in added
-        ]
+        marks = Marks(
+            where=where,
+            special=special,
+            named=named,
+            is_ordinary=vocabulary.__contains__,
+            how='list it in `added_tokens` with "special": true, as its library does on '
+            "add_special_tokens() and save()",
+        ).choose(eot_token, bos_token)
         # These add or drop ids; here every id comes from the text.
         unused = dict.fromkeys(("padding", "truncation", "post_processor"))
         config = {**config, **unused, "added_tokens": added}
@@ -86,37 +99,40 @@ class JsonTokenizer(Tokenizer):
             raise TokenizerError(f"tokenizers cannot read {where}: {error}") from None
         reference.encode_special_tokens = True
         decisive = {key: config.get(key) for key in ("normalizer", "pre_tokenizer", "model")}
-        identity = canonical_json([decisive, added, eot_token, ids[eot_token]])
+        identity = canonical_json([decisive, added, marks["eot_token"], marks["eot_id"]])
         made = cls(
             name=name,
             vocab_size=max(reference.get_vocab(with_added_tokens=True).values()) + 1,
-            eot_id=ids[eot_token],
-            eot_token=eot_token,
-            fingerprint=fingerprint_of(cls.kind, identity),
+            **marks,
+            usual_bos=usual_bos if usual_bos in special else None,
+            fingerprint=fingerprint_of(cls.kind, identity, bos_token=bos_token),
             config=config,
             model=reference,
         )
-        made._refuse_reachable_eot(where)
+        made._refuse_reachable_marks(where)
         return made
 
     @classmethod
     def saved(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "JsonTokenizer":
         """The inverse of `save`."""
-        return cls.of(data, spec["name"], where=where, eot_token=spec["eot_token"])
+        tokens: dict[str, Any] = {name: spec.get(name) for name in ("eot_token", "bos_token")}
+        return cls.of(data, spec["name"], where=where, **tokens)
 
-    def _refuse_reachable_eot(self, where: str) -> None:
-        token = self.eot_token
+    def _refuse_reachable_marks(self, where: str) -> None:
         merges = self.config["model"].get("merges") or []
-        reachable = any(
-            (merge.replace(" ", "", 1) if isinstance(merge, str) else "".join(merge)) == token
+        merged = {
+            merge.replace(" ", "", 1) if isinstance(merge, str) else "".join(merge)
             for merge in merges
-        )
-        texts = (token, f" {token}", f"a{token}b", f"a {token} b")
-        if reachable or any(self.eot_id in self.encode(text) for text in texts):
-            raise TokenizerError(
-                f"{where}: the text {token!r} becomes the end-of-text id {self.eot_id}, so "
-                "documents could not be told apart. Pass `eot_token` to name another special token."
-            )
+        }
+        for (token, id_), name in zip(self.marks.items(), ("end", "beginning"), strict=False):
+            texts = token, f" {token}", f"a{token}b", f"a {token} b"
+            if token in merged or any(id_ in self.encode(text) for text in texts):
+                option = "--eot-token" if name == "end" else "--bos-token"
+                raise TokenizerError(
+                    f"{where}: the text {token!r} becomes the {name}-of-text id {id_}, so "
+                    f"documents could not be told apart. Pass {option} to name another special "
+                    "token."
+                )
 
     def encode(self, text: str) -> list[int]:
         """The ids of the library; special tokens are text."""
@@ -133,16 +149,16 @@ class JsonTokenizer(Tokenizer):
         return canonical_json(self.config)
 
 
-def of_json_file(path: Path, eot_token: str | None) -> JsonTokenizer:
+def of_json_file(path: Path, eot_token: str | None, bos_token: str | None) -> JsonTokenizer:
     """A tokenizer.json, with the tokenizer_config.json of its folder if there is one."""
     config = path.with_name(_CONFIG_FILE)
-    named = _eos_of(config.read_bytes()) if config.is_file() else None
-    return JsonTokenizer.of(
-        read_file(path), path.name, where=str(path), eot_token=eot_token, named=named
-    )
+    tokens: dict[str, Any] = {"eot_token": eot_token, "bos_token": bos_token}
+    if config.is_file():
+        tokens |= _named_in(config.read_bytes())
+    return JsonTokenizer.of(read_file(path), path.name, where=str(path), **tokens)
 
 
-def of_hub(name: str, eot_token: str | None) -> JsonTokenizer:
+def of_hub(name: str, eot_token: str | None, bos_token: str | None) -> JsonTokenizer:
     """The tokenizer of a repository of the Hub, or of its cache if the Hub does not answer.
 
     Raises:
@@ -165,10 +181,9 @@ def of_hub(name: str, eot_token: str | None) -> JsonTokenizer:
 
     try:
         data = download(JSON_FILE)
-        try:
-            named = _eos_of(download(_CONFIG_FILE))
-        except EntryNotFoundError:
-            named = None
+        tokens: dict[str, Any] = {"eot_token": eot_token, "bos_token": bos_token}
+        with suppress(EntryNotFoundError):
+            tokens |= _named_in(download(_CONFIG_FILE))
     except Exception as error:  # noqa: BLE001 - network, authentication, repository, file
         reason = one_line(error)
         if unreachable and isinstance(error, LocalEntryNotFoundError):
@@ -178,14 +193,33 @@ def of_hub(name: str, eot_token: str | None) -> JsonTokenizer:
             "the name; (2) set HF_TOKEN if it is gated or private; (3) without a network, pass "
             f"the path of a {JSON_FILE}."
         ) from None
-    return JsonTokenizer.of(data, name, eot_token=eot_token, named=named)
+    return JsonTokenizer.of(data, name, **tokens)
 
 
-def _eos_of(config: bytes) -> str | None:
-    """The eos_token of a tokenizer_config.json, which is a string or an object with `content`."""
+def _named_in(config: bytes) -> dict[str, str | None]:
+    """The tokens that a tokenizer_config.json names, as arguments of `JsonTokenizer.of`."""
     try:
-        token = json.loads(config).get("eos_token")
-    except (ValueError, AttributeError):
-        return None
+        values = dict(json.loads(config))
+    except (ValueError, TypeError):
+        return {}
+    eos, bos = (_content(values.get(name)) for name in ("eos_token", "bos_token"))
+    adds = values.get("add_bos_token")
+    return {"named": eos, "usual_bos": bos if adds else "" if adds is False else None}
+
+
+def _content(token: object) -> str | None:
+    """A token of a configuration: a string, or an object with `content`."""
     token = token.get("content") if isinstance(token, dict) else token
     return token if isinstance(token, str) else None
+
+
+def _beginning(post_processor: Mapping[str, Any]) -> str | None:
+    """The token that a post-processor puts before a text."""
+    match post_processor:
+        case {"type": "Sequence", "processors": processors}:
+            return next(filter(None, map(_beginning, processors)), None)
+        case {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": str(token)}}, *_]}:
+            return token
+        case {"type": "BertProcessing" | "RobertaProcessing", "cls": [str(token), _]}:
+            return token
+    return None

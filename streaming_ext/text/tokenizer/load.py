@@ -29,31 +29,38 @@ TOKENIZER_FILES: Final = {name: (kind.file_name, SPEC_FILE) for name, kind in _K
 
 
 def load_tokenizer(
-    name: str, *, eot_token: str | None = None, pattern: str | None = None
+    name: str,
+    *,
+    eot_token: str | None = None,
+    bos_token: str | None = None,
+    pattern: str | None = None,
 ) -> Tokenizer:
     """Load a tiktoken encoding, a .tiktoken, .json or .model file, or that of a Hub repository.
 
     A rank file holds neither pattern nor special tokens. Both are known if the file is named after
     a known encoding (`r50k_base.tiktoken`); otherwise `pattern` is needed, as the name of an
-    encoding or as a regular expression, and the one special token is `eot_token`, by default
-    `<|endoftext|>`, with the first id above all ranks.
+    encoding or as a regular expression, and the special tokens are `eot_token`, by default
+    `<|endoftext|>`, with the first id above all ranks, and `bos_token` with the next one.
     """
+    marks = eot_token, bos_token
     path = local_path(name)
     if name.endswith(".tiktoken"):
-        return of_rank_file(path, eot_token, pattern)
+        return of_rank_file(path, pattern, *marks)
     if pattern is not None:
         raise TokenizerError(
             f"`pattern` belongs to a .tiktoken file; {name!r} brings its own. Leave it out."
         )
     if name.endswith(".json"):
-        return of_json_file(path, eot_token)
+        return of_json_file(path, *marks)
     if name.endswith(".model"):
         data = read_file(path)
-        return ModelTokenizer.of(data, path.name, where=str(path), eot_token=eot_token)
+        return ModelTokenizer.of(
+            data, path.name, where=str(path), eot_token=eot_token, bos_token=bos_token
+        )
     if re.fullmatch(r"[\w.-]+", name):
-        return of_encoding(name, eot_token)
+        return of_encoding(name, *marks)
     if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name):
-        return of_hub(name, eot_token)
+        return of_hub(name, *marks)
     raise TokenizerError(
         f"`tokenizer` names nothing that can be loaded: {name!r}. Pass (1) a tiktoken encoding "
         f"({', '.join(KNOWN_ENCODINGS)}), (2) a path that ends in .tiktoken, (3) a path to a "

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any, ClassVar
 
 from streaming_ext.base.errors import TokenizerError, one_line
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer, choose_eot, fingerprint_of
+from streaming_ext.text.tokenizer.tokenizer import Marks, Tokenizer, fingerprint_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,15 @@ class ModelTokenizer(Tokenizer):
     control: frozenset[int] = field(repr=False, compare=False)  # ids that no text gives
 
     @classmethod
-    def of(cls, data: bytes, name: str, *, where: str, eot_token: str | None) -> "ModelTokenizer":
+    def of(
+        cls,
+        data: bytes,
+        name: str,
+        *,
+        where: str,
+        eot_token: str | None,
+        bos_token: str | None = None,
+    ) -> "ModelTokenizer":
         """Load the content of a model file."""
         import sentencepiece
 
@@ -34,14 +42,24 @@ class ModelTokenizer(Tokenizer):
                 f"sentencepiece cannot read {where}: {one_line(error)}. Is it a whole model?"
             ) from None
         control = {model.id_to_piece(id_): id_ for id_ in range(size) if model.is_control(id_)}
-        named = model.id_to_piece(model.eos_id()) if model.eos_id() >= 0 else None
-        eot_token = choose_eot(where, control, eot_token, named)
+        eos, bos = (
+            model.id_to_piece(id_) if id_ >= 0 else None for id_ in (model.eos_id(), model.bos_id())
+        )
+        marks = Marks(
+            where=where,
+            special=control,
+            named=eos,
+            is_ordinary=lambda token: not model.is_unknown(model[token]),
+            how="train the model with it among its control_symbols",
+        ).choose(eot_token, bos_token)
         return cls(
             name=name,
             vocab_size=size,
-            eot_id=control[eot_token],
-            eot_token=eot_token,
-            fingerprint=fingerprint_of(cls.kind, f"{eot_token}\n".encode(), data),
+            **marks,
+            usual_bos=bos,
+            fingerprint=fingerprint_of(
+                cls.kind, f"{marks['eot_token']}\n".encode(), data, bos_token=bos_token
+            ),
             data=data,
             model=model,
             control=frozenset(control.values()),
@@ -50,7 +68,8 @@ class ModelTokenizer(Tokenizer):
     @classmethod
     def saved(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "ModelTokenizer":
         """The inverse of `save`."""
-        return cls.of(data, spec["name"], where=where, eot_token=spec["eot_token"])
+        tokens = {name: spec.get(name) for name in ("eot_token", "bos_token")}
+        return cls.of(data, spec["name"], where=where, **tokens)
 
     def encode(self, text: str) -> list[int]:
         """The ids of the library, without a beginning or an end of its own."""

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 from streaming_ext.base.errors import EngineMismatchError, TokenizerError
 from streaming_ext.text.tokenizer.tokenizer import (
     ENDOFTEXT,
+    Marks,
     Tokenizer,
     canonical_json,
-    choose_eot,
     fingerprint_of,
     panics_as_errors,
     read_file,
@@ -77,12 +77,14 @@ class RankTokenizer(Tokenizer):
         ranks: dict[bytes, int],
         pattern: str,
         special_tokens: dict[str, int],
+        *,
         eot_token: str | None,
+        bos_token: str | None,
     ) -> "RankTokenizer":
         """Make a tokenizer of all that decides the ids."""
         import tiktoken
 
-        eot_token = choose_eot(name, special_tokens, eot_token, None)
+        marks = Marks(where=name, special=special_tokens).choose(eot_token, bos_token)
         taken = set(ranks.values())
         if clash := sorted(token for token, id_ in special_tokens.items() if id_ in taken):
             raise TokenizerError(
@@ -95,13 +97,14 @@ class RankTokenizer(Tokenizer):
             )
         except Exception as error:  # noqa: BLE001 - a bad pattern raises ValueError or a Rust error
             raise TokenizerError(f"tiktoken refuses {name}, pattern {pattern!r}: {error}") from None
-        decisive = canonical_json([pattern, special_tokens, eot_token]) + b"\n"
+        decisive = canonical_json([pattern, special_tokens, marks["eot_token"]]) + b"\n"
         return cls(
             name=name,
             vocab_size=max([*taken, *special_tokens.values()]) + 1,
-            eot_id=special_tokens[eot_token],
-            eot_token=eot_token,
-            fingerprint=fingerprint_of(cls.kind, decisive, rank_file_bytes(ranks)),
+            **marks,
+            fingerprint=fingerprint_of(
+                cls.kind, decisive, rank_file_bytes(ranks), bos_token=bos_token
+            ),
             pattern=pattern,
             ranks=ranks,
             special_tokens=special_tokens,
@@ -112,7 +115,8 @@ class RankTokenizer(Tokenizer):
     def saved(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "RankTokenizer":
         """The inverse of `save`."""
         ranks, special_tokens = parse_rank_file(data, where), dict(spec["special_tokens"])
-        return cls.of(spec["name"], ranks, spec["pattern"], special_tokens, spec["eot_token"])
+        tokens = {name: spec.get(name) for name in ("eot_token", "bos_token")}
+        return cls.of(spec["name"], ranks, spec["pattern"], special_tokens, **tokens)
 
     def encode(self, text: str) -> list[int]:
         """The ids of `encode_ordinary`."""
@@ -159,23 +163,26 @@ class RankTokenizer(Tokenizer):
         return rank_file_bytes(self.ranks)
 
 
-def of_rank_file(path: Path, eot_token: str | None, pattern: str | None) -> RankTokenizer:
+def of_rank_file(
+    path: Path, pattern: str | None, eot_token: str | None, bos_token: str | None
+) -> RankTokenizer:
     """A tokenizer of a rank file, with the known pattern if the file has a known name."""
     ranks = parse_rank_file(read_file(path), str(path))
     known = KNOWN_ENCODINGS.get(path.name.removesuffix(".tiktoken"))
     if pattern is not None:
         pattern = KNOWN_ENCODINGS[pattern][0] if pattern in KNOWN_ENCODINGS else pattern
-        known = pattern, {eot_token or ENDOFTEXT: max(ranks.values()) + 1}
+        names = dict.fromkeys(filter(None, (eot_token or ENDOFTEXT, bos_token)))
+        known = pattern, {name: id_ for id_, name in enumerate(names, max(ranks.values()) + 1)}
     if known is None:
         raise TokenizerError(
             f"{path} holds ranks only, and its name is none of {', '.join(KNOWN_ENCODINGS)}: which "
             "pattern splits the text? Pass `pattern` as one of these names or as a regular "
             "expression."
         )
-    return RankTokenizer.of(path.name, ranks, *known, eot_token)
+    return RankTokenizer.of(path.name, ranks, *known, eot_token=eot_token, bos_token=bos_token)
 
 
-def of_encoding(name: str, eot_token: str | None) -> RankTokenizer:
+def of_encoding(name: str, eot_token: str | None, bos_token: str | None) -> RankTokenizer:
     """An encoding that tiktoken knows by name; downloaded on first use."""
     import tiktoken
 
@@ -191,9 +198,9 @@ def of_encoding(name: str, eot_token: str | None) -> RankTokenizer:
     # The pattern of this module goes first: see GPT2_PATTERN.
     pattern = KNOWN_ENCODINGS[name][0] if name in KNOWN_ENCODINGS else encoding._pat_str
     special_tokens = dict(encoding._special_tokens)
-    return RankTokenizer.of(
-        name, dict(encoding._mergeable_ranks), pattern, special_tokens, eot_token
-    )
+    ranks = dict(encoding._mergeable_ranks)
+    tokens = {"eot_token": eot_token, "bos_token": bos_token}
+    return RankTokenizer.of(name, ranks, pattern, special_tokens, **tokens)
 
 
 def parse_rank_file(data: bytes, where: str) -> dict[bytes, int]:

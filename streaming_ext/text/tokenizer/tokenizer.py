@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,9 +39,12 @@ class Tokenizer(ABC):
         kind: as the manifest names it.
         package: the library that gives the reference ids.
         file_name: of the file that holds the vocabulary in a saved tokenizer.
-        fingerprint: of what decides the ids and of the end-of-text id. The name is left out: two
-            names of one vocabulary are one tokenizer.
+        eot_id, eot_token: what ends each document.
+        fingerprint: of what decides the ids and of the ids around a document. The name is left out:
+            two names of one vocabulary are one tokenizer.
         pattern: the regular expression that splits text, if the kind keeps it apart.
+        bos_id, bos_token: what begins each document, if anything does.
+        usual_bos: the token that the tokenizer's own configuration puts before a text.
         special_tokens: the ids of all special tokens, if the kind keeps them apart.
     """
 
@@ -55,11 +58,22 @@ class Tokenizer(ABC):
     eot_token: str
     fingerprint: str
     pattern: str | None = None
+    bos_id: int | None = None
+    bos_token: str | None = None
+    usual_bos: str | None = field(default=None, compare=False)
     special_tokens: dict[str, int] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def marks(self) -> dict[str, int]:
+        """The tokens around each document, and their ids."""
+        marks = {self.eot_token: self.eot_id}
+        if self.bos_token is not None and self.bos_id is not None:
+            marks[self.bos_token] = self.bos_id
+        return marks
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """The reference ids of `text`, without an end-of-text id."""
+        """The reference ids of `text`, without the ids around a document."""
 
     @abstractmethod
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
@@ -91,30 +105,67 @@ class Tokenizer(ABC):
 
     def description(self) -> dict[str, Any]:
         """The entry of the tokenizer in a manifest."""
-        names = ("kind", "name", "vocab_size", "eot_id", "eot_token", "fingerprint", "pattern")
-        values = {name: getattr(self, name) for name in names}
+        names = "kind", "name", "vocab_size", "eot_id", "eot_token", "fingerprint", "pattern"
+        values = {name: getattr(self, name) for name in (*names, "bos_id", "bos_token")}
         return {name: value for name, value in values.items() if value is not None}
 
 
-def choose_eot(
-    where: str, special_tokens: Collection[str], eot_token: str | None, named: str | None
-) -> str:
-    """The end-of-text token: the user's, the one that the tokenizer names, or a usual one.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Marks:
+    """What is known of the tokens around a document, before they are chosen.
 
-    Raises:
-        TokenizerError: none of these is among the special tokens.
+    Attributes:
+        where: name of the tokenizer in messages.
+        special: the ids of tokens that no text gives.
+        named: the end-of-text token that the tokenizer itself names.
+        is_ordinary: whether a token is in the vocabulary without being special.
+        how: how such a token is made a special one.
     """
-    for token in (eot_token,) if eot_token is not None else (named, *_EOT_NAMES):
-        if token is not None and token in special_tokens:
-            return token
-    reason = (
-        f"has no special token {eot_token!r}" if eot_token else "has no known end-of-text token"
-    )
-    shown = ", ".join(map(repr, list(special_tokens)[:40])) or "none"
-    more = f" and {len(special_tokens) - 40} more" if len(special_tokens) > 40 else ""
-    raise TokenizerError(
-        f"{where} {reason}. Its special tokens: {shown}{more}. Pass one of them as `eot_token`."
-    )
+
+    where: str
+    special: Mapping[str, int]
+    named: str | None = None
+    is_ordinary: Callable[[str], bool] = lambda token: False
+    how: str = ""
+
+    def choose(self, eot_token: str | None, bos_token: str | None) -> dict[str, Any]:
+        """The fields of a tokenizer: the user's tokens, else the end of text that it names.
+
+        Raises:
+            TokenizerError: none of these is among the special tokens, or both are the same.
+        """
+        ends = (self.named, *_EOT_NAMES) if eot_token is None else (eot_token,)
+        eot = self._find(ends, "end-of-text", "--eot-token")
+        if bos_token is None:
+            return {"eot_token": eot, "eot_id": self.special[eot]}
+        if bos_token == eot:
+            raise TokenizerError(
+                f"{bos_token!r} ends each document of {self.where}, so it cannot begin each too: "
+                "two in a row mean padding. The end of one document is the beginning of the next: "
+                "leave --bos-token out, or pass another one."
+            )
+        bos = self._find((bos_token,), "beginning-of-text", "--bos-token")
+        return {
+            "eot_token": eot,
+            "eot_id": self.special[eot],
+            "bos_token": bos,
+            "bos_id": self.special[bos],
+        }
+
+    def _find(self, tokens: Sequence[str | None], what: str, option: str) -> str:
+        """The first of these that is special."""
+        for token in filter(None, tokens):
+            if token in self.special:
+                return token
+        lacks = f"special token {tokens[0]!r}" if len(tokens) == 1 else f"known {what} token"
+        shown = ", ".join(map(repr, list(self.special)[:40])) or "none"
+        more = f" and {len(self.special) - 40} more" if len(self.special) > 40 else ""
+        advice = f" Pass one of them as {option}." if self.special else ""
+        if ordinary := [token for token in tokens if token and self.is_ordinary(token)]:
+            advice = f" {ordinary[0]!r} is an ordinary token of it: {self.how}.{advice}"
+        raise TokenizerError(
+            f"{self.where} has no {lacks}. Its special tokens: {shown}{more}.{advice}"
+        )
 
 
 def read_file(path: Path) -> bytes:
@@ -136,11 +187,13 @@ def read_file(path: Path) -> bytes:
         ) from None
 
 
-def fingerprint_of(kind: str, *chunks: bytes) -> str:
+def fingerprint_of(kind: str, *chunks: bytes, bos_token: str | None) -> str:
     """SHA-256 of all that decides the ids, as hex."""
     digest = hashlib.sha256(f"shardmill tokenizer 1: {kind}\n".encode())
     for chunk in chunks:
         digest.update(chunk)
+    if bos_token is not None:
+        digest.update(f"\nbegins with {bos_token}".encode())
     return digest.hexdigest()
 
 

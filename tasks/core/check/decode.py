@@ -38,7 +38,7 @@ class Excerpt:
     Attributes:
         text: bytes that are not UTF-8 are replaced; a character cut by the edge of the sample is
             left out.
-        tokens: ids of the text, without the end-of-text id.
+        tokens: ids of the document in the sample, without the end-of-text id.
         begins, ends: whether the document's first token, or its end-of-text id, is in the sample.
         first_token: position in the document of the first token.
         document_tokens: ids of the whole document, without the end-of-text id.
@@ -158,9 +158,10 @@ class _Part:
         for document in documents:
             start, end = int(self._starts[document]) - first, int(self._ends[document]) - 1 - first
             own = ids[max(start, 0) : end].tolist()
+            begins = self._tokenizer.bos_id is not None and start >= 0
             origin = self._source_rows.of(int(self._rows[document]), int(self._sources[document]))
             try:
-                data = self._tokenizer.decode_bytes(own)
+                data = self._tokenizer.decode_bytes(own[begins:])
                 text = decode_cut(data, cut_start=start < 0, cut_end=end >= len(ids))
             except Exception as error:  # noqa: BLE001 - libraries raise anything on ids of no token
                 text = f"(ids that cannot be decoded: {one_line(error)})"
@@ -210,12 +211,13 @@ def find_documents(
     tokenizer = open_tokenizer(files, manifest.spec)
     words = text.encode(errors="surrogatepass")
     ids = np.array(tokenizer.encode(text) if is_all else [], np.int64)
+    begins = tokenizer.bos_id is not None
 
     def matching(documents: Documents) -> Iterator[int]:
         """Numbers of the documents of a block."""
         stream, ends, lengths = documents.stream, documents.ends.tolist(), documents.lengths
         if is_all:
-            for number in np.flatnonzero(lengths == len(ids) + 1).tolist():
+            for number in np.flatnonzero(lengths == begins + len(ids) + 1).tolist():
                 if np.array_equal(stream[ends[number] - 1 - len(ids) : ends[number] - 1], ids):
                     yield number
             return
@@ -223,7 +225,7 @@ def find_documents(
         if tokenizer.kind == "tiktoken" and words not in tokenizer.decode_bytes(stream.tolist()):
             return
         for number, (end, length) in enumerate(zip(ends, lengths.tolist(), strict=True)):
-            if words in tokenizer.decode_bytes(stream[end - length : end - 1].tolist()):
+            if words in tokenizer.decode_bytes(stream[end - length + begins : end - 1].tolist()):
                 yield number
 
     def search(part: int) -> list[SourceRow]:

@@ -129,7 +129,7 @@ def _check_split(
     if held.padding >= spec.sequence_length or not is_packed:
         out.found(record_path(record.part), f"{split}: a shard or the last sample is not full")
     begins = [0, *accumulate(shard.samples * spec.sequence_length for shard in held.shards)]
-    ends: list[Ints] = []
+    bos_id, ends, firsts = spec.tokenizer.bos_id, list[Ints](), list[Ints]()
     for begin, shard in zip(begins, held.shards, strict=False):
         path = f"{split}/{shard.name}"
         with out.about(path):
@@ -141,6 +141,8 @@ def _check_split(
                 words = f"id {flat.max()}, of {spec.tokenizer.vocab_size} ids"
                 out.found(path, f"sample {sample}, token {token}: {words}")
             ends.append(document_ends(flat, spec.tokenizer.eot_id) + (begin - 1))
+            if bos_id is not None:
+                firsts.append(document_ends(flat, bos_id) + (begin - 1))
             if listed is not None:
                 listed.see(flat, begin)
             del flat  # before the next one is read
@@ -157,6 +159,9 @@ def _check_split(
         padding = np.arange(counts[1], begins[-1])
         expected = np.append(np.cumsum(listed.lengths + 1) - 1, padding)
         is_same = is_same and np.array_equal(expected, np.concatenate([padding[:0], *ends]))
+        if bos_id is not None:
+            starts = expected[: counts[0]] - listed.lengths
+            is_same = is_same and np.array_equal(starts, np.concatenate([padding[:0], *firsts]))
     if not is_same:
         words = f"{split}: the record, the list and the shards hold different documents"
         out.found(record_path(record.part), words)

@@ -17,7 +17,6 @@ from streaming_ext.store.scratch import temporary_folder, writing_scratch
 from streaming_ext.text.formats import can_be_cut
 from streaming_ext.text.parts import sizes_of
 from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.estimate.config import MOST_PARTS, EstimateConfig
 from tasks.core.estimate.cost import Cost, Quantity, Work, cost, ratio
 from tasks.core.estimate.sample import Counts, SampledFile, Texts, read_texts, sample_files, work_on
@@ -89,7 +88,7 @@ def estimate(
     texts = read_texts(files, config)
     if not any(pc.max(pc.binary_length(each.texts)).as_py() for each in texts):
         raise SourceError(f"{files[0].source.url}: no text in the rows of the sample.")
-    tokenizer = load_tokenizer(config.tokenizer, eot_token=config.eot_token, pattern=config.pattern)
+    tokenizer = config.load_tokenizer()
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
     report("tokenizing the sample")
     with writing_scratch(scratch):

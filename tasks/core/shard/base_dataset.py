@@ -148,7 +148,9 @@ class BaseDataset:
                     "its files are put back."
                 ) from error
         pattern = identity.pattern if instead.endswith(".tiktoken") else None
-        found = load_tokenizer(instead, eot_token=identity.eot_token, pattern=pattern)
+        found = load_tokenizer(
+            instead, eot_token=identity.eot_token, bos_token=identity.bos_token, pattern=pattern
+        )
         if found.fingerprint != identity.fingerprint:
             raise TokenizerError(
                 f"{instead} has the fingerprint {found.fingerprint}, the dataset was made with "

@@ -88,9 +88,8 @@ class ImportRunConfig(ShardConfig):
     @property
     def read_options(self) -> ReadOptions:
         """What is read of the source files."""
-        eot_id, vocab_size = _vocabulary(self.tokenizer, self.eot_token, self.pattern)
-        ids = IdOptions(eot_id=eot_id, vocab_size=vocab_size, **self.imported.model_dump())
-        return ReadOptions(columns=self.text_column, ids=ids)
+        tokenizer = _tokenizer(self.tokenizer, self.eot_token, self.bos_token, self.pattern)
+        return ReadOptions(columns=self.text_column, ids=IdOptions.of(tokenizer, self.imported))
 
     def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
         """The part of the configuration that decides the bytes."""
@@ -98,10 +97,12 @@ class ImportRunConfig(ShardConfig):
 
 
 @lru_cache(1)
-def _vocabulary(name: str, eot_token: str | None, pattern: str | None) -> tuple[int, int]:
-    """The end-of-text id of a tokenizer, and how many ids it has."""
-    tokenizer = load_tokenizer(name, eot_token=eot_token, pattern=pattern)
-    return tokenizer.eot_id, tokenizer.vocab_size
+def _tokenizer(
+    name: str, eot_token: str | None, bos_token: str | None, pattern: str | None
+) -> TokenizerIdentity:
+    """The tokenizer of these options."""
+    loaded = load_tokenizer(name, eot_token=eot_token, bos_token=bos_token, pattern=pattern)
+    return TokenizerIdentity.model_validate(loaded.description())
 
 
 class Ids(Options):

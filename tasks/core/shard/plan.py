@@ -11,7 +11,6 @@ from streaming_ext.format.spec import TokenizerIdentity
 from streaming_ext.store import Storage
 from streaming_ext.text.parts import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.build.build import OnStatus
 from tasks.core.build.engine import compare, lost_files
 from tasks.core.build.outside import scratch_folder
@@ -56,7 +55,7 @@ def compare_with_output(
     """
     if isinstance(config, ExtendRunConfig):
         return _extension(config, storage, sources)
-    tokenizer = load_tokenizer(config.tokenizer, eot_token=config.eot_token, pattern=config.pattern)
+    tokenizer = config.load_tokenizer()
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
     parts, node_partition = own_partition(
         parts_of(sources, config), nodes=config.nodes, rank=config.node_rank

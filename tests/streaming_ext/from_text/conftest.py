@@ -88,11 +88,18 @@ def write_lines(path: Path, documents: Sequence[str]) -> None:
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
 
 
-def rows_of(reference: Tokenizer, parts: Sequence[Sequence[str]], length: int) -> np.ndarray:
+def rows_of(
+    reference: Tokenizer,
+    parts: Sequence[Sequence[str]],
+    length: int,
+    begins: Sequence[int] = (),
+) -> np.ndarray:
     """The rows of a text, by hand: each part is filled up to whole rows: (rows, length)."""
     streams = []
     for documents in parts:
-        ids = [i for text in documents for i in [*reference.encode(text), reference.eot_id]]
+        ids = [
+            i for text in documents for i in [*begins, *reference.encode(text), reference.eot_id]
+        ]
         streams += [ids, [reference.eot_id] * (-len(ids) % length)]
     return np.array([i for stream in streams for i in stream]).reshape(-1, length)
 

@@ -99,7 +99,7 @@ def test_a_broken_model_is_one_line(data: bytes | None, model: str, tmp_path: Pa
 def test_a_model_without_an_end_of_text_needs_its_name(tmp_path: Path) -> None:
     options = {**KINDS["bpe"], "eos_id": -1, "control_symbols": ["<doc_end>", "<pad>"]}
     path = train_model(tmp_path / "no_eos.model", **options)
-    with pytest.raises(TokenizerError, match=r"no known end-of-text.*'<doc_end>'.*`eot_token`"):
+    with pytest.raises(TokenizerError, match=r"no known end-of-text.*'<doc_end>'.*--eot-token"):
         load_tokenizer(path)
     with pytest.raises(TokenizerError, match="no special token 'the'"):
         load_tokenizer(path, eot_token="the")

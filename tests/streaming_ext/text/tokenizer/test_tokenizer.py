@@ -1,6 +1,7 @@
 """A tokenizer gives the reference's ids, survives saving, and refuses what it cannot honour."""
 
 import base64
+import copy
 import json
 import os
 import socket
@@ -11,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
+from tokenizers import processors
 
 from streaming_ext.base.errors import EngineMismatchError, TokenizerError
 from streaming_ext.text.tokenizer import rank_file
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, load_tokenizer, open_saved
 from streaming_ext.text.tokenizer.rank_file import GPT2_PATTERN, KNOWN_ENCODINGS, rank_file_bytes
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from tests.tokenizers import train_model
 
 BYTES = {bytes([byte]): byte for byte in range(256)}
 RANKS = {**BYTES, b"he": 256, b"ll": 257, b"hell": 258}
@@ -153,15 +157,95 @@ def test_end_of_text_comes_from_the_config_beside_the_json(
     assert load_json(tmp_path / "tokenizer.json", tokenizer_json).eot_token == "<pad>"
 
 
-def test_settings_that_add_or_drop_ids_reach_no_text(tmp_path: Path, tokenizer_json: str) -> None:
-    import tokenizers
-    from tokenizers.processors import TemplateProcessing
+def test_a_beginning_is_a_special_token_of_its_own(tmp_path: Path, tokenizer_json: str) -> None:
+    """It is saved, no text gives it, and it is part of the fingerprint; the end is another one."""
+    model = train_model(tmp_path / "x.model", model_type="bpe", vocab_size=300)
+    (tmp_path / "tokenizer.json").write_text(tokenizer_json)
+    ranks = write_ranks(tmp_path / "x.tiktoken", RANKS)
+    cases: list[tuple[str, dict[str, str], str, int]] = [
+        (model, {}, "<s>", 1),
+        (str(tmp_path / "tokenizer.json"), {}, "<pad>", 1),
+        (ranks, {"pattern": "gpt2"}, "<s>", 260),
+    ]
+    for number, (path, options, token, id_) in enumerate(cases):
+        plain = load_tokenizer(path, **options)
+        begun = load_tokenizer(path, bos_token=token, **options)
+        assert (begun.bos_token, begun.bos_id, plain.bos_id) == (token, id_, None)
+        assert begun.eot_id == plain.eot_id
+        assert begun.vocab_size == max(plain.vocab_size, id_ + 1)
+        assert begun.fingerprint != plain.fingerprint
+        assert "bos" not in str(plain.description())
+        text = f"a{token}b {token}"
+        assert id_ not in begun.encode(text)
+        assert begun.encode(text) == plain.encode(text)
+        begun.save(tmp_path / str(number))
+        for again in (open_saved(tmp_path / str(number)), copy.deepcopy(begun)):
+            assert (again, again.bos_id) == (begun, id_)
+        with pytest.raises(TokenizerError, match=r"ends each document .* leave --bos-token out"):
+            load_tokenizer(path, bos_token=plain.eot_token, **options)
+    with pytest.raises(TokenizerError, match=r"no special token '<bos>'.*'<pad>'.*as --bos-token"):
+        load_tokenizer(cases[1][0], bos_token="<bos>")
 
+
+def test_a_token_that_is_not_marked_is_named_with_what_marks_it(
+    tmp_path: Path, tokenizer_json: str
+) -> None:
+    ordinary = {**json.loads(tokenizer_json), "added_tokens": []}
+    words = "'<|endoftext|>' is an ordinary token of it: list it in `added_tokens`"
+    for option in ({}, {"eot_token": "<|endoftext|>"}):
+        with pytest.raises(TokenizerError) as refused:
+            load_json(tmp_path / "tokenizer.json", json.dumps(ordinary), **option)
+        assert words in str(refused.value)
+        assert "Its special tokens: none." in str(refused.value)
+        assert "Pass one of them" not in str(refused.value)
+    marked = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    marked.add_special_tokens(["<|endoftext|>"])
+    marked.save(str(tmp_path / "tokenizer.json"))
+    assert load_tokenizer(str(tmp_path / "tokenizer.json")).eot_token == "<|endoftext|>"
+    with pytest.raises(TokenizerError, match=r"'<pad>' is an ordinary token.*Pass .* as --bos-tok"):
+        load_tokenizer(str(tmp_path / "tokenizer.json"), bos_token="<pad>")
+    named = {"model_type": "bpe", "vocab_size": 300, "user_defined_symbols": ["<tool>"]}
+    with pytest.raises(TokenizerError, match="'<tool>' is an ordinary .* its control_symbols"):
+        load_tokenizer(train_model(tmp_path / "x.model", **named), eot_token="<tool>")
+
+
+@pytest.mark.parametrize(
+    ("post_processor", "config", "usual"),
+    [
+        (("<pad>", "$A"), {}, "<pad>"),
+        (("$A", "<pad>"), {}, None),
+        (("<|endoftext|>", "$A"), {}, "<|endoftext|>"),
+        (None, {"add_bos_token": True, "bos_token": {"content": "<pad>"}}, "<pad>"),
+        (None, {"bos_token": "<pad>"}, None),
+        (("<pad>", "$A"), {"add_bos_token": False, "bos_token": "<pad>"}, None),
+    ],
+)
+def test_what_a_tokenizer_puts_before_a_text_is_known(
+    post_processor: tuple[str, str] | None,
+    config: dict[str, Any],
+    usual: str | None,
+    tmp_path: Path,
+    tokenizer_json: str,
+) -> None:
+    made = tokenizers.Tokenizer.from_str(tokenizer_json)
+    if post_processor:
+        ids = [("<pad>", 1), ("<|endoftext|>", 0)]
+        template = processors.TemplateProcessing(
+            single=" ".join(post_processor),
+            special_tokens=[each for each in ids if each[0] in post_processor],
+        )
+        made.post_processor = processors.Sequence([processors.ByteLevel(), template])
+    if config:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    assert load_json(tmp_path / "tokenizer.json", made.to_str()).usual_bos == usual
+
+
+def test_settings_that_add_or_drop_ids_reach_no_text(tmp_path: Path, tokenizer_json: str) -> None:
     plain = load_json(tmp_path / "tokenizer.json", tokenizer_json)
     changed = tokenizers.Tokenizer.from_str(tokenizer_json)
     changed.enable_truncation(3)
     changed.enable_padding(length=50)
-    changed.post_processor = TemplateProcessing(
+    changed.post_processor = processors.TemplateProcessing(
         single="$A <|endoftext|>", special_tokens=[("<|endoftext|>", 0)]
     )
     tokenizer = load_json(tmp_path / "b.json", changed.to_str())

@@ -20,13 +20,15 @@ TEXTS: list[list[str | None]] = [
 ]
 
 
-@pytest.fixture(scope="module", params=["tiktoken", "huggingface"])
+@pytest.fixture(scope="module", params=["tiktoken", "huggingface", "with a beginning"])
 def searched(request, tmp_path_factory, tokenizer_json) -> LocalStorage:
     folder = tmp_path_factory.mktemp(request.param)
     config: dict[str, Any] = {}
-    if request.param == "huggingface":
+    if request.param != "tiktoken":
         (folder / "tokenizer.json").write_text(tokenizer_json)
         config = {"tokenizer": str(folder / "tokenizer.json"), "pattern": None}
+    if request.param == "with a beginning":
+        config["bos_token"] = "<pad>"
     return LocalStorage(build_dataset(folder, TEXTS, **config))
 
 
@@ -37,6 +39,7 @@ def searched(request, tmp_path_factory, tokenizer_json) -> LocalStorage:
         "the",
         "東京",
         "<|endoftext|>",
+        "<pad>",
         ODD,
         "e",
         "nowhere 7x",
