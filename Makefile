@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Two more than there are cores, because tests often wait (tests/distribution.py).
 TEST_WORKERS ?= $(shell expr $$(nproc) + 2)
 
-.PHONY: venv demo test docs soak interop lint types tests format audit clean
+.PHONY: venv demo test test-newest docs soak interop lint types tests format audit clean
 
 venv: $(READY)
 
@@ -52,6 +52,16 @@ tests: $(READY)
 # Tests that take minutes: endurance, Ansible, PostgreSQL restarted, hosts with a network of their own.
 soak: $(READY)
 	$(BIN)/pytest -m soak
+
+# The suite with the newest versions of everything, in an environment of its own for each Python:
+# make test-newest PYTHON=python3.14
+NEWEST := $(VENV)/newest-$(notdir $(PYTHON))
+test-newest:
+	$(PYTHON) -m venv $(NEWEST)
+	$(NEWEST)/bin/pip install --quiet --disable-pip-version-check --upgrade \
+		--upgrade-strategy eager -e '.[dev]'
+	touch $(NEWEST)/.ready
+	$(MAKE) tests BIN=$(NEWEST)/bin READY=$(NEWEST)/.ready
 
 format: $(READY)
 	$(BIN)/ruff check --fix
