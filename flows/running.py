@@ -54,7 +54,9 @@ def run_build(
     failed = report.failed if report is not None else ()
     published = not cancelled and not failed
     if published and not state.is_completed():
-        state.result()  # raises its error
+        from flows.prefect_api.connection import outside_of_loops
+
+        outside_of_loops(state.result)  # raises its error
     printing.result(
         {
             "output": str(storage),

@@ -3,8 +3,10 @@
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final, TypeGuard
 
 import httpx
@@ -140,10 +142,19 @@ def _configured_in_use(url: str) -> Iterator[None]:
         drain(DRAIN_SECONDS if answers(url) else 0.0)
 
 
+def outside_of_loops(function: Callable[[], Any]) -> Any:
+    """Call a function of Prefect that only gives a coroutine where an event loop runs.
+
+    One does in a notebook, and in the coroutines of a program.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(function).result()
+
+
 def drain(seconds: float) -> None:
     """Have Prefect's threads send what they hold, within this time."""
     for worker in (EventsWorker, APILogWorker):
-        worker.drain_all(timeout=seconds)
+        outside_of_loops(partial(worker.drain_all, timeout=seconds))
 
 
 def _let_record(url: str, progress: RunProgress) -> None:

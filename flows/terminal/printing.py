@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -20,8 +20,11 @@ from rich.text import Text
 if TYPE_CHECKING:
     from streaming_ext.format.spec import DatasetSpec
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+# In a notebook, rich would need a further package, and show each line in a box of its own.
+_PLAIN: dict[str, Any] = {"force_jupyter": False, "force_terminal": False}
+_KIND = _PLAIN if Console().is_jupyter else {}
+out = Console(highlight=False, **_KIND)
+err = Console(stderr=True, highlight=False, **_KIND)
 log = logging.getLogger("shardmill")
 log.propagate = False  # the root logger may be Prefect's, which would print an error again
 handlers: list[logging.Handler] = [logging.NullHandler()]  # of the command

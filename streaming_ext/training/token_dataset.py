@@ -27,7 +27,7 @@ from streaming_ext.training.position import Newest, TrainingPosition
 from streaming_ext.training.resume import Resume
 from streaming_ext.training.stock import stock_ranks, streaming
 from streaming_ext.training.streams import domains_of, mixing_of, sequences_an_epoch
-from streaming_ext.training.workers import this_worker
+from streaming_ext.training.workers import end_without_hooks, this_worker
 
 
 class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, name-defined, unused-ignore]
@@ -197,6 +197,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
     def _samples(self) -> Iterator[dict[str, Any]]:
         size = self.plan.batch_size
         progress, number = self._progress, self._newest.begin()
+        end_without_hooks()
         cursor, (worker, num_workers) = progress.begin(), this_worker()
         # A plain DataLoader takes the steps of its workers in turn.
         own = range(worker, self.plan.steps_left(cursor), num_workers)

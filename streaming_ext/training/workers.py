@@ -3,9 +3,12 @@
 import multiprocessing
 import os
 import pickle
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.context import ForkProcess
+from multiprocessing.util import Finalize
 from typing import Any
 
 import torch
@@ -83,6 +86,7 @@ class _Messages(IterableDataset[Any]):
         self._make = make
 
     def __iter__(self) -> Iterator[Any]:
+        end_without_hooks()
         return self._make(*this_worker())
 
 
@@ -168,3 +172,19 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, args=(parent.pid,), daemon=True).start()
+
+
+def end_without_hooks() -> None:
+    """Have a worker that is a fork end without the exit hooks of the process that it is a copy of.
+
+    They wait for threads, which a copy lacks: those of Prefect end it with an error.
+    """
+    if isinstance(multiprocessing.current_process(), ForkProcess):
+        Finalize(None, _end, exitpriority=-sys.maxsize)  # the last: others send what is left
+
+
+def _end() -> None:
+    if sys.exception() is None:  # an error is printed, and has an exit code
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0)

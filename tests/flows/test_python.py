@@ -1,0 +1,105 @@
+"""Commands called from Python: a script, a coroutine, a notebook; and what happens afterwards."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine, run_program, succeeded
+
+# A run that an error ends, and one that does work; `shard` is to find the error in its flow.
+MAKE = """
+import asyncio
+from flows.commands.outputs import export, shard
+from tasks.core.config import ShardConfig
+from tasks.core.derive.config import ExportConfig
+
+def make():
+    try:
+        print("code", shard(ShardConfig.model_validate({refused!r})))
+    except Exception as error:
+        print("raised", type(error).__name__, error)
+    print("code", export(ExportConfig.model_validate({wanted!r})))
+
+async def make_in_a_coroutine():
+    make()
+"""
+# What Prefect gives where an event loop runs differs.
+WAYS = {
+    "script": "make()",
+    "coroutine": "asyncio.run(make_in_a_coroutine())",
+    "cell": "make()",
+    "awaited cell": "await make_in_a_coroutine()",
+}
+TRAIN = """
+from torch.utils.data import DataLoader
+from flows.commands.outputs import shard
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from tasks.core.config import ShardConfig
+
+def train(config, *contexts):
+    shard(ShardConfig.model_validate(config))
+    dataset = StreamingTokenDataset(remote=config["output"], local="cache", batch_size=4)
+    for context in contexts:
+        how = {"num_workers": 1, "multiprocessing_context": context}
+        ours, plain = StreamingTokenLoader(dataset, **how), DataLoader(dataset, batch_size=4, **how)
+        for loader in (ours, plain):
+            print(context, sum(1 for _ in loader), len(ours))
+"""
+
+
+def in_kernel(*cells: str, env: dict[str, str], folder: Path) -> str:
+    """What the cells of a notebook print, in a kernel of their own."""
+    from jupyter_client.manager import start_new_kernel
+
+    printed: list[str] = []
+
+    def keep(message: dict[str, dict[str, str]]) -> None:
+        content = message["content"]
+        printed.extend(str(content[name]) for name in ("text", "evalue", "data") if name in content)
+
+    manager, client = start_new_kernel(kernel_name="python3", env=env, cwd=str(folder))
+    try:
+        for cell in cells:
+            client.execute_interactive(cell, output_hook=keep, timeout=240)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+    return "".join(printed)
+
+
+def printed_by(program: str, last: str, command: CommandLine, folder: Path, *, cell: bool) -> str:
+    """What a script prints, or the cells of a notebook."""
+    if cell:
+        return in_kernel(program, last, env=dict(command.env), folder=folder)
+    (folder / "program.py").write_text(f"{program}\nif __name__ == '__main__':\n    {last}\n")
+    ended = succeeded(run_program(sys.executable, "program.py", env=command.env, folder=folder))
+    return ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_ends_alike_with_and_without_an_event_loop(served, dataset, tmp_path, way) -> None:
+    refused = served.shard_config(dataset, sequence_length=256)
+    wanted = {"format": "nanogpt", "dataset": str(dataset), "output": str(tmp_path / "out")}
+    program = MAKE.format(refused=refused, wanted=wanted)
+    printed = printed_by(program, WAYS[way], served, tmp_path, cell="cell" in way)
+    assert "raised ConfigMismatchError" in printed
+    assert "the output has 128, this run asks for 256" in printed
+    assert printed.count("code 0\n") == printed.count("code ") == 1
+    assert (tmp_path / "out/export.json").is_file()
+    assert "never awaited" not in printed
+    assert "ipywidgets" not in printed
+    assert "\x1b[2K" not in printed  # no bar is drawn where no line can be taken back
+
+
+@pytest.mark.parametrize(
+    ("cell", "contexts"), [(False, ("fork", "spawn", "forkserver")), (True, ("fork",))]
+)
+def test_a_process_that_made_a_dataset_trains_on_it(served, tmp_path, cell, contexts) -> None:
+    """Workers that are forks of it leave out the exit hooks of Prefect, whose threads they lack."""
+    last = f"train({served.shard_config(tmp_path / 'out')!r}, *{contexts!r})"
+    printed = printed_by(TRAIN, last, served, tmp_path, cell=cell)
+    lines = [line.split() for line in printed.splitlines() if line.startswith(contexts)]
+    assert [found for _, found, _ in lines] == [planned for *_, planned in lines]
+    assert len(lines) == 2 * len(contexts), printed
+    assert "Traceback" not in printed
