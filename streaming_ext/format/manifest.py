@@ -77,6 +77,12 @@ class ShuffleSummary(RowCounts):
     files_not_checked: Count = 0
     bad_listed: Annotated[tuple[BadDocument, ...], Field(max_length=MOST_BAD_LISTED)] = ()
 
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        listed = min(self.bad_documents, MOST_BAD_LISTED)
+        require_all({"bad_listed": len(self.bad_listed) == listed})
+        return self
+
 
 class MergedDataset(Value):
     """A dataset that is a run of the parts of a merged one.
@@ -182,6 +188,15 @@ class Manifest(Value):
             for content, (begin, end) in zip(
                 [*hashes, content_hash(to_json(self))], pairwise(ends), strict=True
             )
+        )
+
+    def as_generation(self, file: FileRecord) -> Generation:
+        """What the manifest of the next generation says of this one, which `file` holds."""
+        return Generation(
+            manifest=file.model_copy(update={"path": generation_path(file.xxh128)}),
+            parts=len(self.parts),
+            splits=self.splits,
+            shuffled=self.shuffled,
         )
 
     def spec_of(self, part: int) -> DatasetSpec:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.format.duplicates import Digests
-from streaming_ext.format.layout import DIGESTS_FOLDER, DUPLICATES_FOLDER
+from streaming_ext.format.layout import DIGESTS_FOLDER, DUPLICATES_FOLDER, MANIFEST
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.shuffled import KEY_BITS, Keys, document_keys, key_range
@@ -153,8 +153,9 @@ def check_digests(
     firsts = np.unique(np.concatenate([part.firsts for part in parts]))
     wanted = np.union1d(firsts, also)
     known = [Digests.joined([])]
-    documents = count = 0
-    for kept in manifest.digests:
+    documents = 0
+    for generation, kept in enumerate(manifest.digests):
+        count = 0
         for number, file in enumerate(kept.files):
             with out.about(file.path):
                 data = files.read(file, limit=Digests.limit(kept.documents))
@@ -171,11 +172,13 @@ def check_digests(
                 )
                 if not (is_rising and in_range.all()):
                     out.found(file.path, "hashes that are not in order, or of another range")
+        if out.is_sound(DIGESTS_FOLDER) and count != kept.documents:
+            words = f"digests[{generation}].documents is {kept.documents}, made again {count}"
+            out.found(MANIFEST, words)
     if not out.is_sound(DIGESTS_FOLDER):
         return None
     hashes = KeptHashes.of(Digests.joined(known))
-    is_counted = count == sum(kept.documents for kept in manifest.digests)
-    if not is_counted or (documents - sum(part.documents for part in parts)) % 2**KEY_BITS:
+    if (documents - sum(part.documents for part in parts)) % 2**KEY_BITS:
         out.found(DIGESTS_FOLDER, "the hashes are of other documents than the parts list")
     elif len(lost := np.setdiff1d(firsts, hashes.codes)):
         words = f"a list names {shown(int(lost[0]))} as a first copy, which is no document"

@@ -38,8 +38,8 @@ from streaming_ext.writing.part_documents import PartDocuments
 from streaming_ext.writing.part_files import Tokens
 from streaming_ext.writing.tokenize import Counts, tokenize_batches
 from tasks.core.check.copies import KeptHashes, shown
-from tasks.core.check.findings import Outcome, Progress
-from tasks.core.check.manifest import Opened, differences
+from tasks.core.check.findings import Outcome, Progress, differences
+from tasks.core.check.manifest import Opened
 from tasks.core.reading.documents import Ids
 from tasks.core.shard.import_config import list_token_files
 from tasks.core.shard.same_sources import difference, spans_of

@@ -20,13 +20,13 @@ from streaming_ext.base.errors import (
     command,
 )
 from streaming_ext.format.layout import EXPORT, RUNS_FOLDER
-from streaming_ext.format.schema import from_json
+from streaming_ext.format.schema import from_json, to_json
 from streaming_ext.store import Storage, open_storage
 from tasks.core.build.build import Stretch, file_sizes
 from tasks.core.build.engine import all_sizes, hash_of, wrong_bytes
-from tasks.core.check.findings import Outcome, Progress, Report
+from tasks.core.check.findings import Outcome, Progress, Report, differences
 from tasks.core.derive.contents import contents_of
-from tasks.core.derive.export import export_part, plan_positions
+from tasks.core.derive.export import export_manifest, export_part, plan_positions
 from tasks.core.derive.export_format import ExportFiles
 from tasks.core.derive.export_records import (
     ExportManifest,
@@ -36,7 +36,6 @@ from tasks.core.derive.export_records import (
     read_export,
     record_path,
 )
-from tasks.core.derive.formats import FORMATS
 from tasks.core.reading.dataset_files import DatasetFiles, read_dataset
 from tasks.core.reading.documents import PartOfDataset
 
@@ -175,6 +174,8 @@ def verify_export(
     """
     began, out, progress = time.monotonic(), Outcome(), Progress(on_progress)
     manifest = read_export(storage)
+    if to_json(manifest) != storage.read(EXPORT):
+        out.found(EXPORT, "not in the form in which it is written")
     records = _records(storage, manifest, out)
     spans = all_spans(manifest, records.values())
     total = sum(span.size for span in spans)
@@ -202,8 +203,10 @@ def _records(storage: Storage, manifest: ExportManifest, out: Outcome) -> dict[i
     for part, listed in enumerate(manifest.records):
         with out.about(listed.path):
             record = from_json(ExportRecord, files.read(listed), where=listed.path)
-            if (record.part, record.identity) != (part, manifest.identity):
-                raise CorruptDatasetError("the record of another part or export")
+            if record.part != part:
+                raise CorruptDatasetError("the record of another part")
+            if words := differences(manifest.identity, record.identity):
+                out.found(EXPORT, f"{listed.path} is of another export: identity.{words}")
             records[part] = record
     return records
 
@@ -217,43 +220,58 @@ def _compare(
 ) -> str:
     """Compare an export with its dataset; returns why it cannot be compared, if so."""
     identity, where = manifest.identity, manifest.dataset
-    installed = FORMATS[identity.export].made_with
-    if manifest.made_with != installed:
-        versions = [
-            ", ".join(map(" ".join, each.items())) for each in (manifest.made_with, installed)
-        ]
-        return f"made with {versions[0] or 'none'}, here is {versions[1] or 'none'}"
+    is_whole = len(records) == len(manifest.records)
     try:
         storage = open_storage(where)
-        generation = identity.dataset_manifest.xxh128
-        _, dataset, parts = read_dataset(storage, generation=generation)
+        _, dataset, parts = read_dataset(storage, generation=identity.dataset_manifest.xxh128)
+        form, positions = plan_positions(identity, dataset, parts)
     except MissingFolderError:
+        for name in ("documents", "tokens"):
+            listed = sum(getattr(split, name) for split in manifest.splits.values())
+            if is_whole and listed != (
+                held := sum(getattr(each, name) for each in records.values())
+            ):
+                out.found(EXPORT, f"its splits hold {listed:,} {name}, its records {held:,}")
         return f"{where} is not there"
     except (DatasetError, StorageError, UsageError) as error:
         out.found(where, f"cannot be compared with: {error}")
         return "it cannot be opened, or is another dataset"
-    form, positions = plan_positions(identity, dataset, parts)
 
     def compare(record: ExportRecord) -> Outcome:
         """Make a part again, and compare the result."""
         found, own = Outcome(), positions[record.part]
         with found.about(where):
             part = PartOfDataset(storage, dataset, record.part)
-            again = export_part(identity, form, part, own, ExportFiles(), memories={})
-            _compare_spans(record.spans, again.spans, found)
-            if not found.findings and again != record:
+            made = export_part(identity, form, part, own, ExportFiles(), memories={})
+            _compare_spans(record.spans, made.spans, found)
+            if not found.findings and made != record:
                 found.found(record_path(record.part), _OTHER)
         progress.done(sum(span.size for span in record.spans))
         return found
 
-    with ThreadPoolExecutor(workers) as threads, progress:
-        for found in threads.map(compare, records.values()):
-            out.take(found)
-    if len(records) == len(manifest.records):
-        again = ExportFiles()
-        form.finish(made_files(form.totals, records.values()), again)
-        _compare_spans(manifest.spans, again.spans, out)
-    return ""
+    not_compared, spans = "", manifest.spans
+    if manifest.made_with != form.made_with:
+        made, here = (
+            ", ".join(map(" ".join, each.items())) for each in (manifest.made_with, form.made_with)
+        )
+        not_compared = f"made with {made or 'none'}, here is {here or 'none'}"
+    else:
+        with ThreadPoolExecutor(workers) as threads, progress:
+            for found in threads.map(compare, records.values()):
+                out.take(found)
+        if is_whole:
+            files = ExportFiles()
+            form.finish(made_files(form.totals, records.values()), files)
+            _compare_spans(spans, files.spans, out)
+            if {*spans} == {*files.spans}:
+                spans = tuple(files.spans)
+    again = export_manifest(where, identity, form, records.values(), spans)
+    listed = {"made_with": manifest.made_with}
+    if not is_whole:
+        listed["records"] = manifest.records
+    if words := differences(manifest, again.model_copy(update=listed)):
+        out.found(EXPORT, words)
+    return not_compared
 
 
 def _compare_spans(listed: Iterable[Stretch], made: Iterable[Stretch], out: Outcome) -> None:

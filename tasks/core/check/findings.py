@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from streaming_ext.base.errors import (
     NewerVersionError,
@@ -18,6 +18,7 @@ from streaming_ext.base.errors import (
 from streaming_ext.base.plain_faults import plain_faults
 
 _MOST_OF_A_KIND = 3  # findings of one file
+_MOST_SHOWN = 3  # values that differ
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -167,6 +168,25 @@ class Outcome:
         self.sources |= other.sources
         self.unchecked |= other.unchecked
         self._counts += other._counts
+
+
+def differences(listed: BaseModel, made: BaseModel) -> str:
+    """The values that differ, each by its path, in words; empty if none does."""
+    found = [*_differences("", listed.model_dump(mode="json"), made.model_dump(mode="json"))]
+    more = f"; and {len(found) - _MOST_SHOWN:,} more" if len(found) > _MOST_SHOWN else ""
+    return "; ".join(found[:_MOST_SHOWN]) + more
+
+
+def _differences(path: str, listed: Any, made: Any) -> Iterator[str]:
+    if isinstance(listed, dict) and isinstance(made, dict):
+        for name in listed | made:
+            own = f"{path}.{name}" if path else name
+            yield from _differences(own, listed.get(name), made.get(name))
+    elif isinstance(listed, list) and isinstance(made, list) and len(listed) == len(made):
+        for number, values in enumerate(zip(listed, made, strict=True)):
+            yield from _differences(f"{path}[{number}]", *values)
+    elif listed != made:
+        yield f"{path} is {listed!r:.99}, made again {made!r:.99}"
 
 
 class Progress:

@@ -1,10 +1,9 @@
 """Checks the manifest, the records, and the files that belong to no part."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-
-from pydantic import BaseModel
+from typing import Any
 
 from streaming_ext.base.errors import StorageError, TokenizerError
 from streaming_ext.base.threads import mapped_ahead
@@ -17,7 +16,7 @@ from streaming_ext.format.layout import (
     Split,
     record_path,
 )
-from streaming_ext.format.manifest import Manifest, index_file
+from streaming_ext.format.manifest import Generation, Manifest, MergedDataset, index_file
 from streaming_ext.format.reading import manifest_of, record_of
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import FileRecord, content_hash, to_json
@@ -27,7 +26,8 @@ from streaming_ext.text.sources import by_numbers
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.publish import split_indexes
-from tasks.core.check.findings import Outcome
+from tasks.core.check.findings import Outcome, differences
+from tasks.core.derive.merging import renumbered
 from tasks.core.reading.dataset_files import (
     DatasetFiles,
     open_tokenizer,
@@ -75,10 +75,10 @@ def open_checked(files: DatasetFiles, out: Outcome) -> Opened:
     if manifest is not None:
         made = manifest
         with out.about(MANIFEST):
-            made = _made_again(manifest, records)
-            _check_manifest(manifest, made, records, data, out)
+            sources = _sources(manifest, files, out)
+            made = _made_again(manifest, records, _older(manifest, records, files, out), sources)
+            _compare(MANIFEST, data, made, records, out)
         _check_beside(made, files, out)
-        sources = _sources(manifest, files, out)
         _find_extras(files, manifest, records, out)
     specs = [record.spec for record in records.values()] if manifest is None else [manifest.spec]
     return Opened(
@@ -87,16 +87,6 @@ def open_checked(files: DatasetFiles, out: Outcome) -> Opened:
         records=records,
         sources=sources,
         tokenizer=_tokenizer(files, specs[0], out) if specs else None,
-    )
-
-
-def differences(listed: BaseModel, made: BaseModel) -> str:
-    """The fields that differ, in words; empty if none does."""
-    ours, theirs = listed.model_dump(), made.model_dump()
-    return "; ".join(
-        f"{name} is {ours.get(name)!r}, made again {theirs.get(name)!r}"
-        for name in ours | theirs
-        if ours.get(name) != theirs.get(name)
     )
 
 
@@ -127,43 +117,135 @@ def _records(files: DatasetFiles, manifest: Manifest | None, out: Outcome) -> di
     return dict(sorted(records.items()))
 
 
-def _made_again(manifest: Manifest, records: Mapping[int, PartRecord]) -> Manifest:
-    """The manifest made from the records; what a damaged record would say is as listed."""
-    parts, splits = [*records.values()], manifest.splits
-    is_complete = len(parts) == len(manifest.parts)
-    if is_complete and all({*part.splits} == {*manifest.spec.splits} for part in parts):
-        made = split_indexes(manifest.spec, parts)
-        splits = {split: summary for split, (summary, _) in made.items()}
-    summaries = [
-        records[number].summary() if number in records else part
-        for number, part in enumerate(manifest.parts)
-    ]
-    return manifest.model_copy(update={"parts": tuple(summaries), "splits": splits})
+def _older(
+    manifest: Manifest, records: Mapping[int, PartRecord], files: DatasetFiles, out: Outcome
+) -> dict[int, Manifest]:
+    """The manifests of the older generations that can be read, by number; each is checked."""
+    older: dict[int, Manifest] = {}
+    for number, each in enumerate(manifest.generations):
+        path = each.manifest.path
+        with out.about(path):
+            data = files.read(each.manifest)
+            held = manifest_of(data, where=path)
+            made = _made_again(held, records, older, _sources(held, files, out))
+            _compare(path, data, made, records, out)
+            older[number] = held
+    return older
 
 
-def _check_manifest(
+def _made_again(
     manifest: Manifest,
-    made: Manifest,
     records: Mapping[int, PartRecord],
-    data: bytes,
-    out: Outcome,
+    older: Mapping[int, Manifest],
+    sources: Sequence[Source],
+) -> Manifest:
+    """The manifest made from what it describes; what a damaged file would say is as listed."""
+    parts = [records[number] for number in range(len(manifest.parts)) if number in records]
+    merged, begin = [], 0
+    for each in manifest.merged:
+        spec = records[begin].spec if each.parts and begin in records else each.spec
+        merged.append(each.model_copy(update={"spec": spec}))
+        begin += each.parts
+    made: dict[str, Any] = {
+        "spec": _spec_of_all(manifest, merged, parts),
+        "parts": tuple(
+            records[number].summary() if number in records else part
+            for number, part in enumerate(manifest.parts)
+        ),
+        "tokenizer_files": tuple(sorted({*manifest.tokenizer_files}, key=lambda file: file.path)),
+        "merged": tuple(merged),
+        "generations": tuple(
+            older[number].as_generation(each.manifest) if number in older else each
+            for number, each in enumerate(manifest.generations)
+        ),
+    }
+    if (last := older.get(len(manifest.generations) - 1)) is not None:
+        made["digests"] = (*last.digests, *manifest.digests[len(last.digests) :])
+    is_whole = len(parts) == len(manifest.parts)
+    if is_whole and all({*part.splits} == {*made["spec"].splits} for part in parts):
+        splits = split_indexes(made["spec"], parts)
+        made["splits"] = {split: summary for split, (summary, _) in splits.items()}
+    if manifest.shuffled is not None and sources:
+        counts = {
+            "files": len(sources),
+            "rows": sum(source.rows for source in sources),
+            "files_not_checked": sum(source.identity.content is not None for source in sources),
+        }
+        made["shuffled"] = manifest.shuffled.model_copy(update=counts)
+    return manifest.model_copy(update=made)
+
+
+def _spec_of_all(
+    manifest: Manifest, merged: Sequence[MergedDataset], parts: Sequence[PartRecord]
+) -> DatasetSpec:
+    """What all parts were made with: of a merged dataset, what the first of its datasets was.
+
+    Datasets that were merged are no subset, though each may be one. A subset of a merged dataset
+    is one, and so is each of its members.
+    """
+    if not merged:
+        return parts[0].spec if parts else manifest.spec
+    rules = {each.spec.subset for each in merged}
+    rule = rules.pop() if len(rules) == 1 else None
+    if len({each.manifest for each in merged}) < len(merged):  # merged with itself, maybe
+        rule = rule and manifest.spec.subset and rule
+    return merged[0].spec.model_copy(update={"subset": rule})
+
+
+def _compare(
+    path: str, data: bytes, made: Manifest, records: Mapping[int, PartRecord], out: Outcome
 ) -> None:
-    """Compare with what was made again from the records, and check what they do not say."""
-    for listed, part in zip(manifest.parts, made.parts, strict=True):
-        words = differences(listed, part)
-        if not words and (record := records.get(part.part)) is not None:
-            words = differences(manifest.spec_of(part.part), record.spec)
-        if words:
-            out.found(MANIFEST, f"part {part.part}: {words}")
-    if words := differences(manifest.model_copy(update={"parts": made.parts}), made):
-        out.found(MANIFEST, words)
-    if {file.path for file in manifest.tokenizer_files} != _tokenizer_paths(manifest):
-        out.found(MANIFEST, "it lists other files of the tokenizer")
-    if to_json(manifest) != data:
-        out.found(MANIFEST, "not in the form in which it is written")
-    if not _agrees_with_sources(manifest):
+    """Compare the bytes of a manifest with what was made again; a finding names what differs."""
+    if to_json(made) != data:
+        words = differences(manifest_of(data, where=path), made)
+        out.found(path, words or "not in the form in which it is written")
+    for part in made.parts:
+        spec = made.spec_of(part.part)
+        if part.part in records and (words := differences(spec, records[part.part].spec)):
+            out.found(path, f"part {part.part}: {words}")
+    if {file.path for file in made.tokenizer_files} != _tokenizer_paths(made):
+        out.found(path, "it lists other files of the tokenizer")
+    if not _agrees_with_sources(made):
         words = "the parts are not those of the sources in their order, with all of their rows"
-        out.found(MANIFEST, words)
+        out.found(path, words)
+    if made.merged and made.spec.subset is None and len(records) == len(made.parts):
+        for number in _other_members(made, records):
+            out.found(path, f"merged[{number}] is not the dataset that its parts were taken from")
+
+
+def _other_members(manifest: Manifest, records: Mapping[int, PartRecord]) -> Iterator[int]:
+    """The merged datasets whose manifest, made again of their parts, is another one.
+
+    A member is a dataset, or what an extension added to the members before it. Subsets are left
+    out, and members whose tokenizer may have had other files.
+    """
+    older: tuple[Generation, ...] = ()
+    first = end = 0
+
+    def made(each: MergedDataset) -> Manifest:
+        parts = [renumbered(records[number], number - first) for number in range(first, end)]
+        splits = split_indexes(each.spec, parts)
+        return Manifest(
+            spec=each.spec,
+            parts=tuple(part.summary() for part in parts),
+            splits={split: summary for split, (summary, _) in splits.items()},
+            tokenizer_files=manifest.tokenizer_files,
+            node_partition=each.node_partition,
+            generations=older,
+        )
+
+    for number, each in enumerate(manifest.merged):
+        begin, end = end, end + each.parts
+        grown = made(each) if older else None
+        if grown is None or content_hash(to_json(grown)) != each.manifest:
+            first, older = begin, ()
+            grown = made(each)
+        file = FileRecord.of(MANIFEST, to_json(grown))
+        older = (*older, grown.as_generation(file))
+        tokenizer, same = each.spec.tokenizer, manifest.spec.tokenizer
+        is_known = not number or (tokenizer == same and tokenizer.kind != "huggingface")
+        if is_known and each.spec.subset is None and file.xxh128 != each.manifest:
+            yield number
 
 
 def _tokenizer_paths(manifest: Manifest) -> set[str]:
@@ -220,16 +302,11 @@ def _index(split: Split, index: FileRecord, manifest: Manifest, files: DatasetFi
 
 
 def _sources(manifest: Manifest, files: DatasetFiles, out: Outcome) -> Sequence[Source]:
-    if (recorded := manifest.shuffled) is None:
-        return ()
-    sources: Sequence[Source] = ()
-    with out.about(recorded.sources.path):
-        sources = sources_of(files.read(recorded.sources))
-        rows = sum(source.rows for source in sources)
-        if (rows, len(sources)) != (recorded.rows, recorded.files):
-            words = f"{recorded.rows} rows of {recorded.files} files, {recorded.sources.path} lists"
-            out.found(MANIFEST, f"{words} {rows} of {len(sources)}")
-    return sources
+    """The sources of a shuffled dataset; none if their table is damaged."""
+    if (recorded := manifest.shuffled) is not None:
+        with out.about(recorded.sources.path):
+            return sources_of(files.read(recorded.sources))
+    return ()
 
 
 def _tokenizer(files: DatasetFiles, spec: DatasetSpec, out: Outcome) -> Tokenizer | None:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import EXPORT, MANIFEST, SPLITS, Split
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
@@ -16,7 +17,15 @@ from streaming_ext.store import LocalStorage, Storage, uploads
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.writing.split_writer import Memories, Memory
-from tasks.core.build.build import Build, OnStatus, Published, Recorded, Words, file_sizes
+from tasks.core.build.build import (
+    Build,
+    OnStatus,
+    Published,
+    Recorded,
+    Stretch,
+    Words,
+    file_sizes,
+)
 from tasks.core.build.engine import all_recorded, compare
 from tasks.core.build.outside import open_other, scratch_folder
 from tasks.core.derive.config import ExportConfig
@@ -213,19 +222,30 @@ class ExportBuild(Build):
             for path in self.form.shared():
                 on_status(f"putting {path}")
                 put(path, self.kept / path)
-        manifest = ExportManifest(
-            identity=self.identity,
-            dataset=str(self.dataset),
-            tokenizer=self.manifest.spec.tokenizer,
-            splits=dict(self.form.totals),
-            records=tuple(
-                FileRecord.of(record_path(record.part), to_json(record)) for record in records
-            ),
-            spans=tuple(out.spans),
-            made_with=dict(self.form.made_with),
-        )
+        manifest = export_manifest(str(self.dataset), self.identity, self.form, records, out.spans)
         sizes = file_sizes(all_spans(manifest, records)) | recorded_sizes(manifest.records)
         return Published(EXPORT, to_json(manifest), sizes)
+
+
+def export_manifest(
+    dataset: str,
+    identity: ExportIdentity,
+    form: ExportFormat,
+    records: Iterable[ExportRecord],
+    spans: Iterable[Stretch],
+) -> ExportManifest:
+    """The manifest of an export, whose fields these are."""
+    return ExportManifest(
+        identity=identity,
+        dataset=dataset,
+        tokenizer=form.spec.tokenizer,
+        splits=dict(form.totals),
+        records=tuple(
+            FileRecord.of(record_path(record.part), to_json(record)) for record in records
+        ),
+        spans=tuple(spans),
+        made_with=dict(form.made_with),
+    )
 
 
 def plan_export(
@@ -280,8 +300,10 @@ def plan_positions(
     """The format of an export, and the positions of each part of the dataset in its splits.
 
     Raises:
-        UsageError: the format cannot hold the dataset.
+        UsageError: there is no such format, or it cannot hold the dataset.
     """
+    if identity.export not in FORMATS:
+        raise UsageError(f"no format of exports is called {identity.export!r}.")
     make = partial(FORMATS[identity.export], manifest.spec, identity.options)
     form = make(
         {

@@ -44,16 +44,16 @@ def merged(urls: tuple[str, ...], _hashes: tuple[str | None, ...], *, repeats: b
     if not repeats:
         _require_other_sources([(storage, records) for storage, _, records in opened])
     groups: list[FileGroup] = []
-    renumbered: list[PartRecord] = []
+    parts: list[PartRecord] = []
     for storage, _, records in opened:
         for record in records:
-            renumbered.append(_renumbered(record, len(renumbered)))
-            groups.append(part_files(str(storage), record, renumbered[-1]))
+            parts.append(renumbered(record, len(parts)))
+            groups.append(part_files(str(storage), record, parts[-1]))
     spec = first.spec.model_copy(update={"subset": None})  # it says something of one dataset
-    indexes = split_indexes(spec, renumbered)
+    indexes = split_indexes(spec, parts)
     manifest = Manifest(
         spec=spec,
-        parts=tuple(record.summary() for record in renumbered),
+        parts=tuple(record.summary() for record in parts),
         splits={split: summary for split, (summary, _) in indexes.items()},
         tokenizer_files=first.tokenizer_files,
         merged=tuple(member for _, manifest, _ in opened for member in _members(manifest)),
@@ -133,7 +133,7 @@ def _overlap(one: SpanRecord, other: SpanRecord) -> bool:
     return max(start, begin) < min(end, stop)
 
 
-def _renumbered(record: PartRecord, number: int) -> PartRecord:
+def renumbered(record: PartRecord, number: int) -> PartRecord:
     """The record of a part under another number: its files have other names, and the same bytes."""
     form, splits = record.spec.shard_format, {}
     for split, held in record.splits.items():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from streaming_ext.base.errors import CorruptDatasetError, TokenizerError, UsageError, command
-from streaming_ext.format.layout import BUILD, MANIFEST, SHUFFLE_FOLDER, generation_path
+from streaming_ext.format.layout import BUILD, MANIFEST, SHUFFLE_FOLDER
 from streaming_ext.format.manifest import Generation, Manifest, index_file
 from streaming_ext.format.record import PartRecord, SpanRecord
 from streaming_ext.format.schema import FileRecord, to_json
@@ -106,12 +106,7 @@ class BaseDataset:
     @property
     def generation(self) -> Generation:
         """What the next manifest says of this one."""
-        return Generation(
-            manifest=self.file.model_copy(update={"path": generation_path(self.file.xxh128)}),
-            parts=len(self.manifest.parts),
-            splits=self.manifest.splits,
-            shuffled=self.manifest.shuffled,
-        )
+        return self.manifest.as_generation(self.file)
 
     def is_complete(self) -> bool:
         """Whether no file is missing and stock readers see this generation."""
