@@ -1,31 +1,43 @@
-"""The program `shardmill`, and the launcher of its child processes, with this project's packages.
+"""The program `shardmill`; imported, it makes `flows` and `tasks` the packages of this project.
 
-`tasks` and `flows` are common names: with `PYTHONPATH=.` a user's own would come first. So both
-import the packages beside this file before anything else looks for these names.
+Both are common names: a script's own `tasks.py`, or what lies in `PYTHONPATH`, would come first.
 """
 
-import runpy
 import sys
 from importlib import import_module
 from pathlib import Path
 
+_HOME = Path(__file__).resolve().parent
+
 
 def _import_own_packages() -> None:
-    sys.path.insert(0, str(Path(__file__).resolve().parent))
-    for name in ("flows", "tasks", "streaming_ext"):
-        import_module(name)
-    del sys.path[0]
+    """Import the packages beside this file before anything else looks for these names.
+
+    Raises:
+        ImportError: one of the names is taken already.
+    """
+    sys.path.insert(0, str(_HOME))
+    try:
+        for name in ("flows", "tasks", "streaming_ext"):
+            found = import_module(name).__file__
+            if found is None or not Path(found).resolve().is_relative_to(_HOME / name):
+                raise ImportError(
+                    f"`{name}` is imported from {found} already, and Shardmill has a package of "
+                    "this name. Import shardmill before it."
+                )
+    finally:
+        sys.path.remove(str(_HOME))
+
+
+_import_own_packages()
 
 
 def main() -> None:
     """Run the command line."""
-    _import_own_packages()
     from flows.cli import main as command
 
     command()
 
 
-if __name__ == "__main__":  # python -P shardmill.py MODULE ARGUMENTS...
-    _import_own_packages()
-    sys.argv = sys.argv[1:]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,7 @@ OWN = {"flows", "tasks", "streaming_ext", "shardmill"}
 FILES = [ROOT / "shardmill.py", *(file for name in sorted(OWN - {"shardmill"})
                                   for file in sorted((ROOT / name).rglob("*.py")))]  # fmt: skip
 
-PROCESS = ("os.environ", "sys.argv", "sys.path[")  # of the process, and its own to set
+PROCESS = ("os.environ", "sys.argv", "sys.path[", "sys.std")  # of the process, and its own to set
 _SETTERS = {"setattr", "delattr", "vars"}
 
 

@@ -1,5 +1,6 @@
-"""Commands called from Python: a script, a coroutine, a notebook; and what happens afterwards."""
+"""Commands called from a script, a coroutine or a notebook, or without standard streams."""
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -103,3 +104,16 @@ def test_a_process_that_made_a_dataset_trains_on_it(served, tmp_path, cell, cont
     assert [found for _, found, _ in lines] == [planned for *_, planned in lines]
     assert len(lines) == 2 * len(contexts), printed
     assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_standard_streams_may_be_closed(served, dataset, tmp_path, closed) -> None:
+    """No file takes the number of one; that nobody reads what is printed is no error."""
+    program = [sys.executable, "-P", "-m", "flows.cli"]
+    commands = [["inspect", str(dataset)]]
+    if len(closed) > len("2>&-"):  # one of them with a run
+        commands += [["export", "nanogpt", str(dataset), "--output", str(tmp_path / "out")]]
+    for command in commands:
+        words = f"{shlex.join([*program, *command])} {closed}"
+        succeeded(run_program("sh", "-c", words, env=served.env))
+    assert (tmp_path / "out/export.json").exists() is (len(commands) > 1)
