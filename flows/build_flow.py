@@ -21,6 +21,7 @@ from flows.prefect_api.cancellation import ending_early
 from flows.prefect_api.connection import leaving_without_a_server
 from flows.terminal.printing import visible
 from streaming_ext.base.errors import StoppedError, StorageError, UsageError
+from streaming_ext.base.extras import extras_named
 from streaming_ext.format.schema import to_json
 from streaming_ext.store import Storage, open_storage
 from streaming_ext.store.locations import holds_secret, local_path, require_no_secret
@@ -132,10 +133,8 @@ def open_executor(build: Build, *, inherited: Sequence[int]) -> AbstractContextM
 
         assert isinstance(build.config, ExecutionOnHosts)  # noqa: S101  (only it names executors)
         return on_work_pool(name, partitions=build.config.partitions)
-    try:
+    with extras_named():
         from flows.executors.dask import on_dask
-    except ImportError as error:
-        raise UsageError(f"--executor {build.executor} needs the extra `dask`: {error}.") from error
     return on_dask(f"{'tls' if scheme == 'dask+tls' else 'tcp'}://{name}")
 
 

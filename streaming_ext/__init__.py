@@ -34,4 +34,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    from streaming_ext.base.extras import extras_named
+
+    with extras_named():
+        return getattr(import_module(_HOMES[name]), name)

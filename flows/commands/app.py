@@ -19,6 +19,7 @@ from flows.stops import (
 )
 from flows.terminal.printing import err, out, print_problem
 from streaming_ext.base.errors import ShardmillError, UsageError, one_line
+from streaming_ext.base.extras import extras_named, require
 
 
 def _config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
@@ -155,6 +156,12 @@ _COMMANDS = {
         "tried/demo",
     ),
 }
+_WITHOUT_PREFECT = ("check:", "trace:")
+_WITH_PREFECT = {
+    path.partition(":")[2].rstrip("_")
+    for path in _COMMANDS
+    if not path.startswith(_WITHOUT_PREFECT)
+}
 for number, (path, (words, usage, *examples)) in enumerate(_COMMANDS.items()):
     name = path.partition(":")[2].rstrip("_")
     app.command(
@@ -177,7 +184,10 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     stop_by_signals()
     try:
         _require_no_secrets(given)
-        code = int(app(arguments, exit_on_error=False, print_error=False) or 0)
+        if given and given[0] in _WITH_PREFECT:
+            require("prefect")
+        with extras_named():
+            code = int(app(arguments, exit_on_error=False, print_error=False) or 0)
     except BaseException as error:
         if (ended := _exit_code(error)) is None:
             raise

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from flows.commands.outputs import shard
 from flows.terminal.printing import counted, out, say
-from streaming_ext.base.errors import UsageError
+from streaming_ext.base.errors import MissingExtraError, UsageError
 from streaming_ext.store.locations import local_path, require_writable_name
 from tasks.core.config import ShardConfig
 
@@ -30,7 +30,11 @@ def demo(output: Path = Path("demo-output")) -> int:
     if code := shard(config):
         return code
     data = config.output
-    say(out, f"\nTraining reads {_read_batch(data)}.\n\nThen try:", keep="\n")
+    try:
+        say(out, f"\nTraining reads {_read_batch(data)}.", keep="\n")
+    except MissingExtraError as missing:  # a host that only makes datasets
+        say(out, f"\nTraining would read a batch now. {missing}", keep="\n")
+    say(out, "\nThen try:", keep="\n")
     for command in (
         f"inspect {data}",
         f"inspect {data} --sample 0",

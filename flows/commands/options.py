@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pydantic
-import yaml
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict
@@ -143,6 +142,8 @@ def config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollecti
     named = [token for each in arguments if each.name == "--config" for token in each.tokens]
     if not named:
         return
+    import yaml
+
     file = named[-1].value
     source = f"--config {file}"
     try:

@@ -143,10 +143,7 @@ class TraceConfig(Order, Streams, Question):
 
 def trace(config: Annotated[TraceConfig, Parameter(name="*")]) -> int:
     """Show which documents, by source file and row, a training step held."""
-    try:
-        from streaming_ext.training.token_dataset import StreamingTokenDataset
-    except ImportError as error:
-        raise UsageError(f"`shardmill trace` needs the extra `train`: {error}.") from error
+    from streaming_ext.training.token_dataset import StreamingTokenDataset
 
     order = {name: getattr(config, name) for name in Order.model_fields}
     with tempfile.TemporaryDirectory() as cache:  # no shard is unpacked for this

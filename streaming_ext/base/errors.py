@@ -23,6 +23,16 @@ class ConfigMismatchError(UsageError):
     """The request contradicts what exists; the message lists the fields."""
 
 
+class MissingExtraError(UsageError, ImportError):
+    """A package is not installed that an extra of this distribution brings."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"The package {package} is not installed. The extra `{extra}` brings it: "
+            f"pip install 'shardmill[{extra}]'."
+        )
+
+
 class TokenizerError(UsageError):
     """A tokenizer cannot be found, read or trusted."""
 

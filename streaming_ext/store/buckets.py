@@ -12,20 +12,21 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from streaming_ext.base.errors import StorageError, UsageError, reason_of
+from streaming_ext.base.extras import extras_named
 from streaming_ext.store.faults import ask, status_of, words_of
 from streaming_ext.store.patience import Attempts, Retry, timeout_seconds
 from streaming_ext.store.process_clients import client_of_process
 
 Result = TypeVar("Result")
 
-# Scheme -> module, class, the distribution's extra.
+# Scheme -> module, class.
 _STORES = {
-    "s3": ("s3", "S3", "s3"),
-    "s3a": ("s3", "S3", "s3"),
-    "gs": ("google", "Google", "gcs"),
-    "gcs": ("google", "Google", "gcs"),
-    "az": ("azure", "Azure", "azure"),
-    "abfs": ("azure", "Azure", "azure"),
+    "s3": ("s3", "S3"),
+    "s3a": ("s3", "S3"),
+    "gs": ("google", "Google"),
+    "gcs": ("google", "Google"),
+    "az": ("azure", "Azure"),
+    "abfs": ("azure", "Azure"),
 }
 OBJECT_STORES = tuple(_STORES)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -107,16 +108,11 @@ class Bucket:
         """This process's client, made on first use; one for all threads."""
         return client_of_process((self.scheme, self.name, self.timeout), self._open, self.options)
 
+    @extras_named()
     def _open(self) -> Store:
         store = store_type(self.scheme)
         try:
             return store(self.name, self.timeout, self.options)
-        except ImportError as error:
-            extra = _STORES[self.scheme][2]
-            raise UsageError(
-                f"{self.scheme}:// needs a package that is not installed ({error}): "
-                f"pip install 'shardmill[{extra}]'."
-            ) from error
         except ValueError as error:
             raise UsageError(
                 f"{self.scheme}://{self.name}: {words_of(error)}. Check the settings in the "
@@ -203,7 +199,7 @@ class Bucket:
 
 def store_type(scheme: str) -> type[Store]:
     """The client of a scheme of `OBJECT_STORES`."""
-    module, name, _ = _STORES[scheme]
+    module, name = _STORES[scheme]
     store: type[Store] = getattr(import_module(f"streaming_ext.store.{module}"), name)
     return store
 

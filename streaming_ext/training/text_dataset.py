@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ByteSize, Field, ValidationError
 
 from streaming_ext.base.errors import UsageError
+from streaming_ext.base.extras import extras_named
 from streaming_ext.base.plain_faults import plain_faults
 from streaming_ext.format.compression import Compression
 from streaming_ext.format.schema import content_hash
@@ -86,6 +87,7 @@ class TextStream(TokenStream):
         """The location of the text, for messages."""
         return ", ".join(self.text.sources)
 
+    @extras_named()
     def made(
         self, *, split: str | None, sequence_length: int | None, limit: int | None
     ) -> TokenStream:

@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from streaming_ext.base.errors import UsageError
@@ -244,6 +243,8 @@ def decoded(data: bytes) -> object:
     Raises:
         BadValueError: the bytes are no JSON, or values are nested too deeply.
     """
+    import orjson  # not above: `verify` needs no sources on a training node
+
     if is_too_deep(data):
         raise BadValueError(TOO_DEEP)
     try:

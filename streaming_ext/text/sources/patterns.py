@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-import bracex
 from fsspec.utils import glob_translate
 
 from streaming_ext.base.errors import UsageError
@@ -29,6 +28,8 @@ def alternatives(pattern: str) -> list[str]:
     """
     if "{" not in pattern:
         return [pattern]
+    import bracex
+
     try:
         return list(bracex.iexpand(pattern, limit=MOST_NAMES))
     except bracex.ExpansionLimitException as error:

@@ -1,11 +1,12 @@
 """Checks the manifest, the records, and the files that belong to no part."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any
 
-from streaming_ext.base.errors import StorageError, TokenizerError
+from streaming_ext.base.errors import MissingExtraError, StorageError, TokenizerError
 from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.layout import (
     BUILD,
@@ -34,6 +35,8 @@ from tasks.core.reading.dataset_files import (
 )
 from tasks.core.reading.dataset_layout import beside_parts, is_of_extension, part_of, tables_of
 from tasks.core.shuffle.records import identity_of_table
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -317,6 +320,9 @@ def _tokenizer(files: DatasetFiles, spec: DatasetSpec, out: Outcome) -> Tokenize
         tokenizer = open_tokenizer(files, spec)
     except (TokenizerError, StorageError) as error:
         out.found(TOKENIZER_FOLDER, str(error))
+        return None
+    except MissingExtraError as error:  # a training node
+        _log.warning("The saved tokenizer is compared by its bytes, and not opened. %s", error)
         return None
     recorded = spec.tokenizer.model_dump(exclude_none=True)
     if (opened := tokenizer.description()) != recorded:

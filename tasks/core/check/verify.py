@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_ext.base.errors import NotADatasetError
+from streaming_ext.base.extras import require
 from streaming_ext.format.layout import DIGESTS_FOLDER, DOCUMENTS_FOLDER, DUPLICATES_FOLDER
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
@@ -52,6 +53,8 @@ def verify(
     Raises:
         NotADatasetError: there is no published dataset at this place.
     """
+    if deep:
+        require("tiktoken")
     began = time.monotonic()
     files = DatasetFiles(storage, storage.list(), generation=generation)
     out, progress = Outcome(), Progress(on_progress)

@@ -15,9 +15,9 @@ from streaming_ext.base.errors import (
     StorageDownError,
     TokenizerError,
     TransientStorageError,
-    UsageError,
     command,
 )
+from streaming_ext.base.extras import extras_named
 from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.layout import EXPORT, MANIFEST, PARTS_FOLDER, TOKENIZER_FOLDER
 from streaming_ext.format.manifest import Manifest, chosen_generation
@@ -185,6 +185,7 @@ def open_tokenizer(files: DatasetFiles, spec: DatasetSpec) -> Tokenizer:
     """The tokenizer that is saved with a dataset.
 
     Raises:
+        MissingExtraError: what opens it is not installed.
         TokenizerError: it cannot be opened, or is not the one that the ids belong to.
         StorageError: a file cannot be read.
     """
@@ -193,16 +194,12 @@ def open_tokenizer(files: DatasetFiles, spec: DatasetSpec) -> Tokenizer:
         try:
             for file in TOKENIZER_FILES[spec.tokenizer.kind]:
                 (Path(name) / file).write_bytes(files.read_small(f"{TOKENIZER_FOLDER}/{file}"))
-            tokenizer = open_saved(Path(name))
+            with extras_named():
+                tokenizer = open_saved(Path(name))
         except CorruptDatasetError as error:
             raise TokenizerError(f"{where}/{file}: {error}.") from None
         except TokenizerError as error:
             raise TokenizerError(str(error).replace(name, where)) from None
-        except ImportError as error:
-            raise UsageError(
-                f"Opening this dataset's tokenizer needs {error.name}: "
-                "pip install 'shardmill[tokenize]'."
-            ) from None
     if tokenizer.fingerprint != spec.tokenizer.fingerprint:
         raise TokenizerError(
             f"The tokenizer saved in {where} has the fingerprint {tokenizer.fingerprint}, the "

@@ -1,0 +1,50 @@
+"""Which extra of this distribution brings a package that is not installed."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import requires
+from importlib.util import find_spec
+
+from streaming_ext.base.errors import MissingExtraError
+
+# Of a line such as `mosaicml-streaming<0.14,>=0.13; extra == "train"`: the name and the extra.
+_OF_EXTRA = re.compile(r"""([\w.-]+).*\bextra == ["'](\w+)""")
+
+
+@contextmanager
+def extras_named() -> Iterator[None]:
+    """Turn the error of an import that fails within the block into one that names the extra.
+
+    Raises:
+        MissingExtraError: a package is not installed that an extra brings.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "?").partition(".")[0]
+        if (extra := _extra_of(package)) is None:
+            raise
+        raise MissingExtraError(package, extra) from None
+
+
+def require(package: str) -> None:
+    """Look whether a package of an extra is installed, without loading it.
+
+    Raises:
+        MissingExtraError: it is not.
+    """
+    with extras_named():
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(name=package)
+
+
+def _extra_of(package: str) -> str | None:
+    """The first extra with a distribution whose name holds that of the package, as `pyyaml` does
+    for `yaml`.
+    """
+    for line in requires("shardmill") or ():
+        found = _OF_EXTRA.match(line)
+        if found and package.lower() in found[1].lower().replace("-", "_"):
+            return found[2]
+    return None

@@ -1,0 +1,143 @@
+"""Without an extra, a command or a class that needs it says its name in one line, and everything
+else works; in environments that lack it.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command_line import run_program, succeeded
+from tests.servers.environments import environment_with
+
+# Several commands in one process, which saves starts: exit code, standard output and error of each.
+COMMANDS = """
+import io, json, sys
+from contextlib import redirect_stderr, redirect_stdout
+from flows.cli import main
+
+for words in json.loads(sys.argv[1]):
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        try:
+            main(words)
+        except SystemExit as ended:
+            code = ended.code
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+"""
+TRAIN = {"trace {} --step 0 --batch-size 2": "train"}
+TOKENIZE = {
+    "inspect {} --sample 0": "tokenize",
+    "verify {} --deep": "tokenize",
+    "plan https://127.0.0.1/x.parquet --tokenizer gpt2": "tokenize",
+}
+FLOW = dict.fromkeys(
+    (
+        "shard texts --output out --tokenizer gpt2",
+        "extend {} texts",
+        "import megatron a.bin --output out --tokenizer gpt2",
+        "export megatron {} --output out",
+        "copy {} out",
+        "merge {} {} --output out",
+        "subset {} --output out --documents 2",
+        "submit shard-fineweb",
+        "demo",
+    ),
+    "flow",
+)
+STORES = {
+    "verify s3://bucket/data": "s3",
+    "inspect gs://bucket/data": "gcs",
+    "plan az://bucket/*.parquet --tokenizer gpt2": "azure",
+}
+
+
+def pip(extra: str) -> str:
+    return f"The extra `{extra}` brings it: pip install 'shardmill[{extra}]'."
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory) -> Callable[[str], Path]:
+    """The programs of an environment with one extra, or none; made once."""
+    made: dict[str, Path] = {}
+
+    def of(extra: str) -> Path:
+        if extra not in made:
+            home = tmp_path_factory.mktemp("environment") / "venv"
+            made[extra] = environment_with(home, *extra.split())
+        return made[extra]
+
+    return of
+
+
+def ended(python: Path, commands: list[str], folder: Path) -> list[list[Any]]:
+    """Exit code, standard output and standard error of commands."""
+    words = json.dumps([command.split() for command in commands])
+    lines = succeeded(run_program(python / "python", "-c", COMMANDS, words, folder=folder)).stdout
+    return [json.loads(line) for line in lines.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("extra", "needs"),
+    [
+        ("", TRAIN | TOKENIZE | FLOW | STORES),
+        ("train", {"trace {} --grep a --batch-size 2": "tokenize"} | TOKENIZE | FLOW),
+        ("tokenize", TRAIN | FLOW | STORES),
+        ("flow", TRAIN | STORES),
+    ],
+)
+def test_commands_name_the_extra_that_they_need(programs, dataset, tmp_path, extra, needs) -> None:
+    """And nothing is begun; `verify`, `inspect` and help work, and `trace` where training does."""
+    home, folder = programs(extra), tmp_path / "empty"
+    folder.mkdir()
+    assert succeeded(run_program(home / "shardmill", "--version")).stdout == "0.1.0\n"
+    commands = [command.replace("{}", str(dataset)) for command in needs]
+    for command, name, (code, out, err) in zip(
+        commands, needs.values(), ended(home, commands, folder), strict=True
+    ):
+        assert (code, out) == (2, ""), (command, out, err)
+        assert err.startswith("shardmill: The package "), err
+        assert err.endswith(f"{pip(name)}\n"), err
+        assert err.count("\n") == 1, err
+    assert not list(folder.iterdir())
+    works = ["--help", "verify --help", f"inspect {dataset}", f"verify {dataset}"]
+    if extra == "train":
+        works.append(f"trace {dataset} --step 0 --batch-size 2")
+    found = ended(home, works, folder)
+    assert [code for code, _, _ in found] == [0] * len(works), found
+    compared_by_bytes = pip("tokenize") in found[3][2]
+    assert compared_by_bytes is (extra in {"", "train"})
+    assert all(" row " in out for _, out, _ in found[4:])
+
+
+TEXT = "StreamingTextDataset(sources='a.txt', tokenizer='gpt2', sequence_length=8)"
+
+
+@pytest.mark.parametrize(
+    ("extra", "code", "needed"),
+    [
+        ("", "from streaming_ext import StreamingTokenDataset", "train"),
+        ("tokenize", "from streaming_ext import StreamingTextDataset", "train"),
+        ("train", f"from streaming_ext import StreamingTextDataset; {TEXT}", "tokenize"),
+    ],
+)
+def test_classes_name_the_extra_that_they_need(programs, tmp_path, extra, code, needed) -> None:
+    ended = run_program(programs(extra) / "python", "-c", code, folder=tmp_path)
+    assert ended.returncode == 1
+    *before, last = ended.stderr.splitlines()
+    assert last.startswith("streaming_ext.base.errors.MissingExtraError: The package ")
+    assert last.endswith(pip(needed))
+    assert "another exception" not in "".join(before)
+
+
+def test_the_demo_works_without_what_training_needs(programs, served, tmp_path) -> None:
+    """And the extra of another executor is named by the run that needs it."""
+    shardmill = programs("flow") / "shardmill"
+    made = run_program(shardmill, "demo", env=served.env, folder=tmp_path)
+    assert pip("train") in succeeded(made).stdout
+    assert (tmp_path / "demo-output/dataset/manifest.json").exists()
+    arguments = served.shard_arguments(tmp_path / "out", executor="dask://127.0.0.1:1")
+    refused = run_program(shardmill, *arguments, env=served.env)
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines()[-1].endswith(pip("dask"))
