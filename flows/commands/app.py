@@ -1,6 +1,7 @@
 """The command line `shardmill`: its commands, and how each of them ends."""
 
 import sys
+import textwrap
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
@@ -33,6 +34,7 @@ app = App(
     name="shardmill",
     help="Turn text datasets into tokenized MDS shards for training.",
     version=lambda: version("shardmill"),
+    version_flags=("--version", "-v"),
     console=out,
     config=_config_file,
     help_format="plaintext",
@@ -162,6 +164,14 @@ _WITH_PREFECT = {
     for path in _COMMANDS
     if not path.startswith(_WITHOUT_PREFECT)
 }
+
+
+def _to_paste(example: str) -> str:
+    """A command in lines that a terminal of 80 columns shows whole."""
+    lines = textwrap.wrap(example, 72, break_long_words=False, break_on_hyphens=False)
+    return "    " + " \\\n      ".join(lines)
+
+
 for number, (path, (words, usage, *examples)) in enumerate(_COMMANDS.items()):
     name = path.partition(":")[2].rstrip("_")
     app.command(
@@ -172,7 +182,7 @@ for number, (path, (words, usage, *examples)) in enumerate(_COMMANDS.items()):
         usage=f"Usage: shardmill {name} {usage}",
         help_formatter=GroupedHelp(app, name),
         help_epilogue="Examples:\n\n"
-        + "\n".join(f"    shardmill {name} {example}".rstrip() for example in examples),
+        + "\n".join(_to_paste(f"shardmill {name} {example}") for example in examples),
     )
 app.register_install_completion_command()
 
@@ -180,16 +190,17 @@ app.register_install_completion_command()
 def run(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit; with arguments, as a part of another program."""
     given = sys.argv[1:] if arguments is None else arguments
-
+    if given[:1] == ["help"]:
+        given = [*given[1:], "--help"]
     stop_by_signals()
     try:
         _require_no_secrets(given)
         if given and given[0] in _WITH_PREFECT:
             require("prefect")
         with extras_named():
-            code = int(app(arguments, exit_on_error=False, print_error=False) or 0)
+            code = int(app(given, exit_on_error=False, print_error=False) or 0)
     except BaseException as error:
-        if (ended := _exit_code(error)) is None:
+        if (ended := _exit_code(error, given[:1])) is None:
             raise
         code = ended
     finally:
@@ -217,18 +228,27 @@ def _require_no_secrets(arguments: Sequence[str]) -> None:
         option = argument if argument.startswith("--") else "an argument"
 
 
-def _exit_code(error: BaseException) -> int | None:
-    """Print what ended a command; returns the exit code, None for an unexpected error."""
+def _exit_code(error: BaseException, command: Sequence[str]) -> int | None:
+    """Print what ended a command; returns the exit code, None for an unexpected error.
+
+    Args:
+        error: that ended it.
+        command: its name, if one was given.
+    """
     if (stop := stop_within(error)) is not None:
         handled()
         err.print("shardmill: stopped. Run the same command again to resume.")
         return stop.exit_code
-    if isinstance(error, CycloptsError):
-        from flows.commands.options import explain
+    if not isinstance(error, CycloptsError | ShardmillError | OSError):
+        return None
+    from flows.commands.options import OptionNames, explain
 
-        print_problem(explain(error))
+    names = OptionNames(app, command)
+    if isinstance(error, CycloptsError):
+        print_problem(explain(error, names))
         return EXIT_USAGE
-    if isinstance(error, ShardmillError | OSError):
-        print_problem(str(error) if isinstance(error, ShardmillError) else f"{one_line(error)}.")
+    if isinstance(error, ShardmillError):
+        print_problem(names.put_into(str(error)))
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
-    return None
+    print_problem(f"{one_line(error)}.")
+    return EXIT_FAILED

@@ -2,15 +2,23 @@
 
 import json as to_json
 import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pydantic
-from cyclopts import App, CycloptsError, Parameter
-from cyclopts.argument import ArgumentCollection
+from cyclopts import (
+    App,
+    CycloptsError,
+    MissingArgumentError,
+    Parameter,
+    UnknownCommandError,
+    UnknownOptionError,
+)
+from cyclopts.argument import Argument, ArgumentCollection
 from cyclopts.config import Dict
 
 from flows.terminal.printing import (
@@ -61,7 +69,7 @@ class OutputOptions:
     heading: ClassVar[str] = "Global options"
 
     quiet: bool = False
-    verbose: bool = False
+    verbose: Annotated[bool, Parameter(name=("--verbose", "-v"))] = False
     log_file: Path | None = None
     json: bool = False
 
@@ -160,17 +168,90 @@ def config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollecti
         raise UsageError(f"{source}: cannot be read: {one_line(error)}.") from error
 
 
-def explain(error: CycloptsError) -> str:
-    """One line for each wrong option."""
+class OptionNames:
+    """What the command line calls the fields of a command: `--eot-token`, or SOURCES by position.
+
+    Args:
+        app: the command line.
+        command: the name of the command; none if it has no such.
+    """
+
+    def __init__(self, app: App, command: Sequence[str]) -> None:
+        known = bool(command) and command[0] in [*app]
+        found = app[command[0]].assemble_argument_collection() if known else ()
+        self._arguments = [each for each in found if each.show]
+        self._names = {
+            each.name.lstrip("-").replace("-", "_").lower(): _shown(each)
+            for each in self._arguments
+        }
+
+    def needed(self) -> list[str]:
+        """The arguments that must be given."""
+        return [_shown(each) for each in self._arguments if each.required]
+
+    def of(self, field: str) -> str:
+        """The name of a field."""
+        return self._names.get(field, option_name(field))
+
+    def put_into(self, message: str) -> str:
+        """A message in which parameters of Python are options, with the same values."""
+
+        def named(match: re.Match[str]) -> str:
+            field, value = match["quoted"] or match["called"] or match["bare"], match["value"] or ""
+            if (name := self._names.get(field)) is None:
+                return match[0]
+            if match["quoted"]:
+                return f"`{name}`"
+            if value in {"True", "False"}:
+                return name if value == "True" else f"--no-{name.lstrip('-')}"
+            return f"{name}={value}".replace("'", "").rstrip("=")
+
+        return _PARAMETER.sub(named, message)
+
+
+# `pattern`; drop_last=False, or packing= alone; batch_size. Not a piece of a path, a URL or a text.
+_PARAMETER = re.compile(
+    r"""`(?P<quoted>[a-z_]+)`
+    | (?<![\w'"/.=?&-]) (?:
+        (?P<called>[a-z_]+)=(?P<value>'[^']*'|\w*)(?![\w/:'"])
+        | (?P<bare>[a-z]+(?:_[a-z]+)+)(?![\w'"/=-]|\.\w)
+    )""",
+    re.VERBOSE,
+)
+
+
+def _shown(argument: Argument) -> str:
+    """The name of an argument as help shows it."""
+    return argument.name if argument.index is None else argument.name.lstrip("-").upper()
+
+
+def explain(error: CycloptsError, names: OptionNames) -> str:
+    """One line for each wrong option, with the names of the command's options."""
     if isinstance(error.__cause__, pydantic.ValidationError):
-        return explain_values(error.__cause__)
+        return explain_values(error.__cause__, names.of)
+    said = one_line(error)
+    if isinstance(error, UnknownCommandError):
+        said = said.partition(" Available commands:")[0]
+    if isinstance(error, UnknownOptionError):
+        given = (error.token.keyword or error.token.value).partition("=")[0]
+        listed = (name for each in error.argument_collection for name in each.names)
+        if longer := [name for name in listed if len(given) > 3 and name.startswith(given)]:
+            said = f"Unknown option: {given}. Did you mean {' or '.join(longer)}?"
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        keywords = [token.keyword for token in error.argument.tokens]
+        if keyword := next(filter(None, [error.keyword, *keywords]), None):
+            said = f"{keyword} needs a value"
+        else:
+            said = "\n".join(f"{name} is missing" for name in names.needed())
     command = " ".join(["shardmill", *(error.command_chain or ())])
-    return f"{one_line(error)}. See `{command} --help`."
+    return f"{said}{'' if said.endswith(('.', '?')) else '.'} See `{command} --help`."
 
 
-def explain_values(error: pydantic.ValidationError) -> str:
-    """One line for each wrong value of a configuration."""
+def explain_values(
+    error: pydantic.ValidationError, named: Callable[[str], str] = option_name
+) -> str:
+    """One line for each wrong value of a configuration; `named` gives the option of a field."""
     return "\n".join(
-        in_words(fault, name=option_name(str(fault["loc"][0])) if fault["loc"] else None)
+        in_words(fault, name=named(str(fault["loc"][0])) if fault["loc"] else None)
         for fault in error.errors(include_url=False)
     )

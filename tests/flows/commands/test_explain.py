@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows.commands.app import app
+from flows.commands.options import OptionNames
 from tests.flows.commands.options_page import reference
 
 SHARD = ("shard", "a", "--output", "b", "--tokenizer", "c")
@@ -25,12 +26,28 @@ OF_THE_LIBRARIES = re.compile(r"Field required|Input should|String should|Value 
         ((*SHARD, "--engine", "magic"), ["--engine: must be 'auto' or 'reference'"]),
         ((*SHARD, "--node-rank", "1"), ["--node-rank: goes with --nodes"]),
         (("shard", "a", "--output", "", "--tokenizer", "c"), ["--output: must have at least 1"]),
-        (("shard",), ["parameter --output requires an argument. See `shardmill shard --help`.\n"]),
+        (
+            ("shard",),
+            ["SOURCES is missing\n--tokenizer is missing\n--output is missing. See `shardmill"],
+        ),
+        (("verify",), ["shardmill: PATH is missing. See `shardmill verify --help`.\n"]),
+        (("export", "megatron"), ["shardmill: DATASET is missing\n--output is missing\n"]),
+        (("export", "foo", "a", "--output", "b"), ["shardmill: FORMAT: must be one of megatron"]),
+        (("submit",), ["shardmill: DEPLOYMENT is missing. See"]),
+        (
+            (*SHARD, "--holdout", "0.1"),
+            ["Did you mean --holdout-fraction or --holdout-seed? See `shardmill shard --help`.\n"],
+        ),
+        ((*SHARD, "--holdout=0.1"), ["option: --holdout. Did you mean --holdout-fraction or"]),
+        ((*SHARD, "--outptu", "b"), ["option: --outptu. Did you mean --output? See"]),
+        ((*SHARD, "--zz"), ["Unknown option: --zz. See"]),
+        (("plna",), ['Unknown command "plna". Did you mean "plan"? See `shardmill --help`.\n']),
+        (("zzz",), ['Unknown command "zzz". See `shardmill --help`.\n']),
         (
             ("copy", "a", "b", "--workers", "1", "--workers", "2"),
             ["--workers specified multiple times"],
         ),
-        (("copy", "--config"), ["parameter --config requires an argument."]),
+        (("copy", "--config"), ["--config needs a value. See"]),
         (("copy", "--dataset", "a", "b"), ['"b" must be passed as a keyword to --output']),
         (("trace", "x"), ["give one of --step, --document, --text, --grep, --plan"]),
         (("trace", "x", "--step", "0"), ["give --batch-size", "or --global-batch"]),
@@ -42,6 +59,67 @@ def test_wrong_values_in_plain_words(shardmill, arguments, said) -> None:
     for words in said:
         assert words in ended.stderr
     assert not OF_THE_LIBRARIES.search(ended.stderr)
+    assert ", ." not in ended.stderr
+    assert "?." not in ended.stderr
+
+
+RANK_FILE = "shard {sources} --output out --tokenizer {folder}/odd.tiktoken --dry-run"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (RANK_FILE, ["which pattern splits the text? Pass `--pattern` as one of"]),
+        ("plan {sources} --tokenizer {folder}/odd.tiktoken", ["`--pattern` as"]),
+        ("plan {sources} --tokenizer gpt2 --pattern x", ["`--pattern` belongs to a .tiktoken"]),
+        ("inspect {dataset} --sample 99999999", ["`--sample` must be in [0, "]),
+        ("trace {dataset} --step 99999 --batch-size 1", ["`--step` must be in [0, "]),
+        (
+            "trace {dataset} --step 0 --global-batch 3 --ranks 2",
+            ["`--global-batch` is 3 from token 0 on"],
+        ),
+        (
+            "trace {dataset} --step 0 --batch-size 1 --document-multiple 2",
+            ["`--document-multiple` is of documents that are packed: give --packing=best_fit."],
+        ),
+        ("trace {dataset} --step 0 --batch-size 1 --exclude a.b", ["--exclude=a.b cannot be"]),
+        (
+            "trace {dataset} {dataset} --step 0 --batch-size 1 --at-max-repeats renormalize",
+            ["`--at-max-repeats` goes with `--max-repeats` of a TokenStream"],
+        ),
+    ],
+)
+def test_parameters_of_python_are_options_in_messages(
+    shardmill, dataset, vocabulary, tmp_path, command, said
+) -> None:
+    (tmp_path / "odd.tiktoken").write_bytes(vocabulary.read_bytes())
+    sources = tmp_path / "texts.jsonl"
+    sources.write_text('{"text": "a"}\n')
+    names = {"sources": sources, "dataset": dataset, "folder": tmp_path}
+    ended = shardmill(*command.format(**names).split())
+    assert ended.returncode == 2
+    for words in said:
+        assert words in ended.stderr
+
+
+def test_names_in_paths_values_and_other_words_stay() -> None:
+    names = OptionNames(app, ["shard"])
+    assert names.put_into("Pass `pattern`, drop_last=True, or shard_size=.") == (
+        "Pass `--pattern`, drop_last=True, or --shard-size."
+    )
+    assert names.put_into("sequence_length: 8, not 16; `sources` too") == (
+        "--sequence-length: 8, not 16; `SOURCES` too"
+    )
+    for text in (
+        "/data/shard_size/a.txt, got 'shard_size', shard_size/a, a.shard_size",
+        "https://host/a?workers=3&shard_size=4 and output=s3://bucket/text",
+        "the column `language` of shard_sizes",
+    ):
+        assert names.put_into(text) == text
+    assert OptionNames(app, ["trace"]).put_into("shuffle=False, packing='best_fit'") == (
+        "--no-shuffle, --packing=best_fit"
+    )
+    assert OptionNames(app, []).put_into("`pattern`") == "`pattern`"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +155,9 @@ class TestHelp:
         assert "()" not in said
 
     def test_its_examples_can_be_typed(self, command) -> None:
-        examples = (app[command].help_epilogue or "").split("\n    ")[1:]
+        shown = app[command].help_epilogue or ""
+        assert max(map(len, shown.splitlines())) < 80
+        examples = shown.replace(" \\\n     ", "").split("\n    ")[1:]
         assert len(examples) == 2
         for example in examples:
             program, *words = shlex.split(example)
@@ -92,6 +172,13 @@ def test_options_of_shard_are_grouped_and_sizes_have_units(shardmill) -> None:
     ]  # fmt: skip
     assert "64MiB" in said
     assert str(64 * 2**20) not in said
+
+
+def test_help_and_short_flags(shardmill) -> None:
+    assert shardmill("help").stdout == shardmill("--help").stdout
+    assert shardmill("help", "shard").stdout == shardmill("shard", "--help").stdout
+    assert shardmill("-v").stdout == shardmill("--version").stdout
+    assert "Traceback" in shardmill("inspect", "nope", "-v").stderr
 
 
 def test_the_version_is_the_installed_one(shardmill) -> None:
