@@ -3,7 +3,7 @@
 import json as to_json
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +18,9 @@ from cyclopts import (
     UnknownCommandError,
     UnknownOptionError,
 )
-from cyclopts.argument import Argument, ArgumentCollection
+from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict
+from pydantic_core import ErrorDetails
 
 from flows.terminal.printing import (
     attach_handlers,
@@ -160,12 +161,18 @@ def config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollecti
         for given in (of_command or {}, options):
             if not isinstance(given, dict) or "config" in given:
                 raise UsageError(
-                    f"{source}: expected options other than `config`, such as `tokenizer: gpt2`."
+                    f"{source}: expected options, and no `config:`, such as `tokenizer: gpt2`."
                 )
             values = {str(name): value for name, value in given.items() if value is not None}
             Dict(values, source=source, use_commands_as_keys=False)(app, commands, arguments)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{source}: cannot be read: {one_line(error)}.") from error
+
+
+# `pattern`; drop_last=False, or packing= alone. Not a piece of a path, a URL or a text.
+_PARAMETER = re.compile(
+    r"""`(?P<quoted>[a-z_]+)`|(?<![\w'"/.?&-])(?P<called>[a-z_]+)=(?P<value>'[^']*'|\w*)(?![\w/:'"])"""
+)
 
 
 class OptionNames:
@@ -179,56 +186,38 @@ class OptionNames:
     def __init__(self, app: App, command: Sequence[str]) -> None:
         known = bool(command) and command[0] in [*app]
         found = app[command[0]].assemble_argument_collection() if known else ()
-        self._arguments = [each for each in found if each.show]
-        self._names = {
-            each.name.lstrip("-").replace("-", "_").lower(): _shown(each)
-            for each in self._arguments
-        }
+        self._arguments = {each.name: each for each in found if each.show}
 
     def needed(self) -> list[str]:
         """The arguments that must be given."""
-        return [_shown(each) for each in self._arguments if each.required]
+        return [self.shown(name) for name, each in self._arguments.items() if each.required]
 
-    def of(self, field: str) -> str:
-        """The name of a field."""
-        return self._names.get(field, option_name(field))
+    def shown(self, option: str) -> str:
+        """An argument as help shows it."""
+        argument = self._arguments.get(option)
+        by_position = argument is not None and argument.index is not None
+        return option.lstrip("-").upper() if by_position else option
 
     def put_into(self, message: str) -> str:
         """A message in which parameters of Python are options, with the same values."""
 
         def named(match: re.Match[str]) -> str:
-            field, value = match["quoted"] or match["called"] or match["bare"], match["value"] or ""
-            if (name := self._names.get(field)) is None:
+            option, value = option_name(match["quoted"] or match["called"]), match["value"] or ""
+            if option not in self._arguments:
                 return match[0]
             if match["quoted"]:
-                return f"`{name}`"
+                return f"`{option}`"
             if value in {"True", "False"}:
-                return name if value == "True" else f"--no-{name.lstrip('-')}"
-            return f"{name}={value}".replace("'", "").rstrip("=")
+                return option if value == "True" else f"--no-{option.lstrip('-')}"
+            return f"{option}={value}".replace("'", "").rstrip("=")
 
         return _PARAMETER.sub(named, message)
-
-
-# `pattern`; drop_last=False, or packing= alone; batch_size. Not a piece of a path, a URL or a text.
-_PARAMETER = re.compile(
-    r"""`(?P<quoted>[a-z_]+)`
-    | (?<![\w'"/.=?&-]) (?:
-        (?P<called>[a-z_]+)=(?P<value>'[^']*'|\w*)(?![\w/:'"])
-        | (?P<bare>[a-z]+(?:_[a-z]+)+)(?![\w'"/=-]|\.\w)
-    )""",
-    re.VERBOSE,
-)
-
-
-def _shown(argument: Argument) -> str:
-    """The name of an argument as help shows it."""
-    return argument.name if argument.index is None else argument.name.lstrip("-").upper()
 
 
 def explain(error: CycloptsError, names: OptionNames) -> str:
     """One line for each wrong option, with the names of the command's options."""
     if isinstance(error.__cause__, pydantic.ValidationError):
-        return explain_values(error.__cause__, names.of)
+        return explain_values(error.__cause__, names)
     said = one_line(error)
     if isinstance(error, UnknownCommandError):
         said = said.partition(" Available commands:")[0]
@@ -247,11 +236,14 @@ def explain(error: CycloptsError, names: OptionNames) -> str:
     return f"{said}{'' if said.endswith(('.', '?')) else '.'} See `{command} --help`."
 
 
-def explain_values(
-    error: pydantic.ValidationError, named: Callable[[str], str] = option_name
-) -> str:
-    """One line for each wrong value of a configuration; `named` gives the option of a field."""
+def explain_values(error: pydantic.ValidationError, names: OptionNames | None = None) -> str:
+    """One line for each wrong value of a configuration, with the names of the command's options."""
+
+    def named(fault: ErrorDetails) -> str:
+        option = option_name(str(fault["loc"][0]))
+        return names.shown(option) if names and fault["type"] == "missing" else option
+
     return "\n".join(
-        in_words(fault, name=named(str(fault["loc"][0])) if fault["loc"] else None)
+        in_words(fault, name=named(fault) if fault["loc"] else None)
         for fault in error.errors(include_url=False)
     )

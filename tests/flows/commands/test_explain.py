@@ -32,7 +32,7 @@ OF_THE_LIBRARIES = re.compile(r"Field required|Input should|String should|Value 
         ),
         (("verify",), ["shardmill: PATH is missing. See `shardmill verify --help`.\n"]),
         (("export", "megatron"), ["shardmill: DATASET is missing\n--output is missing\n"]),
-        (("export", "foo", "a", "--output", "b"), ["shardmill: FORMAT: must be one of megatron"]),
+        (("export", "foo", "a", "--output", "b"), ["shardmill: --format: must be one of megatron"]),
         (("submit",), ["shardmill: DEPLOYMENT is missing. See"]),
         (
             (*SHARD, "--holdout", "0.1"),
@@ -107,13 +107,10 @@ def test_names_in_paths_values_and_other_words_stay() -> None:
     assert names.put_into("Pass `pattern`, drop_last=True, or shard_size=.") == (
         "Pass `--pattern`, drop_last=True, or --shard-size."
     )
-    assert names.put_into("sequence_length: 8, not 16; `sources` too") == (
-        "--sequence-length: 8, not 16; `SOURCES` too"
-    )
     for text in (
         "/data/shard_size/a.txt, got 'shard_size', shard_size/a, a.shard_size",
         "https://host/a?workers=3&shard_size=4 and output=s3://bucket/text",
-        "the column `language` of shard_sizes",
+        "the column `language` of shard_sizes; shard_size: the output has 1",
     ):
         assert names.put_into(text) == text
     assert OptionNames(app, ["trace"]).put_into("shuffle=False, packing='best_fit'") == (
