@@ -257,6 +257,23 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         )
         self.loaded_state = obj
 
+    def set_epoch(self, epoch: int) -> None:
+        """Refuse to be divided among the ranks again: who divides an iterable dataset calls this.
+
+        Args:
+            epoch: its number, which is not needed: epochs follow one another.
+
+        Raises:
+            UsageError: the dataset has a rank, and gives this rank's sequences alone.
+        """
+        if self.dp_world_size > 1:
+            raise UsageError(
+                f"This dataset gives the sequences of rank {self.dp_rank} of {self.dp_world_size}. "
+                "accelerate and Transformers' Trainer would divide them among the ranks again, and "
+                "the rest would never be seen. Use StreamingTokenLoader(dataset), for Trainer in "
+                "get_train_dataloader or get_eval_dataloader."
+            )
+
     def close(self) -> None:
         """Wait until no thread of this process reads ahead, before the cache is removed."""
         self.batch_reader.source.close()

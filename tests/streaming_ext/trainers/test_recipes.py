@@ -1,6 +1,7 @@
 """The programs of docs/how-to/trainers that train from beginning to end."""
 
 import builtins
+import importlib
 import json
 import math
 import multiprocessing
@@ -10,14 +11,19 @@ import runpy
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 from streaming_ext import StreamingTokenLoader
+from streaming_ext.base.errors import UsageError
 from tests.servers.prefect.server import free_port
 from tests.streaming_ext.trainers.recipes import ROOT, recipe
 
@@ -110,3 +116,81 @@ class TestTrainers:
         assert seen(script, raw.root, tmp_path, 10, launcher=two) == undisturbed[:10]
         rest = seen(script, raw.root, tmp_path, 90, tmp_path / "checkpoint-10")
         assert rest == undisturbed[10:]
+
+
+class TestDividedAgain:
+    """accelerate and Transformers divide an iterable dataset, which this one is already."""
+
+    def told(self, rank: int, port: int, open_dataset: Any, told: Any) -> None:
+        """What each way gives rank `rank` of two: sequences of two steps, or an error."""
+        import accelerate
+        from accelerate.utils import DataLoaderConfiguration
+        from transformers import Trainer, TrainingArguments
+
+        torch.set_num_threads(1)
+        warnings.simplefilter("ignore")  # those of torchdata, accelerate and Transformers
+        own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
+        os.environ.update({name: str(number) for name, number in own.items()})
+        os.environ.update(MASTER_ADDR="127.0.0.1", ACCELERATE_USE_CPU="true", OMP_NUM_THREADS="1")
+        found: dict[str, Any] = {}
+
+        def attempt(name: str, run: Any) -> None:
+            try:
+                steps = zip(range(2), run(), strict=False)
+                found[name] = [row for _, step in steps for row in step["sequence_ids"].tolist()]
+            except UsageError as error:
+                found[name] = str(error)
+
+        def prepared(loader: Any, **settings: Any) -> Any:
+            own = DataLoaderConfiguration(**settings)
+            return accelerate.Accelerator(cpu=True, dataloader_config=own).prepare(loader)
+
+        def trainer() -> Trainer:
+            arguments = TrainingArguments("unused", max_steps=1, report_to=[], use_cpu=True)
+            data = open_dataset()
+            model = torch.nn.Linear(1, 1)
+            return Trainer(model, arguments, train_dataset=data, eval_dataset=data)
+
+        whole = {"dp_rank": 0, "dp_world_size": 1}
+        attempt("ours", lambda: prepared(StreamingTokenLoader(open_dataset())))
+        attempt("plain", lambda: DataLoader(open_dataset(), batch_size=4))
+        attempt("whole", lambda: prepared(DataLoader(open_dataset(**whole), batch_size=4)))
+        for settings in ({}, {"dispatch_batches": False}, {"split_batches": True}):
+            for workers in (0, 1):
+                loader = DataLoader(open_dataset(), batch_size=4, num_workers=workers)
+                attempt(f"{settings} {workers}", partial(prepared, loader, **settings))
+        stateful = StatefulDataLoader(open_dataset(), batch_size=4)
+        attempt("stateful", lambda: prepared(stateful, use_stateful_dataloader=True))
+        attempt("training", lambda: trainer().train())
+        attempt("evaluation", lambda: trainer().evaluate())
+        told.put((rank, found))
+
+    def test_is_refused_and_named(self, open_raw, tmp_path, monkeypatch) -> None:
+        for name in ("accelerate", "tests.streaming_ext.trainers.vision", "transformers.trainer"):
+            importlib.import_module(name)  # once, for both ranks
+        monkeypatch.chdir(tmp_path)
+        context = multiprocessing.get_context("fork")
+        told = context.Queue()
+        open_dataset = partial(open_raw, shuffle=False, dp_rank=None, dp_world_size=None)
+        same = (free_port(), open_dataset, told)
+        processes = [context.Process(target=self.told, args=(rank, *same)) for rank in range(2)]
+        for process in processes:
+            process.start()
+        both = dict(told.get(timeout=120) for _ in processes)
+        for process in processes:
+            process.join()
+        for rank, found in both.items():
+            own = [row + 4 * rank for row in (0, 1, 2, 3, 8, 9, 10, 11)]
+            for name in ("ours", "plain", "whole"):
+                assert found.pop(name) == own
+            assert len(found) == 9
+            for name, text in found.items():
+                assert f"rank {rank} of 2" in text, name
+                assert "Use StreamingTokenLoader(dataset)" in text
+
+    def test_one_rank_is_not(self, open_raw) -> None:
+        accelerate = importlib.import_module("accelerate")
+        loader = DataLoader(open_raw(shuffle=False), batch_size=4)
+        prepared = accelerate.Accelerator(cpu=True).prepare(loader)
+        for _ in range(2):
+            assert next(iter(prepared))["sequence_ids"].tolist() == [0, 1, 2, 3]
