@@ -28,6 +28,7 @@ _VALUES = {
     "BYTESIZE": "SIZE",
     "CHOICE": "NAME",
     "INT": "NUMBER",
+    "INT|STR": "TEXT",
     "FLOAT": "NUMBER",
     "PATH": "FILE",
     "STR": "TEXT",

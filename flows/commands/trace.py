@@ -1,27 +1,32 @@
 """`shardmill trace`: which documents a training step held."""
 
+import dataclasses
+import re
 import tempfile
 from collections.abc import Sequence
+from inspect import getdoc
 from itertools import islice
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, cast, get_args, get_type_hints
 
 from cyclopts import Parameter
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 
 from flows.terminal.printing import option_name, out, say, show_table
 from streaming_ext.base.errors import MissingFolderError, UsageError, one_line
-from streaming_ext.format.layout import Split
+from streaming_ext.order.settings import OrderSettings
 from streaming_ext.store import open_storage
 from streaming_ext.store.locations import local_path
 from streaming_ext.text.options import Options
 
 if TYPE_CHECKING:
+    from streaming_ext.format.layout import Split
     from streaming_ext.format.provenance import SourceRow
     from streaming_ext.training.streams import TokenStream
     from streaming_ext.training.token_dataset import StreamingTokenDataset
 
+_SETTINGS = dataclasses.fields(OrderSettings)
 _MOST_DOCUMENTS = 100  # that a search may find; nobody reads more
 
 
@@ -90,49 +95,25 @@ class Streams(Options):
     """Of each dataset: start of the hash of the manifest that training read."""
 
 
-class Order(Options):
-    """Arguments of `StreamingTokenDataset` that decide the order."""
+def _as_option(setting: dataclasses.Field[Any]) -> Any:
+    """The type of an argument of the dataset, and its default with its description."""
+    kind = get_type_hints(OrderSettings)[setting.name]
+    if bool in (kind, *get_args(kind)):
+        kind = Annotated[kind, Parameter(negative=option_name(f"no_{setting.name}"))]
+    described = re.search(
+        rf"^ +{setting.name}: (.*(?:\n {{8}}.*)*)", getdoc(OrderSettings) or "", re.MULTILINE
+    )
+    text = " ".join(described[1].split()) if described else ""
+    return kind, Field(setting.default, description=text[:1].upper() + text[1:])
 
-    heading: ClassVar[str] = "Order"
 
-    batch_size: int | None = None
-    """Sequences a rank and step."""
-    global_batch: str | None = None
-    """Sequences a step over all ranks, or a schedule: `0:768 250B:1536`."""
-    epoch_size: str | None = None
-    """Sequences an epoch; `64M` for 64 million."""
-    at_max_repeats: Literal["error", "renormalize"] = "error"
-    """At `--max-repeats`."""
-    batching_method: str = "random"
-    """`random`, `stratified`, `per_stream` or `device_per_stream`."""
-    exclude: str | None = None
-    """Parquet file of the documents that training left out."""
-    split: Split = "train"
-    """Split that training read."""
-    sequence_length: str | None = None
-    """Tokens a sequence, or a schedule: `0:512 10B:2048`."""
-    shuffle: Annotated[bool, Parameter(negative="--no-shuffle")] = True
-    """Whether the order was shuffled."""
-    shuffle_seed: int = 9176
-    """Seed of the order."""
-    shuffle_block_size: int = 2**18
-    """Sequences that were shuffled among each other."""
-    num_canonical_nodes: int | None = None
-    """Canonical nodes of the order."""
-    drop_last: Annotated[bool | None, Parameter(negative="--no-drop-last")] = None
-    """Whether the last, smaller step was dropped; default: in `train`."""
-    packing: Literal["best_fit"] | None = None
-    """How documents were packed into rows."""
-    document_multiple: int | None = None
-    """Multiple of tokens to which packed documents were padded."""
-
-    @model_validator(mode="after")
-    def _one_batch(self) -> Self:
-        if (self.batch_size is None) == (self.global_batch is None):
-            raise ValueError(
-                "give --batch-size, the sequences a rank and step, or --global-batch, those of all"
-            )
-        return self
+# The arguments of `StreamingTokenDataset` that decide the order, as they are declared there.
+Order = create_model(
+    "Order",
+    __base__=Options,
+    **{each.name: _as_option(each) for each in _SETTINGS},
+)
+Order.heading = "Order"
 
 
 class TraceConfig(Order, Streams, Question):
@@ -140,15 +121,30 @@ class TraceConfig(Order, Streams, Question):
 
     arguments: ClassVar[tuple[str, ...]] = ("path", "more")
 
+    @property
+    def order(self) -> OrderSettings:
+        """What decides the order, with the defaults of the dataset."""
+        return OrderSettings(**{each.name: getattr(self, each.name) for each in _SETTINGS})
+
+    @model_validator(mode="after")
+    def _batch_is_given(self) -> Self:
+        if not self.order.names_batch:
+            raise ValueError(
+                "give --batch-size, the sequences a rank and step, or --global-batch, those of all"
+            )
+        return self
+
 
 def trace(config: Annotated[TraceConfig, Parameter(name="*")]) -> int:
     """Show which documents, by source file and row, a training step held."""
     from streaming_ext.training.token_dataset import StreamingTokenDataset
 
-    order = {name: getattr(config, name) for name in Order.model_fields}
     with tempfile.TemporaryDirectory() as cache:  # no shard is unpacked for this
         dataset = StreamingTokenDataset(
-            streams=_streams(config, cache), dp_rank=0, dp_world_size=config.ranks, **order
+            streams=_streams(config, cache),
+            dp_rank=0,
+            dp_world_size=config.ranks,
+            **dataclasses.asdict(config.order),
         )
         if config.plan:
             _show_plan(dataset, config)
@@ -252,15 +248,14 @@ def _documents(streams: "Sequence[TokenStream]", config: TraceConfig) -> list[tu
             raise UsageError(f"`{option}` cannot be read: {one_line(error)}.") from error
         wanted = {text: True, text.removesuffix("\n"): True}  # editors add a line break
     found: list[SourceRow] = []
+    split = cast("Split", config.order.split)  # the dataset that was opened has it
     for stream in streams:
         storage, generation = open_storage(stream.url), stream.generation
         for words, is_all in wanted.items():
-            holding = find_documents(
-                storage, config.split, words, is_all=is_all, generation=generation
-            )
+            holding = find_documents(storage, split, words, is_all=is_all, generation=generation)
             found += islice(holding, _MOST_DOCUMENTS + 1)
     if not found:
-        raise UsageError(f"`{option}`: no document of split {config.split!r}.")
+        raise UsageError(f"`{option}`: no document of split {split!r}.")
     if len(found) > _MOST_DOCUMENTS:
         raise UsageError(f"`{option}`: more than {_MOST_DOCUMENTS} documents. Give more words.")
     return list(dict.fromkeys((document.source, document.row) for document in found))

@@ -58,7 +58,7 @@ class OrderSettings:
     shuffle_seed: int = checked(9176, integer(0))
     shuffle_block_size: int = checked(DEFAULT_WINDOW, integer(1))
     num_canonical_nodes: int | None = checked(None, integer(1, most=1 << 16))
-    epoch_size: int | None = checked(None, lambda name, given: parse_count(given, name=name))
+    epoch_size: int | str | None = checked(None, lambda name, given: parse_count(given, name=name))
     drop_last: bool | None = checked(None, flag)
     at_max_repeats: str = checked("error", one_of(*AT_LIMITS))
     batching_method: str = checked("random", one_of(*METHODS))
@@ -126,6 +126,11 @@ class OrderSettings:
         return (
             None if given is None else Schedule.of_integers(given, name="sequence_length").largest
         )
+
+    @property
+    def epoch_sequences(self) -> int | None:
+        """Sequences per epoch, None if the user named none."""
+        return None if self.epoch_size is None else int(self.epoch_size)
 
     @property
     def canonical_nodes(self) -> int:

@@ -102,7 +102,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             self.plan = EpochPlan(
                 order.spec,
                 **of_each,
-                choose=sequences_an_epoch(self.streams, sizes, epoch_size=order.epoch_size),
+                choose=sequences_an_epoch(self.streams, sizes, epoch_size=order.epoch_sequences),
                 rank=rank,
                 method=order.batching_method,
                 mixing=mixing,

@@ -1,12 +1,15 @@
 """`shardmill trace`: some steps at once, and as a table."""
 
 import inspect
+import random
 
 import pyarrow.parquet as pq
 import pytest
 
+from flows.commands.app import run
 from flows.commands.trace import TraceConfig
-from streaming_ext import StreamingTokenDataset, TokenStream
+from flows.terminal.printing import option_name
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.schema import content_hash
 from tests.flows.commands.tracing import trace
@@ -82,7 +85,7 @@ def test_wrong_usage(root, options, words) -> None:
         trace(root, **{"batch_size": 2, **options})
 
 
-MIXTURE = {"proportion": ["1", "1"], "epoch_size": "400", "num_canonical_nodes": 1}
+MIXTURE = {"shuffle": True, "proportion": ["1", "1"], "epoch_size": "400", "num_canonical_nodes": 1}
 PLAN = {"global_batch": "0:4 200:8", "sequence_length": "0:4 200:8", "ranks": 2}
 
 
@@ -134,7 +137,7 @@ def test_an_older_generation(root, tmp_path, vocabulary, capsys) -> None:
     )  # fmt: skip
 
     def printed(*datasets: str, **requested: object) -> str:
-        assert trace(*datasets, batch_size=4, **requested) == 0
+        assert trace(*datasets, batch_size=4, shuffle=True, **requested) == 0
         return capsys.readouterr().out
 
     source = str(next((tmp_path / "old/sources").iterdir()))
@@ -160,7 +163,7 @@ def parameters(of: object) -> set[str]:
 # What decides not which documents a step holds: where the data lie and how they are read, what a
 # batch holds beside them, and the rank that asks.
 NO_ORDER = {
-    "streams", "remote", "local", "max_repeated_ngram", "domain_by", "extras", "eot_id",
+    "streams", "remote", "local", "domain_by", "extras", "eot_id",
     "token_dtype", "predownload", "cache_limit", "download_retry", "download_timeout",
     "storage_options", "replication", "dp_rank", "dp_world_size", "device_mesh", "process_group",
     "cp_rank", "cp_size", "cp_layout", "node_local",
@@ -173,6 +176,51 @@ def test_each_argument_that_decides_the_order_has_its_option() -> None:
     assert dataset >= NO_ORDER
     assert TraceConfig.model_fields.keys() >= dataset - NO_ORDER
     assert TraceConfig.model_fields.keys() >= streams - NO_ORDER_OF_A_STREAM
+
+
+CHOICES = {
+    "shuffle": [True, False],
+    "shuffle_seed": [0, 5],
+    "shuffle_block_size": [16, 100],
+    "num_canonical_nodes": [1, 2, 4],
+    "sequence_length": [4, 8, 16, "0:4 60:8"],
+    "epoch_size": [96, "0.1k"],
+    "drop_last": [True],
+    "split": ["train", "holdout"],
+}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_settings_given_or_left_out_are_those_of_the_reader(root, tmp_path, seed) -> None:
+    chance = random.Random(seed)
+    chosen = chance.sample(sorted(CHOICES), seed % len(CHOICES))
+    settings = {name: chance.choice(CHOICES[name]) for name in chosen}
+    settings |= chance.choice([{"batch_size": 2}, {"global_batch": 4}, {"global_batch": "4"}])
+    data = StreamingTokenDataset(
+        local=root, **settings, extras=["sequence_ids"], dp_rank=1, dp_world_size=2
+    )
+    loader = StreamingTokenLoader(data)
+    for _ in range(2):  # sequences of padding alone hold no document
+        steps = [
+            batch["sequence_ids"][(batch["tokens"] != data.eot_id).any(1)].tolist()
+            for batch in loader
+        ]
+    last = len(loader) - 1 if data.drop_last else len(loader) - 2  # the last may be filled up
+    path, words = tmp_path / "documents.parquet", []
+    for name, value in settings.items():
+        option = option_name(name)
+        flag = option if value is True else option_name(f"no_{name}")
+        words += [flag] if isinstance(value, bool) else [option, str(value)]
+    asked = [root, "--step", f"0:{last + 1}", "--epoch", str(loader.epoch), "--ranks", "2"]
+    with pytest.raises(SystemExit) as ended:
+        run(["trace", *asked, "--output", str(path), *words])
+    assert ended.value.code == 0
+    found = [[] for _ in range(last + 1)]
+    for row in pq.read_table(path).to_pylist():
+        own = found[row["step"]]
+        if row["rank"] == 1 and row["sequence"] not in own:
+            own.append(row["sequence"])
+    assert found == steps[: last + 1] != []
 
 
 @pytest.mark.parametrize(("options", "stream"), [
@@ -192,6 +240,7 @@ def test_what_decides_the_order_is_handed_on(root, tmp_path, options, stream) ->
     last = training_plan(dataset.plan, dataset.plan.start(0), epochs=1).steps - 1
     of_stream = {name: [value] for name, value in stream.items()}
     path = tmp_path / "documents.parquet"
+    options |= {"shuffle": True}
     trace(root, step=str(last), batch_size=4, output=str(path), **options, **of_stream)
     wanted = [(each.sequence, span.source, span.row)
               for each in trace_step(dataset, last) for span in each.spans]  # fmt: skip
