@@ -5,6 +5,7 @@ python examples/trainers/lightning_train.py DATASET FOLDER STEPS DEVICES [CHECKP
 
 import json
 import sys
+from typing import Any
 
 import lightning
 import torch
@@ -20,15 +21,29 @@ class Model(lightning.LightningModule):
         super().__init__()
         self.data = data
         self.net = nn.Sequential(nn.Embedding(100, 16), nn.Linear(16, 100))
+        self.loader: StreamingTokenLoader | None = None
+        self.saved: dict[str, Any] | None = None
 
     def train_dataloader(self) -> StreamingTokenLoader:
-        dataset = StreamingTokenDataset(
-            local=self.data,
-            batch_size=GLOBAL_BATCH // self.trainer.world_size,
-            shuffle=True,
-            extras=["targets", "sequence_ids"],
-        )
-        return StreamingTokenLoader(dataset, num_workers=1)
+        if self.loader is None:  # Lightning may ask again, every epoch
+            dataset = StreamingTokenDataset(
+                local=self.data,
+                batch_size=GLOBAL_BATCH // self.trainer.world_size,
+                shuffle=True,
+                extras=["targets", "sequence_ids"],
+            )
+            self.loader = StreamingTokenLoader(dataset, num_workers=1)
+            if self.saved is not None:
+                self.loader.load_state_dict(self.saved)
+        return self.loader
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["loader"] = self.train_dataloader().state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.saved = checkpoint["loader"]
+        if self.loader is not None:
+            self.loader.load_state_dict(self.saved)
 
     def training_step(self, batch: dict[str, torch.Tensor], _: int) -> torch.Tensor:
         print(json.dumps({"step": self.global_step, "seen": batch["sequence_ids"].tolist()}))

@@ -25,7 +25,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from streaming_ext import StreamingTokenLoader
 from streaming_ext.base.errors import UsageError
 from tests.servers.prefect.server import free_port
-from tests.streaming_ext.trainers.recipes import ROOT, recipe
+from tests.streaming_ext.trainers.recipes import ROOT, load_recipe, recipe
 
 
 class TestTorchrun:
@@ -108,6 +108,44 @@ class TestTrainers:
         assert seen(script, raw.root, tmp_path, 10, 2) == undisturbed[:10]
         rest = seen(script, raw.root, tmp_path, 90, 1, tmp_path / "10.ckpt")
         assert rest == undisturbed[10:]
+
+    @pytest.mark.filterwarnings("ignore")  # Lightning's
+    @pytest.mark.parametrize("reads", ["configure_optimizers", "setup"])
+    def test_lightning_asks_for_the_loader_early_and_again(
+        self, raw, undisturbed, tmp_path, reads, capsys
+    ) -> None:
+        """Before the checkpoint is loaded, as `OneCycleLR` does, and in each epoch."""
+        importlib.import_module("tests.streaming_ext.trainers.vision")
+        from lightning import Trainer
+
+        class Model(load_recipe("lightning_train", tmp_path).Model):
+            def __getattribute__(self, name: str) -> Any:
+                if name == reads:
+                    assert self.trainer.estimated_stepping_batches > 0
+                return super().__getattribute__(name)
+
+        def train(steps: int, **settings: Any) -> list[list[int]]:
+            trainer = Trainer(
+                max_steps=steps,
+                max_epochs=9,
+                accelerator="cpu",
+                devices=1,
+                default_root_dir=tmp_path,
+                logger=False,
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+                reload_dataloaders_every_n_epochs=1,
+            )
+            trainer.fit(Model(raw.root), **settings)
+            trainer.save_checkpoint(tmp_path / "last.ckpt")
+            printed = capsys.readouterr().out.splitlines()
+            return [sorted(json.loads(line)["seen"]) for line in printed if '"seen"' in line]
+
+        found = train(10)
+        found += train(80, ckpt_path=tmp_path / "last.ckpt")  # into the second epoch
+        found += train(90, ckpt_path=tmp_path / "last.ckpt")
+        assert found == undisturbed
 
     @pytest.mark.soak  # most of its half minute is its library's start, on each of three ranks
     def test_transformers(self, raw, undisturbed, tmp_path) -> None:
