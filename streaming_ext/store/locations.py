@@ -23,6 +23,16 @@ def local_path(text: str | Path) -> Path:
         ) from error
 
 
+def absolute(location: str | Path) -> str:
+    """A location that stays the same wherever the program goes: an absolute path, or a URL.
+
+    Raises:
+        UsageError: `~` is no user's home.
+    """
+    text = str(location)
+    return text if "://" in text else str(local_path(text).absolute())
+
+
 def require_possible_name(text: str) -> None:
     """Refuse a name that no file can have, or that no record of a run could hold.
 

@@ -11,6 +11,7 @@ from streaming_ext.base.kinds import check_fields, checked, integer, positive
 from streaming_ext.order.mixing import Mixing
 from streaming_ext.order.settings import OrderSettings
 from streaming_ext.order.steps import Schedule
+from streaming_ext.store.locations import absolute
 
 
 def _proportion(name: str, value: Any) -> float | str:
@@ -72,6 +73,9 @@ class TokenStream:
         if self.max_repeats is not None and self.proportion is None:
             raise UsageError("`max_repeats` goes with `proportion`: give the stream one.")
         check_fields(self)
+        for name in ("remote", "local"):
+            if given := getattr(self, name):
+                object.__setattr__(self, name, absolute(given))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

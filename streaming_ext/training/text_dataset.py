@@ -3,6 +3,7 @@
 The text becomes an ordinary dataset in the cache, once, which is read as any other one.
 """
 
+import glob
 import json
 import os
 from collections.abc import Sequence
@@ -19,8 +20,10 @@ from streaming_ext.format.compression import Compression
 from streaming_ext.format.schema import content_hash
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import LocalStorage, open_storage
+from streaming_ext.store.locations import local_path
 from streaming_ext.text.options import TextOptions
 from streaming_ext.text.parts import Part
+from streaming_ext.text.sources.patterns import is_pattern
 from streaming_ext.training.streams import TokenStream
 from streaming_ext.training.token_dataset import StreamingTokenDataset
 
@@ -75,12 +78,17 @@ class TextStream(TokenStream):
                 "the folder of its cache."
             )
         try:
-            object.__setattr__(self, "text", StreamedText.model_validate(given))
-            Compression.parse(self.text.compression)
+            text = StreamedText.model_validate(given)
+            Compression.parse(text.compression)
         except ValidationError as error:
             raise UsageError(
                 f"The settings of the text are not allowed: {plain_faults(error)}."
             ) from error
+        absolute = {
+            "sources": tuple(map(_absolute, text.sources)),
+            "tokenizer": _absolute(text.tokenizer),
+        }
+        object.__setattr__(self, "text", text.model_copy(update=absolute))
 
     @property
     def url(self) -> str:
@@ -144,6 +152,16 @@ class TextStream(TokenStream):
             limit=limit
         )
         return TokenStream(local=folder, split=self.split)
+
+
+def _absolute(name: str) -> str:
+    """A file or pattern on disk, wherever the program goes; any other name stays as it is."""
+    if "://" in name:
+        return name
+    path = local_path(name)
+    if path.exists():
+        return str(path.absolute())
+    return str(glob.escape(str(Path.cwd())) / path) if is_pattern(name) else name
 
 
 def _identity(spec: DatasetSpec, parts: Sequence[Part]) -> str:

@@ -2,13 +2,14 @@
 
 import threading
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from streaming_ext import StreamingTokenLoader
+from streaming_ext import StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.order.state import sealed
 from streaming_ext.reading.prefetch import end_all
@@ -222,6 +223,34 @@ def test_a_mounted_remote_is_read_in_place(raw, open_raw) -> None:
         dataset = open_raw(remote=url, local=None)
         assert dataset.reader.caches[0].in_place
         assert tokens_of(dataset) == expected
+
+
+@pytest.mark.parametrize(
+    ("dataset", "settings"),
+    [
+        ("raw", {"local": "raw"}),
+        ("raw", {"local": None, "remote": "raw"}),
+        ("packed", {"local": "packed"}),
+        ("packed", {"local": "cache", "remote": "packed", "packing": "best_fit"}),
+    ],
+)
+def test_relative_paths_are_those_of_its_construction(
+    dataset, settings, copy, open_raw, request, tmp_path, monkeypatch
+) -> None:
+    copy(request.getfixturevalue(dataset)).rename(tmp_path / dataset)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    opened = open_raw(**settings)
+    own = {name: settings.pop(name, None) for name in ("local", "remote")}
+    stream = TokenStream(**own)
+    monkeypatch.chdir("elsewhere")
+    found = tokens_of(StreamingTokenLoader(opened))
+    assert len(found) > 100
+    assert StreamingTokenLoader(opened).trace(0)
+    again = open_raw(**settings, local=None, streams=[stream])
+    spawned = StreamingTokenLoader(again, num_workers=1, multiprocessing_context="spawn")
+    assert tokens_of(spawned) == found
+    assert not list(Path.cwd().iterdir())
 
 
 def test_batches_only_extras_need_whole_batches(open_raw) -> None:

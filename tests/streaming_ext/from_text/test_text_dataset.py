@@ -258,3 +258,27 @@ class TestFaults:
     def test_wrong_arguments(self, open_text, settings, words) -> None:
         with pytest.raises(UsageError, match=words):
             open_text(**settings)
+
+
+@pytest.mark.parametrize(
+    "sources", ["text", "te[x]t/*.jsonl", ["text/{0,1}.jsonl", "text/2.jsonl"]]
+)
+def test_relative_paths_are_those_of_its_construction(
+    open_text, folder, vocabulary, sources, tmp_path, monkeypatch
+) -> None:
+    where = tmp_path / "a [folder]"  # brackets of the folder are no pattern
+    shutil.copytree(folder, where / "text")
+    shutil.copy(vocabulary, where / "own.tiktoken")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(where)
+    named = {"sources": sources, "tokenizer": "own.tiktoken", "local": "cache"}
+    dataset, stream = open_text(**named), TextStream(**named, pattern="gpt2", shard_size=2_000)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    found = rows_read(dataset)
+    assert len(found) > 100
+    mixed = {"sequence_length": LENGTH, "batch_size": 1, "extras": ["sequence_ids"]}
+    again = StreamingTextDataset(streams=[stream], **mixed, dp_rank=0, dp_world_size=1)
+    assert np.array_equal(rows_read(again), found)
+    assert not list(Path.cwd().iterdir())
+    caches = {each.reader.caches[0].source.path for each in (dataset, again)}
+    assert caches == {path for path in (where / "cache").iterdir() if path.is_dir()}
