@@ -153,9 +153,12 @@ def _answer(links: list[BaseException]) -> tuple[str, int, Mapping[str, str]]:
         response: Any = getattr(link, "response", None)
         if isinstance(response, dict):  # botocore
             meta = response.get("ResponseMetadata", {})
-            status = int(meta.get("HTTPStatusCode", 0))
-            code = response.get("Error", {}).get("Code") or status
-            return str(code), status, meta.get("HTTPHeaders", {})
+            status, headers = int(meta.get("HTTPStatusCode", 0)), meta.get("HTTPHeaders", {})
+            code = str(response.get("Error", {}).get("Code") or status)
+            is_head = getattr(link, "operation_name", "").startswith("Head")
+            if code == str(status) and "xml" in headers.get("content-type", "") and not is_head:
+                code = "IncompleteBody"  # newer versions see no error in a body that is cut
+            return code, status, headers
         if response is not None:
             code = getattr(link, "error_code", None) or response.status_code
             headers = {str(name): str(value) for name, value in response.headers.items()}

@@ -43,7 +43,7 @@ def watched(folder: Path, *, aside: bool = False) -> Iterator[Any]:
     Looks from another process, under the lock that writers hold: else files come and go meanwhile.
     """
     context = multiprocessing.get_context("fork")
-    seen = context.Array("q", 2)
+    seen = context.Array("q", 2, lock=False)  # one writes, and may be killed while it does
 
     def watch() -> None:
         while True:
