@@ -15,7 +15,7 @@ from prefect.states import Cancelled, Completed, Failed
 from prefect.utilities.annotations import opaque
 
 from flows.dashboard.report_page import leave_report
-from flows.dashboard.updates import dashboard
+from flows.dashboard.updates import REPORT_AT, dashboard
 from flows.executors.here import here
 from flows.prefect_api.cancellation import ending_early
 from flows.prefect_api.connection import leaving_without_a_server
@@ -95,8 +95,9 @@ def _build(config: Any, plan: Plan, progress: RunProgress) -> State:
     output = open_storage(config.output)
     complete: State = Completed(message=f"{output} is complete; nothing to do.")
     with dashboard(progress):  # outermost: workers end before its last update
-        before = engine.state_of(output)
-        build = plan(config, output, progress.enter)
+        if progress.planned is None:
+            progress.planned = engine.state_of(output), plan(config, output, progress.enter)
+        before, build = progress.planned
         if build.published and not engine.is_started(build, output):
             output.tidy(build.scratch)
             return complete
@@ -115,7 +116,7 @@ def _build(config: Any, plan: Plan, progress: RunProgress) -> State:
             output.close()  # not earlier: through it the executor ends its guests
         engine.drop(build, resumable=bool(report.failed))
         progress.report = report
-        return _final_state(report)
+        return _final_state(report, progress.page)
 
 
 def open_executor(build: Build, *, inherited: Sequence[int]) -> AbstractContextManager[Executor]:
@@ -199,13 +200,14 @@ def _save_record(report: RunReport, output: Storage) -> None:
         get_run_logger().warning("The record of this run is missing: %s", error)
 
 
-def _final_state(report: RunReport) -> State:
+def _final_state(report: RunReport, page: str | None) -> State:
+    where = f"{REPORT_AT}{page}" if page else ""
     if report.failed:
         reasons = "; ".join(map(str, report.failed[:_MOST_REASONS]))
         more = "; ..." if len(report.failed) > _MOST_REASONS else ""
         words = f"{len(report.failed)} of {report.files} parts failed: {reasons}{more}"
-        return Failed(message=words)
+        return Failed(message=words + where)
     return Completed(
         message=f"{report.files_done} of {report.files} parts, {report.tokens:,} tokens new in "
-        f"{report.output}, {report.megabytes_per_second:.1f} MB/s"
+        f"{report.output}, {report.megabytes_per_second:.1f} MB/s{where}"
     )

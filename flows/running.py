@@ -13,6 +13,7 @@ from flows.terminal.printing import attach_handlers, counted, err, out, print_pr
 from streaming_ext.base.errors import UsageError, one_line
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import Storage, open_storage
+from tasks.core.build.build import OnStatus
 from tasks.core.derive.export_records import is_export, read_export
 from tasks.core.linux import require_linux
 
@@ -23,26 +24,31 @@ if TYPE_CHECKING:
 
 
 def run_build(
-    config: Any, flow: str, is_published: Callable[[], bool], printing: OutputOptions
+    config: Any, flow: str, plan: Callable[[Storage, OnStatus], Any], printing: OutputOptions
 ) -> int:
     """Run a flow that makes an output; returns the exit code.
 
     Args:
         config: of the flow.
         flow: its name in `flows.datasets`.
-        is_published: whether the output is complete already.
+        plan: plans the build for an output, before Prefect is loaded and a server is started.
         printing: what to print.
 
     Raises:
         UnreachableError: the configured server does not answer, and there is work to do.
         UsageError: a setting of Prefect is wrong.
     """
-    from flows.terminal.run_progress import show_failures, show_report
+    from flows.terminal.run_progress import show_failures, show_report, shown
+    from tasks.core.build.engine import state_of
     from tasks.core.reporting.progress import watch
 
     require_linux()
-    with watch() as progress:
-        state = _run_flow(config, flow, is_published, progress)
+    with watch() as progress, shown(progress.snapshot, err):
+        output = open_storage(config.output)
+        before = state_of(output)
+        progress.planned = before, plan(output, progress.enter)
+        progress.enter("starting")
+        state = _run_flow(config, flow, progress)
     cancelled = state.is_cancelled() or state.is_cancelling()
     if cancelled and progress.stopped_by is not None:
         raise Stopped(progress.stopped_by)
@@ -82,9 +88,7 @@ def run_build(
     return 0
 
 
-def _run_flow(
-    config: Any, flow: str, is_published: Callable[[], bool], progress: "RunProgress"
-) -> "State":
+def _run_flow(config: Any, flow: str, progress: "RunProgress") -> "State":
     """Run a flow to its end, with the configured server or with its own."""
     set_environment()
     # The server starts while Prefect is imported here: both take seconds.
@@ -93,25 +97,34 @@ def _run_flow(
         from prefect.states import Completed
 
         from flows.prefect_api.connection import UnreachableError, api_in_use, require_server
-        from flows.terminal.run_progress import shown
 
+        published = progress.planned is not None and progress.planned[1].published
         try:
             require_server()
             with stops_held():
-                flows = import_module("flows.datasets")
+                run = getattr(import_module("flows.datasets"), flow)
             attach_handlers()
-            with shown(progress.snapshot, err), api_in_use(own, progress):
-                state: State = getattr(flows, flow)(config, return_state=True)
+            if own is None:
+                run = run.with_options(on_running=[_show_address])
+            with api_in_use(own, progress):
+                state: State = run(config, return_state=True)
                 return state
         except UnreachableError as error:
             if progress.report is not None:
                 done = "the work is done, but Prefect does not show how the run ended"
-            elif is_published():
+            elif published:
                 done = "nothing is left to do"
             else:
                 raise
             print_problem(f"{done}. {error}")
             return Completed()
+
+
+def _show_address(_flow: Any, run: Any, _state: Any) -> None:
+    """Print where Prefect shows a run that begins."""
+    from prefect.utilities.urls import url_for
+
+    say(err, f"Prefect shows this run at {url_for(run)}")
 
 
 def load_prefect() -> None:

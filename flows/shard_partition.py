@@ -12,12 +12,11 @@ from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.executors.here import MAX_THREADS, finished_parts
-from flows.executors.on_hosts import REFUSED
+from flows.executors.on_hosts import REFUSED, partition_name
 from flows.prefect_api.connection import leaving_without_a_server, one_attempt
-from flows.terminal.printing import visible
 from streaming_ext.base.errors import StoppedError
 from streaming_ext.store import open_storage
-from streaming_ext.store.locations import holds_secret, require_no_secret
+from streaming_ext.store.locations import require_no_secret
 from tasks.core.linux import require_linux
 from tasks.core.reporting.report import FailedFile
 from tasks.guest import CannotTakePartError, Guest
@@ -25,15 +24,9 @@ from tasks.guest import CannotTakePartError, Guest
 REFUSE_SECONDS = 60.0  # without another partition, for a host that cannot work
 
 
-def _run_name() -> str:
-    given = flow_run.parameters
-    output = "an output: refused" if holds_secret(given["output"]) else given["output"]
-    return visible(f"partition {given['partition']} of {output}")
-
-
 @flow(
     name="shard-partition",
-    flow_run_name=_run_name,
+    flow_run_name=lambda: partition_name(flow_run.parameters),
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_THREADS),  # type: ignore[arg-type]
     persist_result=False,
 )

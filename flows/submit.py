@@ -7,24 +7,29 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_type_hints
 from uuid import UUID
 
 import httpx
 import pydantic
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
 from prefect.client.schemas.objects import State
+from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectNotFound
+from prefect.flows import Flow
 from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Cancelling
+from prefect.utilities.urls import url_for
+from pydantic import BaseModel
 
+from flows import datasets
 from flows.commands.options import explain_values
 from flows.dashboard.updates import METADATA, PROGRESS, SNAPSHOT
 from flows.prefect_api.connection import refusal, refuses, require_server, shown_url
-from streaming_ext.base.errors import ShardmillError, UsageError
+from streaming_ext.base.errors import ShardmillError, UsageError, nearest
 from streaming_ext.store.locations import require_no_secret
-from tasks.core.config import ShardConfig
 from tasks.core.reporting.progress import Snapshot
 from tasks.core.workers.messages import Failure
 from tasks.core.workers.pool import as_error
@@ -52,7 +57,7 @@ def open_client() -> SyncPrefectClient:
 
 
 def start(client: SyncPrefectClient, deployment: str, settings: Iterable[str]) -> "Follower":
-    """Start a run of a deployment of `shard-dataset`; returns what follows it.
+    """Start a run of a deployment; returns what follows it.
 
     Args:
         client: of the server.
@@ -63,22 +68,51 @@ def start(client: SyncPrefectClient, deployment: str, settings: Iterable[str]) -
         UsageError: there is no such deployment, or no such setting.
         ShardmillError: the server does not answer.
     """
-    name = deployment if "/" in deployment else f"shard-dataset/{deployment}"
-    if name.count("/") != 1:
-        raise UsageError(f"{name}: expected DEPLOYMENT, such as shard-fineweb, or FLOW/DEPLOYMENT.")
     try:
-        found = client.read_deployment_by_name(name)
-        parameters = {"config": changed(found.parameters.get("config", {}), settings)}
-        run = client.create_flow_run_from_deployment(found.id, parameters=parameters)
-    except ObjectNotFound as error:
-        url = shown_url(str(client.api_url))
-        raise UsageError(f"{name}: the server at {url} has no such deployment.") from error
+        flow, found = _found(client, deployment)
+        if flow not in (configs := _configs()):
+            raise UsageError(f"{deployment} is of the flow {flow}; expected {', '.join(configs)}.")
+        config = changed(configs[flow], found.parameters.get("config", {}), settings)
+        run = client.create_flow_run_from_deployment(found.id, parameters={"config": config})
     except httpx.HTTPError as error:
         raise ShardmillError(refusal(error, str(client.api_url))) from error
     return Follower(client, run.id, pool=found.work_pool_name or "?")
 
 
-def changed(config: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+def _found(client: SyncPrefectClient, wanted: str) -> tuple[str, DeploymentResponse]:
+    """The name of a deployment's flow, and the deployment.
+
+    Raises:
+        UsageError: there is none of this name, or several.
+    """
+
+    def named(**chosen: Any) -> dict[str, tuple[str, DeploymentResponse]]:
+        found = client.read_deployments(**chosen)
+        flows = {each.flow_id: client.read_flow(each.flow_id).name for each in found}
+        return {f"{flows[each.flow_id]}/{each.name}": (flows[each.flow_id], each) for each in found}
+
+    flow, _, name = wanted.rpartition("/")
+    chosen = named(deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=[name])))
+    matching = [each for each in chosen if flow in {"", each.partition("/")[0]}]
+    if len(matching) > 1:
+        raise UsageError(f"{wanted} is of several flows. Give one of {', '.join(matching)}.")
+    if not matching:
+        known = [word for each in named() for word in (each, each.partition("/")[2])]
+        url = shown_url(str(client.api_url))
+        near = nearest(wanted, known)
+        raise UsageError(f"{wanted}: the server at {url} has no such deployment.{near}")
+    return chosen[matching[0]]
+
+
+def _configs() -> dict[str, type[BaseModel]]:
+    """The flows that make outputs, and the configuration of each."""
+    flows = [each for each in vars(datasets).values() if isinstance(each, Flow)]
+    return {flow.name: get_type_hints(flow.fn)["config"] for flow in flows}
+
+
+def changed(
+    kind: type[BaseModel], config: dict[str, Any], settings: Iterable[str]
+) -> dict[str, Any]:
     """A configuration with some fields changed; fields that are not given stay out of it.
 
     Raises:
@@ -98,7 +132,7 @@ def changed(config: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
             raise UsageError(f"{name}: the value after '=' is not YAML.") from error
         given[name] = value
     try:
-        return ShardConfig.model_validate(given).model_dump(mode="json", exclude_unset=True)
+        return kind.model_validate(given).model_dump(mode="json", exclude_unset=True)
     except pydantic.ValidationError as error:
         raise UsageError(
             f"The deployment cannot run with these settings:\n{explain_values(error)}"
@@ -118,6 +152,11 @@ class Follower:
         self._client, self.run, self.pool = client, run, pool
         self._now = Snapshot(phase="starting")
         self._heard = time.monotonic()
+
+    @property
+    def address(self) -> str | None:
+        """Where Prefect shows the run."""
+        return url_for("flow-run", self.run)
 
     def snapshot(self) -> Snapshot:
         """The latest counters."""

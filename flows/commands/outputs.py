@@ -12,7 +12,8 @@ from flows.commands.options import DEFAULT_OUTPUT, ConfigOptions
 from flows.running import run_build
 from flows.terminal.printing import counted, err, out, say
 from streaming_ext.base.errors import UsageError
-from streaming_ext.store import open_storage
+from streaming_ext.store import Storage, open_storage
+from tasks.core.build.build import Build, OnStatus
 from tasks.core.config import ShardConfig
 from tasks.core.derive.config import CopyConfig, ExportConfig, MergeConfig, SubsetConfig
 from tasks.core.shard.extend_config import ExtendConfig
@@ -63,24 +64,29 @@ def _make_dataset(
         dry_run: show what would be done, and do nothing.
     """
     from streaming_ext.text.look import shortened
-    from tasks.core.shard.plan import plan_shard
+    from tasks.core.shard.plan import compare_with_output, plan_shard
     from tasks.core.shard.sources import look_into_sources
 
-    with printing.applied():
-        storage = open_storage(run.output)
-        if dry_run:
-            from flows.terminal.show_plans import dry_run_facts, show_dry_run
-
-            plan = plan_shard(run, storage)
-            printing.result(dry_run_facts(plan, storage))
-            show_dry_run(plan, storage, out, all_parts=printing.verbose)
-            return 0
-        _, doubtful = look_into_sources(run)  # before Prefect is loaded
+    def plan(output: Storage, on_status: OnStatus) -> Build:
+        on_status("looking at the sources")
+        sources, doubtful = look_into_sources(run)
         if doubtful:
             say(err, f"{counted(len(doubtful), 'file')} may hold no such text:")
             for words in shortened(doubtful):
                 say(err, f"  {words}")
-        return run_build(config, flow, lambda: plan_shard(run, storage).published, printing)
+        on_status("preparing the tokenizer")
+        return compare_with_output(run, output, sources)
+
+    with printing.applied():
+        if dry_run:
+            from flows.terminal.show_plans import dry_run_facts, show_dry_run
+
+            storage = open_storage(run.output)
+            found = plan_shard(run, storage)
+            printing.result(dry_run_facts(found, storage))
+            show_dry_run(found, storage, out, all_parts=printing.verbose)
+            return 0
+        return run_build(config, flow, plan, printing)
 
 
 def export(
@@ -170,6 +176,5 @@ def _derive(
         silent: print no JSON, as another result follows.
     """
     with printing.applied():
-        build = plan(config, open_storage(config.output))
         shown = replace(printing, json=printing.json and not silent)
-        return run_build(config, flow, lambda: build.published, shown)
+        return run_build(config, flow, partial(plan, config), shown)

@@ -12,7 +12,7 @@ def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OU
     Parameters
     ----------
     deployment
-        Name of a deployment of the flow shard-dataset, such as shard-fineweb.
+        Name of a deployment, such as shard-fineweb, or FLOW/DEPLOYMENT.
     settings
         Options that override the deployment's, as NAME=VALUE: output=s3://bucket/text.
     """
@@ -23,6 +23,7 @@ def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OU
     with printing.applied(), open_client() as client:
         follower = start(client, deployment, settings)
         say(err, f"{deployment}: flow run {follower.run}, of the work pool {follower.pool}")
+        say(err, f"Prefect shows this run at {follower.address}")
         try:
             with shown(follower.snapshot, err):
                 ended = follower.follow()

@@ -37,6 +37,7 @@ PARTS, HOSTS = "shard-parts", "shard-hosts"
 PROGRESS = "shard-progress"  # key of the artifact that shows the counters
 METADATA = "snapshot"  # of it: the counters, for `shardmill submit`
 SNAPSHOT = TypeAdapter(Snapshot)
+REPORT_AT = "; report: "  # at the end of the message of a run, before the path
 
 Rows = list[dict[str, str]]
 Result = PartTimes | FailedFile
@@ -232,6 +233,7 @@ class Updates:
 def name_the_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:
     """Put the reason of a failure into the name of the run, as lists of runs show only names."""
     reason = (state.message or "").removeprefix("Flow run encountered an exception: ")
+    reason = reason.rpartition(REPORT_AT)[0] or reason
     # Paths without their folders: people see the first letters of a name.
     name = _FOLDERS.sub("…/", visible(f"{flow_run.name}: {reason}"))
     with get_client(sync_client=True) as client:

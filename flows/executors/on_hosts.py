@@ -7,7 +7,7 @@ A guest that dies is replaced; the records on the output say what is left for th
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Self
 from uuid import UUID
@@ -23,10 +23,11 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Crashed
 
 from flows.prefect_api.connection import one_attempt, refuses
-from flows.terminal.printing import counted
+from flows.terminal.printing import counted, visible
 from streaming_ext.base.errors import StorageError, TransientStorageError, UsageError, one_line
 from streaming_ext.format.schema import from_json
 from streaming_ext.store import Storage
+from streaming_ext.store.locations import holds_secret
 from tasks.core.cluster import (
     Heartbeat,
     ParentSign,
@@ -332,6 +333,12 @@ def _guests(partitions: Iterable[Partition]) -> list[str]:
     return [partition.guest for partition in partitions if partition.guest is not None]
 
 
+def partition_name(parameters: Mapping[str, Any]) -> str:
+    """The name of a guest's flow run, by the parameters of `shard_partition`."""
+    output = "an output: refused" if holds_secret(parameters["output"]) else parameters["output"]
+    return visible(f"partition {parameters['partition']} of {output}")
+
+
 def describe(partitions: Sequence[Partition], name: str, refusals: Sequence[str]) -> str:
     """What a run on other hosts is doing, in words."""
     signs = [partition.sign for partition in partitions if not partition.ended]
@@ -376,7 +383,11 @@ class WorkPool(OnHosts):
         """
         try:
             created = run_deployment(
-                self._deployment, parameters=parameters, timeout=0, idempotency_key=name
+                self._deployment,
+                parameters=parameters,
+                timeout=0,
+                idempotency_key=name,
+                flow_run_name=partition_name(parameters),  # until it begins, it has no other
             )
         except ObjectNotFound as error:
             raise UsageError(

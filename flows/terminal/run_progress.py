@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
+from flows.stops import stops_held
 from flows.terminal.printing import bytes_text, count_text, counted, duration_text, say, show_facts
 from streaming_ext.format.layout import DUPLICATES_FOLDER
 from streaming_ext.format.manifest import Manifest
@@ -43,7 +44,6 @@ def shown(snapshot: Callable[[], Snapshot], console: Console) -> Iterator[None]:
                 console.print(line, markup=False, soft_wrap=True)
 
     thread = threading.Thread(target=print_lines, daemon=True)
-    thread.start()
     bar = Live(
         get_renderable=lambda: _bar(snapshot(), console.width),
         console=console,
@@ -51,9 +51,12 @@ def shown(snapshot: Callable[[], Snapshot], console: Console) -> Iterator[None]:
         transient=True,
     )
     try:
-        with bar:
-            yield
+        with stops_held():  # in these threads for ever: only the main one is to be stopped
+            thread.start()
+            bar.start(refresh=True)
+        yield
     finally:
+        bar.stop()
         ended.set()
         thread.join()
 

@@ -6,6 +6,8 @@ every other file of the run would meet the same fault.
 
 import os
 import shlex
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class ShardmillError(Exception):
@@ -108,6 +110,12 @@ class CorruptDatasetError(DatasetError):
 def command(*words: object) -> str:
     """A command of `shardmill` for a message, which can be pasted into a shell."""
     return f"`shardmill {shlex.join(map(str, words))}`"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question that names what a user may have meant; empty if nothing is near."""
+    found = get_close_matches(name, list(known), n=1)
+    return f" Did you mean {found[0]}?" if found else ""
 
 
 def reason_of(error: OSError) -> str:

@@ -1,12 +1,17 @@
 """Commands called from a script, a coroutine or a notebook, or without standard streams."""
 
+import re
 import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
+from flows.commands.outputs import shard
+from streaming_ext.base.errors import UsageError
+from tasks.core.config import ShardConfig
 from tests.command_line import CommandLine, run_program, succeeded
+from tests.servers.prefect.server import runs_named
 
 # A run that an error ends, and one that does work; `shard` is to find the error in its flow.
 MAKE = """
@@ -117,3 +122,39 @@ def test_standard_streams_may_be_closed(served, dataset, tmp_path, closed) -> No
         words = f"{shlex.join([*program, *command])} {closed}"
         succeeded(run_program("sh", "-c", words, env=served.env))
     assert (tmp_path / "out/export.json").exists() is (len(commands) > 1)
+
+
+REFUSED = {
+    "tokenizer: no file": ({"tokenizer": "/nowhere/a.tiktoken"}, "No such file"),
+    "tokenizer: a typo": ({"tokenizer": "gtp2", "pattern": None}, "Did you mean gpt2?"),
+    "output: another dataset": ({"sequence_length": 64}, "another configuration"),
+    "output: other files": ({"output": "occupied"}, "holds other files"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_reported_before_a_server_is_used(
+    served, dataset, tmp_path, monkeypatch, case
+) -> None:
+    """A server takes seconds to start, and a run in Prefect would be one that failed."""
+    changes, message = REFUSED[case]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "occupied").mkdir()
+    (tmp_path / "occupied/notes.txt").write_text("mine")
+    config = ShardConfig.model_validate(served.shard_config(dataset) | changes)
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
+    with pytest.raises(UsageError, match=re.escape(message)):
+        shard(config)
+    assert not (tmp_path / "prefect").exists()
+
+
+def test_where_to_look(served, api_url, tmp_path) -> None:
+    """The address of the run at its start, and the report; Prefect has its path too."""
+    ended = succeeded(served.shard(tmp_path / "out"))
+    (run,) = runs_named(api_url, f"shard {tmp_path}/out")
+    address = f"{api_url.removesuffix('/api')}/runs/flow-run/{run['id']}"
+    assert f"Prefect shows this run at {address}\n" in ended.stderr
+    (page,) = (tmp_path / "out/runs").glob("*.html")
+    assert str(page) in ended.stdout
+    assert run["state"]["message"].endswith(f"; report: {page}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from streaming_ext.base.errors import EngineMismatchError, TokenizerError
+from streaming_ext.base.errors import EngineMismatchError, TokenizerError, nearest
 from streaming_ext.text.tokenizer.tokenizer import (
     ENDOFTEXT,
     Marks,
@@ -186,6 +186,12 @@ def of_encoding(name: str, eot_token: str | None, bos_token: str | None) -> Rank
     """An encoding that tiktoken knows by name; downloaded on first use."""
     import tiktoken
 
+    if name not in (encodings := tiktoken.list_encoding_names()):
+        raise TokenizerError(
+            f"`tokenizer` {name!r} is no encoding of tiktoken ({', '.join(encodings)})."
+            f"{nearest(name, encodings)} The name of a file ends in .tiktoken, .json or .model; a "
+            "repository of the Hub is named org/name."
+        )
     try:
         encoding = tiktoken.get_encoding(name)
     except Exception as error:  # noqa: BLE001 - tiktoken lets every kind of failure through

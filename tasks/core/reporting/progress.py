@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tasks.core.reporting.report import FailedFile, PartTimes, RunReport
+
+if TYPE_CHECKING:
+    from tasks.core.build.build import Build
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +79,7 @@ class RunProgress:
 
     Attributes:
         page: path of the report for people, once it is written.
+        planned: state of the output and the build, if whoever watches the run has planned it.
         report: of the run, once it has ended.
         run: id of the flow run, once there is one.
         tasks: number of its task runs so far.
@@ -89,6 +94,7 @@ class RunProgress:
         self._working: dict[int, WorkingFile] = {}
         self._results: list[PartTimes | FailedFile] = []
         self.page: str | None = None
+        self.planned: tuple[object, Build] | None = None
         self.report: RunReport | None = None
         self.run: str | None = None
         self.tasks = 0

@@ -1,7 +1,6 @@
 """The source files of a run, looked into before any work."""
 
 import heapq
-import time
 from collections.abc import Sequence
 
 from streaming_ext.base.errors import UsageError
@@ -86,11 +85,6 @@ def parts_of(sources: Sequence[SourceFile], config: ShardConfig) -> tuple[Part, 
     )
 
 
-_LISTING_SECONDS = 60.0
-# One listing serves the check at the command line and the flow after it: servers count requests.
-_listings: dict[tuple[object, ...], tuple[float, tuple[SourceFile, ...]]] = {}
-
-
 def check_sources(config: ShardConfig) -> tuple[SourceFile, ...]:
     """List the sources and look into them for the columns that are read, before any work.
 
@@ -109,10 +103,6 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
         StorageError: a server refuses or does not answer.
     """
     options = config.read_options
-    key = (config.sources, config.max_files, config.hub_config, config.output, options)
-    listed, known = _listings.pop(key, (0.0, ()))
-    if known and time.monotonic() - listed < _LISTING_SECONDS:
-        return known, ()
     without = made_by_output(config.output)
     sources = (
         list_sources(
@@ -128,6 +118,4 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
 
     # an extension has its columns of the dataset, whose files have them
     wrong = look_into(sources, options, may_lack=isinstance(config, ExtendRunConfig))
-    if all(source.remote for source in sources):
-        _listings[key] = (time.monotonic(), tuple(sources))
     return tuple(sources), wrong

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -48,6 +48,8 @@ def test_an_attempt_is_one_run_however_often_it_is_sent(api_url, client) -> None
     assert first is not None
     assert found.start("attempt-1", PARAMETERS) == first
     assert found.start("attempt-2", PARAMETERS | {"attempt": 2}) != first
+    # A worker names a run when it begins; until then it waits under this name.
+    assert client.read_flow_run(UUID(first)).name == "partition 3 of /out"
 
 
 def test_one_that_does_not_exist(client) -> None:

@@ -1,6 +1,7 @@
 """`shardmill submit` follows its run: the test plays the worker, on a real server."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -13,20 +14,24 @@ from flows import submit
 from flows.dashboard.updates import METADATA, PROGRESS, SNAPSHOT
 from flows.submit import Follower, LostSightError, ended_for_wrong_usage, start
 from flows.terminal.run_progress import describe
-from streaming_ext.base.errors import ShardmillError
+from streaming_ext.base.errors import ShardmillError, UsageError
 from tests.command_line import PATIENCE_SECONDS, output_of, wait_for
 from tests.flows.terminal.test_run_progress import snapshot
 from tests.servers.prefect.server import ask, free_port
 from tests.servers.scripted import Answer, scripted
 
+SHARD = {"sources": ["a"], "output": "s3://bucket/x", "tokenizer": "gpt2"}
+EXPORT = {"format": "nanogpt", "dataset": "s3://bucket/x", "output": "s3://bucket/y"}
+
 
 class Worker:
     """What a worker tells the server of a deployment's run."""
 
-    def __init__(self, api: str, name: str) -> None:
+    def __init__(
+        self, api: str, name: str, flow: str = "shard-dataset", config: Mapping[str, object] = SHARD
+    ) -> None:
         self.api = api
-        self.flow = self.post("flows/", name="shard-dataset")["id"]
-        config = {"sources": ["a"], "output": "s3://bucket/x", "tokenizer": "gpt2"}
+        self.flow = self.post("flows/", name=flow)["id"]
         self.deployment = self.post(
             "deployments/", name=name, flow_id=self.flow, parameters={"config": config}
         )["id"]
@@ -79,8 +84,36 @@ def test_submit_follows_the_run_and_ends_as_shard_does(
     assert submitted.returncode == code, stderr
     assert "sharding: 1/4 parts, 0:00:06 left, 7.5M tokens, 15.0 MB/s" in lines[-1]
     assert "Running: -" not in "".join(lines)
+    address = f"{api_url.removesuffix('/api')}/runs/flow-run/{run}"
+    assert f"Prefect shows this run at {address}\n" in lines
     found = json.loads(stdout)
     assert (found["flow_run"], found["message"] or "") == (run, message)
+
+
+def test_every_deployment_by_its_name(api_url) -> None:
+    """It need not be of `shard-dataset`; the settings are those of its own flow."""
+    words = uuid4().hex[:8]
+    export = Worker(api_url, f"export-{words}", "export-dataset", EXPORT)
+    for flow in ("shard-dataset", "export-dataset"):
+        Worker(api_url, f"both-{words}", flow, SHARD if flow == "shard-dataset" else EXPORT)
+    Worker(api_url, f"other-{words}", "their-flow", {})
+    with (
+        temporary_settings({PREFECT_API_URL: api_url}),
+        get_client(sync_client=True) as client,
+    ):
+        follower = start(client, f"export-{words}", ["format=megatron"])
+        assert str(follower.run) == export.run()
+        config = client.read_flow_run(follower.run).parameters["config"]
+        assert config["format"] == "megatron"
+        assert start(client, f"export-dataset/both-{words}", ()).run != follower.run
+        for name, settings, message in (
+            (f"both-{words}", (), f"of several flows. Give one of .*-dataset/both-{words}"),
+            (f"exprot-{words}", (), f"no such deployment. Did you mean export-{words}\\?"),
+            (f"other-{words}", (), "is of the flow their-flow; expected shard-dataset"),
+            (f"export-{words}", ("tokenizer=gpt2",), "--tokenizer"),
+        ):
+            with pytest.raises(UsageError, match=message):
+                start(client, name, settings)
 
 
 def test_which_failures_are_wrong_usage() -> None:

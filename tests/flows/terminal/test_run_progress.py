@@ -3,10 +3,12 @@
 import io
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from flows.stops import STOPS
 from flows.terminal import run_progress as terminal
 from flows.terminal.run_progress import describe, show_report, shown
 from tasks.core.reporting.progress import RunProgress, Snapshot
@@ -72,6 +74,16 @@ class TestShown:
         assert out.getvalue() == said  # no line behind the end
         assert "\x1b" not in said
 
+    def test_its_threads_leave_signals_to_the_main_one(self) -> None:
+        """Else a stop that the main thread delays for a while would reach it through them."""
+        others = set(threading.enumerate())
+        screen, _ = console(is_terminal=True)
+        with shown(RunProgress().snapshot, screen):
+            for thread in set(threading.enumerate()) - others:
+                status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+                blocked = int(status.split("SigBlk:")[1].split()[0], 16)
+                assert all(blocked >> number - 1 & 1 for number in STOPS)
+
     @pytest.mark.parametrize("is_terminal", [True, False])
     def test_ends_with_an_error_too(self, is_terminal) -> None:
         screen, _ = console(is_terminal=is_terminal)
@@ -84,6 +96,7 @@ class TestShown:
         progress = RunProgress()
         screen, out = console(is_terminal=True)
         with shown(progress.snapshot, screen):
+            assert "starting" in out.getvalue()  # at once
             progress.enter("sharding")
             progress.begin(parts=4, source_bytes=400)
             progress.update(0, source_bytes=100.0, text_bytes=1000, tokens=1)

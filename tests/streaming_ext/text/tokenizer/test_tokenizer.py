@@ -414,3 +414,12 @@ def test_real_vocabulary(real_data: Path) -> None:
     assert (tokenizer.eot_id, tokenizer.vocab_size) == (50256, 50257)
     first = path.read_bytes().splitlines()[0]
     assert tokenizer.ranks[base64.b64decode(first.split()[0])] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("gtp2", "gpt2"), ("o200k-base", "o200k_base"), ("zzz", None)]
+)
+def test_a_name_that_is_nearly_that_of_an_encoding(name, meant) -> None:
+    with pytest.raises(TokenizerError, match=f"'{name}' is no encoding of tiktoken") as raised:
+        load_tokenizer(name)
+    assert (f"Did you mean {meant}?" in str(raised.value)) is (meant is not None)

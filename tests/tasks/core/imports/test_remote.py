@@ -91,9 +91,8 @@ def test_faults_that_pass_are_waited_out(dataset, upload, s3, tmp_path, monkeypa
     assert documents_in(tmp_path / "out") == documents_in(dataset)
 
 
-def test_what_lies_beside_a_file_pins_it_there_too(dataset, upload, tmp_path, monkeypatch) -> None:
+def test_what_lies_beside_a_file_pins_it_there_too(dataset, upload, tmp_path) -> None:
     """Another index is another source; and one that changes in the middle of a run is named."""
-    monkeypatch.setattr("tasks.core.shard.sources._LISTING_SECONDS", 0.0)
     source = CASES[0].made(dataset, tmp_path)
     url = upload(source)
     imported("megatron", url, tmp_path / "out")
