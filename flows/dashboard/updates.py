@@ -50,7 +50,7 @@ FIRST_SECONDS = 5.0  # a run that ends within this has only the report
 UPDATE_SECONDS = 5.0
 _END_SECONDS = 3.0  # for the last update: a slow server must not hold up the run
 _MOST_NAME = 300  # characters
-_FOLDERS = re.compile(r"(?<![^\s/])(?:/|[\w+.-]+://)(?:[^/\s]+/)+(?=[^/\s]+/[^/\s]+)")
+_FOLDERS = re.compile(r"(?<![^\s/])(?:/|([\w+.-]+://[^/\s]+/))(?:[^/\s]+/)+(?=[^/\s]+/[^/\s]+)")
 
 
 def parts_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Rows:
@@ -232,12 +232,18 @@ class Updates:
 
 def name_the_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:
     """Put the reason of a failure into the name of the run, as lists of runs show only names."""
-    reason = (state.message or "").removeprefix("Flow run encountered an exception: ")
-    reason = reason.rpartition(REPORT_AT)[0] or reason
-    # Paths without their folders: people see the first letters of a name.
-    name = _FOLDERS.sub("…/", visible(f"{flow_run.name}: {reason}"))
+    name = name_with_reason(str(flow_run.name), state.message or "")
     with get_client(sync_client=True) as client:
-        client.update_flow_run(flow_run.id, name=name[:_MOST_NAME])
+        client.update_flow_run(flow_run.id, name=name)
+
+
+def name_with_reason(name: str, message: str) -> str:
+    """The name of a run that failed, on one line; paths are without folders, as people see the
+    first letters of a name.
+    """
+    reason = message.removeprefix("Flow run encountered an exception: ")
+    reason = " ".join((reason.rpartition(REPORT_AT)[0] or reason).split())
+    return _FOLDERS.sub(r"\1…/", visible(f"{name}: {reason}"))[:_MOST_NAME]
 
 
 class _ReasonsOnly(logging.Filter):

@@ -57,9 +57,15 @@ _CREDENTIALS = {
 }
 _EXISTS = {"PreconditionFailed", "412", "BlobAlreadyExists", "ConditionNotMet"}
 _MISSING = {"NoSuchKey", "404", "410", "BlobNotFound"}
+_MOST = 400  # characters of a library's words
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 # Passwords in URLs, and queries: some are signatures.
 _SECRET = re.compile(r"(?<=//)[^/\s@]+@|\?\S+=\S*")
+# What clients of web servers add: numbers, the URL again, and where to read on.
+_ADDED = re.compile(
+    r" ?\(Request ID: [^)]*\)| for url:? \S+?(?=[.']*(?: |$))| Please make sure [^.]*\."
+    r"| For more .*"
+)
 
 
 def ask(what: str, request: Callable[[], Result], attempts: Attempts | None = None) -> Result:
@@ -96,7 +102,11 @@ def _is_of_a_client(error: Exception) -> bool:
 
 def words_of(error: BaseException) -> str:
     """The library's own words on one line, without passwords and queries of URLs."""
-    return _SECRET.sub("", one_line(error)) or type(error).__name__
+    if "Max retries exceeded" in str(error):  # what urllib3 gave up for, not all that it wraps
+        while (below := error.__cause__ or error.__context__) is not None:
+            error = below
+    words = _SECRET.sub("", _ADDED.sub("", one_line(error, limit=2000)))
+    return words[:_MOST].rstrip(".") or type(error).__name__
 
 
 def translated(error: BaseException, what: str) -> Exception:

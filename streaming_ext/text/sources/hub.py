@@ -119,7 +119,7 @@ def _pin(name: str, revision: str) -> tuple[_Repository, list[dict[str, Any]]]:
     from huggingface_hub import HfApi
 
     look = partial(HfApi().dataset_info, name, revision=revision, timeout=timeout_seconds())
-    info = _ask(f"look at the dataset {name} at {revision} on the Hub", look)
+    info = _ask(f"look at the dataset {name} at {revision}", look)
     configs = info.card_data.get("configs", []) if info.card_data else []
     return _Repository(name, str(info.sha)), [one for one in configs if isinstance(one, dict)]
 
@@ -131,8 +131,10 @@ def _ask(what: str, request: Callable[[], Result]) -> Result:
         UsageError: there is no such revision, file or folder.
         StorageError: there is no such dataset, the Hub refuses, or it keeps failing.
     """
+    from huggingface_hub import constants
     from huggingface_hub.errors import RepositoryNotFoundError
 
+    what += f" on the Hub, {constants.ENDPOINT}"
     try:
         return ask(what, request)
     except FileNotFoundError as error:
@@ -160,11 +162,11 @@ def _files(repository: _Repository, pattern: str) -> dict[str, SourceFile]:
 
     api, (name, commit) = HfApi(), repository
     of: dict[str, Any] = {"revision": commit, "repo_type": "dataset"}
-    what = f"list the dataset {name} on the Hub"
+    what = f"list the dataset {name}"
     folder = (folder_of(pattern) if is_pattern(pattern) else pattern).strip("/")
 
     def bounded(request: Callable[[], Result]) -> Result:  # the library sets no time limit
-        return within(timeout_seconds(), request, what=what)
+        return within(timeout_seconds(), request, what=f"{what} on the Hub")
 
     def named() -> list[Any]:
         return bounded(lambda: api.get_paths_info(name, [folder], **of))

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from streaming_ext.base.errors import TokenizerError, one_line
+from streaming_ext.base.errors import TokenizerError
+from streaming_ext.store.faults import words_of
 from streaming_ext.text.tokenizer.tokenizer import (
     Marks,
     Tokenizer,
@@ -173,8 +174,7 @@ def of_hub(name: str, eot_token: str | None, bos_token: str | None) -> JsonToken
         try:
             httpx.head(constants.ENDPOINT, timeout=_ANSWER_SECONDS)
         except Exception as error:  # noqa: BLE001 - a proxy's settings raise anything
-            reason = one_line(error) or type(error).__name__
-            unreachable = f"{constants.ENDPOINT} does not answer ({reason})"
+            unreachable = f"{constants.ENDPOINT} does not answer ({words_of(error)})"
 
     def download(file: str) -> bytes:
         return read_file(Path(hf_hub_download(name, file, local_files_only=bool(unreachable))))
@@ -185,7 +185,7 @@ def of_hub(name: str, eot_token: str | None, bos_token: str | None) -> JsonToken
         with suppress(EntryNotFoundError):
             tokens |= _named_in(download(_CONFIG_FILE))
     except Exception as error:  # noqa: BLE001 - network, authentication, repository, file
-        reason = one_line(error)
+        reason = f"{constants.ENDPOINT}: {words_of(error)}"
         if unreachable and isinstance(error, LocalEntryNotFoundError):
             reason = f"{unreachable}, and its cache on this host does not hold it"
         raise TokenizerError(

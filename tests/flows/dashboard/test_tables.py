@@ -4,7 +4,13 @@ import time
 
 import pytest
 
-from flows.dashboard.updates import describe_hosts, describe_parts, hosts_table, parts_table
+from flows.dashboard.updates import (
+    describe_hosts,
+    describe_parts,
+    hosts_table,
+    name_with_reason,
+    parts_table,
+)
 from flows.terminal.printing import plain
 from tasks.core.reporting.progress import WorkingFile
 from tasks.core.reporting.report import FailedFile, PartTimes
@@ -28,6 +34,29 @@ def working(part: int, *, step: str = "tokenize", text_bytes: int = 0) -> Workin
         part=part, source=f"/data/x/{part}.parquet", step=step, host="a",
         since=time.monotonic() - 4, text_bytes=text_bytes, tokens=text_bytes // 5,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("reason", "name"),
+    [
+        ("/data/dump/x/a.parquet: damaged", "…/x/a.parquet: damaged"),
+        (
+            "Cannot look at org/a on the Hub, https://hub.example: refused. (tried 7 times)",
+            "Cannot look at org/a on the Hub, https://hub.example: refused. (tried 7 times)",
+        ),
+        (
+            "Cannot read https://hub.example/datasets/org/a/resolve/main/a/b.parquet: 503",
+            "Cannot read https://hub.example/…/a/b.parquet: 503",
+        ),
+        ("s3://bucket/a/b/c.parquet: cut", "s3://bucket/…/b/c.parquet: cut"),
+        ("one line\nand more", "one line and more"),
+        ("x" * 400, "x" * 296),
+    ],
+)
+def test_the_name_of_a_failed_run_keeps_the_host_and_leaves_out_folders(reason, name) -> None:
+    message = f"Flow run encountered an exception: {reason}"
+    assert name_with_reason("ab", message) == f"ab: {name}"
+    assert name_with_reason("ab", reason) == f"ab: {name}"
 
 
 class TestFiles:

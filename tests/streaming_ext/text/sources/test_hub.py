@@ -1,6 +1,7 @@
 """Listing and fetching from a Hub: pinned, resumed, checked, and each refusal told apart."""
 
 import random
+import re
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -245,6 +246,24 @@ def test_a_hub_that_is_busy_for_ever(hub: Hub) -> None:
     with pytest.raises(TransientStorageError, match="429.*tried 3 times"):
         list_sources(["hf://datasets/org/text/sample/10BT"])
     assert sum(hub.requests.values()) == 3
+
+
+def test_errors_are_one_line_with_the_host(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the Hub's answers and of a Hub that is not there, without numbers, URLs and advice."""
+    with pytest.raises(StorageError) as refused:
+        list_sources(["hf://datasets/org/none/x"])
+    said = f"Cannot look at the dataset org/none at main on the Hub, {hub.url}: 401 Client Error."
+    assert str(refused.value).startswith(f"{said} Repository Not Found. If you are")
+    for noise in ("Request ID", "for url", "`repo_id`", "For more", "\n", ".."):
+        assert noise not in str(refused.value)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
+    with pytest.raises(TransientStorageError) as away:
+        list_sources(["hf://datasets/org/none/x"])
+    assert re.fullmatch(
+        r"Cannot look at the dataset org/none at main on the Hub, http://127\.0\.0\.1:1: "
+        r"\[Errno 111\] Connection refused\. \(tried \d+ times\)",
+        str(away.value),
+    )
 
 
 class TestFetch:
