@@ -19,7 +19,7 @@ from flows.dashboard.updates import REPORT_AT, dashboard
 from flows.executors.here import here
 from flows.prefect_api.cancellation import ending_early
 from flows.prefect_api.connection import leaving_without_a_server
-from flows.terminal.printing import visible
+from flows.terminal.printing import parts_text, visible
 from streaming_ext.base.errors import StoppedError, StorageError, UsageError
 from streaming_ext.base.extras import extras_named
 from streaming_ext.format.schema import to_json
@@ -208,6 +208,6 @@ def _final_state(report: RunReport, page: str | None) -> State:
         words = f"{len(report.failed)} of {report.files} parts failed: {reasons}{more}"
         return Failed(message=words + where)
     return Completed(
-        message=f"{report.files_done} of {report.files} parts, {report.tokens:,} tokens new in "
-        f"{report.output}, {report.megabytes_per_second:.1f} MB/s{where}"
+        message=f"parts: {parts_text(report)}; {report.tokens:,} tokens new in {report.output}, "
+        f"{report.megabytes_per_second:.1f} MB/s{where}"
     )

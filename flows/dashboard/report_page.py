@@ -20,13 +20,16 @@ from flows.terminal.printing import (
     bytes_text,
     count_text,
     counted,
-    duration_text,
-    plain,
+    escaped,
+    parts_text,
     shortened,
     spec_facts,
+    time_text,
     visible,
 )
 from streaming_ext.format.layout import DUPLICATES_FOLDER, MANIFEST
+from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
 from tasks.core.reporting.figures import Figures, Group, Throughput, make_figures
@@ -37,6 +40,7 @@ from tasks.core.shard.run_plan import RunPlan
 
 _MOST_LETTERS = 24
 _LENGTH_STEPS = 2  # classes to each doubling
+_MOST_SECONDS = 180  # of a run whose time is shown in seconds
 _ROW = 0.32  # inches of a bar
 _STEPS = {"fetch": FETCH, "tokenize": TOKENIZE, "write": WRITE}
 REPORT = "shard-report"  # key of its artifact
@@ -57,7 +61,22 @@ class ReportPage:
         markdown: the report as Prefect's interfaces show it, with its pictures.
     """
 
-    def __init__(self, figures: Figures, spec: DatasetSpec) -> None:
+    def __init__(
+        self,
+        figures: Figures,
+        spec: DatasetSpec,
+        *,
+        sources: Sequence[str] = (),
+        manifest: Manifest | None = None,
+    ) -> None:
+        """Make both.
+
+        Args:
+            figures: of the run.
+            spec: of the dataset.
+            sources: as the run names them.
+            manifest: of the dataset, if it is published.
+        """
         import jinja2
 
         report, total = figures.report, figures.total
@@ -69,10 +88,10 @@ class ReportPage:
             lstrip_blocks=True,
         )
         self._templates.filters |= {
-            "plain": plain,
+            "plain": escaped,
             "count": count_text,
             "bytes": bytes_text,
-            "duration": duration_text,
+            "took": time_text,
             "counted": counted,
         }
         state = "published" if report.published else "not published"
@@ -87,6 +106,9 @@ class ReportPage:
             report=report,
             total=total,
             documents=total.documents - report.duplicate_documents,
+            parts=parts_text(report),
+            sources=sources,
+            splits=manifest.splits if manifest is not None else {},
             spec=spec,
             spec_facts=spec_facts(spec),
             charts={
@@ -115,7 +137,12 @@ def leave_report(report: RunReport, plan: RunPlan, storage: Storage, progress: R
     parts = sorted([*plan.earlier, *report.parts], key=lambda part: part.part)
     try:
         lengths = sample_lengths(storage, report.merged if plan.spec.two_phases else parts)
-        page = ReportPage(make_figures(report, plan.earlier, plan.spec, lengths), plan.spec)
+        page = ReportPage(
+            make_figures(report, plan.earlier, plan.spec, lengths),
+            plan.spec,
+            sources=plan.config.sources,
+            manifest=read_manifest(storage) if report.published else None,
+        )
         storage.put(path, page.html().encode())
         progress.page = f"{report.output}/{path}"
         create_markdown_artifact(page.markdown, key=REPORT, description=page.headline)
@@ -182,11 +209,12 @@ def _sources(groups: Sequence[Group], figure: Figure) -> None:
 
 def _throughput(rates: Throughput, figure: Figure) -> None:
     axes = figure.add_subplot()
-    edges, values = rates.edges / 60, rates.rates / 1e6
+    in_minutes = rates.edges[-1] > _MOST_SECONDS
+    edges, values = rates.edges / (60 if in_minutes else 1), rates.rates / 1e6
     axes.stairs(values, edges, fill=True, color=TOKENIZE)
     axes.set_xlim(edges[0], edges[-1])
     axes.set_ylim(0, values.max() * 1.12)
-    axes.set_xlabel("minutes")
+    axes.set_xlabel("minutes" if in_minutes else "seconds")
     axes.set_ylabel("MB of text a second")
 
 

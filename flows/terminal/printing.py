@@ -17,8 +17,11 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from streaming_ext.base.units import size_text
+
 if TYPE_CHECKING:
     from streaming_ext.format.spec import DatasetSpec
+    from tasks.core.reporting.report import RunReport
 
 # In a notebook, rich would need a further package, and show each line in a box of its own.
 _PLAIN: dict[str, Any] = {"force_jupyter": False, "force_terminal": False}
@@ -71,6 +74,11 @@ def plain(text: str) -> str:
     return _MARKUP.sub(lambda found: f"\\u{ord(found[0]):04x}", visible(text))
 
 
+def escaped(text: str) -> str:
+    """`text` on one line of Markdown that shows it as it is: `<b>` becomes `&#60;b&#62;`."""
+    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", visible(text))
+
+
 def shortened(name: str, most: int) -> str:
     """At most this many letters of a name: its end, which tells paths apart."""
     return name if len(name) <= most else f"…{name[1 - most :]}"
@@ -103,6 +111,22 @@ def bytes_text(number: float) -> str:
 def duration_text(seconds: float) -> str:
     """Hours, minutes and seconds: 0:01:30."""
     return str(timedelta(seconds=round(seconds)))
+
+
+def time_text(seconds: float) -> str:
+    """The time that something took: 1.37 s, or from a minute on 0:01:30.
+
+    Three digits, so that it fits a rate beside it.
+    """
+    return duration_text(seconds) if seconds >= 60 else f"{seconds:.3g} s"
+
+
+def parts_text(report: "RunReport") -> str:
+    """The parts that are done: `60, 49 of them new`, or `57 of 60` if some failed."""
+    done = report.files_done + report.files_skipped
+    of_all = "" if done == report.files else f" of {report.files:,}"
+    new = f", {report.files_done:,} of them new" if report.files_skipped else ""
+    return f"{done:,}{of_all}{new}"
 
 
 def print_problem(text: str) -> None:
@@ -154,7 +178,10 @@ def spec_facts(spec: "DatasetSpec") -> list[tuple[str, str]]:
         ("tokenizer", f"{tokenizer.name} ({tokenizer.kind}), {tokenizer.vocab_size:,} ids"),
         ("fingerprint", tokenizer.fingerprint),
         *marks.items(),
-        *((name.replace("_", " "), str(value)) for name, value in others.items()),
+        *(
+            (name.replace("_", " "), size_text(value) if name == "shard_size" else str(value))
+            for name, value in others.items()
+        ),
     ]
 
 

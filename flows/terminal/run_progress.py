@@ -12,7 +12,16 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from flows.stops import stops_held
-from flows.terminal.printing import bytes_text, count_text, counted, duration_text, say, show_facts
+from flows.terminal.printing import (
+    bytes_text,
+    count_text,
+    counted,
+    duration_text,
+    parts_text,
+    say,
+    show_facts,
+    time_text,
+)
 from streaming_ext.format.layout import DUPLICATES_FOLDER
 from streaming_ext.format.manifest import Manifest
 from tasks.core.reporting.progress import Snapshot
@@ -92,19 +101,19 @@ def show_report(report: RunReport, console: Console, *, page: str | None = None)
         console: to print to.
         page: path of the report with pictures.
     """
-    facts = [("parts", f"{report.files_done} done, {report.files_skipped} done before")]
+    facts = [("parts", parts_text(report))]
     if is_text := report.engine is not None:  # otherwise nothing was tokenized
         facts.append(("text", bytes_text(report.text_bytes)))
     facts.append(("tokens", f"{report.tokens:,}"))
     if report.tokens and is_text:
         facts.append(("bytes a token", f"{report.bytes_per_token:.3f}"))
     if report.merged:
-        merged, took = counted(len(report.merged), "part"), duration_text(report.merge_seconds)
+        merged, took = counted(len(report.merged), "part"), time_text(report.merge_seconds)
         facts.append(("second phase", f"{merged} merged, {took}"))
     facts.append(("written", bytes_text(report.shard_bytes)))
     done = report.text_bytes if is_text else report.shard_bytes
-    rate = done / 1e6 / report.work_seconds if report.work_seconds else 0.0
-    facts.append(("time", f"{duration_text(report.seconds)} ({rate:,.1f} MB/s)"))
+    rate = done / 1e6 / report.seconds if report.seconds else 0.0
+    facts.append(("time", f"{time_text(report.seconds)} ({rate:,.1f} MB/s)"))
     if page is not None:
         facts.append(("report", page))
     show_facts(facts, console)

@@ -8,7 +8,15 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
-from flows.terminal.printing import bytes_text, counted, say, show_facts, show_table, spec_facts
+from flows.terminal.printing import (
+    bytes_text,
+    counted,
+    say,
+    show_facts,
+    show_table,
+    spec_facts,
+    time_text,
+)
 from streaming_ext.format.filters import option
 from streaming_ext.format.layout import DUPLICATES_FOLDER
 from streaming_ext.format.record import PartRecord
@@ -173,7 +181,7 @@ def _run(run: RunReport) -> dict[str, str]:
         "2nd phase": f"{len(run.merged):,}",
         "failed": f"{len(run.failed):,}",
         "text": bytes_text(run.text_bytes),
-        "seconds": f"{run.seconds:,.1f}",
+        "time": time_text(run.seconds),
         "MB/s": f"{run.megabytes_per_second:,.1f}",
         "workers": f"{run.workers:,}",
         "host": run.host,
@@ -247,5 +255,5 @@ def _show(
 
 def _read(files: int, num_bytes: int, seconds: float) -> str:
     rate = num_bytes / 1e6 / seconds if seconds else 0.0
-    read = f"{bytes_text(num_bytes)} in {seconds:.1f} s ({rate:,.0f} MB/s)"
+    read = f"{bytes_text(num_bytes)} in {time_text(seconds)} ({rate:,.0f} MB/s)"
     return f"read {counted(files, 'file')}, {read}"

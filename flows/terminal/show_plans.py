@@ -8,10 +8,10 @@ from flows.terminal.printing import (
     bytes_text,
     count_text,
     counted,
-    duration_text,
     say,
     show_facts,
     spec_facts,
+    time_text,
 )
 from streaming_ext.store import Storage
 from tasks.core.estimate.cost import Quantity
@@ -39,9 +39,9 @@ def show_estimate(found: Estimate, console: Console) -> None:
     taken = [
         ("on", f"{counted(found.hosts, 'host')} of {counted(found.workers, 'worker')}", ""),
         ("a worker does", f"{found.worker_rate / 1e6:.0f} MB/s", "of text, measured here"),
-        ("time", duration_text(cost.seconds), f"{cost.text_rate / 1e6:,.0f} MB/s of text"),
+        ("time", time_text(cost.seconds), f"{cost.text_rate / 1e6:,.1f} MB/s of text"),
         ("decided by", cost.bottleneck, ""),
-        *(("", duration_text(seconds), name) for name, seconds in busy if seconds),
+        *(("", time_text(seconds), name) for name, seconds in busy if seconds),
     ]
     if cost.fetched or cost.uploaded:
         moved = f"fetched, {bytes_text(cost.uploaded)} uploaded"

@@ -155,21 +155,9 @@ class RunReport(BaseModel):
     duplicate_tokens: int = 0
 
     @property
-    def work_seconds(self) -> float:
-        """Seconds with a part in work, without starting and publishing.
-
-        All of the run if no part has times.
-        """
-        busy = latest = 0.0
-        for part in sorted((*self.parts, *self.merged), key=lambda part: part.began_at):
-            busy += max(0.0, part.ended_at - max(part.began_at, latest))
-            latest = max(latest, part.ended_at)
-        return min(busy, self.seconds) or self.seconds
-
-    @property
     def megabytes_per_second(self) -> float:
-        """Text a second of work, in MB."""
-        return self.text_bytes / 1e6 / self.work_seconds if self.work_seconds else 0.0
+        """Text a second of this run, in MB."""
+        return self.text_bytes / 1e6 / self.seconds if self.seconds else 0.0
 
     @property
     def bytes_per_token(self) -> float:

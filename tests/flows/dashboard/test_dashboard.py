@@ -164,5 +164,8 @@ class TestAfterwards:
         text = latest.read_text()
         assert "<strong>published</strong>" in text
         assert "done by an earlier run" in text
-        assert f"{GOOD_FILES + 1} of {GOOD_FILES + 1}" in text
+        assert f"<td>{GOOD_FILES + 1}, 1 of them new</td>" in text
+        assert re.search(r"<td>train</td>\s*<td>[\d,]+</td>\s*<td>[\d,]+</td>", text)
+        assert "&lt;|endoftext|&gt; is id" in text
+        assert f"<td>sources</td>\n<td>{config['sources'][0]}</td>" in text
         assert str(watched.output / "manifest.json") in text

@@ -11,6 +11,8 @@ import pytest
 
 from flows.dashboard.report_page import ReportPage, draw_charts
 from flows.terminal.pictures import MUTED
+from streaming_ext.base.units import size_text
+from streaming_ext.format.manifest import Manifest, SplitSummary
 from tasks.core.reporting.figures import make_figures
 from tasks.core.reporting.lengths import Lengths
 from tasks.core.reporting.report import FailedFile, PartTimes
@@ -108,7 +110,7 @@ class TestHostileNames:
         assert not {name for name in found.attributes if name.startswith("on")}
         assert len(re.findall('<img src="data:image/svg', html)) == html.count("<img") == 4
         assert not set(html) & {"\x1b", "\x07", "\u202e"}
-        assert r"\u003c/svg\u003e\u003cscript\u003ealert(1)" in found.text
+        assert "</svg><script>alert(1)" in found.text
         assert "東京" in found.text
 
     def test_in_the_artifact(self, hostile) -> None:
@@ -118,7 +120,7 @@ class TestHostileNames:
         assert [line for line in text.splitlines() if line.startswith("# x")] == []
         rows = [line for line in text.splitlines() if line.startswith("|")]
         assert (
-            len({line.count("|") for line in rows if "\\u003cscript" in line and "write" in line})
+            len({line.count("|") for line in rows if "&#60;script" in line and "write" in line})
             == 1
         )
 
@@ -136,6 +138,33 @@ class TestPage:
         assert "default-src 'none'" in html
         assert not re.search(r"""(?:src|href)=["'](?:https?:)?//""", html)
         assert "<script" not in html
+
+    def test_what_came_in_and_what_came_out(self) -> None:
+        """Sources as they are named, splits with samples, sizes with units, and a special token."""
+        names = ["/a/<b>*.parquet", *(f"/a/{n}" for n in range(9))]
+        count = {"documents": 3, "tokens": 40, "padding": 0, "samples": 1234, "shards": 1}
+        index = {"path": "train/index.json", "size": 1, "xxh128": "0" * 32}
+        splits = {"train": SplitSummary.model_validate({"index": index, **count})}
+        spec = make_spec()
+        manifest = Manifest.model_construct(splits=splits, spec=spec)
+        made = make_figures(report(*many(12)), (), spec, Lengths())
+        page = ReportPage(made, spec, sources=names, manifest=manifest)
+        text = Tags(page.html()).text
+        for row in (
+            "sources /a/<b>*.parquet /a/0 /a/1 /a/2 /a/3 and 5 more",
+            "split documents tokens samples shards train 3 40 1,234 1",
+            f"end of text {spec.tokenizer.eot_token} is id",
+            f"shard size {size_text(spec.shard_size)}",
+            "parts 12 documents",
+        ):
+            assert row in " ".join(text.split()), row
+        assert "<|endoftext|>" in text
+        assert size_text(spec.shard_size)[-1] == "B"
+
+    @pytest.mark.parametrize(("seconds", "unit"), [(20.0, "seconds"), (600.0, "minutes")])
+    def test_the_axis_of_time(self, seconds, unit) -> None:
+        made = make_figures(report(*many(3), seconds=seconds), (), make_spec(), Lengths())
+        assert f">{unit}<" in draw_charts(made)["Throughput over time"]
 
     def test_hosts_are_reported_where_there_are_several(self) -> None:
         two = Tags(page(*many(12)).html()).text

@@ -60,7 +60,7 @@ def test_a_killed_export_resumes(served, dataset, tmp_path) -> None:
     shard.unlink()
     shard.write_bytes(data)
     ended = succeeded(served.run(*words))
-    assert f"{5 - done} done, {done} done before" in ended.stdout
+    assert f"5, {5 - done} of them new" in ended.stdout
     assert files_of(output) == files_of(exported(source, tmp_path / "undisturbed", "nanogpt"))
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from flows.stops import STOPS
 from flows.terminal import run_progress as terminal
+from flows.terminal.printing import parts_text
 from flows.terminal.run_progress import describe, show_report, shown
 from tasks.core.reporting.progress import RunProgress, Snapshot
 from tasks.core.reporting.report import FailedFile
@@ -108,16 +109,50 @@ class TestShown:
 class TestReport:
     def test_by_hand(self) -> None:
         screen, out = console()
-        show_report(make_report(files_skipped=3, seconds=90.0), screen)
+        show_report(make_report(files=5, files_skipped=3, seconds=90.0), screen)
         rows = [line.split(maxsplit=1) for line in out.getvalue().splitlines()]
         assert [[word.strip() for word in row] for row in rows[:3]] == [
-            ["parts", "1 done, 3 done before"],
+            ["parts", "4 of 5, 1 of them new"],
             ["text", "3.0 MB"],
             ["tokens", "700"],
         ]
         assert "bytes a token  4285.714" in out.getvalue()
         assert "0:01:30 (0.0 MB/s)" in out.getvalue()
         assert "FAILED /b: tokenize: damaged\n" in out.getvalue()
+
+    @pytest.mark.parametrize(
+        ("seconds", "took", "rate"),
+        [
+            (0.004, "0.004 s", 7825.0),
+            (1.374, "1.37 s", 22.8),
+            (59.0, "59 s", 0.5),
+            (131.0, "0:02:11", 0.2),
+        ],
+    )
+    def test_the_rate_is_the_quotient_of_what_stands_beside_it(self, seconds, took, rate) -> None:
+        """Whenever the parts were worked on: in the summary, the page and the list of runs."""
+        times = make_report().parts[0].model_copy(update={"tokenized_at": 1.0})
+        report = make_report(seconds=seconds, text_bytes=31_300_000, parts=(times,))
+        screen, out = console()
+        show_report(report, screen)
+        assert "text           31.3 MB\n" in out.getvalue()
+        assert f"time           {took} ({rate:,.1f} MB/s)\n" in out.getvalue()
+        assert round(report.megabytes_per_second, 1) == rate
+
+    @pytest.mark.parametrize(
+        ("counts", "words"),
+        [
+            ((60, 0, 60), "60"),
+            ((60, 11, 49), "60, 49 of them new"),
+            ((60, 60, 0), "60, 0 of them new"),
+            ((60, 0, 57), "57 of 60"),
+            ((2400, 1100, 1000), "2,100 of 2,400, 1,000 of them new"),
+        ],
+    )
+    def test_parts(self, counts, words) -> None:
+        files, skipped, done = counts
+        report = make_report(files=files, files_skipped=skipped, files_done=done)
+        assert parts_text(report) == words
 
     def test_the_second_phase_alone(self) -> None:
         """Of a run that was killed in the second phase, and goes on there."""

@@ -45,17 +45,6 @@ def test_the_rate_of_a_run(seconds, rate) -> None:
     assert make_report(seconds=seconds).megabytes_per_second == rate
 
 
-def test_the_rate_is_that_of_the_work() -> None:
-    """Two parts at once and one later, in seven of a hundred seconds."""
-    times = {"tokenize_seconds": 2.0, "write_seconds": 1.0}
-    parts = [part(n, tokenized_at=at, **times) for n, at in enumerate((52.0, 53.0, 90.0))]
-    made = report(*parts, seconds=100.0, text_bytes=14_000_000)
-    assert made.work_seconds == 4 + 3
-    assert made.megabytes_per_second == 2.0
-    again = made.model_copy(update={"merged": (part(3, tokenized_at=99.0, **times),)})
-    assert again.work_seconds == 4 + 3 + 3
-
-
 def test_bytes_a_token_leave_the_ends_of_texts_out() -> None:
     assert report(part(0), text_bytes=400, tokens=110).bytes_per_token == 4.0
     (group,) = group_by_source([part(0)])
