@@ -95,6 +95,15 @@ def data(tmp_path_factory, dataset, vocabulary) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module", autouse=True)
+def root_stays_as_it_is() -> Iterator[None]:
+    """No page leaves anything in the repository; what tools keep there begins with a dot."""
+    before = {path.name for path in ROOT.iterdir()}
+    yield
+    made = {path.name for path in ROOT.iterdir()} - before - {"build"}  # the site's
+    assert not {name for name in made if not name.startswith(".")}
+
+
 Localize = Callable[[str], str]
 
 
@@ -143,6 +152,7 @@ def test_blocks(
     shardmill,  # noqa: F811
 ) -> None:
     names: dict[str, object] = {}
+    opened: list[StreamingTokenDataset] = []
     if page in BEFORE:
         assert served.run(*BEFORE[page].split()).returncode == 0
     for block in FENCE.finditer((DOCS / page).read_text()):
@@ -151,6 +161,7 @@ def test_blocks(
             continue  # tests/tasks/core/exports/test_other_readers.py, in `make interop`
         if block["language"] == "python":
             exec(compile(text, page, "exec"), names)  # noqa: S102 - what the page shows
+            opened += [each for each in names.values() if isinstance(each, StreamingTokenDataset)]
             continue
         for line in text.replace("\\\n", " ").splitlines():
             program, *words = shlex.split(line)
@@ -159,7 +170,7 @@ def test_blocks(
                 continue  # tests/flows runs it; `data` holds what it makes
             ended = (shardmill if words[0] in QUICK else served.run)(*words)
             assert ended.returncode == 0, (line, ended.stdout, ended.stderr)
-    if isinstance(dataset := names.get("dataset"), StreamingTokenDataset):
+    for dataset in opened:
         dataset.close()  # it may read ahead, into a folder that goes
 
 

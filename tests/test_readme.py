@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -124,6 +125,15 @@ def test_install_is_the_same_on_its_page() -> None:
     (script,) = (block for block in blocks("README.md", "bash") if "venv" in block)
     (longer,) = blocks("docs/start/install.md", "bash")
     assert longer.startswith(script)
+
+
+def test_git_ignores_what_the_documents_make(tmp_path) -> None:
+    """The environment of README and the folder of the demo; not the sources."""
+    succeeded(run_program("git", "init", "--quiet", tmp_path))
+    shutil.copyfile(ROOT / ".gitignore", tmp_path / ".gitignore")
+    paths = ("venv/bin/pip", ".venv/bin/pip", "demo-output/dataset/manifest.json", "flows/cli.py")
+    shown = run_program("git", "check-ignore", *paths, folder=tmp_path)
+    assert shown.stdout.split() == [*paths[:3]]
 
 
 def test_readme_is_short() -> None:

@@ -1,7 +1,11 @@
 """`shardmill demo`: text and a vocabulary made on the spot, sharded, and a batch read back."""
 
+import os
+import shlex
+import sys
 import tempfile
 from pathlib import Path
+from shutil import which
 
 from flows.commands.outputs import shard
 from flows.terminal.printing import counted, out, say
@@ -29,21 +33,34 @@ def demo(output: Path = Path("demo-output")) -> int:
     say(out, f"Made {_FILES * _DOCUMENTS:,} documents of text in {config.sources[0]}")
     if code := shard(config):
         return code
-    data = config.output
     try:
-        say(out, f"\nTraining reads {_read_batch(data)}.", keep="\n")
+        say(out, f"\nTraining reads {_read_batch(config.output)}.", keep="\n")
     except MissingExtraError as missing:  # a host that only makes datasets
         say(out, f"\nTraining would read a batch now. {missing}", keep="\n")
     say(out, "\nThen try:", keep="\n")
-    for command in (
-        f"inspect {data}",
-        f"inspect {data} --sample 0",
-        f"verify {data}",
-        f"export megatron {data} --output {output}/megatron",
-        "shard 'text/*.parquet' --output data --tokenizer gpt2",
+    made = Path(os.path.relpath(config.output))
+    folder = local_path(output) if made.parts[0] == ".." else made.parent
+    data = str(folder / made.name)
+    vocabulary = folder / Path(config.tokenizer).name
+    again = ("--tokenizer", vocabulary, "--pattern", config.pattern, "--shuffle", "documents")
+    for words in (
+        ("inspect", data),
+        ("inspect", data, "--sample", 0),
+        ("verify", data),
+        ("export", "megatron", data, "--output", folder / "megatron"),
+        ("shard", folder / "sources", "--output", folder / "shuffled", *again),
     ):
-        say(out, f"  shardmill {command}")
+        say(out, f"  {shlex.join([*_program(), *map(str, words)])}")
     return 0
+
+
+def _program() -> list[str]:
+    """The words that call this program from the user's shell, whose path may not hold it."""
+    called = sys.argv[0]
+    if Path(called).name != "shardmill":
+        return [sys.executable, "-m", "shardmill"]
+    found = which("shardmill")
+    return ["shardmill" if found and Path(found).samefile(called) else called]
 
 
 def make_sources(folder: Path) -> ShardConfig:

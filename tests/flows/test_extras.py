@@ -3,6 +3,7 @@ else works; in environments that lack it.
 """
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -132,11 +133,20 @@ def test_classes_name_the_extra_that_they_need(programs, tmp_path, extra, code, 
 
 
 def test_the_demo_works_without_what_training_needs(programs, served, tmp_path) -> None:
-    """And the extra of another executor is named by the run that needs it."""
+    """And so do the commands that it prints, where the user stands. The extra of another executor
+    is named by the run that needs it.
+    """
     shardmill = programs("flow") / "shardmill"
-    made = run_program(shardmill, "demo", env=served.env, folder=tmp_path)
+    made = run_program(shardmill, "demo", "a b/demo", env=served.env, folder=tmp_path)
     assert pip("train") in succeeded(made).stdout
-    assert (tmp_path / "demo-output/dataset/manifest.json").exists()
+    assert (tmp_path / "a b/demo/dataset/manifest.json").exists()
+    commands = re.findall(r"^  (\S.*)$", made.stdout.partition("Then try:")[2], re.MULTILINE)
+    assert len(commands) == 5
+    for command in commands:
+        assert command.startswith(str(shardmill))  # not on the path
+        succeeded(run_program("bash", "-c", command, env=served.env, folder=tmp_path))
+    assert (tmp_path / "a b/demo/megatron/export.json").exists()
+    assert (tmp_path / "a b/demo/shuffled/manifest.json").exists()
     arguments = served.shard_arguments(tmp_path / "out", executor="dask://127.0.0.1:1")
     refused = run_program(shardmill, *arguments, env=served.env)
     assert refused.returncode == 2
