@@ -97,6 +97,7 @@ def _build(config: Any, plan: Plan, progress: RunProgress) -> State:
     with dashboard(progress):  # outermost: workers end before its last update
         if progress.planned is None:
             progress.planned = engine.state_of(output), plan(config, output, progress.enter)
+        build: Build
         before, build = progress.planned
         if build.published and not engine.is_started(build, output):
             output.tidy(build.scratch)

@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tasks.core.reporting.report import FailedFile, PartTimes, RunReport
-
-if TYPE_CHECKING:
-    from tasks.core.build.build import Build
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +91,7 @@ class RunProgress:
         self._working: dict[int, WorkingFile] = {}
         self._results: list[PartTimes | FailedFile] = []
         self.page: str | None = None
-        self.planned: tuple[object, Build] | None = None
+        self.planned: tuple[object, Any] | None = None
         self.report: RunReport | None = None
         self.run: str | None = None
         self.tasks = 0
