@@ -68,6 +68,7 @@ def build_output(config: Any, output: str | None, plan: Plan) -> State:
     require_linux()
     require_absolute(config)
     progress = watched()
+    progress.listeners.append(get_run_logger().info)
     try:
         with leaving_without_a_server(), ending_early(progress):
             return _build(config, plan, progress)
@@ -111,6 +112,7 @@ def _build(config: Any, plan: Plan, progress: RunProgress) -> State:
                 engine.settle(build, output, progress.enter)
                 output.close()
                 return complete
+            progress.note(build.note)
             with open_executor(build, inherited=[] if lock is None else [lock]) as executor:
                 build = engine.begin(build, output, progress.enter)
                 report = _do_phases(build, output, executor, progress)
@@ -172,7 +174,7 @@ def _do_phases(
         cores=os.cpu_count(),
         workers=build.config.workers,
         versions=installed_versions(),
-        engine=build.engine,
+        engine=", ".join(sorted({times.engine for times in done} - {""})) or build.engine,
         output=str(output),
         files=len(build.parts),
         files_skipped=len(build.parts) - len(build.todo),

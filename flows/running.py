@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ def run_build(
 
     require_linux()
     with watch() as progress, shown(progress.snapshot, err):
+        progress.listeners.append(partial(say, err))
         output = open_storage(config.output)
         before = state_of(output)
         progress.planned = before, plan(output, progress.enter)

@@ -103,7 +103,7 @@ def show_report(report: RunReport, console: Console, *, page: str | None = None)
     """
     facts = [("parts", parts_text(report))]
     if is_text := report.engine is not None:  # otherwise nothing was tokenized
-        facts.append(("text", bytes_text(report.text_bytes)))
+        facts += [("engine", str(report.engine)), ("text", bytes_text(report.text_bytes))]
     facts.append(("tokens", f"{report.tokens:,}"))
     if report.tokens and is_text:
         facts.append(("bytes a token", f"{report.bytes_per_token:.3f}"))

@@ -38,6 +38,7 @@ def show_estimate(found: Estimate, console: Console) -> None:
     busy = sorted(cost.busy.items(), key=lambda item: -item[1])
     taken = [
         ("on", f"{counted(found.hosts, 'host')} of {counted(found.workers, 'worker')}", ""),
+        ("engine", found.engine, ""),
         ("a worker does", f"{found.worker_rate / 1e6:.0f} MB/s", "of text, measured here"),
         ("time", time_text(cost.seconds), f"{cost.text_rate / 1e6:,.1f} MB/s of text"),
         ("decided by", cost.bottleneck, ""),
@@ -54,6 +55,8 @@ def show_estimate(found: Estimate, console: Console) -> None:
     show_facts(taken, console)
     sample = f"{bytes_text(found.sample_bytes)} of text of {counted(found.sample_files, 'file')}"
     say(console, f"From {sample}. ± is the 95% interval of the sampling alone.")
+    if found.note:
+        say(console, found.note)
     if found.unreadable:
         say(console, f"{counted(found.unreadable, 'file')} could not be read.", style="red")
 
@@ -88,6 +91,8 @@ def show_dry_run(plan: RunPlan, output: Storage, console: Console, *, all_parts:
     del found["spec"]
     facts = [(name, str(value)) for name, value in found.items()]
     show_facts([*facts, ("to do", f"{len(todo):,} parts, {size}"), *spec_facts(plan.spec)], console)
+    if plan.note:
+        say(console, plan.note)
     shown = todo if all_parts else todo[:_SHOWN]
     for source in shown:
         say(console, f"  {source}")

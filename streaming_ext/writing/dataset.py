@@ -4,6 +4,7 @@ Each takes parts that no other works on. A part counts when its record exists, t
 manifest exists: a process that was killed resumes when it is started again.
 """
 
+import logging
 import shutil
 import threading
 import time
@@ -28,7 +29,8 @@ from streaming_ext.store import LocalStorage, Storage, uploads
 from streaming_ext.text.documents.text_array import num_text_bytes
 from streaming_ext.text.look import look_into
 from streaming_ext.text.parts import Part
-from streaming_ext.text.tokenizer.engine import Engine, choose_engine
+from streaming_ext.text.tokenizer.engine import Engine, choose_engine, in_words
+from streaming_ext.text.tokenizer.json_file import one_thread_each
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.part_documents import PartDocuments, fetch_part
 from streaming_ext.writing.part_files import PartFiles
@@ -36,6 +38,7 @@ from streaming_ext.writing.publish import publish_splits, put_tokenizer
 from streaming_ext.writing.split_writer import Memories
 from streaming_ext.writing.tokenize import emptied, make_part
 
+_log = logging.getLogger(__name__)
 WORK_FOLDER: Final = ".making"  # work in progress, removed when the dataset is complete
 _PAUSE: Final = 0.05  # seconds between looks whether another process is done
 _SAMPLED_CHARACTERS: Final = 2**17  # whose tokens say how much room all of them take
@@ -87,6 +90,7 @@ class DatasetMaker:
         if (self._folder / MANIFEST).exists():
             return
         self._storage.create()
+        is_first = not self._work_folder.exists()
         with FileLock(self._folder / ".lock"):
             if not (self._folder / MANIFEST).exists() and not self._work_folder.exists():
                 sources = dict.fromkeys(one.source for part in self._parts for one in part.spans)
@@ -95,9 +99,13 @@ class DatasetMaker:
                 self._work_folder.mkdir()
         todo = deque(self._parts)
 
-        def work() -> None:
+        def work(thread: int) -> None:
             # What an engine remembers of words is memory of the thread that works with it.
             engine = choose_engine(self._tokenizer, engine=self._engine)
+            if is_first and thread == 0:
+                for line in filter(None, (self._tokenizer.note, in_words(engine))):
+                    level = logging.INFO if line == engine.name else logging.WARNING
+                    _log.log(level, "%s: %s", self._folder.name, line)
             memories: Memories = {}
             while todo and not self._stop.is_set():
                 try:
@@ -111,8 +119,10 @@ class DatasetMaker:
                 except StoppedError:
                     return
 
-        with ThreadPoolExecutor(self._threads, "shardmill-text") as pool:
-            working = [pool.submit(work) for _ in range(min(self._threads, len(self._parts)))]
+        with one_thread_each(), ThreadPoolExecutor(self._threads, "shardmill-text") as pool:
+            working = [
+                pool.submit(work, thread) for thread in range(min(self._threads, len(self._parts)))
+            ]
             try:
                 wait(working, return_when=FIRST_EXCEPTION)
             finally:  # the others end, if one failed or a signal came

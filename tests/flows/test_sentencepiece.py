@@ -1,6 +1,7 @@
 """A model of SentencePiece from the command line: made, checked, decoded, read in training."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +27,30 @@ def folder(tmp_path_factory) -> Path:
     return made
 
 
-def test_from_text_to_training(served, shardmill, folder, tmp_path) -> None:
+def test_from_text_to_training(served, shardmill, folder, tmp_path, caplog) -> None:
+    """The run, its record, its report, the plan and training say what tokenizes."""
     model, text, output = folder / "small.model", folder / "text.jsonl", tmp_path / "out"
     ended = served.run(
         *("shard", text, "--output", output, "--tokenizer", model, "--sequence-length", 128),
         *("--holdout-fraction", 0, "--workers", 1),
     )
     assert ended.returncode == 0, ended.stderr
+    first = "small.model begins a text with <s>: pass --bos-token '<s>' if the model expects it."
+    engine = f"sentencepiece {sentencepiece.__version__}, because "
+    assert ended.stderr.count(first) == ended.stderr.count(f"engine: {engine}") == 1
+    assert f"engine         {engine}" in ended.stdout
+    (record,) = (output / "runs").glob("*.json")
+    (report,) = (output / "runs").glob("*.html")
+    assert json.loads(record.read_bytes())["engine"].startswith(engine)
+    assert engine in report.read_text()
+    planned = shardmill("plan", text, "--tokenizer", model, "--sequence-length", 128)
+    assert first in planned.stdout, planned.stderr
+    assert engine in planned.stdout
+    begins = ("--bos-token", "<s>", "--output", tmp_path / "begins")
+    options = ("--tokenizer", model, "--sequence-length", 128, *begins)
+    shown = shardmill("shard", text, *options, "--dry-run")
+    assert re.search(r"beginning +<s> is id 1\n", shown.stdout)
+    assert "expects it" not in shown.stdout
     assert (output / "tokenizer/tokenizer.model").read_bytes() == model.read_bytes()
     verified = succeeded(shardmill("verify", output, "--deep", "--json"))
     assert not json.loads(verified.stdout)["findings"]
@@ -52,6 +70,12 @@ def test_from_text_to_training(served, shardmill, folder, tmp_path) -> None:
     )  # fmt: skip
     for dataset in (made, direct):
         assert np.concatenate([row["tokens"] for row in dataset]).tolist() == ids
+    told = [
+        record.getMessage() for record in caplog.records if record.name.startswith("streaming_ext")
+    ]
+    assert len(told) == 2
+    assert first in told[0]
+    assert engine in told[1]
 
 
 @pytest.mark.parametrize(

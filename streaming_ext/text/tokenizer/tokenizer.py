@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -70,6 +71,16 @@ class Tokenizer(ABC):
         if self.bos_token is not None and self.bos_id is not None:
             marks[self.bos_token] = self.bos_id
         return marks
+
+    @property
+    def note(self) -> str:
+        """What people who tokenize with it should know; empty for nothing."""
+        if self.bos_id is not None or self.usual_bos in {None, self.eot_token}:
+            return ""
+        return (
+            f"{self.name} begins a text with {self.usual_bos}: pass --bos-token "
+            f"{shlex.quote(str(self.usual_bos))} if the model expects it."
+        )
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:

@@ -265,8 +265,13 @@ class Build(ABC):
 
     @property
     def engine(self) -> str | None:
-        """What tokenizes, if anything does."""
+        """What tokenizes, if anything does, as it is configured."""
         return None
+
+    @property
+    def note(self) -> str:
+        """What people are told before the work; empty for nothing."""
+        return ""
 
     @property
     def executor(self) -> str:

@@ -91,6 +91,7 @@ class Run:
     def _listener(self, part: Part, weight: float) -> Callable[[JobProgress], None]:
         def listen(progress: JobProgress) -> None:
             self._room.give_back(part.number)
+            self.progress.note(progress.engine and f"engine: {progress.engine}")
             self.progress.update(
                 part.number,
                 source_bytes=part.size * progress.fraction * weight,

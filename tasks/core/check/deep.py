@@ -34,6 +34,7 @@ from streaming_ext.text.parts import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile, is_remote
 from streaming_ext.text.token_sets.token_set import IdsAsTheyAre
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
+from streaming_ext.text.tokenizer.json_file import one_thread_each
 from streaming_ext.writing.part_documents import PartDocuments
 from streaming_ext.writing.part_files import Tokens
 from streaming_ext.writing.tokenize import Counts, tokenize_batches
@@ -129,7 +130,7 @@ def compare_with_sources(
 
     comparisons = [_Comparison(dataset, number, listed, hashes) for number in numbers]
     progress.expect(sum(comparison.size for comparison in comparisons))
-    with ThreadPoolExecutor(workers) as threads, progress:
+    with one_thread_each(), ThreadPoolExecutor(workers) as threads, progress:
         for found in threads.map(compare, comparisons):
             out.take(found)
 

@@ -35,6 +35,8 @@ class Estimate(BaseModel):
         unreadable: files of the sample that cannot be read.
         tokens: with one end-of-text id a document, without padding.
         bytes_per_token: of text.
+        engine: what tokenizes, in words.
+        note: what people should know of the tokenizer; empty for nothing.
         worker_rate: text a worker does while all others work, measured here.
         link, disk: of a host; None if it does not count, or is part of `worker_rate`.
     """
@@ -57,6 +59,8 @@ class Estimate(BaseModel):
     shards: int
     hosts: int
     workers: int
+    engine: str
+    note: str
     worker_rate: float
     link: float | None
     disk: float | None
@@ -136,6 +140,8 @@ def estimate(
         shards=shards,
         hosts=config.hosts,
         workers=config.workers,
+        engine=sample.engine.partition(": expect")[0],
+        note=tokenizer.note,
         worker_rate=sample.rate,
         link=link,
         disk=config.disk,

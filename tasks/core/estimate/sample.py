@@ -78,11 +78,13 @@ class Sample(NamedTuple):
         counts: of each of them.
         rate: text a worker does while all of them work, in bytes a second.
         table_bytes: of the tables of documents, for a token.
+        engine: what tokenized, in words.
     """
 
     counts: Counts
     rate: float
     table_bytes: float
+    engine: str
 
 
 def sample_files(
@@ -232,6 +234,7 @@ def work_on(
         rate=sum(made.counts.text_bytes for made, _ in timed)
         / sum(made.seconds + written.seconds for made, written in timed),
         table_bytes=tables / max(1, sum(made.counts.tokens for made, _ in done)),
+        engine=done[0][0].engine,
     )
 
 

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -75,6 +75,7 @@ class RunProgress:
     """The counters of one run.
 
     Attributes:
+        listeners: called with each line that people are told at the start of a run.
         page: path of the report for people, once it is written.
         planned: state of the output and the build, if whoever watches the run has planned it.
         report: of the run, once it has ended.
@@ -90,6 +91,8 @@ class RunProgress:
         self._ended: float | None = None
         self._working: dict[int, WorkingFile] = {}
         self._results: list[PartTimes | FailedFile] = []
+        self._notes: set[str] = set()
+        self.listeners: list[Callable[[str], None]] = []
         self.page: str | None = None
         self.planned: tuple[object, Any] | None = None
         self.report: RunReport | None = None
@@ -101,6 +104,14 @@ class RunProgress:
         """Set what the run is doing now, in a few words."""
         with self._lock:
             self._finished = replace(self._finished, phase=phase)
+
+    def note(self, line: str) -> None:
+        """Tell people a line, once."""
+        with self._lock:
+            is_new = line not in self._notes
+            self._notes.add(line)
+        for listener in self.listeners if is_new and line else ():
+            listener(line)
 
     def begin(self, *, parts: int, source_bytes: int) -> None:
         """Start the clock of a phase."""
@@ -141,6 +152,8 @@ class RunProgress:
 
     def finish(self, result: PartTimes | FailedFile, *, source_bytes: int) -> None:
         """Count a part that has ended; of a failed one, nothing counts."""
+        if isinstance(result, PartTimes):
+            self.note(result.engine and f"engine: {result.engine}")
         with self._lock:
             self._working.pop(result.part, None)
             self._results.append(result)

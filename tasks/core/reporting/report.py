@@ -88,9 +88,11 @@ class PartTimes(PartCounts):
 
     Attributes:
         host: that did it.
+        engine: what tokenized it, in words; empty if nothing did.
         tokenized_at: when its tokenizing ended, in seconds since 1970.
     """
 
+    engine: str = ""
     tokenized_at: float = 0.0
     shard_bytes: int
     fetched_bytes: int = 0

@@ -79,8 +79,15 @@ class ShardBuild(RunPlan):
 
     @property
     def engine(self) -> str | None:
-        """What tokenizes."""
+        """What tokenizes, as it is configured."""
         return self.config.engine if self.spec.imported is None else None
+
+    @property
+    def note(self) -> str:
+        """What people are told before the work."""
+        if self.tokenizer is None or self.base is not None or self.spec.imported is not None:
+            return ""
+        return self.tokenizer.note
 
     @property
     def executor(self) -> str:
@@ -212,6 +219,7 @@ class ShardBuild(RunPlan):
         return PartTimes(
             **made.counts.model_dump(exclude={"host"}),
             host=platform.node(),
+            engine=made.engine,
             tokenized_at=made.ended,
             shard_bytes=written.shard_bytes,
             fetched_bytes=fetched.fetched_bytes if fetched else 0,

@@ -53,11 +53,13 @@ class JobProgress(Message):
     Attributes:
         fraction: of the job, in [0, 1].
         text_bytes, tokens: done so far, in jobs that take text or tokens.
+        engine: what tokenizes, in words.
     """
 
     fraction: float
     text_bytes: int = 0
     tokens: int = 0
+    engine: str = ""
 
 
 Report = Callable[[JobProgress], None]

@@ -62,24 +62,32 @@ class PackedPart(Message):
     Attributes:
         seconds: that tokenizing or merging took.
         ended: when it ended, in seconds since 1970.
+        engine: what tokenized, in words; empty if nothing did.
     """
 
     counts: PartCounts
     seconds: float
     ended: float
+    engine: str = ""
 
     @classmethod
-    def save(cls, record: PartRecord | SpillRecord, folder: Path, start: float) -> Self:
+    def save(
+        cls, record: PartRecord | SpillRecord, folder: Path, start: float, *, engine: str = ""
+    ) -> Self:
         """Put the record beside the files, last: with it the part is complete on scratch.
 
         Args:
             record: of the part.
             folder: on scratch.
             start: when the work began, on the monotonic clock.
+            engine: see the attribute.
         """
         (folder / RECORD_FILE).write_bytes(to_json(record))
         return cls(
-            counts=PartCounts.of(record), seconds=time.monotonic() - start, ended=time.time()
+            counts=PartCounts.of(record),
+            seconds=time.monotonic() - start,
+            ended=time.time(),
+            engine=engine,
         )
 
 

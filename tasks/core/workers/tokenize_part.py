@@ -12,7 +12,7 @@ from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.text.parts import Part
 from streaming_ext.text.token_sets.token_set import IdsAsTheyAre
-from streaming_ext.text.tokenizer.engine import Engine, choose_engine
+from streaming_ext.text.tokenizer.engine import Engine, choose_engine, in_words
 from streaming_ext.text.tokenizer.load import open_saved
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.part_documents import PartDocuments
@@ -58,6 +58,8 @@ class TokenizeJob(Job[PackedPart]):
     def do(self, kept: Kept, report: Report) -> PackedPart:
         """See `tokenize_part`."""
         tokenizer, engine = kept.last(tokenizer_and_engine, self.tokenizer_folder, self.engine)
+        if self.spec.imported is None:
+            report(JobProgress(fraction=0.0, engine=in_words(engine)))
         known = None
         if self.known_on is not None:
             output = kept.storage(self.known_on)
@@ -97,13 +99,14 @@ def tokenize_part(
         ScratchError: scratch is full or not writable.
     """
     start = time.monotonic()
-    spec, number, folder = job.spec, job.part.number, job.scratch
+    spec, number, folder, words = job.spec, job.part.number, job.scratch, in_words(engine)
     if spec.imported is not None:
-        engine = IdsAsTheyAre()
+        engine, words = IdsAsTheyAre(), ""
     documents = PartDocuments(job.part, job.paths, spec.read_options)
 
     def forward(fraction: float, counts: Counts) -> None:
-        report(JobProgress(fraction=fraction, text_bytes=counts.text_bytes, tokens=counts.tokens))
+        tokens, text_bytes = counts.tokens, counts.text_bytes
+        report(JobProgress(fraction=fraction, text_bytes=text_bytes, tokens=tokens, engine=words))
 
     with emptied(folder):
         spills: Spilled | None = None
@@ -133,4 +136,4 @@ def tokenize_part(
                 spills=spills.spills,
                 digests=spills.digests,
             )
-        return PackedPart.save(record, folder, start)
+        return PackedPart.save(record, folder, start, engine=words)

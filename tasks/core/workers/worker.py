@@ -67,14 +67,16 @@ def main() -> None:
     import pyarrow as pa
 
     from streaming_ext.base.memory import limit_memory
+    from streaming_ext.text.tokenizer.json_file import one_thread_each
 
     pa.set_cpu_count(1)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
     limit_memory()
     kept = Kept()
-    while True:
-        serve(jobs.get(), kept)
+    with one_thread_each():
+        while True:
+            serve(jobs.get(), kept)
 
 
 if __name__ == "__main__":

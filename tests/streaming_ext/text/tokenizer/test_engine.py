@@ -194,7 +194,7 @@ def test_the_choice_has_a_name_and_a_reason(
 ) -> None:
     assert fast.name.startswith("gigatoken ")
     by_request = choose_engine(tokenizer, engine="reference")
-    assert (by_request.name.split()[0], by_request.reason) == ("tiktoken", "by request")
+    assert (by_request.name.split()[0], by_request.reason) == ("tiktoken", "it was asked for")
 
     def reason(ranks: list[bytes], pattern: str) -> str:
         path = tmp_path / "x.tiktoken"

@@ -4,6 +4,7 @@ import base64
 import copy
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from tokenizers import processors
 
 from streaming_ext.base.errors import EngineMismatchError, TokenizerError
 from streaming_ext.text.tokenizer import rank_file
+from streaming_ext.text.tokenizer.json_file import one_thread_each
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, load_tokenizer, open_saved
 from streaming_ext.text.tokenizer.rank_file import GPT2_PATTERN, KNOWN_ENCODINGS, rank_file_bytes
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
@@ -255,6 +257,41 @@ def test_settings_that_add_or_drop_ids_reach_no_text(tmp_path: Path, tokenizer_j
     assert tokenizer.fingerprint == plain.fingerprint
     assert tokenizer.decode_bytes(tokenizer.encode(text)) == text.encode()
     assert tokenizer.decode_bytes([tokenizer.eot_id]) == b"<|endoftext|>"
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "NFKC": {"normalizer": {"type": "NFKC"}},
+    "lower case": {"normalizer": {"type": "Lowercase"}},
+    "WordPiece": {
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                  "max_input_chars_per_word": 100, "vocab": {"[UNK]": 2, "a": 3, "##b": 4}},
+        "pre_tokenizer": {"type": "BertPreTokenizer"}, "decoder": None,
+    },
+    "Unigram": {
+        "model": {"type": "Unigram", "unk_id": 2, "vocab": [
+            ["\u0001", 0], ["\u0002", 0], ["?", -9.0], ["\u2581", -1.0], ["\u2581a", -1.5],
+            ["b", -2.0], ["ab", -2.5], ["<", -3.0],
+        ]},
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581"}, "decoder": None,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_in_one_thread_give_the_same_ids(
+    kind: str, tmp_path: Path, tokenizer_json: str
+) -> None:
+    """Special tokens are text there too, and nothing of a process that may fork is changed."""
+    rng, tokenizer = random.Random(3), load_json(tmp_path / "x.json", tokenizer_json, **KINDS[kind])
+    odd = [*"ab A\n\u00a0é漢\ufb01", "e\u0301", "<|endoftext|>", "<pad>", " <pad> ", "b" * 99]
+    texts = ["", *("".join(rng.choices(odd, k=rng.randrange(30))) for _ in range(500))]
+    plain = [tokenizer.encode(text) for text in texts]
+    before = os.environ.get("TOKENIZERS_PARALLELISM")
+    with one_thread_each():
+        assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
+        assert [tokenizer.encode(text) for text in texts] == plain
+    assert os.environ.get("TOKENIZERS_PARALLELISM") == before
+    assert not {0, 1} & {id_ for ids in plain for id_ in ids}
 
 
 def test_a_normalizer_is_honoured(tmp_path: Path, tokenizer_json: str) -> None:

@@ -43,6 +43,15 @@ def failed(part: int) -> FailedFile:
     return FailedFile(part=part, source="/a", step="write", reason="full")
 
 
+def test_people_are_told_each_thing_once() -> None:
+    progress, told = RunProgress(), list[str]()
+    progress.listeners.append(told.append)
+    for engine in ("", "fast", "slow", "fast"):
+        progress.finish(done(0).model_copy(update={"engine": engine}), source_bytes=1)
+    progress.note("")
+    assert told == ["engine: fast", "engine: slow"]
+
+
 def test_a_run_from_begin_to_end(clock) -> None:
     progress = RunProgress()
     clock.now += 50  # the time before the first part does not count
