@@ -4,6 +4,8 @@ from flows.commands.options import DEFAULT_OUTPUT, OutputOptions
 from flows.running import load_prefect
 from flows.stops import EXIT_FAILED, EXIT_TERMINATED, EXIT_USAGE
 from flows.terminal.printing import err, out, say
+from flows.terminal.run_progress import shown
+from tasks.core.reporting.progress import Snapshot
 
 
 def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OUTPUT) -> int:
@@ -16,11 +18,12 @@ def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OU
     settings
         Options that override the deployment's, as NAME=VALUE: output=s3://bucket/text.
     """
-    load_prefect()
-    from flows.submit import LostSightError, ended_for_wrong_usage, open_client, start
-    from flows.terminal.run_progress import shown
+    with printing.applied(), shown(lambda: Snapshot(phase="starting"), err):
+        load_prefect()
+        from flows.submit import LostSightError, ended_for_wrong_usage, open_client, start
 
-    with printing.applied(), open_client() as client:
+        client = open_client()
+    with printing.applied(), client:
         follower = start(client, deployment, settings)
         say(err, f"{deployment}: flow run {follower.run}, of the work pool {follower.pool}")
         say(err, f"Prefect shows this run at {follower.address}")
