@@ -148,7 +148,7 @@ class Tokenizer(Options):
     bos_token: str | None = None
     """Token that begins each document; default: none."""
     pattern: str | None = None
-    """How a .tiktoken file splits text: name (gpt2) or regular expression."""
+    """How a rank file splits text: name (gpt2, llama3, qwen2) or regular expression."""
 
     def load_tokenizer(self) -> "LoadedTokenizer":
         """The tokenizer of these options.

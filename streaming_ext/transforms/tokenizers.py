@@ -26,7 +26,7 @@ from streaming_ext.text.tokenizer.engine import (
     encode_rows,
     splice,
 )
-from streaming_ext.text.tokenizer.fast_tokenizer import fast_loader
+from streaming_ext.text.tokenizer.fast_tokenizer import fast_model
 from streaming_ext.text.tokenizer.json_file import JsonTokenizer
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
@@ -160,7 +160,7 @@ class FastTokenizer(NamedTuple):
             exact = made.tokenize(Block(probes), column="text").samples == expected
         except (ShardmillError, LookupError, ValueError):
             return None
-        return made if exact and not isinstance(fast_loader(own), str) else None
+        return made if exact and not isinstance(fast_model(own), str) else None
 
     def tokenize(self, block: Block, *, column: str) -> Block:
         """The samples with the columns of the texts of one."""

@@ -1,10 +1,8 @@
 """Engines that turn documents into ids: the reference, and a far faster one; checks of the ids."""
 
-import json
 import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
@@ -14,12 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import EngineMismatchError, TokenizerError
 from streaming_ext.text.documents.text_array import text_buffers
-from streaming_ext.text.tokenizer.fast_tokenizer import Loader, fast_loader
+from streaming_ext.text.tokenizer.fast_tokenizer import FastModel, fast_model
 from streaming_ext.text.tokenizer.rank_file import RankTokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, panics_as_errors
+from streaming_ext.text.tokenizer.unsafe_texts import UnsafeTexts, unsafe_ranges
 
 EngineName = Literal["auto", "reference"]
 
@@ -28,14 +26,14 @@ EngineName = Literal["auto", "reference"]
 # are full, replaces it once the process has grown by this much.
 MAX_GROWTH_BYTES = 512 << 20
 NUM_CHECKED_TOKENS = 5_000
+_LONGEST_RUN: Final = 100  # of spaces, more than any token has
 _BY_REQUEST = "it was asked for"
 _AUDIT_DOCUMENT_BYTES = 2**17  # longer documents are left out of the audit
-# The code points on which engines may split text differently. Engines know the same patterns, but
-# each has its own tables of Unicode. A code point that Unicode 14.0 assigned is of the same class
-# in all of them, with few exceptions; tests try each code point with the pinned versions.
-TABLE: Final = Path(__file__).with_name("unsafe_code_points.json")
-_HIGH_BITS: Final = np.uint64(0x8080808080808080)  # set in bytes beyond ASCII
-Ranges = Sequence[tuple[int, int]]  # of code points beyond ASCII, both ends included, ascending
+# White space at the end of a text, from the last line end on.
+_LAST_SPACES: Final = (
+    r"[\r\n][\t\v\f \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}"
+    r"\x{3000}]+\z"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +82,32 @@ def in_words(engine: Engine) -> str:
 class FastEngine:
     """gigatoken, with the documents that it may split differently left to the reference."""
 
-    def __init__(self, tokenizer: Tokenizer, load: Loader) -> None:
+    def __init__(self, tokenizer: Tokenizer, model: FastModel) -> None:
         self.name = f"gigatoken {version('gigatoken')}"
         self.reason = "exact for this tokenizer"
         self._tokenizer = tokenizer
-        self._load = load
-        self._unsafe = unsafe_ranges()
+        self._model = model
         self._renew()
+        self._unsafe = (
+            UnsafeTexts(
+                self._gigatoken.vocab, unsafe_ranges() if model.by_class else (), model.reserved
+            )
+            if model.by_class or model.reserved
+            else None
+        )
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         if len(texts) == 0:
             return Encoded(np.empty(0, np.uint32), np.zeros(1, np.int64))
         data, offsets = text_buffers(texts)
-        rows = rows_with_any(texts, self._unsafe)
         if own_bytes() - self._own_bytes > MAX_GROWTH_BYTES:
             self._renew()
         encoded = self._encode_all(data, offsets)
+        rows = np.empty(0, np.int64)
+        if self._unsafe is not None:
+            rows = self._unsafe.rows(encoded.ids, encoded.offsets)
+        if self._model.at_ends:
+            rows = np.union1d(rows, np.flatnonzero(pc.match_substring_regex(texts, _LAST_SPACES)))
         if len(rows):
             replacement = encode_rows(self._tokenizer.encode, texts, rows.tolist())
             encoded = splice(encoded, rows, replacement)
@@ -107,7 +115,7 @@ class FastEngine:
 
     def _renew(self) -> None:
         self._gigatoken: Any = None  # free the old one first
-        self._gigatoken = self._load()
+        self._gigatoken = self._model.load()
         self._own_bytes = own_bytes()
 
     def _encode_all(self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Encoded:
@@ -131,12 +139,12 @@ class FastEngine:
 
 def choose_engine(tokenizer: Tokenizer, *, engine: EngineName) -> Engine:
     """The fast engine if it is proven to give the reference's ids, otherwise the reference."""
-    load = fast_loader(tokenizer) if engine == "auto" else _BY_REQUEST
-    if isinstance(load, str):
-        return ReferenceEngine(tokenizer, load)
+    model = fast_model(tokenizer) if engine == "auto" else _BY_REQUEST
+    if isinstance(model, str):
+        return ReferenceEngine(tokenizer, model)
     try:
         with panics_as_errors():  # on ranks that cannot be merged up to, and on unknown patterns
-            fast = FastEngine(tokenizer, load)
+            fast = FastEngine(tokenizer, model)
         _check_vocabulary(tokenizer, fast)
     except Exception as error:  # noqa: BLE001 - gigatoken raises what it likes on a vocabulary
         return ReferenceEngine(tokenizer, f"gigatoken refuses it: {error}")
@@ -145,12 +153,13 @@ def choose_engine(tokenizer: Tokenizer, *, engine: EngineName) -> Engine:
 
 def _check_vocabulary(tokenizer: Tokenizer, fast: FastEngine) -> None:
     """Encode the texts of the tokens themselves: finds a vocabulary that was read wrongly."""
-    num_ids = tokenizer.vocab_size
-    if isinstance(tokenizer, RankTokenizer):  # special tokens may have ids far above the ranks
-        num_ids = len(tokenizer.ranks)
-    ids = range(0, num_ids, num_ids // NUM_CHECKED_TOKENS + 1)
+    ids: Sequence[int] = range(tokenizer.vocab_size)
+    if isinstance(tokenizer, RankTokenizer):  # not all others are ids
+        ids = [*tokenizer.ranks.values()]
+    ids = ids[:: len(ids) // NUM_CHECKED_TOKENS + 1]
     words = [tokenizer.decode_bytes([id_]).decode(errors="ignore") for id_ in ids]
-    texts = pa.array([*words, "".join(words)], pa.large_string())
+    runs = [char * size for char in " \n" for size in range(1, _LONGEST_RUN)]
+    texts = pa.array([*words, "".join(words), *runs], pa.large_string())
     audit_sample(tokenizer, texts, fast.encode(texts), range(len(texts)))
 
 
@@ -198,36 +207,6 @@ def encode_rows(
 
 def _offsets(lengths: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.append(np.int64(0), np.cumsum(lengths, dtype=np.int64))
-
-
-@cache
-def unsafe_ranges() -> Ranges:
-    """The code points that are left to the reference."""
-    return tuple((start, end) for start, end in json.loads(TABLE.read_bytes()))
-
-
-def rows_with_any(texts: pa.LargeStringArray, ranges: Ranges) -> Ints:
-    """The texts that hold a code point of these ranges, ascending.
-
-    Args:
-        texts: valid UTF-8, without nulls.
-        ranges: at least one, of code points beyond ASCII.
-    """
-    data, offsets = text_buffers(texts)
-    start = int(offsets[0]) & ~7  # words that are not aligned are read slowly
-    offsets = offsets - start
-    block = data[start : start + int(offsets[-1])]
-    words = block[: len(block) & ~7].view(np.uint64)
-    beyond = np.append(np.flatnonzero((words & _HIGH_BITS) != 0), len(words))
-    if len(beyond) < len(words) // 2:  # search only the words with bytes beyond ASCII
-        at = np.searchsorted(beyond, offsets // 8)
-        ends = at * 8 + np.where(beyond[at] == offsets // 8, offsets % 8, 0)
-        searched = np.append(words[beyond[:-1]].view(np.uint8), block[len(words) * 8 :])
-        texts = pa.LargeStringArray.from_buffers(
-            len(texts), pa.py_buffer(ends), pa.py_buffer(searched)
-        )
-    pattern = "".join(rf"\x{{{start:x}}}-\x{{{end:x}}}" for start, end in ranges)
-    return np.flatnonzero(np.asarray(pc.match_substring_regex(texts, f"[{pattern}]")))
 
 
 def stream_of(

@@ -1,45 +1,94 @@
-"""Which tokenizers gigatoken is known to follow to the letter, and how it is loaded."""
+"""Which tokenizers gigatoken is known to follow to the letter, and what it loads of them."""
 
 import importlib.util
 import json
-import tempfile
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from itertools import chain
+from operator import itemgetter
 from typing import Any, Final
 
 from streaming_ext.text.tokenizer.json_file import JsonTokenizer
+from streaming_ext.text.tokenizer.model_file import ModelTokenizer
+from streaming_ext.text.tokenizer.model_json import PREPEND, REPLACE, SPACE, json_of_model
 from streaming_ext.text.tokenizer.rank_file import (
     CL100K_PATTERN,
     GPT2_PATTERN,
+    LLAMA3_PATTERN,
     O200K_PATTERN,
+    QWEN2_PATTERN,
+    QWEN35_PATTERN,
+    TEKKEN_PATTERN,
     RankTokenizer,
-    rank_file_bytes,
 )
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 
-# gigatoken splits text with code of its own, one scheme a pattern. Tests try every code point with
-# the patterns that stand here.
-_SCHEMES: Final = {GPT2_PATTERN: "gpt2", CL100K_PATTERN: "cl100k", O200K_PATTERN: "o200k"}
-_ENDS: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_BLANKS: Final = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_SIGNS: Final = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
-_CASED: Final = (
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
-)
-# Of a tokenizer.json, by models that have them. Those of cl100k and OLMo are missing: in a
-# tokenizer.json, gigatoken takes their `{1,3}+` and `[\r\n]|` for something else.
-JSON_PATTERNS: Final = {
-    "llama3": rf"{_ENDS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{_SIGNS}|{_BLANKS}",
-    "qwen2": rf"{_ENDS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_SIGNS}|{_BLANKS}",
-    "qwen35": rf"{_ENDS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
-    rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_BLANKS}",
-    "o200k": O200K_PATTERN,
-    "nemotron": rf"{_CASED[0]}|{_CASED[1]}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_BLANKS}",
+# gigatoken splits text with code of its own, one scheme a pattern, and knows patterns by their text
+# in a tokenizer.json. Tests try every code point with those that stand here. Of a rank file, with
+# the text that gigatoken knows; none is GPT-2's own.
+RANK_SPLITS: Final = {
+    GPT2_PATTERN: (),
+    CL100K_PATTERN: (CL100K_PATTERN + "+",),
+    O200K_PATTERN: (O200K_PATTERN,),
+    LLAMA3_PATTERN: (LLAMA3_PATTERN,),
+    QWEN2_PATTERN: (QWEN2_PATTERN,),
+    QWEN35_PATTERN: (QWEN35_PATTERN,),
+    TEKKEN_PATTERN: (TEKKEN_PATTERN,),
 }
-# Makes a new gigatoken tokenizer, with empty caches, that takes special tokens for text.
-Loader = Callable[[], Any]
+# Of a tokenizer.json, by models that have them: the splits, one after another; none is GPT-2's own.
+# cl100k's is missing: what is a group of three digits for tiktoken is a run of any length there.
+JSON_SPLITS: Final[dict[str, tuple[str, ...]]] = {
+    "byte_level": (),
+    "gpt2": (r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",),
+    "llama3": (LLAMA3_PATTERN,),
+    "olmo": (LLAMA3_PATTERN.replace(r"\s*[\r\n]+|", r"\s*[\r\n]|"),),
+    "qwen2": (QWEN2_PATTERN,),
+    "qwen35": (QWEN35_PATTERN,),
+    "o200k": (O200K_PATTERN,),
+    "tekken": (TEKKEN_PATTERN,),
+    "deepseek": (
+        r"\p{N}{1,3}",
+        "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+        "".join(
+            (
+                r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|""",
+                "[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|",
+                "\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+            )
+        ),
+    ),
+}
+# What a tokenizer.json does to spaces, as normalizers and pre-tokenizer, if it has a vocabulary of
+# SentencePiece.
+SPACES: Final[dict[str, tuple[list[Any], Any]]] = {
+    "llama2": ([PREPEND, REPLACE], None),
+    "replaced": ([REPLACE], None),
+    "gemma": (
+        [REPLACE],
+        {
+            "type": "Split",
+            "pattern": {"String": " "},
+            "behavior": "MergedWithPrevious",
+            "invert": False,
+        },
+    ),
+    **{
+        f"{scheme}_{split}".lower(): (
+            [],
+            {
+                "type": "Metaspace",
+                "replacement": SPACE,
+                "prepend_scheme": scheme,
+                "split": split,
+            },
+        )
+        for scheme in ("always", "first", "never")
+        for split in (False, True)
+    },
+}
+_BYTE_TOKEN: Final = re.compile("<0x..>", re.DOTALL)
 
 
 def _byte_names() -> list[str]:
@@ -50,85 +99,223 @@ def _byte_names() -> list[str]:
 
 
 BYTE_NAMES = _byte_names()
+_BYTE_LEVEL: Final = re.compile(f"[{re.escape(''.join(BYTE_NAMES))}]+")
 
 
-def fast_loader(tokenizer: Tokenizer) -> Loader | str:
-    """What loads gigatoken for a tokenizer, or the reason why it is not used."""
-    if importlib.util.find_spec("gigatoken") is None:
-        return "gigatoken is not installed"
-    if isinstance(tokenizer, RankTokenizer):
-        if tokenizer.pattern not in _SCHEMES:
-            return "gigatoken has no scheme for this pattern"
-        if sorted(tokenizer.ranks.values()) != list(range(len(tokenizer.ranks))):
-            return "gigatoken needs ranks without a gap"
-        return _of_ranks(tokenizer.ranks, tokenizer.pattern)
-    if isinstance(tokenizer, JsonTokenizer):
-        return _why_not(tokenizer.config) or _of_config(tokenizer.config)
-    return f"gigatoken is not used for {tokenizer.package}"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FastModel:
+    """What gigatoken loads of a tokenizer, and where it may differ from the reference.
 
+    Attributes:
+        data: a tokenizer.json.
+        reserved: the ids that gigatoken gives for texts that the reference takes for text.
+        by_class: whether code points are told apart by their classes, as Unicode has them.
+        at_ends: whether white space at the end of a text is split in another way.
+    """
 
-def _of_ranks(ranks: Mapping[bytes, int], pattern: str) -> Loader:
-    data = rank_file_bytes(ranks)
+    data: bytes
+    reserved: frozenset[int] = frozenset()
+    by_class: bool = True
+    at_ends: bool = False
 
-    def load() -> Any:
+    def load(self) -> Any:
+        """A new gigatoken tokenizer, with empty caches."""
         import gigatoken
 
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "ranks.tiktoken")
-            path.write_bytes(data)
-            return gigatoken.Tokenizer.from_tiktoken(
-                path, pretokenizer=_SCHEMES[pattern], special_tokens={}
+        return gigatoken.Tokenizer.from_json(self.data)
+
+
+def fast_model(tokenizer: Tokenizer) -> FastModel | str:
+    """What gigatoken loads of a tokenizer, or the reason why it is not used."""
+    if importlib.util.find_spec("gigatoken") is None:
+        return "gigatoken is not installed"
+    made: FastModel | str = f"gigatoken is not used for {tokenizer.package}"
+    if isinstance(tokenizer, RankTokenizer):
+        made = _of_ranks(tokenizer)
+    elif isinstance(tokenizer, ModelTokenizer):
+        config = json_of_model(tokenizer.data)
+        made = config if isinstance(config, str) else _of_sentencepiece(config)
+    elif isinstance(tokenizer, JsonTokenizer):
+        made = _of_json(tokenizer)
+    return made
+
+
+def _of_json(tokenizer: JsonTokenizer) -> FastModel | str:
+    model = tokenizer.config["model"]
+    if model.get("type") != "BPE":
+        return "it is no BPE model"
+    merges = [*map(tuple, map(_pair, model["merges"]))]
+    if len({*merges}) < len(merges):
+        return "it has a merge twice"
+    if not model.get("byte_fallback"):
+        return _of_byte_level(tokenizer)
+    added = _added_tokens(tokenizer, moved=partial(_in_changed_spaces, tokenizer.config))
+    if isinstance(added, str):
+        return added
+    return _of_sentencepiece({**tokenizer.config, "added_tokens": added})
+
+
+def _of_ranks(tokenizer: RankTokenizer) -> FastModel | str:
+    """As a tokenizer.json: any two tokens merge to one that is both, first that of least rank."""
+    splits = RANK_SPLITS.get(tokenizer.pattern or "")
+    if splits is None:
+        return "gigatoken has no scheme for this pattern"
+    ordered = sorted(tokenizer.ranks.items(), key=itemgetter(1))
+    names = dict(enumerate(BYTE_NAMES))
+    vocab = {token.decode("latin-1").translate(names): rank for token, rank in ordered}
+    merges = [
+        (name[:at], name[at:])
+        for name in vocab
+        for at in range(1, len(name))
+        if name[:at] in vocab and name[at:] in vocab
+    ]
+    of_bytes = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": not splits}
+    isolated = [{"type": "Split", "pattern": {"Regex": split}} for split in splits]
+    # A word that is a token is one, whether merges lead to it or not.
+    model = {"type": "BPE", "vocab": vocab, "merges": merges, "ignore_merges": True}
+    pre_tokenizer = {"type": "Sequence", "pretokenizers": [*isolated, of_bytes]}
+    return FastModel(
+        data=_json({"model": model, "pre_tokenizer": pre_tokenizer if splits else of_bytes})
+    )
+
+
+def _of_byte_level(tokenizer: JsonTokenizer) -> FastModel | str:
+    config, model = tokenizer.config, tokenizer.config["model"]
+    others = ("unk_token", "continuing_subword_prefix", "end_of_word_suffix")
+    if any(map(model.get, others)) or not all(name in model["vocab"] for name in BYTE_NAMES):
+        return "it is no plain byte-level BPE model"
+    normalizers = _flat(config.get("normalizer"))
+    if any(normalizer != {"type": "NFC"} for normalizer in normalizers):
+        return "it normalizes text in another way than NFC"
+    splits = _splits(config.get("pre_tokenizer") or {})
+    if splits not in JSON_SPLITS.values():
+        return "gigatoken has no scheme for its pre-tokenizer"
+    # NFC makes `;`, a backtick and K of other characters, as it makes what is beyond ASCII, and may
+    # join a last character to what follows.
+    added = _added_tokens(
+        tokenizer,
+        moved=lambda token: (
+            bool(normalizers)
+            and bool(
+                re.search(r"[^\x00-\x7f]|[;`K]", token["content"])
+                or (token["normalized"] and re.search(r"[A-Za-z<=>]\Z", token["content"]))
             )
+        ),
+    )
+    if isinstance(added, str):
+        return added
+    if any(len(token["content"].encode()) == 1 for token in added):
+        return "an added token is a single byte"
+    # Other names are of special tokens that no text gives; gigatoken would take them for text.
+    vocab = {name: id_ for name, id_ in model["vocab"].items() if _BYTE_LEVEL.fullmatch(name)}
+    at_ends = splits == JSON_SPLITS["olmo"]
+    return FastModel(
+        data=_json({**config, "model": {**model, "vocab": vocab}, "added_tokens": added}),
+        # The text before an added token has an end, too.
+        reserved=frozenset(token["id"] for token in added if token["special"] or at_ends),
+        at_ends=at_ends,
+    )
 
-    return load
 
-
-def _of_config(config: Mapping[str, Any]) -> Loader:
-    import gigatoken
-
-    # Left out, special tokens are text; their ids stay free or unreachable.
-    data = json.dumps({**config, "added_tokens": []}).encode()
-    return partial(gigatoken.Tokenizer.from_json, data)
-
-
-def _why_not(config: Mapping[str, Any]) -> str | None:
-    """Why gigatoken is not used for a tokenizer.json."""
-    model = config["model"]
-    special = ("byte_fallback", "unk_token", "continuing_subword_prefix", "end_of_word_suffix")
+def _of_sentencepiece(config: Mapping[str, Any]) -> FastModel | str:
+    model, normalizers = config["model"], _flat(config.get("normalizer"))
+    if (normalizers, config.get("pre_tokenizer")) not in SPACES.values():
+        return "it normalizes or splits text in a way that gigatoken is not tried with"
+    others = ("ignore_merges", "continuing_subword_prefix", "end_of_word_suffix")
+    if any(map(model.get, others)):
+        return "it is no plain BPE model with byte fallback"
+    vocab, merges = model["vocab"], [*map(_pair, model["merges"])]
+    usual = {f"<0x{byte:02X}>": chr(byte) for byte in range(256)}
     if (
-        model.get("type") != "BPE"
-        or any(model.get(name) for name in special)
-        or not all(name in model["vocab"] for name in BYTE_NAMES)
+        any(
+            name not in vocab and (char > "\x7f" or char not in vocab)
+            for name, char in usual.items()
+        )
+        or any(_BYTE_TOKEN.fullmatch(name) and name not in usual for name in vocab)
+        or not usual.keys().isdisjoint(chain(chain.from_iterable(merges), map("".join, merges)))
     ):
-        return "not a plain byte-level BPE model"
-    if config.get("normalizer") is not None:
-        return "the tokenizer normalizes its text"
-    if not _splits_plainly(config.get("pre_tokenizer") or {}):
-        return "gigatoken has no scheme for this pre-tokenizer"
-    if any(not token["special"] for token in config["added_tokens"]):
-        return "the tokenizer has added tokens that are not special"
-    return None
+        return "its tokens of single bytes are not the usual ones"
+    return FastModel(
+        data=_json(config),
+        reserved=frozenset(token["id"] for token in config["added_tokens"] if token["special"]),
+        by_class=False,
+    )
 
 
-def _splits_plainly(pre_tokenizer: Mapping[str, Any]) -> bool:
-    """Whether it is GPT-2's own splitter, or one regular expression and then bytes.
+def _in_changed_spaces(config: Mapping[str, Any], token: Mapping[str, Any]) -> bool:
+    """Whether an added token is found in text whose spaces, or beginning, may have been changed."""
+    normalizers = _flat(config.get("normalizer"))
+    return bool(token["normalized"]) and (
+        PREPEND in normalizers or not {" ", SPACE}.isdisjoint(token["content"])
+    )
+
+
+def _added_tokens(
+    tokenizer: JsonTokenizer, *, moved: Callable[[Mapping[str, Any]], bool]
+) -> list[dict[str, Any]] | str:
+    """The added tokens that gigatoken looks for in texts: none if the reference finds none.
+
+    A special token is text for the reference, but hides what overlaps it. So gigatoken finds them
+    all, and a document that holds a special one goes to the reference.
+
+    Args:
+        tokenizer: the reference.
+        moved: whether normalizers may change where a token is found.
+    """
+    added = [token for token in tokenizer.config["added_tokens"] if token["content"]]
+    found = [token for token in added if not token["special"]]
+    if any(token[flag] for token in found for flag in ("single_word", "lstrip", "rstrip")):
+        return "it has added tokens that are words or strip spaces"
+    if any(map(moved, found)):
+        return "it looks for added tokens in normalized text"
+    # The reference finds these before the others, wherever they stand.
+    first = [token["content"] for token in found if not token["normalized"]]
+    then = [token["content"] for token in found if token["normalized"]]
+    if any(
+        before in after or any(after.endswith(before[:size]) for size in range(1, len(before)))
+        for before in first
+        for after in then
+    ):
+        return "it has added tokens that overlap, and finds some before the others"
+    id_of = tokenizer.model.token_to_id  # of the model's vocabulary, whatever the file says
+    return [
+        {**token, "id": id_of(token["content"]), "normalized": False} for token in added if found
+    ]
+
+
+def _pair(merge: str | list[str]) -> list[str]:
+    return merge.split(" ", 1) if isinstance(merge, str) else merge
+
+
+def _json(config: Mapping[str, Any]) -> bytes:
+    return json.dumps(config).encode()
+
+
+def _flat(normalizer: Mapping[str, Any] | None) -> list[Any]:
+    """The normalizers, one after another."""
+    if normalizer is None:
+        return []
+    if normalizer["type"] != "Sequence":
+        return [normalizer]
+    return [one for each in normalizer["normalizers"] for one in _flat(each)]
+
+
+def _splits(pre_tokenizer: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The expressions that split text before it becomes bytes, none for GPT-2's own splitter.
 
     gigatoken knows the expressions by their text, but does not look at the settings beside them.
     """
     match pre_tokenizer:
         case {"type": "ByteLevel", "add_prefix_space": False, **others}:
-            return others.get("use_regex", True) is True
+            return () if others.get("use_regex", True) is True else None
         case {
             "type": "Sequence",
             "pretokenizers": [
-                {
-                    "type": "Split",
-                    "behavior": "Isolated",
-                    "invert": False,
-                    "pattern": {"Regex": pattern},
-                },
+                *splits,
                 {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
             ],
         }:
-            return pattern in JSON_PATTERNS.values()
-    return False
+            usual = {"type": "Split", "behavior": "Isolated", "invert": False}
+            if splits and all({**split, **usual} == split for split in splits):
+                return tuple(split["pattern"].get("Regex", "") for split in splits)
+    return None

@@ -13,8 +13,10 @@ from streaming_ext.text.tokenizer.model_file import ModelTokenizer
 from streaming_ext.text.tokenizer.rank_file import (
     KNOWN_ENCODINGS,
     RankTokenizer,
+    is_rank_file,
     of_encoding,
     of_rank_file,
+    of_tekken,
 )
 from streaming_ext.text.tokenizer.tokenizer import (
     SPEC_FILE,
@@ -38,18 +40,23 @@ def load_tokenizer(
     """Load a tiktoken encoding, a .tiktoken, .json or .model file, or that of a Hub repository.
 
     A rank file holds neither pattern nor special tokens. Both are known if the file is named after
-    a known encoding (`r50k_base.tiktoken`); otherwise `pattern` is needed, as the name of an
-    encoding or as a regular expression, and the special tokens are `eot_token`, by default
+    a known encoding (`r50k_base.tiktoken`), or has the content of a known one (Llama 3 and 4,
+    Qwen); otherwise `pattern` is needed, as the name of such a one or as a regular expression. With
+    an expression or the name of an encoding, the special tokens are `eot_token`, by default
     `<|endoftext|>`, with the first id above all ranks, and `bos_token` with the next one.
     """
     marks = eot_token, bos_token
     path = local_path(name)
-    if name.endswith(".tiktoken"):
+    if name.endswith(".tiktoken") or (
+        name.endswith(".model") and is_rank_file(read_file(path))  # Meta calls them so
+    ):
         return of_rank_file(path, pattern, *marks)
     if pattern is not None:
         raise TokenizerError(
-            f"`pattern` belongs to a .tiktoken file; {name!r} brings its own. Leave it out."
+            f"`pattern` belongs to a rank file; {name!r} brings its own. Leave it out."
         )
+    if path.name.startswith("tekken") and name.endswith(".json"):
+        return of_tekken(path, *marks)
     if name.endswith(".json"):
         return of_json_file(path, *marks)
     if name.endswith(".model"):

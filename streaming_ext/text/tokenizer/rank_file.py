@@ -5,6 +5,8 @@ of the public encodings.
 """
 
 import base64
+import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +49,13 @@ O200K_PATTERN = "|".join(
         r"""\s+""",
     )
 )
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?"
+_REST = r"[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA3_PATTERN = rf"{_WORDS}\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+{_REST}"
+QWEN2_PATTERN = rf"{_WORDS}\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+{_REST}"
+QWEN35_PATTERN = rf"{_WORDS}[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+{_REST}"
+TEKKEN_PATTERN = O200K_PATTERN.replace(f"{_CONTRACTION}?", "").replace("{1,3}", "")
+_TEKKEN = ("<unk>", "<s>", "</s>")
 _FIM = {"<|fim_prefix|>": 100258, "<|fim_middle|>": 100259, "<|fim_suffix|>": 100260}
 # encoding -> (pattern, special tokens)
 KNOWN_ENCODINGS: dict[str, tuple[str, dict[str, int]]] = {
@@ -55,6 +64,38 @@ KNOWN_ENCODINGS: dict[str, tuple[str, dict[str, int]]] = {
     "p50k_base": (GPT2_PATTERN, {ENDOFTEXT: 50256}),
     "cl100k_base": (CL100K_PATTERN, {ENDOFTEXT: 100257, **_FIM, "<|endofprompt|>": 100276}),
     "o200k_base": (O200K_PATTERN, {ENDOFTEXT: 199999, "<|endofprompt|>": 200018}),
+}
+# family of rank files -> (pattern, special tokens from the first id above all ranks on, how many
+# ids they have in all)
+_LLAMA = "<|begin_of_text|> <|end_of_text|>"
+_TURN = "<|start_header_id|> <|end_header_id|> <|eom_id|> <|eot_id|> <|python_tag|> <|image|>"
+_FIM_NAMES = " ".join(_FIM)
+_QWEN = f"{ENDOFTEXT} <|im_start|> <|im_end|>"
+_FAMILIES: dict[str, tuple[str, str, int]] = {
+    "llama3": (
+        LLAMA3_PATTERN,
+        f"{_LLAMA} <|reserved_0|> <|reserved_1|> <|finetune_right_pad_id|> <|step_id|> {_TURN}",
+        256,
+    ),
+    "llama4": (
+        O200K_PATTERN,
+        f"{_LLAMA} {_FIM_NAMES} <|header_start|> <|header_end|> <|eom|> <|eot|>",
+        2048,
+    ),
+    "qwen2": (QWEN2_PATTERN, _QWEN, 208),
+    "qwen35": (QWEN35_PATTERN, _QWEN, 33),
+}
+# SHA-256 of known rank files, in rank order -> family
+_CONTENTS = {
+    "82e9d31979e92ab929cd544440f129d9ecd797b69e327f80f17e1c50d5551b55": "llama3",
+    "d0bdbaf59b0762c8c807617e2d8ea51420eb1b1de266df2495be755c8e0ed6ed": "llama4",
+    "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186": "qwen2",
+    "8dde380a6405e935f5de16a99eb61c824f3f814dd1ed298784c72babb7a03cdd": "qwen35",
+}
+# What splits text, by the names that a user may pass.
+PATTERNS: dict[str, str] = {
+    **{name: pattern for name, (pattern, _) in KNOWN_ENCODINGS.items()},
+    **{name: pattern for name, (pattern, *_) in _FAMILIES.items()},
 }
 _LONG_RUN = re.compile(r"(\s{1000})\s{1000,}(\s{1000})")
 
@@ -135,7 +176,7 @@ class RankTokenizer(Tokenizer):
         """
         shorter = _LONG_RUN.sub(r"\1\2", text)
         if (
-            self.pattern not in (GPT2_PATTERN, CL100K_PATTERN, O200K_PATTERN)
+            self.pattern not in PATTERNS.values()
             or shorter == text
             or self._encode_words(shorter) != self.encoding.encode_ordinary(shorter)
         ):
@@ -163,23 +204,59 @@ class RankTokenizer(Tokenizer):
         return rank_file_bytes(self.ranks)
 
 
+def is_rank_file(data: bytes) -> bool:
+    """Whether content begins as a rank file does, whatever its name."""
+    return re.match(rb"[A-Za-z0-9+/]+=* \d+\r?\n", data) is not None
+
+
 def of_rank_file(
     path: Path, pattern: str | None, eot_token: str | None, bos_token: str | None
 ) -> RankTokenizer:
-    """A tokenizer of a rank file, with the known pattern if the file has a known name."""
+    """A tokenizer of a rank file; its pattern is named, or known by its name or its content."""
     ranks = parse_rank_file(read_file(path), str(path))
+    first = max(ranks.values()) + 1
     known = KNOWN_ENCODINGS.get(path.name.removesuffix(".tiktoken"))
-    if pattern is not None:
-        pattern = KNOWN_ENCODINGS[pattern][0] if pattern in KNOWN_ENCODINGS else pattern
-        names = dict.fromkeys(filter(None, (eot_token or ENDOFTEXT, bos_token)))
-        known = pattern, {name: id_ for id_, name in enumerate(names, max(ranks.values()) + 1)}
+    family = pattern or _CONTENTS.get(hashlib.sha256(rank_file_bytes(ranks)).hexdigest())
+    if family is not None and family in _FAMILIES:
+        of_family, names, size = _FAMILIES[family]
+        tokens = names.split()
+        tokens += [f"<|reserved_{number}|>" for number in range(len(tokens), size)]
+        known = of_family, {name: id_ for id_, name in enumerate(tokens, first)}
+    elif pattern is not None:
+        marks = dict.fromkeys(filter(None, (eot_token or ENDOFTEXT, bos_token)))
+        known = (
+            PATTERNS.get(pattern, pattern),
+            {name: id_ for id_, name in enumerate(marks, first)},
+        )
     if known is None:
         raise TokenizerError(
-            f"{path} holds ranks only, and its name is none of {', '.join(KNOWN_ENCODINGS)}: which "
-            "pattern splits the text? Pass `pattern` as one of these names or as a regular "
-            "expression."
+            f"{path} holds ranks only, and neither its name nor its content is known: which "
+            f"pattern splits the text? Pass `pattern` as one of {', '.join(PATTERNS)}, or as a "
+            "regular expression."
         )
     return RankTokenizer.of(path.name, ranks, *known, eot_token=eot_token, bos_token=bos_token)
+
+
+def of_tekken(path: Path, eot_token: str | None, bos_token: str | None) -> RankTokenizer:
+    """A tokenizer of Mistral's own file, in which special tokens have the first ids."""
+    try:
+        content = json.loads(read_file(path))
+        config, named = content["config"], content.get("special_tokens") or ()
+        first, size = config["default_num_special_tokens"], config["default_vocab_size"]
+        special = {name: id_ for id_, name in enumerate(_TEKKEN)}
+        special |= {token["token_str"]: token["rank"] for token in named}
+        ranks = {
+            base64.b64decode(token["token_bytes"]): first + token["rank"]
+            for token in content["vocab"]
+            if token["rank"] < size - first
+        }
+        pattern = config["pattern"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise TokenizerError(f"{path} is not a tekken.json: {error!r}") from None
+    checked = parse_rank_file(rank_file_bytes(ranks), str(path))
+    return RankTokenizer.of(
+        path.name, checked, pattern, special, eot_token=eot_token, bos_token=bos_token
+    )
 
 
 def of_encoding(name: str, eot_token: str | None, bos_token: str | None) -> RankTokenizer:

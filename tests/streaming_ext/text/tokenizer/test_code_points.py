@@ -2,12 +2,12 @@
 
 import unicodedata
 
-import pyarrow as pa
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming_ext.text.tokenizer.engine import rows_with_any, unsafe_ranges
+from streaming_ext.text.tokenizer.unsafe_texts import UnsafeTexts, unsafe_ranges
 from tests.streaming_ext.text.tokenizer import trial
 from tests.streaming_ext.text.tokenizer.trial import (
     JSON_PATTERNS,
@@ -21,7 +21,8 @@ from tests.streaming_ext.text.tokenizer.trial import (
 
 RENEW = "renew the table of code points? See tests/streaming_ext/text/tokenizer/trial.py"
 POINTS = st.integers(0x80, 0x10FFFF).filter(lambda point: not 0xD800 <= point < 0xE000)
-EITHER = [*RANK_PATTERNS, *JSON_PATTERNS]
+PROBES = {"ranks": rank_probe, "json": json_probe}
+EITHER = [*(f"ranks {name}" for name in RANK_PATTERNS), *(f"json {name}" for name in JSON_PATTERNS)]
 
 
 UNSAFE = {point for start, end in unsafe_ranges() for point in range(start, end + 1)}
@@ -30,17 +31,34 @@ UNSAFE = {point for start, end in unsafe_ranges() for point in range(start, end 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(data=st.data(), odd=st.sets(POINTS, min_size=1, max_size=6))
 def test_documents_are_found_as_by_hand(data: st.DataObject, odd: set[int]) -> None:
-    ranges = [(point, point) for point in sorted(odd)]
+    """However the bytes of a text are cut into tokens, few or many of which cut a character."""
     near = [chr(p + d) for p in odd for d in (-1, 0, 1, 64) if 0x80 <= p + d < 0xD800]
-    char = st.one_of(st.sampled_from([*near, *map(chr, odd)]), st.sampled_from("a\n\0 é 漢😀"))
+    char = st.one_of(st.sampled_from([*near, *map(chr, odd)]), st.sampled_from("a\n\0 é漢😀"))
     texts = data.draw(st.lists(st.text(char, max_size=12), max_size=5))
-    padding = data.draw(st.sampled_from(["", "a" * 200]))  # few bytes beyond ASCII, or many
-    first = data.draw(st.integers(0, len(texts)))
-    array = pa.array([text + padding for text in texts], pa.large_string())[first:]
-    expected = [
-        row for row, text in enumerate(texts[first:]) if any(ord(char) in odd for char in text)
+    padding = data.draw(st.sampled_from(["", "a" * 200]))
+    size = data.draw(st.integers(1, 7))
+    numbers: dict[bytes, int] = {b"<reserved>": 0}
+    rows = []
+    for text in texts:
+        data_ = (text + padding).encode()
+        tokens = [data_[start : start + size] for start in range(0, len(data_), size)]
+        rows.append([numbers.setdefault(token, len(numbers)) for token in tokens])
+    reserved = data.draw(st.integers(-1, len(rows) - 1))
+    if reserved >= 0:
+        rows[reserved].append(0)
+    found = UnsafeTexts(
+        {number: token for token, number in numbers.items()},
+        [(point, point) for point in sorted(odd)],
+        [0],
+    ).rows(
+        np.array([id_ for row in rows for id_ in row], np.uint32),
+        np.cumsum([0, *map(len, rows)]),
+    )
+    assert found.tolist() == [
+        row
+        for row, text in enumerate(texts)
+        if row == reserved or any(ord(char) in odd for char in text)
     ]
-    assert rows_with_any(array, ranges).tolist() == expected
 
 
 def test_what_unicode_assigned_long_ago_is_trusted() -> None:
@@ -71,8 +89,8 @@ def test_a_swapped_class_is_found() -> None:
 
 
 def differing(pattern: str, end: int) -> set[int]:
-    probe = json_probe(JSON_PATTERNS[pattern]) if pattern in JSON_PATTERNS else rank_probe(pattern)
-    return try_code_points(probe, end=end)
+    kind, name = pattern.split()
+    return try_code_points(PROBES[kind](name), end=end)
 
 
 @pytest.mark.parametrize("pattern", EITHER)

@@ -12,11 +12,13 @@ from streaming_ext.base.errors import TokenizerError
 from streaming_ext.text.tokenizer.engine import choose_engine
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, load_tokenizer, open_saved
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from tests.streaming_ext.text.tokenizer.trial import PLAIN_MODEL, hard_texts
 from tests.tokenizers import train_model
 
 KINDS: dict[str, dict[str, Any]] = {
     "unigram": {"model_type": "unigram", "vocab_size": 400, "byte_fallback": True},
     "bpe": {"model_type": "bpe", "vocab_size": 400, "byte_fallback": True},
+    "plain": PLAIN_MODEL,
     "no_bytes": {"model_type": "bpe", "vocab_size": 150},
     "own_symbols": {
         "model_type": "unigram",
@@ -40,7 +42,9 @@ def both(model: str) -> tuple[Tokenizer, Any]:
     return load_tokenizer(model), sentencepiece.SentencePieceProcessor(model_file=model)
 
 
-def test_ids_are_those_of_the_library(both: tuple[Tokenizer, Any]) -> None:
+def test_ids_are_those_of_the_library(
+    both: tuple[Tokenizer, Any], request: pytest.FixtureRequest
+) -> None:
     tokenizer, library = both
     rng = random.Random(5)
     points = [p for p in rng.sample(range(0x110000), 20_000) if not 0xD800 <= p < 0xE000]
@@ -48,8 +52,11 @@ def test_ids_are_those_of_the_library(both: tuple[Tokenizer, Any]) -> None:
     odd = [*"a \n\t\u00a0\u2581é漢😀\x00", "</s>", "<unk>", "<s>", "<tool>", "<0x41>"]
     texts += ["".join(rng.choices(odd, k=rng.randrange(12))) for _ in range(1000)]
     texts += ["", " ", "\n" * 5000, "ab " * 100_000, "é" * 50_000, "x" * 50_000]
+    texts += [" " * size + end for size in range(200) for end in ("", "a")]
+    texts += hard_texts(rng, 300, ["</s>", "<unk>", "<0x41>"])
     engine = choose_engine(tokenizer, engine="auto")
-    assert engine.name.startswith("sentencepiece ")
+    follows = "plain" in request.node.name
+    assert engine.name.startswith("gigatoken " if follows else "sentencepiece "), engine.reason
     encoded = engine.encode(pa.array(texts, pa.large_string()))
     assert tokenizer.eot_id not in encoded.ids
     for row, text in enumerate(texts):

@@ -2,6 +2,7 @@
 
 import base64
 import copy
+import hashlib
 import json
 import os
 import random
@@ -140,6 +141,55 @@ def test_a_rank_file_of_another_name_needs_a_pattern(tmp_path: Path) -> None:
     assert load_ranks(path, pattern=r"\S+|\s+").encode("he ll") == [256, 32, 257]
     with pytest.raises(TokenizerError, match="tiktoken refuses"):
         load_ranks(path, pattern="(")
+
+
+@pytest.mark.parametrize(
+    ("family", "eot", "size"),
+    [("llama3", "<|end_of_text|>", 256), ("llama4", "<|end_of_text|>", 2048),
+     ("qwen2", "<|endoftext|>", 208), ("qwen35", "<|endoftext|>", 33)],
+)  # fmt: skip
+def test_rank_files_of_meta_and_qwen(
+    family: str, eot: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the name of their pattern, or by their content; Meta names them tokenizer.model."""
+    path = tmp_path / "tokenizer.model"
+    named = load_ranks(path, pattern=family)
+    assert (named.eot_token, named.vocab_size) == (eot, len(RANKS) + size)
+    assert named.eot_id >= len(RANKS)
+    assert named.pattern == rank_file.PATTERNS[family]
+    digest = hashlib.sha256(rank_file_bytes(RANKS)).hexdigest()
+    monkeypatch.setitem(rank_file._CONTENTS, digest, family)
+    known = load_ranks(path)
+    assert known == named
+    begin = "<|im_start|>" if family.startswith("qwen") else "<|begin_of_text|>"
+    assert load_tokenizer(str(path), bos_token=begin).bos_id is not None
+    known.save(tmp_path / "saved")
+    assert open_saved(tmp_path / "saved") == known
+
+
+def test_a_tekken_json(tmp_path: Path) -> None:
+    vocab = [
+        {"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": None}
+        for token, rank in {**RANKS, b"beyond": len(RANKS)}.items()
+    ]
+    config = {
+        "pattern": rank_file.TEKKEN_PATTERN,
+        "default_vocab_size": len(RANKS) + 10,
+        "default_num_special_tokens": 10,
+    }
+    path = tmp_path / "tekken_1.json"
+    path.write_text(json.dumps({"config": config, "vocab": vocab}))
+    tokenizer = load_tokenizer(str(path), bos_token="<s>")
+    assert (tokenizer.eot_id, tokenizer.bos_id, tokenizer.vocab_size) == (2, 1, len(RANKS) + 10)
+    assert tokenizer.encode("hello</s>") == [268, *(10 + byte for byte in b"o</s>")]
+    tokenizer.save(tmp_path / "saved")
+    assert open_saved(tmp_path / "saved") == tokenizer
+    special = [{"rank": 0, "token_str": "<end>"}]
+    path.write_text(json.dumps({"config": config, "vocab": vocab, "special_tokens": special}))
+    assert load_tokenizer(str(path), eot_token="<end>").eot_id == 0
+    path.write_text("{}")
+    with pytest.raises(TokenizerError, match="is not a tekken"):
+        load_tokenizer(str(path))
 
 
 def test_an_end_of_text_that_is_none_is_refused(tmp_path: Path, tokenizer_json: str) -> None:
@@ -433,7 +483,7 @@ def test_the_patterns_are_those_of_tiktoken(monkeypatch: pytest.MonkeyPatch) -> 
         assert public["special_tokens"] == special_tokens
 
 
-@pytest.mark.parametrize("pattern", ["gpt2", "cl100k_base", "o200k_base"])
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k_base", "o200k_base", "llama3", "qwen2"])
 def test_a_run_of_spaces_that_overflows_the_reference(pattern: str, tmp_path: Path) -> None:
     path, ranks = tmp_path / "x.tiktoken", {**BYTES, b" x": 256, b"  ": 257}
     text = " " * 2_000_001 + "x"

@@ -8,26 +8,38 @@ token, so that each place where a text is split shows in the ids.
 """
 
 import json
+import random
 import tempfile
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import tokenizers
-from tokenizers import decoders, pre_tokenizers
+from tokenizers import decoders, normalizers, pre_tokenizers
 
-from streaming_ext.text.tokenizer import engine, fast_tokenizer
-from streaming_ext.text.tokenizer.fast_tokenizer import BYTE_NAMES, fast_loader
+from streaming_ext.text.tokenizer.fast_tokenizer import BYTE_NAMES, JSON_SPLITS, SPACES, fast_model
 from streaming_ext.text.tokenizer.load import load_tokenizer
-from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
+from streaming_ext.text.tokenizer.model_json import json_of_model
+from streaming_ext.text.tokenizer.rank_file import PATTERNS, rank_file_bytes
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from streaming_ext.text.tokenizer.unsafe_texts import TABLE, unsafe_ranges
+from tests.tokenizers import train_model
 
 Encode = Callable[[str], Sequence[int] | npt.NDArray[np.uint32]]
 
 NUM_CODE_POINTS = 0x110000
 CHANGED_CLASS = [0x295]  # a lower-case letter until Unicode 16.0
+# A model of SentencePiece whose ids gigatoken follows.
+PLAIN_MODEL = {
+    "model_type": "bpe",
+    "vocab_size": 600,
+    "byte_fallback": True,
+    "normalization_rule_name": "identity",
+    "remove_extra_whitespaces": False,
+    "allow_whitespace_only_pieces": True,
+}
 BLOCK = 1024  # code points a text
 
 # {c} is the code point. The lines tell apart the classes that a pattern can name: letter, number,
@@ -37,10 +49,71 @@ TEMPLATES = (
     *("a{c}a", "A{c}A", "{c}Aa", "1{c}1", "12{c}45", "!{c}!", "!!{c}a", "  {c}a", "{c}'s"),
     *("'{c}", "a'{c}e", "'r{c}A", "\n{c}\n"),
 )
-# The patterns of .tiktoken files that gigatoken knows.
-RANK_PATTERNS = ("gpt2", "cl100k_base", "o200k_base")
-# Those of a tokenizer.json; "" is GPT-2's own.
-JSON_PATTERNS = {"byte_level": "", **fast_tokenizer.JSON_PATTERNS}
+# What NFC may reorder or join, before and after marks and parts of syllables; {d} is decomposed.
+JOINED = (
+    *(
+        "{d}",
+        "e{c}",
+        "e\u0345{c}",
+        "e{c}\u0334",
+        "{c}\u0301",
+        "{c}\u3099",
+        "\uac00{c}",
+        "\u1100{c}",
+    ),
+    *("{c}\u1161", "{c}\u11a8", "e\u0301{c}\u0323", "\u09c7{c}", "\u0dd9{c}"),
+)
+# Names of all patterns that gigatoken knows, of rank files and of a tokenizer.json.
+RANK_PATTERNS = [name for name in PATTERNS if name not in ("r50k_base", "p50k_base", "llama4")]
+JSON_PATTERNS = [*JSON_SPLITS, *(f"{name}+nfc" for name in ("byte_level", "qwen2"))]
+
+
+# Between what is split, joined, reordered or looked for.
+_PHRASES = (
+    *("It's 12345.67, isn't it?", "Ünïcode naïve façade", "Привет, мир", "हिन्दी में लिखें", "ภาษาไทย"),
+    *(
+        "漢字かな交じり文",
+        "한국어 문장",
+        "Tiếng Việt",
+        "مرحبا بالعالم",
+        "Ελληνικά",
+        "<table><tr>",
+        "</div>\n",
+    ),
+)
+_ODD = (
+    *"\u00a0\u1680\u2009\u2028\u3000\u0085\t\v\x00\u200b\u200c\u200d\ufe0f\u2581\ufeff\u0338\u0345",
+    *"\u0301\u0323\u094d\u09be\u1161\u11a8\ue000\U000f0000\U0010fffd\u212a\u037e\u2126\u0344\U0001d15e",
+    *("\n\n", "\r\n", "   ", " ", "\n ", "1", "1234", "'S", "a", "K", "<", ">"),
+)
+
+
+def hard_texts(rng: random.Random, count: int, written: Sequence[str]) -> Iterator[str]:
+    """Texts of what engines may see in different ways.
+
+    They are composed and decomposed, full of odd spaces, joiners, private and unassigned code
+    points, and of tokens that are written out, and their parts.
+    """
+    points = [point for start, end in unsafe_ranges() for point in (start, end)]
+    for _ in range(count):
+        parts = []
+        for _ in range(rng.randrange(1, 16)):
+            phrase = rng.choice(_PHRASES)
+            token = rng.choice(written)
+            cut = rng.randrange(len(token) + 1)
+            point = rng.choice((rng.randrange(0xD800), rng.randrange(0xE000, 0x20000)))
+            parts += rng.choice(
+                (
+                    [phrase[rng.randrange(len(phrase)) :]],
+                    [unicodedata.normalize(rng.choice(("NFC", "NFD")), phrase)],
+                    rng.choices(_ODD, k=3),
+                    [rng.choice((token, token[:cut], token[cut:]))],
+                    [chr(point)],
+                    [chr(rng.choice(points))] if rng.random() < 0.05 else [],
+                    [rng.choice(_ODD) * rng.randrange(40)],
+                )
+            )
+        yield "".join(parts)
 
 
 def edge_pairs() -> list[bytes]:
@@ -62,15 +135,19 @@ def rank_probe(pattern: str) -> Tokenizer:
         return load_tokenizer(str(path), pattern=pattern)
 
 
-def json_probe(pattern: str) -> Tokenizer:
-    """A tokenizer.json that does."""
+def json_probe(name: str) -> Tokenizer:
+    """A tokenizer.json that does, with the splits of a name, and NFC if that is added."""
+    splits, _, normalizer = name.partition("+")
     names = ["".join(BYTE_NAMES[byte] for byte in token) for token in TOKENS]
     vocabulary = {name: id_ for id_, name in enumerate(names)}
     merges = [(name[0], name[1]) for name in names[256:]]
     model = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, merges))
-    of_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not pattern)
-    split = [pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")] if pattern else []
+    patterns = [tokenizers.Regex(pattern) for pattern in JSON_SPLITS[splits]]
+    of_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not patterns)
+    split = [pre_tokenizers.Split(pattern, "isolated") for pattern in patterns]
     model.pre_tokenizer = pre_tokenizers.Sequence([*split, of_bytes]) if split else of_bytes
+    if normalizer:
+        model.normalizer = normalizers.NFC()
     model.decoder = decoders.ByteLevel()
     model.add_special_tokens(["<|endoftext|>"])
     with tempfile.TemporaryDirectory() as folder:
@@ -78,22 +155,47 @@ def json_probe(pattern: str) -> Tokenizer:
         return load_tokenizer(f"{folder}/tokenizer.json")
 
 
+def spaces_probe(name: str, folder: Path) -> Tokenizer:
+    """A tokenizer.json with a small vocabulary of SentencePiece, and added tokens."""
+    path = train_model(folder / "small.model", **PLAIN_MODEL)
+    config = json_of_model(Path(path).read_bytes())
+    assert not isinstance(config, str), config
+    normalizers_, pre_tokenizer = SPACES[name]
+    added = ["</s>", "<tool>", "\n\n", "<t", "a\u2581" if name == "gemma" else "\u00a0"]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    config["model"]["vocab"] |= {"</s>": 5000}
+    config |= {
+        "version": "1.0",
+        "normalizer": {"type": "Sequence", "normalizers": normalizers_},
+        "pre_tokenizer": pre_tokenizer,
+        "added_tokens": [
+            {**flags, "id": 5000 + number, "content": content, "special": number == 0}
+            for number, content in enumerate(added)
+        ],
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(config))
+    return load_tokenizer(str(folder / "tokenizer.json"))
+
+
 def try_code_points(tokenizer: Tokenizer, *, end: int = NUM_CODE_POINTS) -> set[int]:
     """The code points below `end` on which gigatoken differs from a probe."""
-    load = fast_loader(tokenizer)
-    assert not isinstance(load, str), load
-    return differing_code_points(tokenizer.encode, load().encode, end=end)
+    model = fast_model(tokenizer)
+    assert not isinstance(model, str), model
+    return differing_code_points(tokenizer.encode, model.load().encode, end=end)
 
 
 def differing_code_points(
     reference: Encode, fast: Encode, *, end: int = NUM_CODE_POINTS
 ) -> set[int]:
     """The code points below `end` on which two functions from texts to ids of probes differ."""
-    full = "\n".join(TEMPLATES) + "\n"
+    full = "\n".join((*TEMPLATES, *JOINED)) + "\n"
     with_ascii = full + "".join(f"{chr(other)}{{c}}\n" for other in range(0x80))
 
     def differing(points: range, template: str) -> list[int]:
-        text = "".join(template.replace("{c}", chr(point)) for point in points)
+        text = "".join(
+            template.replace("{c}", char).replace("{d}", unicodedata.normalize("NFD", char))
+            for char in map(chr, points)
+        )
         if np.array_equal(fast(text), np.asarray(reference(text), np.uint32)):
             return []
         if len(points) == 1:
@@ -122,7 +224,7 @@ def write_table() -> None:
             ranges[-1][1] = point
         else:
             ranges.append([point, point])
-    engine.TABLE.write_text(json.dumps(ranges, separators=(",", ":")) + "\n")
+    TABLE.write_text(json.dumps(ranges, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

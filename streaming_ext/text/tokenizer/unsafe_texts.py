@@ -1,0 +1,162 @@
+"""Which documents go to the reference: found by the ids that the fast engine gives.
+
+Ids are a fourth as many as bytes, so looking at them costs little. The bytes of the ids, one after
+another, are those of the document. So a code point that engines may split differently lies in one
+token, or begins at the end of one and goes on in the next ones.
+"""
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming_ext.base.arrays import Ints
+
+# The code points on which engines may split or normalize text differently. Engines know the same
+# patterns, but each has its own tables of Unicode. A code point that Unicode 14.0 assigned is of
+# the same class in all of them, with few exceptions; tests try each with the pinned versions.
+TABLE: Final = Path(__file__).with_name("unsafe_code_points.json")
+Ranges = Sequence[tuple[int, int]]  # of code points, both ends included, ascending
+# The end of a token that begins a character and does not end it; how the next token goes on.
+_CUT: Final = re.compile(rb"(?:[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})?\Z")
+_REST: Final = re.compile(rb"[\x80-\xbf]{0,3}")
+_BLOCK: Final = 2**17  # ids looked at together, so that what is made of them stays in a cache
+_MOST: Final = 3  # tokens over which a character goes on
+_FEW: Final = 1 / 16
+_FOUND: Final = 1  # the state after what is looked for; 0 is that after all that is harmless
+
+
+@cache
+def unsafe_ranges() -> Ranges:
+    """The code points that are left to the reference."""
+    return tuple((start, end) for start, end in json.loads(TABLE.read_bytes()))
+
+
+class UnsafeTexts:
+    """Finds the documents that hold certain code points, or give certain ids."""
+
+    def __init__(
+        self, vocabulary: Mapping[int, bytes], ranges: Ranges, reserved: Collection[int] = ()
+    ) -> None:
+        """Prepare the search.
+
+        Args:
+            vocabulary: the bytes of each id.
+            ranges: the code points, beyond ASCII.
+            reserved: the ids.
+        """
+        unsafe = np.zeros(0x140000, np.bool_)  # as many as four bytes could encode
+        for start, end in ranges:
+            unsafe[start : end + 1] = True
+        beyond = {id_: token for id_, token in vocabulary.items() if not token.isascii()}
+        ids, tokens = np.array([*beyond], np.int64), [*beyond.values()]
+        whole = [token.decode(errors="ignore") for token in tokens]
+        points = np.frombuffer("".join(whole).encode("utf-32-le"), np.uint32)
+        holders = np.repeat(ids, [len(characters) for characters in whole])[unsafe[points]]
+
+        rests = {b"": 0}
+        rest_of = [rests.setdefault(_REST.match(token)[0], len(rests)) for token in tokens]  # type: ignore[index]
+        states = _States(unsafe)
+        state_of = [states.after(_CUT.search(token[-3:])[0]) for token in tokens]  # type: ignore[index]
+        # table: (states, rests), the state after both
+        steps = states.steps([*rests])
+        self._bits = (len(rests) - 1).bit_length()
+        table = np.zeros((len(steps), 1 << self._bits), np.uint32)
+        table[:, : len(rests)] = steps
+        # edges: (ids,), the state after a token, and the rest that it begins with
+        edges = np.zeros(max(vocabulary) + 1, np.uint32)
+        edges[ids] = state_of
+        edges[[*holders, *reserved]] = _FOUND
+        edges <<= self._bits
+        edges[ids] |= np.array(rest_of, np.uint32)
+        self._edges, self._table = edges, (table << self._bits).ravel()
+        self._is_open = (edges >> self._bits > 0).view(np.uint8)
+
+    def rows(self, ids: npt.NDArray[np.uint32], offsets: Ints) -> Ints:
+        """The documents, ascending.
+
+        Args:
+            ids: of all documents, by the fast engine.
+            offsets: where the ids of each document begin.
+        """
+        at = np.concatenate(
+            [
+                start + self._found(ids[start : start + _BLOCK + _MOST])
+                for start in range(0, max(len(ids), 1), _BLOCK)
+            ]
+        )
+        rows: Ints = np.unique(np.searchsorted(offsets, at, side="right") - 1)
+        return rows
+
+    def _found(self, ids: npt.NDArray[np.uint32]) -> Ints:
+        """Which ids of a block are, or begin, what is looked for; its last ones only follow."""
+        is_open = _take(self._is_open, ids)
+        count = np.count_nonzero(is_open)
+        if count == 0:
+            return np.empty(0, np.int64)
+        rest = np.uint32((1 << self._bits) - 1)
+        few = count < _FEW * len(ids)
+        # In some languages with some vocabularies most ids are open: no index then.
+        at = np.flatnonzero(is_open.view(np.bool_)) if few else np.arange(0)
+        edges = np.append(_take(self._edges, ids[at] if few else ids), np.zeros(_MOST, np.uint32))
+        state = edges[:-_MOST]
+        for number in range(1, _MOST + 1):
+            if few:
+                after = _take(self._edges, ids[np.minimum(at + number, len(ids) - 1)])
+            else:
+                after = edges[number : number + len(ids)]
+            state = _take(self._table, state & ~rest | after & rest)
+            if not state.any():
+                break
+        found = np.flatnonzero(state) if not few else at[state > 0]
+        return found[found < _BLOCK]
+
+
+def _take(values: npt.NDArray[Any], places: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
+    """`values[places]`, three times as fast."""
+    return np.asarray(pc.take(pa.array(values), pa.array(places), boundscheck=False))
+
+
+class _States:
+    """What a token ended with, as far as a code point that is looked for may have begun.
+
+    Example: E0 A4 begins the code points from U+0900 on. With 85 it is U+0905; with nothing more
+    it is open.
+    """
+
+    def __init__(self, unsafe: npt.NDArray[np.bool_]) -> None:
+        self._before = np.append(0, np.cumsum(unsafe))  # code points before each
+        self._known = {b"": 0}
+        self._open: list[bytes] = []
+
+    def after(self, text: bytes) -> int:
+        """The number of the state after bytes from the first one of a character on."""
+        if text not in self._known:
+            size = 2 + (text[0] >= 0xE0) + (text[0] >= 0xF0)
+            value = text[0] & 0x7F >> size
+            for byte in text[1:size]:
+                value = value << 6 | byte & 0x3F
+            unknown = 6 * max(size - len(text), 0)
+            first, end = value << unknown, value + 1 << unknown
+            count = self._before[end] - self._before[first]
+            if count in (0, end - first):
+                self._known[text] = _FOUND if count else 0
+            else:
+                self._known[text] = _FOUND + 1 + len(self._open)
+                self._open.append(text)
+        return self._known[text]
+
+    def steps(self, rests: list[bytes]) -> list[list[int]]:
+        """The state after each state and each rest."""
+        found = [[0] * len(rests), [_FOUND] * len(rests)]
+        found.extend(  # the states are more and more
+            [self.after(text + rest) if rest else 0 for rest in rests] for text in self._open
+        )
+        return found
