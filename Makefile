@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Two more than there are cores, because tests often wait (tests/distribution.py).
 TEST_WORKERS ?= $(shell expr $$(nproc) + 2)
 
-.PHONY: venv demo test test-newest docs soak interop lint types tests format audit clean
+.PHONY: venv demo wheel test test-newest docs soak interop lint types tests format audit clean
 
 venv: $(READY)
 
@@ -25,6 +25,11 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	$(BIN)/shardmill demo
+
+# The wheel and the source archive, in dist/. What an earlier build left would be packed too.
+wheel: $(READY)
+	rm -rf dist build/lib build/bdist.*
+	$(BIN)/python -c "from setuptools import build_meta as b; b.build_sdist('dist'); b.build_wheel('dist')"
 
 # mypy and the site run beside the tests, whose first ones wait for servers to start.
 test: lint
@@ -83,4 +88,4 @@ audit: $(READY)
 	$(VENV)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 clean:
-	rm -rf $(VENV) demo-output .demo-output.scratch build *.egg-info
+	rm -rf $(VENV) demo-output .demo-output.scratch build dist *.egg-info

@@ -1,9 +1,11 @@
-"""Without an extra, a command or a class that needs it says its name in one line, and everything
-else works; in environments that lack it.
+"""The wheel in environments that lack extras: a command or a class that needs one says its name in
+one line, and everything else works.
 """
 
 import json
 import re
+import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.command_line import run_program, succeeded
-from tests.servers.environments import environment_with
+from tests.servers import shared
+from tests.servers.environments import ROOT, built_wheel, environment_with
 
 # Several commands in one process, which saves starts: exit code, standard output and error of each.
 COMMANDS = """
@@ -59,14 +62,20 @@ def pip(extra: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory) -> Callable[[str], Path]:
+def wheel() -> Path:
+    (found,) = shared.folder("wheel", built_wheel).glob("dist/*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def programs(wheel, tmp_path_factory) -> Callable[[str], Path]:
     """The programs of an environment with one extra, or none; made once."""
     made: dict[str, Path] = {}
 
     def of(extra: str) -> Path:
         if extra not in made:
             home = tmp_path_factory.mktemp("environment") / "venv"
-            made[extra] = environment_with(home, *extra.split())
+            made[extra] = environment_with(home, wheel, *extra.split())
         return made[extra]
 
     return of
@@ -110,6 +119,30 @@ def test_commands_name_the_extra_that_they_need(programs, dataset, tmp_path, ext
     compared_by_bytes = pip("tokenize") in found[3][2]
     assert compared_by_bytes is (extra in {"", "train"})
     assert all(" row " in out for _, out, _ in found[4:])
+
+
+def test_what_the_wheel_and_the_archive_hold(wheel) -> None:
+    """The packages with their data; no tests, benchmarks, pages, or what a run left."""
+    own = {"flows", "tasks", "streaming_ext", "shardmill.py"}
+    with zipfile.ZipFile(wheel) as packed:
+        names = {*packed.namelist()}
+        (info,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        about = packed.read(info).decode()
+    assert {name.split("/")[0] for name in names} == {*own, info.split("/")[0]}
+    for folder in ("flows", "tasks", "streaming_ext"):
+        kept = [path for path in (ROOT / folder).rglob("*") if path.is_file()]
+        kept = [path for path in kept if "__pycache__" not in path.parts]
+        assert {str(path.relative_to(ROOT)) for path in kept} <= names
+    assert not [name for name in names if "__pycache__" in name]
+    for field in ("Author", "License-Expression", "Keywords", "Requires-Python", "Summary"):
+        assert re.search(rf"^{field}: \S", about, re.MULTILINE), field
+    for word in ("Topic ::", "Operating System :: POSIX :: Linux", "Python :: 3.11", "Typed"):
+        assert re.search(rf"^Classifier: .*{word}", about, re.MULTILINE), word
+    (archive,) = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        tops = {name.split("/")[1] for name in packed.getnames() if "/" in name}
+    documents = {"LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "MANIFEST.in"}
+    assert tops == {*own, *documents, "PKG-INFO", "setup.cfg", "shardmill.egg-info"}
 
 
 TEXT = "StreamingTextDataset(sources='a.txt', tokenizer='gpt2', sequence_length=8)"

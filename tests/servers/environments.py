@@ -3,6 +3,7 @@ that lack packages.
 """
 
 import fcntl
+import shutil
 import subprocess
 import sys
 import venv
@@ -29,25 +30,37 @@ def python_environment(requirement: str) -> Path:
     return made_once(f"{requirement.replace('==', '-')}-{version}", install) / "bin"
 
 
-def environment_with(home: Path, *extras: str) -> Path:
-    """The folder of programs of an environment with shardmill, its dependencies and those of some
-    extras: links to what is installed here, so nothing is downloaded.
+def built_wheel(folder: Path) -> Path:
+    """The wheel that `make wheel` builds in a copy of the repository, beside the source archive."""
+    made = {"build", "dist", "demo-output", "venv"}  # by tools, at the root
+    for path in ROOT.iterdir():
+        if path.is_dir() and path.name not in made and path.name[0] != ".":
+            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            shutil.copytree(path, folder / path.name, ignore=ignored)
+        elif path.is_file():
+            shutil.copyfile(path, folder / path.name)
+    ready = folder / "ready"
+    ready.touch()
+    programs = Path(sys.executable).parent
+    run(["make", "--silent", "wheel", f"BIN={programs}", f"READY={ready}"], cwd=folder)
+    (wheel,) = folder.glob("dist/*.whl")
+    return wheel
+
+
+def environment_with(home: Path, wheel: Path, *extras: str) -> Path:
+    """The folder of programs of an environment with a wheel of shardmill, its dependencies and
+    those of some extras: links to what is installed here, so nothing is downloaded.
     """
     venv.create(home, with_pip=False)
     (packages,) = home.glob("lib/python*/site-packages")
-    for name in _needed("shardmill", frozenset(extras)):
+    for name in _needed("shardmill", frozenset(extras)) - {"shardmill"}:
         installed = distribution(name)
         for top in {file.parts[0] for file in installed.files or ()} - {".."}:
             target = Path(str(installed.locate_file(top)))
             if target.exists() and not (packages / top).exists():
                 (packages / top).symlink_to(target)
-    for link in packages.glob("__editable__*"):  # it shows the packages beside our own too
-        link.unlink()
-    (packages / "shardmill.pth").write_text(f"{ROOT}\n")
-    (home / "bin/shardmill").write_text(
-        f"#!{home}/bin/python\nfrom shardmill import main\n\nmain()\n"
-    )
-    (home / "bin/shardmill").chmod(0o755)
+    pip = [sys.executable, "-m", "pip", "--python", str(home / "bin/python"), "install"]
+    run([*pip, "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index", str(wheel)])
     return home / "bin"
 
 
