@@ -3,7 +3,6 @@
 import os
 import shlex
 import sys
-import tempfile
 from pathlib import Path
 from shutil import which
 
@@ -11,6 +10,7 @@ from flows.commands.outputs import shard
 from flows.terminal.printing import counted, out, say
 from streaming_ext.base.errors import MissingExtraError, UsageError
 from streaming_ext.store.locations import local_path, require_writable_name
+from streaming_ext.store.scratch import new_folder
 from tasks.core.config import ShardConfig
 
 _FILES = 6
@@ -85,7 +85,7 @@ def _read_batch(dataset: str) -> str:
     """What training reads of a dataset, in words."""
     from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 
-    with tempfile.TemporaryDirectory() as cache:
+    with new_folder() as cache:
         tokens = StreamingTokenDataset(
             remote=dataset, local=cache, batch_size=4, shuffle=True, dp_rank=0, dp_world_size=1
         )

@@ -20,7 +20,8 @@ from typing import Any, BinaryIO, Final
 from streaming_ext.base.errors import CorruptDatasetError, StorageError, TransientStorageError
 from streaming_ext.format.index import TokenIndex
 from streaming_ext.format.shard import difference
-from streaming_ext.reading.made_once import alone, written_atomically
+from streaming_ext.reading.made_once import written_atomically
+from streaming_ext.store.file_lock import alone
 from streaming_ext.store.remote import FileMissingError, Remote
 
 UNPACKED: Final = ".unpacked"  # below a local dataset whose shards are compressed

@@ -11,13 +11,12 @@ from typing import Any, BinaryIO, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 import xxhash
-from filelock import FileLock, Timeout
 
-from streaming_ext.base.errors import CorruptDatasetError, StorageError, TransientStorageError
+from streaming_ext.base.errors import CorruptDatasetError, StorageError
+from streaming_ext.store.file_lock import alone
 
 Opened = TypeVar("Opened")
 _PATIENCE: Final = 3600.0  # seconds to wait for the process that makes a file
-_PAUSE: Final = 0.01  # seconds between two attempts to take a lock
 NO_MAPS: Final = (
     "Raise the limits of this process (`ulimit -n`, `ulimit -v`) or keep fewer datasets open; "
     "where its file system maps no files, give local= a folder on a local disk."
@@ -57,40 +56,6 @@ def made_once(
             f"{what} cannot be kept as {path}: {error}. Give local= a folder on a local "
             "disk that this user may write, and remote= the dataset."
         ) from error
-
-
-@contextlib.contextmanager
-def alone(lock: Path, *, patience: float, what: str) -> Iterator[None]:
-    """Hold a lock file against all other threads and processes.
-
-    The kernel drops the lock of a process that was killed, so nothing has to be cleaned up.
-
-    Args:
-        lock: the file; made if it is missing.
-        patience: seconds to wait for another holder.
-        what: it guards, for messages.
-
-    Raises:
-        TransientStorageError: another one holds it for too long.
-        StorageError: it cannot be made or locked.
-    """
-    held = FileLock(lock, patience, 0o666)
-    try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        held.acquire(poll_interval=_PAUSE)
-    except Timeout as error:
-        raise TransientStorageError(
-            f"Another process holds {what} for over {patience:g} s. Is it stopped?"
-        ) from error
-    except OSError as error:
-        raise StorageError(
-            f"The cache {lock.parent} cannot be locked: {error}. Give local= a folder on a local "
-            "disk that this user may write."
-        ) from error
-    try:
-        yield
-    finally:
-        held.release()
 
 
 @contextlib.contextmanager

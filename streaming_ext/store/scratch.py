@@ -36,11 +36,33 @@ def writing_scratch(path: Path) -> Iterator[None]:
 
     Raises:
         ScratchError: the disk is full, or does not let this user write.
+        OSError: it is about a file elsewhere.
     """
     try:
         yield
     except OSError as error:
+        named = Path(error.filename) if isinstance(error.filename, str) else path
+        if not (named.is_relative_to(path) or path.is_relative_to(named)):
+            raise
         raise ScratchError(f"Cannot write to scratch {path}: {reason_of(error)}.") from error
+
+
+@contextmanager
+def new_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A folder of its own for work in progress, which is removed at the end of the block.
+
+    Args:
+        parent: that it lies in; the system's folder for temporary files by default.
+
+    Raises:
+        ScratchError: the disk is full, or does not let this user write.
+    """
+    parent = parent or temporary_folder()
+    with (
+        writing_scratch(parent),
+        tempfile.TemporaryDirectory(prefix="shardmill-", dir=parent) as name,
+    ):
+        yield Path(name)
 
 
 def user_scratch() -> Path:

@@ -10,7 +10,6 @@ of 2 has these:
 
 import contextlib
 import hashlib
-import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -22,6 +21,7 @@ from typing import Final
 import numpy as np
 
 from streaming_ext.format.spec import ReadOptions
+from streaming_ext.store.scratch import new_folder
 from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.files import LocalBytes, Span
 from streaming_ext.text.fetch import fetch
@@ -173,6 +173,6 @@ def _fetched(source: SourceFile, span: Span | None, options: ReadOptions) -> Ite
         yield source.local_path
         require_as_listed(source)
         return
-    with tempfile.TemporaryDirectory(prefix="shardmill-") as name:
-        path, _ = fetch(source, Path(name), options=options if span else None, span=span)
+    with new_folder() as folder:
+        path, _ = fetch(source, folder, options=options if span else None, span=span)
         yield path

@@ -11,11 +11,11 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from streaming_ext.base.errors import StoppedError, StorageError, UsageError
 from streaming_ext.format.compression import Compression
@@ -26,6 +26,8 @@ from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import LocalStorage, Storage, uploads
+from streaming_ext.store.file_lock import HeldError, alone
+from streaming_ext.store.scratch import writing_scratch
 from streaming_ext.text.documents.text_array import num_text_bytes
 from streaming_ext.text.look import look_into
 from streaming_ext.text.parts import Part
@@ -91,12 +93,13 @@ class DatasetMaker:
             return
         self._storage.create()
         is_first = not self._work_folder.exists()
-        with FileLock(self._folder / ".lock"):
+        with self._alone():
             if not (self._folder / MANIFEST).exists() and not self._work_folder.exists():
                 sources = dict.fromkeys(one.source for part in self._parts for one in part.spans)
                 look_into([*sources], self._spec.read_options)
                 self._require_room(limit)
-                self._work_folder.mkdir()
+                with writing_scratch(self._work_folder):
+                    self._work_folder.mkdir()
         todo = deque(self._parts)
 
         def work(thread: int) -> None:
@@ -129,9 +132,13 @@ class DatasetMaker:
                 self._stop.set()
         for each in working:
             each.result()
-        with FileLock(self._folder / ".lock"):
+        with self._alone():
             if not (self._folder / MANIFEST).exists():
                 self._publish()
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Hold the folder against all others that need the dataset."""
+        return alone(self._folder / ".lock", patience=-1, what=str(self._folder))
 
     def _is_made(self, part: Part, engine: Engine, memories: Memories) -> bool:
         """Make a part, unless another process is at it."""
@@ -140,10 +147,10 @@ class DatasetMaker:
             return True
         scratch = self._work_folder / f"{part.number:05}"
         try:
-            with FileLock(f"{scratch}.lock", timeout=0):
+            with alone(scratch.with_suffix(".lock"), patience=0, what=str(scratch)):
                 if not record.exists():
                     self._make_part(part, scratch, engine, memories)
-        except Timeout:
+        except HeldError:
             return False
         return True
 
@@ -178,7 +185,8 @@ class DatasetMaker:
     def _publish(self) -> None:
         records = [read_record(self._storage, part.number) for part in self._parts]
         saved = self._work_folder / TOKENIZER_FOLDER
-        self._tokenizer.save(saved)
+        with writing_scratch(saved):
+            self._tokenizer.save(saved)
         manifest = Manifest(
             spec=self._spec,
             parts=tuple(record.summary() for record in records),

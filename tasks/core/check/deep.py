@@ -1,7 +1,6 @@
 """`--deep`: some parts, or sources of a shuffled dataset, made again and compared."""
 
 import random
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, pairwise
@@ -26,6 +25,7 @@ from streaming_ext.format.layout import (
 from streaming_ext.format.provenance import KEPT_PREFIX
 from streaming_ext.format.record import PartRecord, SpanRecord
 from streaming_ext.format.shuffled import SOURCES_PATH, Keys
+from streaming_ext.store.scratch import new_folder
 from streaming_ext.text.documents.columns import differing
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.fetch import came_unchecked, fetch
@@ -170,8 +170,8 @@ class _Comparison:
         """
         tokenizer, spec = self._dataset.tokenizer, self._spec
         assert tokenizer is not None  # noqa: S101  (nothing is drawn without it)
-        with tempfile.TemporaryDirectory(prefix="shardmill-verify-") as folder:
-            located = [self._local(each, Path(folder)) for each in self.spans]
+        with new_folder() as folder:
+            located = [self._local(each, folder) for each in self.spans]
             part = Part(self._number, tuple(span for span, _ in located))
             paths = [path for _, path in located]
             documents = PartDocuments(part, paths, spec.read_options, pinned=False)

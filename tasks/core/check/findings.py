@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from streaming_ext.base.errors import (
     NewerVersionError,
+    ScratchError,
     ShardmillError,
     StoppedError,
     StorageDownError,
@@ -138,11 +139,12 @@ class Outcome:
         It is about the file whose name the error begins with, else about the first one.
 
         Raises:
-            StoppedError, StorageDownError, NewerVersionError: the check cannot continue.
+            StoppedError, StorageDownError, NewerVersionError, ScratchError: the check cannot
+                continue.
         """
         try:
             yield
-        except (StoppedError, StorageDownError, NewerVersionError):
+        except (StoppedError, StorageDownError, NewerVersionError, ScratchError):
             raise
         except ValidationError as error:
             self.found(files[0], f"not valid: {plain_faults(error)}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any
 
-from streaming_ext.base.errors import MissingExtraError, StorageError, TokenizerError
+from streaming_ext.base.errors import MissingExtraError, StorageError
 from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.layout import (
     BUILD,
@@ -316,19 +316,17 @@ def _tokenizer(files: DatasetFiles, spec: DatasetSpec, out: Outcome) -> Tokenize
     """The saved tokenizer, if it is the one that the ids belong to."""
     if not out.is_sound(TOKENIZER_FOLDER):
         return None
-    try:
-        tokenizer = open_tokenizer(files, spec)
-    except (TokenizerError, StorageError) as error:
-        out.found(TOKENIZER_FOLDER, str(error))
-        return None
-    except MissingExtraError as error:  # a training node
-        _log.warning("The saved tokenizer is compared by its bytes, and not opened. %s", error)
-        return None
-    recorded = spec.tokenizer.model_dump(exclude_none=True)
-    if (opened := tokenizer.description()) != recorded:
+    with out.about(TOKENIZER_FOLDER):
+        try:
+            tokenizer = open_tokenizer(files, spec)
+        except MissingExtraError as error:  # a training node
+            _log.warning("The saved tokenizer is compared by its bytes, and not opened. %s", error)
+            return None
+        recorded = spec.tokenizer.model_dump(exclude_none=True)
+        if (opened := tokenizer.description()) == recorded:
+            return tokenizer
         out.found(MANIFEST, f"spec.tokenizer is {recorded}, the saved tokenizer is {opened}")
-        return None
-    return tokenizer
+    return None
 
 
 def _find_extras(

@@ -1,8 +1,6 @@
 """The estimate of a run from a sample of its sources: documents, tokens, disk, time."""
 
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
@@ -13,7 +11,7 @@ from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.store import LocalStorage, open_storage
 from streaming_ext.store.buckets import OBJECT_STORES
 from streaming_ext.store.locations import local_path, require_writable_name
-from streaming_ext.store.scratch import temporary_folder, writing_scratch
+from streaming_ext.store.scratch import new_folder
 from streaming_ext.text.formats import can_be_cut
 from streaming_ext.text.parts import sizes_of
 from streaming_ext.text.sources import SourceFile
@@ -80,7 +78,7 @@ def estimate(
         UsageError, SourceError, ScratchError: as a run would; no text is found.
     """
     uploads = _is_remote(config.output)
-    scratch = temporary_folder()
+    scratch = None
     if config.scratch is not None:
         require_writable_name(config.scratch)
         scratch = local_path(config.scratch)
@@ -95,10 +93,8 @@ def estimate(
     tokenizer = config.load_tokenizer()
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
     report("tokenizing the sample")
-    with writing_scratch(scratch):
-        folder = tempfile.TemporaryDirectory(prefix="shardmill-plan-", dir=scratch)
-    with folder as name:
-        sample = work_on(texts, config=config, tokenizer=tokenizer, spec=spec, folder=Path(name))
+    with new_folder(scratch) as folder:
+        sample = work_on(texts, config=config, tokenizer=tokenizer, spec=spec, folder=folder)
 
     source, sampled = sum(sizes), sum(file.source.size for file in files)
     counts = sample.counts

@@ -1,9 +1,7 @@
 """Reads the files of a dataset that may be damaged: checked, and of bounded size."""
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
 
 import xxhash
@@ -28,6 +26,7 @@ from streaming_ext.format.schema import FileRecord, Sealed, content_hash
 from streaming_ext.format.shuffled import sources_of
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
+from streaming_ext.store.scratch import new_folder
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, open_saved
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 
@@ -190,16 +189,16 @@ def open_tokenizer(files: DatasetFiles, spec: DatasetSpec) -> Tokenizer:
         StorageError: a file cannot be read.
     """
     where = f"{files.storage}/{TOKENIZER_FOLDER}"
-    with tempfile.TemporaryDirectory() as name:
+    with new_folder() as folder:
         try:
             for file in TOKENIZER_FILES[spec.tokenizer.kind]:
-                (Path(name) / file).write_bytes(files.read_small(f"{TOKENIZER_FOLDER}/{file}"))
+                (folder / file).write_bytes(files.read_small(f"{TOKENIZER_FOLDER}/{file}"))
             with extras_named():
-                tokenizer = open_saved(Path(name))
+                tokenizer = open_saved(folder)
         except CorruptDatasetError as error:
             raise TokenizerError(f"{where}/{file}: {error}.") from None
         except TokenizerError as error:
-            raise TokenizerError(str(error).replace(name, where)) from None
+            raise TokenizerError(str(error).replace(str(folder), where)) from None
     if tokenizer.fingerprint != spec.tokenizer.fingerprint:
         raise TokenizerError(
             f"The tokenizer saved in {where} has the fingerprint {tokenizer.fingerprint}, the "

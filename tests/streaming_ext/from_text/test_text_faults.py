@@ -1,6 +1,9 @@
 """Text whose dataset cannot be made at once: kills, failing storage, a disk that is too small."""
 
 import ctypes
+import errno
+import fcntl
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -113,6 +116,42 @@ def test_a_column_that_files_lack(open_text, texts, tmp_path) -> None:
     tables = sorted((tmp_path / "cache").rglob("documents/*.parquet"))
     values = [pq.read_table(table)["column.lang"].to_pylist() for table in tables]
     assert values == [[None] * len(texts[1]), ["de"]]
+
+
+def test_a_file_system_without_locks(open_text, tmp_path, monkeypatch) -> None:
+    """NFS without its lock daemon."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(StorageError, match=rf"{tmp_path}/text-.* cannot be locked: no locks avail"):
+        open_text(local=tmp_path)
+
+
+@pytest.mark.skipif(not CAN_HIDE, reason="mounting a small disk needs root")
+def test_a_disk_that_takes_no_more_files(open_text, tmp_path) -> None:
+    """Whichever file is the first that it refuses, the error names the path."""
+
+    def fail_on_it(_: int) -> list[str]:
+        assert ctypes.CDLL(None).unshare(CLONE_NEWNS) == 0
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+        messages = []
+        for files in (*range(1, 14), *range(14, 120, 5)):
+            options = f"size=8m,nr_inodes={files}"
+            subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", tmp_path], check=True)
+            try:
+                list(StreamingTokenLoader(open_text(local=tmp_path, scan_threads=1)))
+                break
+            except StorageError as error:
+                messages.append(str(error))
+        return messages
+
+    (messages,) = in_processes(1, fail_on_it)
+    assert 15 < len(messages) < 30
+    for message in messages:
+        assert str(tmp_path) in message
+        assert "o space left" in message
 
 
 @pytest.mark.skipif(not CAN_HIDE, reason="mounting a small disk needs root")

@@ -1,5 +1,6 @@
 """Estimates beside what runs really make of the same sources."""
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tasks.core.estimate.config import EstimateConfig, parse_rate
 from tasks.core.estimate.estimate import Estimate, estimate
 from tasks.core.synthetic import make_documents
 from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES
+from tests.full_disk import full_disk
 from tests.servers.storage.swift import s3_client
 from tests.tasks.core.build_dataset import build_from, manifest_of
 from tests.tasks.core.doubles import write_source
@@ -187,6 +189,13 @@ def test_small_files_are_taken_together(
         tmp_path, total_files=total_files, total_size=total_size, min_part_size=min_part_size
     )
     assert found.parts == parts
+
+
+def test_a_full_disk(tmp_path, plan, monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    write_source(tmp_path / "a.parquet", ["Some text."] * 20)
+    with full_disk(), pytest.raises(ScratchError, match=f"to scratch {tmp_path}: file too large"):
+        plan(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize(
