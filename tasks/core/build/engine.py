@@ -99,10 +99,14 @@ def begin(build: B, output: Storage, on_status: OnStatus) -> B:
     output.remove_incoming()
     build = without_damaged(build, on_status)
     is_resumed = hash_of(output, BUILD) is not None
-    take_scratch(build.scratch, keep=[build.kept] if is_resumed else [])
-    build.remove_leftovers(output)
-    output.put(BUILD, mark_of(build))
-    build.prepare()
+    try:
+        take_scratch(build.scratch, keep=[build.kept] if is_resumed else [])
+        build.remove_leftovers(output)
+        output.put(BUILD, mark_of(build))
+        build.prepare()
+    except BaseException:
+        drop(build, resumable=True)
+        raise
     return build
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from streaming_ext.base.errors import ConfigMismatchError
+from streaming_ext.base.errors import ConfigMismatchError, StorageError
 from streaming_ext.format.layout import BUILD, MANIFEST
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.store import LocalStorage, Storage
@@ -17,6 +17,7 @@ from tasks.core.build.build import Build, OnStatus, Published, Recorded, Stretch
 from tasks.core.build.engine import compare
 from tasks.core.options import Execution
 from tasks.core.workers.messages import Job, Kept, MadePart, Report
+from tests.full_disk import full_disk
 from tests.tasks.core.running import begun, do_parts, finish
 
 
@@ -106,3 +107,17 @@ def test_it_is_resumed_repaired_and_published(tmp_path) -> None:
     assert build.published
     output.remove("parts/1.txt")
     assert shout(tmp_path, "one", "two", "three")[0].todo == (1,)
+
+
+def test_one_that_cannot_begin_leaves_no_scratch_but_what_a_run_can_resume(tmp_path) -> None:
+    scratch = tmp_path / ".out.scratch"
+    with full_disk(), pytest.raises(StorageError, match=f"Cannot write .* to {tmp_path}/out"):
+        shout(tmp_path, "one", "two")
+    assert not scratch.exists()
+    build, output = shout(tmp_path, "one", "two")
+    build.kept.mkdir()
+    (build.kept / "shared").write_bytes(b"half of a file")
+    output.close()
+    with full_disk(), pytest.raises(StorageError):
+        shout(tmp_path, "one", "two")
+    assert (build.kept / "shared").exists()
