@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import tempfile
 from collections.abc import Sequence
 from inspect import getdoc
 from itertools import islice
@@ -17,7 +18,6 @@ from streaming_ext.base.errors import MissingFolderError, UsageError, one_line
 from streaming_ext.order.settings import OrderSettings
 from streaming_ext.store import open_storage
 from streaming_ext.store.locations import local_path
-from streaming_ext.store.scratch import new_folder
 from streaming_ext.text.options import Options
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def trace(config: Annotated[TraceConfig, Parameter(name="*")]) -> int:
     """Show which documents, by source file and row, a training step held."""
     from streaming_ext.training.token_dataset import StreamingTokenDataset
 
-    with new_folder() as cache:  # no shard is unpacked for this
+    with tempfile.TemporaryDirectory() as cache:  # no shard is unpacked for this
         dataset = StreamingTokenDataset(
             streams=_streams(config, cache),
             dp_rank=0,
@@ -155,7 +155,7 @@ def trace(config: Annotated[TraceConfig, Parameter(name="*")]) -> int:
     return 0
 
 
-def _streams(config: TraceConfig, cache: Path) -> "list[TokenStream]":
+def _streams(config: TraceConfig, cache: str) -> "list[TokenStream]":
     """The datasets; only their manifests and records are read."""
     from streaming_ext.training.streams import TokenStream
 
