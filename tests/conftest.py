@@ -1,6 +1,7 @@
 """What tests of the whole share: sources, a vocabulary, a Prefect server, the command line."""
 
 import gc
+import multiprocessing
 import os
 import resource
 import signal
@@ -38,6 +39,8 @@ def pytest_configure() -> None:
     And no process that imports numpy starts threads for matrices: they spin for 50 ms, each time.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Where a fork server starts workers (Python 3.14), it imports torch once for all of them.
+    multiprocessing.set_forkserver_preload(["streaming_ext.training.loader"])
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             python = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL

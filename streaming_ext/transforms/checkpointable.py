@@ -11,7 +11,7 @@ import streaming_ext.transforms.steps as of_steps
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.kinds import MOST, count, flag, plain_real
 from streaming_ext.format.spec import FormatName, OnBadDocument, ReadOptions
-from streaming_ext.training.workers import Sendable, this_worker
+from streaming_ext.training.workers import Sendable, end_without_hooks, this_worker
 from streaming_ext.transforms.block import Block, Sample
 from streaming_ext.transforms.flow import CheckpointableIterator, Open, Subset
 from streaming_ext.transforms.functions import (
@@ -40,6 +40,7 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         self.open, self.described = open_, described
 
     def __iter__(self) -> CheckpointableIterator:
+        end_without_hooks()  # in a worker of torch's own loader
         return self.iter()
 
     def iter(self, state_dict: Mapping[str, Any] | None = None) -> CheckpointableIterator:

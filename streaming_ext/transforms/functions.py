@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from torch.utils.data import get_worker_info
 
 from streaming_ext.base.errors import UsageError, WorkerDiedError
-from streaming_ext.training.workers import end_with_parent
+from streaming_ext.training.workers import end_with_parent, end_without_hooks
 from streaming_ext.transforms.block import Block, Sample, State, copied
 from streaming_ext.transforms.flow import Flow, Input, Open, Subset, require_others
 
@@ -132,6 +132,7 @@ def _start(function: OfBlock) -> None:
     # Ctrl+C reaches all processes of a terminal; the training process decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
+    end_without_hooks()  # which may also wait for locks that threads held when this was copied
 
 
 def _of_process(block: Block) -> Block:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -76,6 +77,31 @@ def test_workers_end_with_a_process_that_is_killed() -> None:
     training.kill()
     training.join()
     wait_for(lambda: not is_alive(worker))
+
+
+def trainer_with_a_hook(sender: Connection) -> None:
+    """A whole pass with a worker, where an exit hook waits for what only another thread gives."""
+    lock = threading.Lock()
+    lock.acquire()
+    threading._register_atexit(lock.acquire)  # type: ignore[attr-defined]  # as pools and Prefect
+    dataset = CheckpointableDataset.from_sequence(SAMPLES).parallel_map(with_pid, max_workers=1)
+    (worker,) = {sample["pid"] for sample in dataset}
+    sender.send(worker)
+    time.sleep(3600)
+
+
+def test_a_worker_ends_without_the_exit_hooks_that_it_inherits() -> None:
+    receiver, sender = multiprocessing.Pipe()
+    training = multiprocessing.get_context("fork").Process(
+        target=trainer_with_a_hook, args=(sender,)
+    )
+    training.start()
+    worker = receiver.recv()
+    try:
+        wait_for(lambda: not (psutil.pid_exists(worker) and is_alive(psutil.Process(worker))))
+    finally:
+        training.kill()
+        training.join()
 
 
 def test_workers_begin_before_their_source_has_threads() -> None:
