@@ -6,6 +6,7 @@ python examples/shard_and_train.py SOURCES OUTPUT TOKENIZER
 import sys
 import tempfile
 
+import shardmill  # noqa: F401 - before `flows` and `tasks`, of which your folder may have its own
 from flows.commands.outputs import shard
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from tasks.core.config import ShardConfig

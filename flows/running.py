@@ -14,7 +14,7 @@ from flows.terminal.printing import attach_handlers, counted, err, out, print_pr
 from streaming_ext.base.errors import UsageError, one_line
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import Storage, open_storage
-from tasks.core.build.build import OnStatus
+from tasks.core.build.build import Build, OnStatus
 from tasks.core.derive.export_records import is_export, read_export
 from tasks.core.linux import require_linux
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def run_build(
-    config: Any, flow: str, plan: Callable[[Storage, OnStatus], Any], printing: OutputOptions
+    config: Any, flow: str, plan: Callable[[Storage, OnStatus], Build], printing: OutputOptions
 ) -> int:
     """Run a flow that makes an output; returns the exit code.
 

@@ -49,6 +49,7 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         Raises:
             ConfigMismatchError: the state is of another chain, or of another number of workers.
         """
+        end_without_hooks()
         return self.iter_subset(this_worker(), state_dict)
 
     def iter_subset(
