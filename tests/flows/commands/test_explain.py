@@ -71,7 +71,7 @@ RANK_FILE = "shard {sources} --output out --tokenizer {folder}/odd.tiktoken --dr
     [
         (RANK_FILE, ["which pattern splits the text? Pass `--pattern` as one of"]),
         ("plan {sources} --tokenizer {folder}/odd.tiktoken", ["`--pattern` as"]),
-        ("plan {sources} --tokenizer gpt2 --pattern x", ["`--pattern` belongs to a .tiktoken"]),
+        ("plan {sources} --tokenizer gpt2 --pattern x", ["`--pattern` belongs to a"]),
         ("inspect {dataset} --sample 99999999", ["`--sample` must be in [0, "]),
         ("trace {dataset} --step 99999 --batch-size 1", ["`--step` must be in [0, "]),
         (

@@ -111,8 +111,9 @@ class TestReport:
         screen, out = console()
         show_report(make_report(files=5, files_skipped=3, seconds=90.0), screen)
         rows = [line.split(maxsplit=1) for line in out.getvalue().splitlines()]
-        assert [[word.strip() for word in row] for row in rows[:3]] == [
+        assert [[word.strip() for word in row] for row in rows[:4]] == [
             ["parts", "4 of 5, 1 of them new"],
+            ["engine", "auto"],
             ["text", "3.0 MB"],
             ["tokens", "700"],
         ]
