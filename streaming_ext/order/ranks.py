@@ -16,6 +16,8 @@ _LAUNCHERS = {
     "SLURM_STEP_NUM_TASKS": "srun",
     "OMPI_COMM_WORLD_SIZE": "mpirun (Open MPI)",
     "PMI_SIZE": "mpiexec",
+    "JSM_NAMESPACE_SIZE": "jsrun",
+    "MV2_COMM_WORLD_SIZE": "mpirun (MVAPICH2)",
 }
 _WAYS_OUT = (
     "\n  1. Launch with torchrun, which sets RANK and WORLD_SIZE."
@@ -167,11 +169,15 @@ def _environment_rank(environment: Mapping[str, str]) -> DataRank:
                 + _WAYS_OUT
             ) from None
     for variable, launcher in _LAUNCHERS.items():
-        count = environment.get(variable, "1")
-        if count != "1":
+        own_rank = variable.removesuffix("SIZE") + "RANK"
+        count, rank = environment.get(variable, "1"), environment.get(own_rank, "0")
+        if (count, rank) != ("1", "0"):
+            started = f"{count} processes ({variable})"
+            if count == "1":
+                started = f"several processes ({own_rank}={rank})"
             raise UsageError(
-                f"{launcher} started {count} processes ({variable}), but none can see its rank: "
-                "each would read everything." + _WAYS_OUT
+                f"{launcher} started {started}, but none can see its rank: each would read "
+                "everything." + _WAYS_OUT
             )
     if multiprocessing.parent_process() is not None and environment is os.environ:
         raise UsageError(

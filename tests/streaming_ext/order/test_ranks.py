@@ -35,6 +35,13 @@ def test_arguments_come_first() -> None:
         ({"environment": {"SLURM_STEP_NUM_TASKS": "4"}}, "srun started 4"),
         ({"environment": {"OMPI_COMM_WORLD_SIZE": "2"}}, "mpirun"),
         ({"environment": {"PMI_SIZE": "2"}}, "mpiexec started 2"),
+        (
+            {"environment": {"JSM_NAMESPACE_SIZE": "6", "JSM_NAMESPACE_RANK": "0"}},
+            "jsrun started 6",
+        ),
+        ({"environment": {"JSM_NAMESPACE_RANK": "1"}}, r"several processes \(JSM_NAMESPACE_RANK=1"),
+        ({"environment": {"MV2_COMM_WORLD_SIZE": "2"}}, "MVAPICH2.* started 2"),
+        ({"environment": {"MV2_COMM_WORLD_RANK": "3"}}, "MVAPICH2.* several"),
     ],
 )
 def test_contradictions_are_refused(arguments, words) -> None:
