@@ -4,8 +4,10 @@ Nothing that an index says is trusted before it is checked.
 """
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -67,7 +69,7 @@ def read_index(
     Raises:
         NotADatasetError: there is neither a manifest nor an index.
         CorruptDatasetError: its files contradict each other.
-        UsageError: there is no such generation.
+        UsageError: there is no such generation or split.
     """
     manifest: Manifest | None = None
     with suppress(FileMissingError):  # not one of ours, or not finished: the index decides below
@@ -80,7 +82,7 @@ def read_index(
             raise UsageError(f"{remote.url} has no {MANIFEST}, and so no generations.")
         return _read_foreign(remote, split, name, token_dtype)
     if split not in manifest.splits:
-        raise _not_a_dataset(remote.url, f"it has no split {split!r}, only {list(manifest.splits)}")
+        raise _no_such_split(remote.url, split, manifest.splits)
     where = f"{remote.url}/{name}"
     index = _read_index(remote, split, manifest.splits[split].index)
     _require_own_manifest(remote, manifest)
@@ -143,6 +145,9 @@ def _read_foreign(
     try:
         data = remote.read(name, limit=MAX_INDEX_BYTES)
     except FileMissingError as error:
+        root = remote.path or Path(name)
+        if known := [path.parent.name for path in root.glob("*/index.json")]:
+            raise _no_such_split(remote.url, split, known) from error
         raise _not_a_dataset(remote.url, f"neither {MANIFEST} nor {name}") from error
     folder = f"{split}/" if split else ""
     table = read_table(
@@ -159,6 +164,12 @@ def _read_foreign(
 def _opened(table: ShardTable, split: str, manifest: Manifest | None, index: bytes) -> TokenIndex:
     index_hash = content_hash(index)
     return TokenIndex(split=split, manifest=manifest, index_hash=index_hash, **vars(table))
+
+
+def _no_such_split(url: str, split: str | None, known: Iterable[str]) -> UsageError:
+    """The error for a split that a dataset does not have."""
+    splits = ", ".join(map(repr, sorted(known)))
+    return UsageError(f"`split` is {split!r}, and {url} has {splits}. Name one that it has.")
 
 
 def _not_a_dataset(url: str, what: str) -> NotADatasetError:

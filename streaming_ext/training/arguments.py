@@ -61,16 +61,18 @@ class BatchContents:
     """What a batch holds besides `tokens`.
 
     Attributes:
-        extras: which of `EXTRAS` it holds.
+        extras: which of `EXTRAS` it holds; one name, or several.
         eot_id: the id that ends a document, if the dataset does not say.
         domain_by: `folder` or `column:NAME`: what `domain_ids` gives each token a number by.
     """
 
-    extras: Collection[str] = ()
+    extras: str | Collection[str] = ()
     eot_id: int | None = None
     domain_by: str | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.extras, str):
+            object.__setattr__(self, "extras", (self.extras,))
         if unknown := sorted(set(self.extras) - set(EXTRAS)):
             raise UsageError(f"`extras` may name {', '.join(EXTRAS)}; got {', '.join(unknown)}.")
 

@@ -48,6 +48,26 @@ def open_streams(order: OrderSettings, location: DataLocation) -> list[ShardCach
     return caches
 
 
+def require_a_sequence(caches: Sequence[ShardCache], sizes: Sequence[int], length: int) -> None:
+    """Refuse sequences that are longer than all of a stream.
+
+    Args:
+        caches: of the streams.
+        sizes: sequences of each.
+        length: tokens per sequence.
+
+    Raises:
+        UsageError: names both lengths.
+    """
+    for cache, size in zip(caches, sizes, strict=True):
+        tokens = int(cache.index.samples.sum()) * cache.index.sample_tokens
+        if size == 0 and tokens < length:
+            raise UsageError(
+                f"`sequence_length` is {length:,} tokens, and split {cache.index.split!r} of "
+                f"{cache.source.url} has {tokens:,}: less than one sequence. Lower it."
+            )
+
+
 def _url_and_cache(stream: TokenStream) -> tuple[str, Path | None]:
     """Where a stream is published, and its cache; None to read it in place."""
     local = None if stream.local is None else Path(stream.local)

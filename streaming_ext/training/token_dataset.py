@@ -22,7 +22,7 @@ from streaming_ext.training.arguments import settings_of, takes_settings
 from streaming_ext.training.batch_reader import PLANNED_ROWS, BatchReader
 from streaming_ext.training.exclusions import Exclusions, sequences_with
 from streaming_ext.training.messages import samples_of
-from streaming_ext.training.opening import end_of_text, open_streams
+from streaming_ext.training.opening import end_of_text, open_streams, require_a_sequence
 from streaming_ext.training.position import Newest, TrainingPosition
 from streaming_ext.training.resume import Resume
 from streaming_ext.training.stock import stock_ranks, streaming
@@ -74,6 +74,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self._bounds = source.bounds(steps.longest)
         left_out = None
         sizes = [int(bounds[-1]) for bounds in self._bounds]
+        require_a_sequence(caches, sizes, steps.longest)
         if excluded is not None and not order.packing:
             pairs = zip(excluded, self._bounds, strict=True)
             left_out = [sequences_with(*each, steps.longest) for each in pairs]

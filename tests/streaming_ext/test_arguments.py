@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,10 @@ def require_plain(state: dict[str, Any]) -> None:
     ({"remote": "s3://bucket/data", "local": None}, "give local= a folder"),
     ({"shuffle_block_size": 0}, "shuffle_block_size"),
     ({"sequence_length": -8}, "sequence_length"),
-    ({"sequence_length": 10_000}, "less than one sequence"),
+    ({"sequence_length": 10_000}, "is 10,000 tokens, and split 'train' of .* has 4,680: less than"),
+    ({"split": "val"}, "`split` is 'val', and .* has 'holdout', 'train'. Name one"),
+    ({"split": None}, "`split` is None, and .* has 'holdout', 'train'. Name one"),
+    ({"extras": "label"}, "may name targets.*; got label"),
     ({"batch_size": 1000}, "less than one global batch of 1000"),
     ({"cache_limit": "1gx"}, "cache_limit"),
     ({"dp_world_size": 0}, "dp_rank"),
@@ -65,6 +69,18 @@ def require_plain(state: dict[str, Any]) -> None:
 def test_senseless_settings(open_raw, named, message) -> None:
     with pytest.raises(UsageError, match=message):
         open_raw(**named)
+
+
+def test_a_split_that_a_plain_set_lacks(raw, open_raw, tmp_path) -> None:
+    for name in ("dev", "test"):
+        (tmp_path / name).mkdir()
+        shutil.copy(raw.root / "train/index.json", tmp_path / name)
+    with pytest.raises(UsageError, match="`split` is 'train', and .* has 'dev', 'test'. Name one"):
+        open_raw(local=tmp_path)
+
+
+def test_one_extra_is_one_name(open_raw) -> None:
+    assert open_raw(extras="targets").batch_reader.extras == {"targets"}
 
 
 def test_no_dataset_in_the_folder(open_raw, tmp_path) -> None:
