@@ -86,21 +86,13 @@ class Rows:
 
     def ready(self, rows: slice) -> bool:
         """Whether they can be read without waiting."""
-        return bool(self.reader.shards.ready[self._shards(rows)].all())
-
-    def cost(self, rows: slice) -> int:
-        """Bytes of the shards that they touch."""
-        return int(self.reader.raw_sizes[np.unique(self._shards(rows))].sum())
+        shards = self.runs.shards[self.runs.of(rows)]
+        return bool(self.reader.shards.ready[shards[shards != FILLING]].all())
 
     def uses(self) -> tuple[Ints, Ints]:
         """Row and shard of each use, by row; a shard may come more than once."""
         counts = np.diff(self.runs.firsts)
         return np.repeat(np.arange(len(counts)), counts), self.runs.shards
-
-    def _shards(self, rows: slice) -> Ints:
-        shards = self.runs.shards[self.runs.of(rows)]
-        found: Ints = shards[shards != FILLING]
-        return found
 
     def tokens(self, rows: slice) -> Tokens:
         """Their ids, in memory of their own: (rows, length)."""
@@ -192,7 +184,6 @@ class TokenSource:
         plans: of the packed rows, one a stream; none for sequences.
         multiple: of tokens that each of `segments_of` takes in its row.
         patience: seconds after which a row that does not come is a failure.
-        hold_limit: bytes that one batch in the making should hold at most, None for no limit.
     """
 
     def __init__(
@@ -218,9 +209,6 @@ class TokenSource:
         # What fetching a shard may take, with its retries and those of other processes.
         self.patience = 6 * reader.caches[0].source.timeout + 60
         self._prefetch_limit = None if cache_limit is None else cache_limit // 2
-        self.hold_limit: int | None = None
-        if cache_limit is not None and reader.shards.limited:
-            self.hold_limit = cache_limit // 4
 
     def bounds(self, length: int) -> list[Ints]:
         """For each stream the first row of each group of the order, then their number."""

@@ -41,7 +41,7 @@ class OpenShards:
     """The shards of all streams, numbered one stream after another.
 
     Attributes:
-        most: shards that stay open, besides those that a batch reads.
+        most: shards that stay open, besides those that are opened ahead.
         ready: which of them are open: (shards,).
         limited: whether a cache has a limit, so that files are evicted.
     """
@@ -92,13 +92,12 @@ class OpenShards:
                     missing.append(shard)
                 else:
                     views[shard] = found[shard] = view
+            others = list(views)[: len(views) - len(found)]  # those used longest ago first
+        excess = len(views) + len(missing) - self.most
+        for shard in others[: max(0, excess)]:
+            self.close(shard)
         for shard in missing:
             found[shard] = self.open(shard)
-        if len(views) > self.most:
-            with self._guard:
-                oldest = list(views)[: len(views) - self.most]
-            for shard in oldest:
-                self.close(shard)
         return found
 
     def open(self, shard: int) -> memoryview:

@@ -55,6 +55,7 @@ class TokenReader:
         shard_starts: first token of each shard, then the end: (shards + 1,).
         stream_starts: first token of each stream, then the end: (streams + 1,).
         headers: bytes of each shard's file before its first token: (shards,).
+        hold_limit: bytes of shards that are held at once, unless one is larger; None for no limit.
     """
 
     def __init__(self, caches: Sequence[ShardCache], *, eot_id: int | None = None) -> None:
@@ -84,6 +85,9 @@ class TokenReader:
         # Where token 0 of all streams would lie in each shard's file, in bytes: (shards,)
         self.headers = headers
         self._origins: Ints = headers - self.shard_starts[:-1] * self.dtype.itemsize
+        limits = [cache.limit or 0 for cache in caches]
+        limited = any(cache.is_limited for cache in caches)
+        self.hold_limit = sum(limits) // 4 if limited else None
         self._eot = eot_id
         self._start()
 
@@ -170,14 +174,36 @@ class TokenReader:
             StorageError: storage or the local disk refuses.
         """
         some = runs.of(rows)
-        shards = runs.shards[some].tolist()
-        views = self.shards.views(set(shards) - {FILLING})
-        if filling is not None:
-            views[FILLING] = filling
-        offsets = zip(shards, runs.begins[some].tolist(), runs.ends[some].tolist(), strict=True)
-        copied = bytearray().join([views[shard][begin:end] for shard, begin, end in offsets])
+        shards, copied = runs.shards[some].tolist(), bytearray()
+        begins, ends = runs.begins[some].tolist(), runs.ends[some].tolist()
+        for own in self._held_together(shards):
+            views = self.shards.views(set(shards[own]) - {FILLING})
+            if filling is not None:
+                views[FILLING] = filling
+            offsets = zip(shards[own], begins[own], ends[own], strict=True)
+            joined = bytearray().join([views[shard][begin:end] for shard, begin, end in offsets])
+            copied = copied + joined if copied else joined
+            del views  # before others are opened
         tokens: Tokens = np.frombuffer(copied, self.dtype)
         return tokens
+
+    def _held_together(self, shards: Sequence[int]) -> Iterator[slice]:
+        """Runs that are copied at once: they touch no more shards than may be open and held.
+
+        Shards 3 3 5 7 5 of which two may be open: the runs of 3 3 5, then those of 7 5.
+        """
+        limit = self.hold_limit
+        first, held, size = 0, set[int](), 0
+        if limit is not None or len(set(shards)) > self.shards.most:
+            for number, shard in enumerate(shards):
+                if shard in held or shard == FILLING:
+                    continue
+                size += int(self.raw_sizes[shard])
+                if held and (len(held) == self.shards.most or (limit is not None and size > limit)):
+                    yield slice(first, number)
+                    first, held, size = number, set(), int(self.raw_sizes[shard])
+                held.add(shard)
+        yield slice(first, len(shards))
 
     def single(self, offsets: Ints) -> Ints:
         """Single tokens by their offsets: (offsets,). One shard is held at a time."""

@@ -154,7 +154,7 @@ class BatchReader:
                     count = min(together, left)
                     if not (ids_at_once is None or block.ready(first, count)):
                         count = 1
-                    raw = self._copied(block, first, count)
+                    raw = self._batch(block, block.rows(first, count))
                     if self._masks:
                         if first not in marked:
                             # All that is left at once, if nothing must be waited for.
@@ -170,7 +170,7 @@ class BatchReader:
         self.source.reader.start_process()
         numbers = sequences[None]
         block = self._located(np.full_like(numbers, stream), numbers, self.plan.length)
-        raw = self._copied(block, 0, 1)
+        raw = self._batch(block, block.rows(0, 1))
         if self._masks:
             raw |= {"boundaries": self._boundaries(block, 0, 1), "step": 0}
         return raw
@@ -231,22 +231,6 @@ class BatchReader:
         streams, sequences = streams.reshape(-1), sequences.reshape(-1)
         located = self.source.locate(streams, sequences, length)
         return _Block(located, sequences >= 0, streams, sequences, size)
-
-    def _copied(self, block: _Block, first: int, steps: int) -> Batch:
-        """The raw batch of some steps, in parts that touch no more shards than may be held."""
-        limit = self.source.hold_limit
-        parts, end = [], first + steps
-        while first < end:
-            count = end - first
-            while limit is not None and count > 1:
-                if block.located.cost(block.rows(first, count)) <= limit:
-                    break
-                count //= 2
-            parts.append(self._batch(block, block.rows(first, count)))
-            first += count
-        if len(parts) == 1:
-            return parts[0]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _boundaries(self, block: _Block, first: int, steps: int) -> Boundaries:
         rows = block.rows(first, steps)

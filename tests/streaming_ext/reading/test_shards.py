@@ -1,14 +1,16 @@
 """The shards that a dataset holds open, and those of other datasets in its cache."""
 
+import gc
 import resource
 from pathlib import Path
 
 import pytest
 
-from streaming_ext import TokenStream
+from streaming_ext import StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import UsageError
 from streaming_ext.reading import shards as shards_module
 from tests.streaming_ext.build import build, numbered_parts, some_documents
+from tests.streaming_ext.conftest import tokens_of
 
 
 def test_streams_of_different_id_types_are_refused(raw, open_raw, tmp_path) -> None:
@@ -50,6 +52,33 @@ def test_what_a_batch_reads_stays_when_its_shard_is_closed(open_raw) -> None:
 def test_a_quarter_of_the_files_of_a_process_stays_open(monkeypatch, files, most) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (files, files))
     assert shards_module.most_open() == most
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"extras": ["targets"]},
+        {"batch_size": 256},  # of which one step touches all shards
+        {"sequence_length": 2048, "batch_size": 1, "shuffle": False},  # and one row most of them
+        {"packing": "best_fit", "extras": ["targets", "starts_inside"]},
+    ],
+)
+def test_a_block_of_steps_opens_no_more_files_than_a_process_may(
+    open_cached, workers, settings, monkeypatch
+) -> None:
+    expected = tokens_of(StreamingTokenLoader(open_cached(**settings)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    gc.collect()  # maps of the first dataset
+    already = len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(shards_module, "most_open", lambda: 40)  # whatever other tests left open
+    resource.setrlimit(resource.RLIMIT_NOFILE, (already + 80, hard))
+    try:
+        dataset = open_cached(**settings)
+        assert dataset.reader.num_shards > 100
+        assert tokens_of(StreamingTokenLoader(dataset, num_workers=workers)) == expected
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_rewritten_dataset_never_meets_the_old_cache(open_cached, tmp_path) -> None:
