@@ -7,6 +7,7 @@ moment and run it again: it resumes, and its losses are those of a run that was 
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import torch
@@ -96,4 +97,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("Stopped. Run it again: it resumes from the checkpoint.")
+        sys.exit(130)

@@ -86,6 +86,22 @@ def test_train_small_gpt(dataset, tmp_path, request) -> None:
     assert train("b.pt", 40) == pytest.approx(undisturbed[1:], abs=2e-3)
 
 
+def test_interrupting_the_training_says_how_to_go_on(dataset, tmp_path) -> None:
+    program = EXAMPLES / "train_small_gpt.py"
+    own = shutil.copytree(dataset, tmp_path / "dataset")
+    command = [sys.executable, program, own, tmp_path / "a.pt", "--steps", "100000"]
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipe, text=True, env=one_thread) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("step 20")
+        process.send_signal(signal.SIGINT)
+        printed, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 130, errors
+    assert printed.splitlines()[-1] == "Stopped. Run it again: it resumes from the checkpoint."
+    assert "Traceback" not in errors
+
+
 def test_alerts(served, api_url) -> None:
     client = SyncPrefectClient(api_url)  # it repeats a request if the server is busy
     with scripted(lambda *_: Answer()) as webhook:

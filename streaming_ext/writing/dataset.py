@@ -5,17 +5,19 @@ manifest exists: a process that was killed resumes when it is started again.
 """
 
 import logging
+import os
 import shutil
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from streaming_ext.base.errors import StoppedError, StorageError, UsageError
 from streaming_ext.format.compression import Compression
@@ -42,6 +44,7 @@ from streaming_ext.writing.tokenize import emptied, make_part
 
 _log = logging.getLogger(__name__)
 WORK_FOLDER: Final = ".making"  # work in progress, removed when the dataset is complete
+_SHOWN: Final = 0.5  # seconds between two looks at the progress
 _PAUSE: Final = 0.05  # seconds between looks whether another process is done
 _SAMPLED_CHARACTERS: Final = 2**17  # whose tokens say how much room all of them take
 _MOST_BYTES_A_TOKEN: Final = 6.0  # of text: few tokenizers reach it
@@ -77,6 +80,7 @@ class DatasetMaker:
         self._storage = LocalStorage(folder)
         self._compression = Compression.parse(spec.compression)
         self._stop = threading.Event()
+        self._done: dict[int, float] = {}  # bytes of each part
 
     def make(self, *, limit: int | None = None) -> None:
         """Return when the dataset is complete.
@@ -116,7 +120,9 @@ class DatasetMaker:
                 except IndexError:  # another thread was faster
                     return
                 try:
-                    if not self._is_made(part, engine, memories):
+                    if self._is_made(part, engine, memories):
+                        self._done[part.number] = part.size
+                    else:
                         todo.append(part)
                         time.sleep(_PAUSE)
                 except StoppedError:
@@ -127,7 +133,7 @@ class DatasetMaker:
                 pool.submit(work, thread) for thread in range(min(self._threads, len(self._parts)))
             ]
             try:
-                wait(working, return_when=FIRST_EXCEPTION)
+                self._wait(working)
             finally:  # the others end, if one failed or a signal came
                 self._stop.set()
         for each in working:
@@ -139,6 +145,21 @@ class DatasetMaker:
     def _alone(self) -> AbstractContextManager[None]:
         """Hold the folder against all others that need the dataset."""
         return alone(self._folder / ".lock", patience=-1, what=str(self._folder))
+
+    def _wait(self, working: Sequence[Future[None]]) -> None:
+        """Show the progress of all processes until the threads end, or one fails.
+
+        Of several processes of a machine the first one shows it.
+        """
+        others = os.environ.get("LOCAL_RANK", "0") != "0"
+        size = sum(part.size for part in self._parts)
+        shown = {"unit": "B", "unit_scale": True, "disable": others}
+        with tqdm(desc=f"Tokenizing into {self._folder.name}", total=size, **shown) as bar:
+            ended = False
+            while not ended:
+                found = wait(working, timeout=_SHOWN, return_when=FIRST_EXCEPTION)
+                ended = not found.not_done or any(one.exception() for one in found.done)
+                bar.update(round(sum(tuple(self._done.values()))) - bar.n)
 
     def _is_made(self, part: Part, engine: Engine, memories: Memories) -> bool:
         """Make a part, unless another process is at it."""
@@ -155,6 +176,10 @@ class DatasetMaker:
         return True
 
     def _make_part(self, part: Part, scratch: Path, engine: Engine, memories: Memories) -> None:
+        def report(fraction: float, _: object) -> None:
+            self._done[part.number] = fraction * part.size
+            self._stopped()
+
         paths: list[Path] = []
         fetched, made = scratch.with_suffix(".sources"), scratch
         options = self._spec.read_options
@@ -163,9 +188,7 @@ class DatasetMaker:
         documents = PartDocuments(part, paths, options)
         with emptied(made):
             files = PartFiles(made, part.number, self._spec, memories)
-            counts = make_part(
-                documents, self._spec, self._tokenizer, engine, files, report=self._stopped
-            )
+            counts = make_part(documents, self._spec, self._tokenizer, engine, files, report=report)
         listed = documents_path(part.number)
         record = PartRecord(
             **dict(counts), documents=FileRecord.of(listed, (made / listed).read_bytes())

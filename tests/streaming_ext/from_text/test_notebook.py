@@ -1,6 +1,7 @@
 """examples/train_on_text.ipynb: its cells run in order and hold what they assert."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,3 +34,11 @@ def test_cells(tmp_path, vocabulary, monkeypatch, capsys) -> None:
     assert steps > 10
     assert [len(curve) for curve in shown] == [steps]
     assert f"{names['tokens']:,} tokens" in capsys.readouterr().out
+
+
+def test_it_links_pages_that_exist() -> None:
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    text = "".join(line for cell in cells for line in cell["source"])
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+    assert links
+    assert [link for link in links if not (NOTEBOOK.parent / link).exists()] == []

@@ -282,3 +282,16 @@ def test_relative_paths_are_those_of_its_construction(
     assert not list(Path.cwd().iterdir())
     caches = {each.reader.caches[0].source.path for each in (dataset, again)}
     assert caches == {path for path in (where / "cache").iterdir() if path.is_dir()}
+
+
+def test_the_first_rank_of_a_machine_shows_the_progress(
+    open_text, tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    made = open_text(local=tmp_path / "shown").reader.caches[0].source.path
+    *_, last = capsys.readouterr().err.split("\r")
+    assert last.startswith(f"Tokenizing into {made.name}: 100%")
+    open_text(local=tmp_path / "shown")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    open_text(local=tmp_path / "silent")
+    assert capsys.readouterr().err == ""
