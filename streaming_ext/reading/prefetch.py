@@ -122,7 +122,8 @@ class Prefetcher:
                     len(self._waiting) < self._most
                     and (self._limit is None or held + size <= self._limit)
                 )
-                if step <= now + self._ahead and fits:
+                has_room = self.reader.shards.num_open < self.reader.shards.most + self._most
+                if step <= now + self._ahead and fits and has_room:
                     self._waiting.append((step, size))
                     return True
             self._stop.wait(_PATIENCE)

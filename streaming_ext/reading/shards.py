@@ -77,6 +77,11 @@ class OpenShards:
         stream = int(np.searchsorted(self._firsts, shard, side="right")) - 1
         return self._caches[stream], shard - int(self._firsts[stream])
 
+    @property
+    def num_open(self) -> int:
+        """Shards that are open."""
+        return len(self._views)
+
     def views(self, shards: Iterable[int]) -> dict[int, memoryview]:
         """The bytes of some shards, complete files; they stay while they are referenced.
 

@@ -71,7 +71,7 @@ def test_a_block_of_steps_opens_no_more_files_than_a_process_may(
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     gc.collect()  # maps of the first dataset
     already = len(list(Path("/proc/self/fd").iterdir()))
-    monkeypatch.setattr(shards_module, "most_open", lambda: 40)  # whatever other tests left open
+    monkeypatch.setattr(shards_module, "most_open", lambda: 20)  # whatever other tests left open
     resource.setrlimit(resource.RLIMIT_NOFILE, (already + 80, hard))
     try:
         dataset = open_cached(**settings)
