@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 import pyarrow as pa
 
 from streaming_ext.base.errors import SourceError, one_line, reason_of
+from streaming_ext.base.git_lfs import MOST_POINTER_BYTES, not_a_pointer
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -68,9 +69,15 @@ class LocalBytes:
 
     @contextmanager
     def open(self) -> Iterator[io.BufferedReader]:
-        """The file, to read from its start; see `read`."""
+        """The file, to read from its start; see `read`.
+
+        Raises:
+            UsageError: it is a pointer of Git LFS.
+        """
         try:
             with self.path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size <= MOST_POINTER_BYTES:
+                    not_a_pointer(file.peek(), self.name)
                 yield file
         except OSError as error:
             raise SourceError(f"{self.name}: cannot be read: {reason_of(error)}.") from error
@@ -117,14 +124,16 @@ class SeekableBytes(_RawFile):
 def open_buffered(file: SourceBytes, request_bytes: int = _REQUEST_BYTES) -> io.BufferedReader:
     """A file for Python's libraries."""
     if isinstance(file, LocalBytes):
-        return file.path.open("rb")
+        with file.open():  # as far as it can be read
+            return file.path.open("rb")
     return io.BufferedReader(SeekableBytes(file), request_bytes)
 
 
 def open_for_arrow(file: SourceBytes, request_bytes: int = _REQUEST_BYTES) -> pa.NativeFile:
     """A file for Arrow's readers."""
     if isinstance(file, LocalBytes):
-        return pa.OSFile(str(file.path))
+        with file.open():
+            return pa.OSFile(str(file.path))
     return pa.PythonFile(open_buffered(file, request_bytes), mode="r")
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Protocol
 
+from streaming_ext.base.git_lfs import MOST_POINTER_BYTES, not_a_pointer
 from streaming_ext.text.documents.files import LocalBytes
 from streaming_ext.text.sources.source_file import SourceFile
 
@@ -57,8 +58,11 @@ class SourceFileBytes:
         Raises:
             SourceError: the file is gone or shorter than listed.
             StorageError: a server refuses or does not answer.
+            UsageError: it is a pointer of Git LFS.
         """
         local = self._source.local_path
         if local is not None:
             return LocalBytes(local, self.name).read(start, end)
-        return self._reader.read(start, end)
+        data = self._reader.read(start, end)
+        is_small = start == 0 and self.size <= MOST_POINTER_BYTES
+        return not_a_pointer(data, self.name) if is_small else data

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.base.git_lfs import MOST_POINTER_BYTES
 from streaming_ext.format.schema import content_hash
 from streaming_ext.text.documents.files import SourceBytes, Span
 from streaming_ext.text.sources.objects import bucket_of, list_prefix
@@ -228,6 +229,7 @@ def raw_ids(
     if count is None:
         count = size // kind.itemsize
     if size < 0 or size != count * kind.itemsize:
+        file.read(0, min(file.size, MOST_POINTER_BYTES))  # raises an error for a pointer
         raise SourceError(
             f"{file.name}: {file.size:,} bytes, expected a head of {head:,} and {count:,} "
             f"ids of type {kind.name}. It or its index is cut short, or its ids have another type "

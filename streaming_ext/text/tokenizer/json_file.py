@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from streaming_ext.base.errors import TokenizerError
+from streaming_ext.base.git_lfs import not_a_pointer
 from streaming_ext.store.faults import words_of
 from streaming_ext.text.tokenizer.tokenizer import (
     Marks,
@@ -178,7 +179,7 @@ def of_json_file(path: Path, eot_token: str | None, bos_token: str | None) -> Js
     config = path.with_name(_CONFIG_FILE)
     tokens: dict[str, Any] = {"eot_token": eot_token, "bos_token": bos_token}
     if config.is_file():
-        tokens |= _named_in(config.read_bytes())
+        tokens |= _named_in(not_a_pointer(config.read_bytes(), str(config)))
     return JsonTokenizer.of(read_file(path), path.name, where=str(path), **tokens)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from streaming_ext.base.errors import TokenizerError
+from streaming_ext.base.git_lfs import not_a_pointer
 
 SPEC_FILE: Final = "tokenizer_spec.json"
 SPEC_VERSION: Final = 1
@@ -184,6 +185,7 @@ def read_file(path: Path) -> bytes:
 
     Raises:
         TokenizerError: it cannot be read, or its size is that of no tokenizer.
+        UsageError: it is a pointer of Git LFS.
     """
     try:
         size = path.stat().st_size
@@ -191,7 +193,7 @@ def read_file(path: Path) -> bytes:
             raise TokenizerError(
                 f"{path} has {size} bytes; a tokenizer file has between 1 and {MAX_FILE_BYTES}."
             )
-        return path.read_bytes()
+        return not_a_pointer(path.read_bytes(), str(path))
     except OSError as error:
         raise TokenizerError(
             f"Cannot read the tokenizer file {path}: {os.strerror(error.errno or 0)}."

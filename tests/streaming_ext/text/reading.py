@@ -33,6 +33,12 @@ def look(*paths: Path, options: ReadOptions = TEXT) -> tuple[str, ...]:
     return look_into(sources, options)
 
 
+POINTER = (
+    b"version https://git-lfs.github.com/spec/v1\n"
+    b"oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n"
+)
+
+
 class Found(NamedTuple):
     """What the batches of a file hold together."""
 

@@ -24,7 +24,7 @@ from streaming_ext.text.readers import cbor, json_files
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tests.streaming_ext.text import reading
 from tests.streaming_ext.text.packed import pack, write_arrow
-from tests.streaming_ext.text.reading import SKIP, look, looked_at
+from tests.streaming_ext.text.reading import POINTER, SKIP, look, looked_at
 from tests.streaming_ext.text.reading import tar as tar_file
 
 TEXT = ReadOptions()
@@ -337,6 +337,25 @@ def test_the_name_of_the_format_goes_before_that_of_the_file(kind: Kind, tmp_pat
     options = ReadOptions(source_format=name)  # type: ignore[arg-type]
     assert format_of(path.name, options).name == name
     assert len(read(path, options=options)) == 6
+
+
+@pytest.mark.parametrize("suffix", [*(kind.suffix for kind in KINDS), ".txt", ".txt.xz"])
+def test_a_pointer_of_git_lfs_is_named(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"x{suffix}"
+    path.write_bytes(POINTER)
+    for options in (TEXT, SKIP):
+        with pytest.raises(UsageError, match=r"x\..*: a pointer of Git LFS.*`git lfs pull`"):
+            reading.read(path, options)
+    if ".txt" not in suffix:  # nothing of it is read before the run
+        with pytest.raises(UsageError, match="git lfs pull"):
+            look(path)
+
+
+def test_a_text_about_git_lfs_is_a_text(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_bytes(b"The words: " + POINTER)
+    assert len(reading.read(tmp_path / "x.txt").good) == 1
+    (tmp_path / "x.txt").write_bytes(POINTER * 20)  # a pointer is shorter
+    assert len(reading.read(tmp_path / "x.txt").good) == 1
 
 
 @ALL

@@ -10,9 +10,11 @@ from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.fetch import fetch
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.listing import list_sources
+from streaming_ext.text.look import look_into
 from streaming_ext.text.sources import SourceFile, objects
 from streaming_ext.text.sources.source_bytes import SourceFileBytes, open_reader
 from tests.streaming_ext.text.readers.test_contract import DOCUMENTS, PACKED, PLAIN, sampled
+from tests.streaming_ext.text.reading import POINTER, SKIP
 from tests.streaming_ext.text.sources.conftest import FILES, Location
 
 
@@ -24,6 +26,17 @@ def test_listed_in_order_with_size_and_version(location: Location) -> None:
     assert all(source.version for source in found)
     assert len({source.version for source in found}) == 2 or "http" in location.url
     assert list_sources(location.named("{b,a}/x.parquet")) == found
+
+
+def test_pointers_of_git_lfs_are_named(location: Location, tmp_path: Path) -> None:
+    for name in ("p.parquet", "p.jsonl", "p.jsonl.gz", "p.tar", "p.arrow", "p.csv"):
+        location.put(name, POINTER)
+        (source,) = list_sources(location.named(name))
+        with pytest.raises(UsageError, match=rf"{name}: a pointer of Git LFS.*`git lfs pull`"):
+            look_into([source], SKIP)
+        path, _ = fetch(source, tmp_path)
+        with pytest.raises(UsageError, match=rf"{name}: a pointer of Git LFS"):
+            list(format_of(name).read(path, SKIP, name=source.url))
 
 
 def test_complete_reads_ranges_and_resumed_reads(

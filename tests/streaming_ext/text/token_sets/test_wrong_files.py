@@ -15,7 +15,7 @@ from streaming_ext.text.formats import format_of
 from streaming_ext.text.token_sets.bare_ids import LlmcSet
 from streaming_ext.text.token_sets.set_file import local_file
 from streaming_ext.training.stock import streaming
-from tests.streaming_ext.text.reading import looked_at
+from tests.streaming_ext.text.reading import POINTER, looked_at
 from tests.streaming_ext.text.token_sets.writing import (
     bare,
     llmc,
@@ -184,6 +184,32 @@ def test_what_is_wrong_with_a_file_is_one_error(
         look_and_read()
     assert isinstance(raised.value, SourceError | UsageError)
     assert str(path.parent) in str(raised.value)
+
+
+SETS: dict[TokenSetName, Callable[[Path], Path]] = {
+    "nanogpt": bare([1, 9]),
+    "olmo": bare([1, 9], "<u1", "x.npy"),
+    "llmc": llmc,
+    "megatron": megatron,
+    "nanotron": nanotron,
+    "litdata": litdata(),
+    "webdataset": tar_of("a.npy", [1, 9]),
+    "mds": write_mds,
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_pointers_of_git_lfs_are_named(tmp_path: Path, name: TokenSetName) -> None:
+    """In place of a file, or of one that it is read with."""
+    path, chosen = SETS[name](tmp_path), options(name)
+    assert read(path, chosen)
+    for file in sorted(tmp_path.rglob("*.*")):
+        data = file.read_bytes()
+        file.write_bytes(POINTER)
+        with pytest.raises(UsageError, match=rf"{file.name}: a pointer .*`git lfs pull`"):
+            format_of(str(path), chosen).check(looked_at(path), chosen)
+            read(path, chosen)
+        file.write_bytes(data)
 
 
 @pytest.mark.parametrize("given", ["uint16", "int32", "uint32"])

@@ -17,12 +17,13 @@ import pytest
 import tokenizers
 from tokenizers import processors
 
-from streaming_ext.base.errors import EngineMismatchError, TokenizerError
+from streaming_ext.base.errors import EngineMismatchError, TokenizerError, UsageError
 from streaming_ext.text.tokenizer import rank_file
 from streaming_ext.text.tokenizer.json_file import one_thread_each
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, load_tokenizer, open_saved
 from streaming_ext.text.tokenizer.rank_file import GPT2_PATTERN, KNOWN_ENCODINGS, rank_file_bytes
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from tests.streaming_ext.text.reading import POINTER
 from tests.tokenizers import train_model
 
 BYTES = {bytes([byte]): byte for byte in range(256)}
@@ -120,6 +121,21 @@ def test_bad_rank_files_are_named(data: bytes, message: str, tmp_path: Path) -> 
         load_tokenizer(str(path), pattern="gpt2")
     assert message in str(error.value)
     assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["gpt2.tiktoken", "x.json", "tokenizer.model", "saved"])
+def test_pointers_of_git_lfs_are_named(name: str, tmp_path: Path, tokenizer_json: str) -> None:
+    path = tmp_path / name
+    if name == "saved":
+        load_json(tmp_path / "tokenizer.json", tokenizer_json).save(path)
+        (path / "tokenizer.json").write_bytes(POINTER)
+    else:
+        path.write_bytes(POINTER)
+    with pytest.raises(UsageError, match="a pointer of Git LFS.*`git lfs pull`"):
+        open_saved(path) if name == "saved" else load_tokenizer(str(path), pattern=None)
+    (tmp_path / "tokenizer_config.json").write_bytes(POINTER)
+    with pytest.raises(UsageError, match=r"tokenizer_config\.json: a pointer"):
+        load_json(tmp_path / "tokenizer.json", tokenizer_json)
 
 
 def test_huge_and_missing_files_are_refused(tmp_path: Path) -> None:
