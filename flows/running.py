@@ -170,6 +170,12 @@ def _show_output(storage: Storage) -> dict[str, Any]:
     manifest = read_manifest(storage)
     show_published(manifest, str(storage), out)
     samples = {name: split.samples for name, split in manifest.splits.items()}
+    rows = manifest.row_counts.model_dump()
     return {
-        "dataset": {"parts": len(manifest.parts), "tokens": manifest.tokens, "samples": samples}
+        "dataset": {
+            "parts": len(manifest.parts),
+            "tokens": manifest.tokens,
+            "samples": samples,
+            **rows,
+        }
     }

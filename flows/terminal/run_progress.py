@@ -27,6 +27,7 @@ from streaming_ext.format.manifest import Manifest
 from tasks.core.reporting.progress import Snapshot
 from tasks.core.reporting.report import RunReport
 
+_SHOWN = 5  # sources without a document
 _LINE_SECONDS = 10.0  # between two lines, if the output is no terminal
 LINE_SECONDS = "SHARDMILL_LINE_SECONDS"  # environment variable that overrides it, for tests
 _log = logging.getLogger("shardmill")
@@ -137,9 +138,15 @@ def show_published(manifest: Manifest, path: str, console: Console) -> None:
         lines.append(
             f"{files} not checked: the store has no hash of them (docs/operate/storage.md)."
         )
-    if manifest.bad_documents:
-        bad = counted(manifest.bad_documents, "unreadable document")
-        lines.append(f"{bad} left out; `shardmill inspect` lists them.")
+    counts = manifest.row_counts
+    if counts.left_out:
+        listed = "; `shardmill inspect` lists the unreadable ones" if counts.bad_documents else ""
+        rows = counted(counts.rows, "row")
+        lines.append(f"left out of {rows}: {counts.left_out_text}{listed}.")
+    silent = [part.made_of_text for part in manifest.parts if 0 < part.rows == part.left_out]
+    if silent:
+        more = f" and {len(silent) - _SHOWN:,} more" if len(silent) > _SHOWN else ""
+        lines.append(f"no document is left of {', '.join(silent[:_SHOWN])}{more}.")
     if spec.deduplicate is not None:
         copies = counted(manifest.duplicate_documents, "document")
         tokens = counted(manifest.duplicate_tokens, "token")

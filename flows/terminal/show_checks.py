@@ -60,7 +60,7 @@ def show_dataset(dataset: DatasetDescription, console: Console) -> None:
         rest = dict.fromkeys(parts[0], "") | {"part": "…", "source": f"{more:,} more"}
         parts[_FIRST_PARTS:-_LAST_PARTS] = [rest]
     show_table(parts, console, left=("source",))
-    if bad := manifest.bad_documents:
+    if bad := manifest.row_counts.bad_documents:
         _heading(console, "unreadable documents, left out")
         for one in [one for each in dataset.counted for one in each.bad_listed][:_MOST_BAD]:
             say(console, str(one))
@@ -150,11 +150,8 @@ def _facts(dataset: DatasetDescription) -> Iterator[tuple[str, str]]:
         generations.append((dataset.generation, len(dataset.parts), manifest.tokens))
         for number, (content, parts, tokens) in enumerate(generations):
             yield f"generation {number}", f"{content}: {counted(parts, 'part')}, {tokens:,} tokens"
-    if (found := manifest.shuffled) is not None:
-        dropped = sum(found.dropped_documents.values())
-        lost = f"{found.null_documents:,} null, {found.empty_documents:,} empty"
-        bad = f"{found.bad_documents:,} unreadable, {dropped:,} dropped"
-        yield "left out", f"{lost}, {bad} of {found.rows:,} rows"
+    if words := manifest.row_counts.left_out_text:
+        yield "left out", f"of {counted(manifest.row_counts.rows, 'row')}: {words}"
     if spec.deduplicate is not None:
         copies, tokens = manifest.duplicate_documents, manifest.duplicate_tokens
         before = max(dataset.documents + copies, 1)

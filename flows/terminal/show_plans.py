@@ -14,6 +14,7 @@ from flows.terminal.printing import (
     time_text,
 )
 from streaming_ext.store import Storage
+from streaming_ext.text.look import shortened
 from tasks.core.estimate.cost import Quantity
 from tasks.core.estimate.estimate import Estimate
 from tasks.core.shard.run_plan import RunPlan
@@ -57,8 +58,13 @@ def show_estimate(found: Estimate, console: Console) -> None:
     say(console, f"From {sample}. ± is the 95% interval of the sampling alone.")
     if found.note:
         say(console, found.note)
-    if found.unreadable:
-        say(console, f"{counted(found.unreadable, 'file')} could not be read.", style="red")
+    rows = found.sample_rows
+    if rows.left_out:
+        say(console, f"Left out of its {counted(rows.rows, 'row')}: {rows.left_out_text}.")
+    if found.problems:
+        say(console, f"{counted(len(found.problems), 'file')} cannot be used:", style="red")
+        for words in shortened(found.problems):
+            say(console, f"  {words}", style="red")
 
 
 def _error(quantity: Quantity) -> str:

@@ -218,11 +218,9 @@ class Manifest(Value):
         return several + len(alone)
 
     @property
-    def bad_documents(self) -> int:
-        """Rows that could not be read."""
-        if self.shuffled is not None:
-            return self.shuffled.bad_documents
-        return sum(part.bad_documents for part in self.parts)
+    def row_counts(self) -> RowCounts:
+        """The counts of rows of all sources."""
+        return RowCounts.total(self.parts if self.shuffled is None else [self.shuffled])
 
     @property
     def duplicate_documents(self) -> int:

@@ -4,12 +4,14 @@ A part counts when its record exists. It is a function of the source bytes and t
 alone: it holds no time and no host.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from streaming_ext.format.duplicates import duplicates_path
-from streaming_ext.format.filters import FilterName
+from streaming_ext.format.filters import FilterName, option
 from streaming_ext.format.layout import Split, documents_path, record_path
 from streaming_ext.format.schema import (
     Count,
@@ -131,6 +133,38 @@ class RowCounts(Value):
     bad_documents: Count = 0
     dropped_documents: dict[FilterName, Count] = {}  # noqa: RUF012  (pydantic copies it)
 
+    @staticmethod
+    def total(counted: Iterable["RowCounts"]) -> "RowCounts":
+        """The sums of several counts."""
+        sums, dropped = Counter[str](), Counter[FilterName]()
+        for each in counted:
+            dropped.update(each.dropped_documents)
+            sums.update({name: getattr(each, name) for name in _SUMMED})
+        return RowCounts(**{name: sums[name] for name in _SUMMED}, dropped_documents=dict(dropped))
+
+    @property
+    def without_text(self) -> int:
+        """Rows that give no text: null, empty or bad ones."""
+        return self.null_documents + self.empty_documents + self.bad_documents
+
+    @property
+    def left_out(self) -> int:
+        """Rows that are no documents."""
+        return self.without_text + sum(self.dropped_documents.values())
+
+    @property
+    def left_out_text(self) -> str:
+        """How many rows are no documents, and why, for people; nothing if all are."""
+        found = {
+            "without text": self.null_documents,
+            "without tokens": self.empty_documents,
+            "unreadable": self.bad_documents,
+        } | {f"dropped by {option(name)}": count for name, count in self.dropped_documents.items()}
+        return ", ".join(f"{count:,} {why}" for why, count in found.items() if count)
+
+
+_SUMMED = ("rows", "null_documents", "empty_documents", "bad_documents")
+
 
 class PartSummary(RowCounts):
     """One part in the manifest; see `PartRecord` for the words.
@@ -152,6 +186,11 @@ class PartSummary(RowCounts):
     duplicate_documents: Count = 0
     duplicate_tokens: Count = 0
     unchosen_documents: Count = 0
+
+    @property
+    def made_of_text(self) -> str:
+        """What the part is made of, for people."""
+        return made_of_text(self.source.url, self.span, self.source.size, files=self.files)
 
     @property
     def not_checked(self) -> int:
@@ -224,8 +263,7 @@ class PartRecord(PartCounts, Sealed):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         spec, first = self.spec, self.made_of[0]
-        skipped = self.null_documents + self.empty_documents + self.bad_documents
-        skipped += sum(self.dropped_documents.values())
+        skipped = self.left_out
         documents = self.documents_kept + self.duplicate_documents + self.unchosen_documents
         listed = None if self.duplicates is None else self.duplicates.path
         expected = None if spec.deduplicate is None else duplicates_path(self.part)

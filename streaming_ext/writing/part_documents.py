@@ -12,10 +12,11 @@ import pyarrow as pa
 from streaming_ext.base.errors import SourceError
 from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.filters import FilterName
-from streaming_ext.format.record import BadDocument, SpanRecord
+from streaming_ext.format.record import BadDocument, RowCounts, SpanRecord
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.columns import joined
 from streaming_ext.text.documents.document_rows import BATCH_BYTES, MAX_BATCH_ROWS, DocumentBatch
+from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.fetch import came_unchecked, fetch, identify, remove_fetched
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.parts import Part, SourceSpan
@@ -93,6 +94,7 @@ class PartDocuments:
     Attributes:
         part: that they are of.
         rows: of each span that was read to its end.
+        without_text: whole files that hold something, but no text; what to say of each.
         spans: what pins each of them, found as it was read, if that is wanted.
     """
 
@@ -115,6 +117,7 @@ class PartDocuments:
         """
         self.part = part
         self.rows: list[int] = []
+        self.without_text: list[str] = []
         self.spans: list[SpanRecord] = []
         self._paths = [Path(path) for path in paths or (one.source.url for one in part.spans)]
         self._options, self._pinned = options, pinned
@@ -206,21 +209,44 @@ class PartDocuments:
     def _read(self, number: int, first_row: int) -> Iterator[DocumentBatch]:
         source, span = self.part.spans[number].source, self.part.spans[number].span
         path, options = self._paths[number], self._options
-        before, identity, rows = _state_of(path), None, 0
+        before, identity = _state_of(path), None
+        rows = nulls = bad = 0
+        has_text = bool(span) or not source.size
         if self._pinned:
             if before and source.modified not in {None, before[2]}:
                 raise SourceError(f"{source.url}: changed since the run began. Run again.")
             identity = identify(source, path, span=span, options=options)
         reads = format_of(source.url, options)
         for batch in reads.read(path, options, name=source.url, span=span):
-            rows += batch.num_rows
+            rows, nulls, bad = rows + batch.num_rows, nulls + batch.nulls, bad + len(batch.bad)
+            has_text = has_text or any(batch.dropped.values()) or _any_text(batch.texts)
             yield _moved(batch, first_row) if first_row else batch
             del batch  # before the next is read: one may be large
         self.rows.append(rows)
+        if rows and not has_text:
+            empty = rows - nulls - bad
+            counts = RowCounts(
+                rows=rows, null_documents=nulls, empty_documents=empty, bad_documents=bad
+            )
+            self.without_text.append(no_text(source.url, counts))
         if identity is not None:
             if before is None or _state_of(path) != before:
                 raise SourceError(f"{source.url}: changed while it was read. Run again.")
             self.spans.append(SpanRecord(source=identity, span=span, rows=rows))
+
+
+def no_text(url: str, counts: RowCounts) -> str:
+    """What to say of a source none of whose rows gives a text."""
+    return (
+        f"{url}: no document in its {counts.rows:,} rows: {counts.left_out_text}. Name the text "
+        "with --text-column, or leave the file out."
+    )
+
+
+def _any_text(texts: pa.Array) -> bool:
+    """Whether a text, or a document of ids, is not empty."""
+    offsets = text_buffers(texts)[1]
+    return bool(offsets[-1] > offsets[0])
 
 
 def _moved(batch: DocumentBatch, rows: int) -> DocumentBatch:

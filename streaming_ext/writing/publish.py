@@ -3,19 +3,56 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from streaming_ext.base.errors import SourceError
 from streaming_ext.format.layout import TOKENIZER_FOLDER, Split, index_path
 from streaming_ext.format.manifest import SplitSummary
-from streaming_ext.format.record import PartRecord
+from streaming_ext.format.record import PartCounts, PartRecord, RowCounts
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES
+from streaming_ext.writing.part_documents import no_text
+
+
+def require_documents(parts: Iterable[PartCounts], where: str, *, all_parts: bool = True) -> None:
+    """Refuse sources without a text, and an output without a document.
+
+    A file that is one part, or one of several of it, was refused as it was read.
+
+    Args:
+        parts: the counts of each.
+        where: the output's name in messages.
+        all_parts: whether they are all of the output.
+
+    Raises:
+        SourceError: names the source, or says what became of all rows.
+    """
+    cut: dict[str, list[PartCounts]] = {}
+    counted = [*parts]
+    for part in counted:
+        cut.setdefault(part.source.url, []).extend([part] if part.made_of[0].span else [])
+    for url, spans in cut.items():
+        total = RowCounts.total(spans)
+        if total.rows and total.without_text == total.rows:
+            raise SourceError(no_text(url, total))
+    if all_parts and not any(part.documents_kept for part in counted):
+        total = RowCounts.total(counted)
+        why = total.left_out_text or ("none is chosen" if total.rows else "the sources are empty")
+        raise SourceError(
+            f"{where}: no document is left of {total.rows:,} rows: {why}. Use another output, with "
+            "other sources or filters."
+        )
 
 
 def publish_splits(
     spec: DatasetSpec, parts: Sequence[PartRecord], storage: Storage
 ) -> dict[Split, SplitSummary]:
-    """Put the indexes of the splits; returns the sums over their parts."""
+    """Put the indexes of the splits; returns the sums over their parts.
+
+    Raises:
+        SourceError: there is no document.
+    """
+    require_documents(parts, str(storage))
     made = split_indexes(spec, parts)
     for summary, index in made.values():
         storage.put(summary.index.path, index)

@@ -159,13 +159,15 @@ def make_part(
         what its record says of it.
 
     Raises:
-        SourceError: a file is damaged or changes while it is read; names it.
+        SourceError: a file is damaged, holds no text or changes while it is read; names it.
         EngineMismatchError: fast engine and reference disagree on an audited document.
     """
     part = documents.part
     counts = tokenize_batches(
         documents, spec, tokenizer, engine, sink.add, where=part.source, report=report, known=known
     )
+    if documents.without_text:
+        raise SourceError("\n".join(documents.without_text))
     splits = sink.finish()
     is_file = [each.span for each in part.spans] == [None]
     recorded = vars(counts).copy()

@@ -1,7 +1,6 @@
 """Some documents of a published dataset, as one of their own: the plan, and the job for a part."""
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,11 +14,10 @@ import pyarrow as pa
 from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.base.threads import mapped_ahead
-from streaming_ext.format.filters import FilterName
 from streaming_ext.format.layout import MANIFEST, SPLITS, Split, documents_path, record_path
 from streaming_ext.format.manifest import Manifest, MergedDataset
 from streaming_ext.format.provenance import KEPT_PREFIX
-from streaming_ext.format.record import MOST_BAD_LISTED, PartRecord, SplitPart
+from streaming_ext.format.record import MOST_BAD_LISTED, PartRecord, RowCounts, SplitPart
 from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.spec import DatasetSpec, SubsetRule
 from streaming_ext.store import Storage, open_storage, uploads
@@ -157,10 +155,6 @@ class SubsetJob(Job[MadePart]):
     def _record(
         self, records: list[PartRecord], splits: dict[Split, SplitPart], scratch: Path
     ) -> PartRecord:
-        dropped: Counter[FilterName] = Counter()
-        for record in records:
-            dropped.update(record.dropped_documents)
-        names = ("rows", "null_documents", "empty_documents", "bad_documents")
         kept = sum(split.documents for split in splits.values())
         spans = records[0].spans
         if len(records) > 1:
@@ -172,8 +166,7 @@ class SubsetJob(Job[MadePart]):
             spec=self.spec,
             source=records[0].source,
             spans=spans,
-            **{name: sum(getattr(record, name) for record in records) for name in names},
-            dropped_documents=dict(dropped),
+            **dict(RowCounts.total(records)),
             bad_listed=tuple(bad[:MOST_BAD_LISTED]),
             text_bytes=0,
             splits=splits,

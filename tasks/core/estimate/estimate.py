@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict
 
 from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.record import RowCounts
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.store import LocalStorage, open_storage
 from streaming_ext.store.buckets import OBJECT_STORES
@@ -17,7 +17,15 @@ from streaming_ext.text.parts import sizes_of
 from streaming_ext.text.sources import SourceFile
 from tasks.core.estimate.config import MOST_PARTS, EstimateConfig
 from tasks.core.estimate.cost import Cost, Quantity, Work, cost, ratio
-from tasks.core.estimate.sample import Counts, SampledFile, Texts, read_texts, sample_files, work_on
+from tasks.core.estimate.sample import (
+    Counts,
+    SampledFile,
+    Texts,
+    read_texts,
+    sample_files,
+    without_text,
+    work_on,
+)
 from tasks.core.shard.sources import check_sources, parts_of
 
 _ONE_GBIT = 125e6
@@ -30,7 +38,8 @@ class Estimate(BaseModel):
         files, parts, source_bytes: of the sources.
         scaled: the sources are those of `--total-size`, not the listed ones.
         sample_files, sample_bytes: files of the sample, and text that was read of them.
-        unreadable: files of the sample that cannot be read.
+        sample_rows: rows of the sample, and how many of them are no documents.
+        problems: of the files of the sample that cannot be read or hold no text, one each.
         tokens: with one end-of-text id a document, without padding.
         bytes_per_token: of text.
         engine: what tokenizes, in words.
@@ -47,7 +56,8 @@ class Estimate(BaseModel):
     scaled: bool
     sample_files: int
     sample_bytes: int
-    unreadable: int
+    sample_rows: RowCounts
+    problems: tuple[str, ...]
     documents: Quantity
     text_bytes: Quantity
     tokens: Quantity
@@ -85,11 +95,14 @@ def estimate(
     report("listing the sources")
     listed = check_sources(config)
     sizes, parts = _planned_for(config, listed)
-    files, unreadable = sample_files(listed, config)
+    files, problems = sample_files(listed, config)
     report("reading a sample")
     texts = read_texts(files, config)
-    if not any(pc.max(pc.binary_length(each.texts)).as_py() for each in texts):
-        raise SourceError(f"{files[0].source.url}: no text in the rows of the sample.")
+    problems += without_text(files, texts)
+    if not any(len(each.texts) for each in texts):
+        rows = RowCounts.total(each.rows for each in texts)
+        why = "\n".join(problems) or rows.left_out_text or "the files are empty"
+        raise SourceError(f"{files[0].source.url}: no text in the rows of the sample: {why}")
     tokenizer = config.load_tokenizer()
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
     report("tokenizing the sample")
@@ -126,7 +139,8 @@ def estimate(
         scaled=config.total_size is not None,
         sample_files=len(files),
         sample_bytes=counts.text_bytes.sum(),
-        unreadable=unreadable,
+        sample_rows=sample.rows,
+        problems=tuple(problems),
         documents=documents,
         text_bytes=text,
         tokens=tokens,

@@ -16,6 +16,7 @@ from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.filters import NO_FILTERS
 from streaming_ext.format.layout import record_path
+from streaming_ext.format.record import RowCounts
 from streaming_ext.format.spec import DatasetSpec, ReadOptions
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.documents.source_format import Block
@@ -25,6 +26,7 @@ from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from streaming_ext.writing.part_documents import no_text
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.workers.move_part import PackedPart, WriteJob, WrittenPart
 from tasks.core.workers.pool import WorkerPool
@@ -54,11 +56,13 @@ class Texts(NamedTuple):
 
     Attributes:
         source_bytes: of the file, in proportion.
+        rows: that were read.
     """
 
     file: SampledFile
     texts: pa.ChunkedArray
     source_bytes: float
+    rows: RowCounts
 
 
 class Counts(NamedTuple):
@@ -76,12 +80,14 @@ class Sample(NamedTuple):
 
     Attributes:
         counts: of each of them.
+        rows: of all of them, with those whose text gives no token.
         rate: text a worker does while all of them work, in bytes a second.
         table_bytes: of the tables of documents, for a token.
         engine: what tokenized, in words.
     """
 
     counts: Counts
+    rows: RowCounts
     rate: float
     table_bytes: float
     engine: str
@@ -89,8 +95,8 @@ class Sample(NamedTuple):
 
 def sample_files(
     sources: Sequence[SourceFile], config: EstimateConfig
-) -> tuple[list[SampledFile], int]:
-    """Some of the files, drawn at random, and the number of those that cannot be read.
+) -> tuple[list[SampledFile], list[str]]:
+    """Some of the files, drawn at random, and what is wrong with those that cannot be read.
 
     Raises:
         SourceError, UsageError: none of them can be read.
@@ -119,7 +125,7 @@ def sample_files(
     errors = [each for each in found if isinstance(each, Exception)]
     if len(errors) == len(found):
         raise errors[0]
-    return [each for each in found if isinstance(each, SampledFile)], len(errors)
+    return [each for each in found if isinstance(each, SampledFile)], [*map(str, errors)]
 
 
 def read_texts(files: Sequence[SampledFile], config: EstimateConfig) -> list[Texts]:
@@ -146,22 +152,42 @@ def _read(
     """Texts of blocks; of each from its start, about `most` bytes."""
     reads, source = format_of(file.source.url, options), SourceFileBytes(file.source)
     for block in blocks:
-        chunks, rows, text_bytes, fraction = [], 0, 0, 1.0
+        chunks, counts, text_bytes, fraction = [], list[RowCounts](), 0, 1.0
         for batch in reads.read(source, options, span=block.span, batch_bytes=_BATCH_BYTES):
             chunks.append(batch.texts)
-            rows += batch.num_rows
+            counts.append(
+                RowCounts(
+                    rows=batch.num_rows,
+                    null_documents=batch.nulls,
+                    empty_documents=0,
+                    bad_documents=len(batch.bad),
+                    dropped_documents=dict(batch.dropped),
+                )
+            )
             text_bytes += batch.texts.nbytes
             if most is not None and text_bytes >= most:
                 fraction = batch.fraction
                 break
-        texts = pa.chunked_array(chunks, pa.large_string())
+        texts, rows = pa.chunked_array(chunks, pa.large_string()), RowCounts.total(counts)
+        some = texts.filter(pc.not_equal(texts, ""))
+        rows = rows.model_copy(update={"empty_documents": len(texts) - len(some)})
         size = block.size * fraction
         each = None if fraction == 1 or options.filters.given() else reads.length_bytes
         if each is not None and pc.count_distinct(texts).as_py() == len(texts):
             # The file stores these texts uncompressed, and rows differ in size: count bytes.
-            size = pc.sum(pc.binary_length(texts)).as_py() + each * rows
+            size = pc.sum(pc.binary_length(texts)).as_py() + each * rows.rows
         size *= file.source.size / max(file.size, 1)
-        yield Texts(file, texts, size)
+        yield Texts(file, some, size, rows)
+
+
+def without_text(files: Sequence[SampledFile], texts: Sequence[Texts]) -> list[str]:
+    """What to say of the files whose rows of the sample hold no text."""
+    found = []
+    for file in files:
+        rows = RowCounts.total(each.rows for each in texts if each.file is file)
+        if 0 < rows.rows == rows.without_text:
+            found.append(no_text(file.source.url, rows))
+    return found
 
 
 def work_on(
@@ -231,6 +257,12 @@ def work_on(
     tables = sum(file.stat().st_size for file in (folder / "output/documents").iterdir())
     return Sample(
         counts=Counts(*np.array(counts, float).T),
+        rows=RowCounts.total(
+            texts.rows.model_copy(
+                update={"empty_documents": texts.rows.empty_documents + made.counts.empty_documents}
+            )
+            for texts, (made, _) in zip(sample, done, strict=False)
+        ),
         rate=sum(made.counts.text_bytes for made, _ in timed)
         / sum(made.seconds + written.seconds for made, written in timed),
         table_bytes=tables / max(1, sum(made.counts.tokens for made, _ in done)),

@@ -11,6 +11,7 @@ from streaming_ext.format.manifest import ShuffleSummary
 from streaming_ext.format.record import (
     MOST_BAD_LISTED,
     BadDocument,
+    RowCounts,
     SourceIdentity,
 )
 from streaming_ext.format.schema import FileRecord, content_hash
@@ -25,6 +26,7 @@ from streaming_ext.store import Storage
 from streaming_ext.text.fetch import identify
 from streaming_ext.text.parts import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile, is_remote
+from streaming_ext.writing.publish import require_documents
 from tasks.core.build.engine import all_recorded
 from tasks.core.shard.run_plan import RunPlan
 from tasks.core.shard.same_sources import joined_spans
@@ -39,8 +41,6 @@ from tasks.core.shuffle.records import (
 )
 from tasks.core.shuffle.spills import Spill, SpillIndex
 
-_COUNTS = ("rows", "null_documents", "empty_documents", "bad_documents")
-
 
 def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
     """The plan of phase two: its parts and the index of all spills.
@@ -50,6 +50,7 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
 
     Raises:
         DatasetError: a part has no spills.
+        SourceError: a source has no text, or no document is left.
         StorageError: the output cannot be read or written.
     """
     own = plan.parts[plan.first_part :]  # before these are the parts of what is extended
@@ -57,6 +58,7 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
     records = all_recorded(read_spill_records(storage), numbers, storage)
     for record in records:  # another run may have written meanwhile
         record.spec.require_same(plan.spec, where=f"{storage}/{spill_record_path(record.part)}")
+    require_documents(records, str(storage), all_parts=plan.base is None)
     laid_out = _lay_out(own, records)
     shuffled = plan.spec.shuffle is not None
     merge_input, documents, copies = MergeInput(), SpillIndex.of([]), SpillIndex.of([])
@@ -109,11 +111,7 @@ def _shuffled(
         sources=FileRecord.of(path, table),
         files=len(sources),
         files_not_checked=sum(source.identity.content is not None for source in sources),
-        **{name: sum(getattr(each, name) for each in counted) for name in _COUNTS},
-        dropped_documents={
-            name: sum(each.dropped_documents.get(name, 0) for each in counted)
-            for name in plan.spec.filters.given()
-        },
+        **dict(RowCounts.total(counted)),
         bad_listed=bad_listed[:MOST_BAD_LISTED],
     )
     tokens = sum(record.tokens_kept for record in records)

@@ -13,6 +13,7 @@ from streaming_ext.writing.publish import (
     merged_index,
     publish_splits,
     put_tokenizer,
+    require_documents,
     split_indexes,
 )
 from tasks.core.build.build import Published
@@ -38,12 +39,14 @@ def publish(
 
     Raises:
         DatasetError: a part has no record, or the dataset is not what its manifest says.
+        SourceError: a source has no text, or no document is left.
         StorageError: the output is full, missing or not writable, or lost a file.
     """
     on_status("reading the records")
     records = recorded_parts(plan, storage)
     on_status("putting the indexes")
     if plan.base is not None:
+        require_documents(records[plan.first_part :], str(storage), all_parts=False)
         return _next_generation(plan, plan.base, records, storage)
     splits = publish_splits(plan.spec, records, storage)
     on_status("putting the tokenizer")

@@ -15,7 +15,7 @@ import pytest
 from huggingface_hub import constants
 
 from streaming_ext import StreamingTokenLoader
-from streaming_ext.base.errors import ShardmillError, StorageError, UsageError
+from streaming_ext.base.errors import ShardmillError, SourceError, StorageError, UsageError
 from streaming_ext.store.patience import Retry
 from tests.servers.hub import Dataset, hub_server
 from tests.servers.namespaces import CAN_HIDE
@@ -152,6 +152,19 @@ def test_a_disk_that_takes_no_more_files(open_text, tmp_path) -> None:
     for message in messages:
         assert str(tmp_path) in message
         assert "o space left" in message
+
+
+def test_text_that_gives_no_document(open_text, texts, tmp_path) -> None:
+    """A file without a text is an error, and so is a dataset without a document."""
+    sources, settings = tmp_path / "sources", {"local": tmp_path / "cache"}
+    sources.mkdir()
+    write_lines(sources / "a.jsonl", texts[1])
+    with pytest.raises(SourceError, match=r"no document is left of 30 rows: 30 dropped by --min"):
+        open_text(sources=str(sources), min_characters=10_000, **settings)
+    (sources / "b.jsonl").write_text('{"text": null}\n{"text": ""}\n')
+    with pytest.raises(SourceError, match=r"b\.jsonl: no document in its 2 rows"):
+        open_text(sources=str(sources), **settings)
+    assert not [*tmp_path.rglob("manifest.json")]
 
 
 @pytest.mark.skipif(not CAN_HIDE, reason="mounting a small disk needs root")

@@ -51,9 +51,7 @@ def test_nothing_is_found_in_a_sound_dataset(config, tmp_path, texts) -> None:
     assert report.checked.tokens == report.checked.retokenized_tokens
 
 
-def test_other_tokenizers_and_no_documents_at_all(
-    tmp_path, texts, rank_path, tokenizer_json
-) -> None:
+def test_other_tokenizers(tmp_path, texts, rank_path, tokenizer_json) -> None:
     large, other = tmp_path / "large.tiktoken", tmp_path / "tokenizer.json"
     large.write_bytes(rank_path.read_bytes() + b"eHh4eHh4eHh4 70000\n")
     other.write_text(tokenizer_json)
@@ -62,7 +60,6 @@ def test_other_tokenizers_and_no_documents_at_all(
     for root in (
         wide,
         build_dataset(tmp_path / "huggingface", texts, tokenizer=str(other), pattern=None),
-        build_dataset(tmp_path / "empty", [[None, ""], []]),
     ):
         require_sound(root, deep=True)
 

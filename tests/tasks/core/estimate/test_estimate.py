@@ -1,5 +1,6 @@
 """Estimates beside what runs really make of the same sources."""
 
+import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
+from flows.terminal.show_plans import show_estimate
 from streaming_ext.base.errors import ScratchError, SourceError, UsageError
 from tasks.core.estimate.config import EstimateConfig, parse_rate
 from tasks.core.estimate.estimate import Estimate, estimate
@@ -17,6 +19,7 @@ from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES
 from tests.full_disk import full_disk
 from tests.servers.storage.swift import s3_client
 from tests.tasks.core.build_dataset import build_from, manifest_of
+from tests.tasks.core.check.damage import printed
 from tests.tasks.core.doubles import write_source
 
 VARIED_FILES = 16
@@ -120,14 +123,32 @@ def test_nulls_and_empty_texts_are_no_documents(plan, tmp_path) -> None:
         plan(tmp_path)
 
 
+def test_rows_that_are_no_documents_are_counted(plan, tmp_path) -> None:
+    rows = [{"text": text} for text in make_documents(20, seed=9)]
+    rows += [{"Text": "a"}] * 70 + [{"text": ""}, {"text": 5}, {"text": "b"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "b.jsonl").write_text('{"text": null}\n' * 10 + '{"text": ""}\n')
+    found = plan(tmp_path, on_bad_document="skip", min_characters=2)
+    assert found.documents.value == pytest.approx(20)
+    words = "80 without text, 1 unreadable, 3 dropped by --min-characters"
+    assert (found.sample_rows.rows, found.sample_rows.left_out_text) == (104, words)
+    found = plan(tmp_path, on_bad_document="skip")
+    (words,) = found.problems
+    assert words.startswith(f"{tmp_path}/b.jsonl: no document in its 11 rows: 10 without text, 1")
+    assert "Left out of its 104 rows: 80 without text, 2 without" in printed(show_estimate, found)
+    with pytest.raises(SourceError, match=r"no text in the rows of the sample: .*dropped by"):
+        plan(tmp_path, on_bad_document="skip", where="text == 'none'")
+
+
 def test_files_that_lack_a_column(plan, tmp_path) -> None:
     texts = make_documents(30, seed=9)
     write_source(tmp_path / "a.parquet", texts)
     (tmp_path / "b.jsonl").write_text('{"text": 5}\n{"text": "a", "lang": "en"}\n')
     found = plan(tmp_path, where="lang is None", on_bad_document="skip", keep_columns="lang")
-    assert (found.documents.value, found.unreadable) == (pytest.approx(30), 0)
+    assert (found.documents.value, found.problems) == (pytest.approx(30), ())
     pq.write_table(pa.table({"body": texts}), tmp_path / "c.parquet")
-    assert plan(tmp_path, on_bad_document="skip").unreadable == 1
+    (words,) = plan(tmp_path, on_bad_document="skip").problems
+    assert "c.parquet has no column" in words
     with pytest.raises(UsageError, match=r"no column 'url'.* Neither has any other file"):
         plan(tmp_path, where="url is None")
 
@@ -135,7 +156,8 @@ def test_files_that_lack_a_column(plan, tmp_path) -> None:
 def test_damaged_files_are_reported_and_left_out(plan, tmp_path) -> None:
     write_source(tmp_path / "a.parquet", ["Some text."])
     (tmp_path / "b.parquet").write_text("no parquet")
-    assert plan(tmp_path).unreadable == 1
+    (words,) = plan(tmp_path).problems
+    assert "b.parquet" in words
     with pytest.raises(SourceError, match=r"b\.parquet"):
         plan(tmp_path / "b.parquet")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.base.errors import TransientStorageError
+from streaming_ext.base.errors import SourceError, TransientStorageError
 from streaming_ext.format.manifest import SplitSummary
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.schema import content_hash
@@ -21,7 +21,7 @@ from tests.tasks.core.planning.conftest import Output
 from tests.tasks.core.running import publish
 
 # Documents of 2 tokens and an end-of-text id; part 1 has none.
-TEXTS: tuple[list[str | None], ...] = (["ab", "cd", None], ["", None], ["ef"])
+TEXTS: tuple[list[str | None], ...] = (["ab", "cd", None], [], ["ef"])
 
 
 class Forgetful(LocalStorage):
@@ -58,7 +58,7 @@ def test_by_hand(plan, storage) -> None:
     manifest = read_manifest(storage)
     assert storage.order[0] == "train/index.json"
     assert storage.order[-1] == "manifest.json"
-    assert [(part.part, part.rows) for part in manifest.parts] == [(0, 3), (1, 2), (2, 1)]
+    assert [(part.part, part.rows) for part in manifest.parts] == [(0, 3), (1, 0), (2, 1)]
     # Part 0: 6 tokens in 2 samples of 4; part 2: 3 tokens in one.
     index = storage.read("train/index.json")
     assert manifest.splits == {
@@ -86,11 +86,9 @@ def test_by_hand(plan, storage) -> None:
 def test_no_parts_at_all(plan, tmp_path) -> None:
     empty = LocalStorage(tmp_path / "empty")
     empty.create()
-    publish(replace(plan, parts=(), todo=()), empty)
-    manifest = read_manifest(empty)
-    assert manifest.parts == ()
-    assert manifest.splits == {}  # MDS readers take no split without a sample
-    assert not [path for path in empty.list() if path.endswith("index.json")]
+    with pytest.raises(SourceError, match="no document is left of 0 rows: the sources are empty"):
+        publish(replace(plan, parts=(), todo=()), empty)
+    assert not empty.list()
 
 
 @pytest.mark.parametrize("path", ["train/index.json", "tokenizer/ranks.tiktoken"])
