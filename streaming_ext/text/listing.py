@@ -3,16 +3,16 @@
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.record import SourceIdentity
-from streaming_ext.store.buckets import OBJECT_STORES
 from streaming_ext.store.locations import is_utf8, shown_path
 from streaming_ext.text.formats import has_known_suffix, known_suffixes
-from streaming_ext.text.sources.local import match_local
+from streaming_ext.text.sources.datasets import made_by_datasets
+from streaming_ext.text.sources.find import files_of
 from streaming_ext.text.sources.patterns import Takes, is_pattern
 from streaming_ext.text.sources.source_file import SourceFile
 
@@ -27,9 +27,8 @@ def list_sources(
     max_files: int | None = None,
     hub_config: str | None = None,
     any_name: bool = False,
-    without: Callable[[SourceFile], bool] = lambda source: False,
 ) -> list[SourceFile]:
-    """Find the source files, each once, sorted by URL.
+    """Find the source files, each once, sorted by URL; those of datasets are left out.
 
     Args:
         patterns: files, folders (all files of known formats in them, however deep), glob and brace
@@ -38,7 +37,6 @@ def list_sources(
         max_files: keep only the first ones.
         any_name: take all files of folders, not only those of known formats.
         hub_config: which configuration of such a dataset.
-        without: selects files to leave out, such as those of the output.
 
     Raises:
         UsageError: a pattern matches nothing, a scheme is not supported, or one file has two
@@ -47,6 +45,7 @@ def list_sources(
     """
     takes: Takes = (lambda _: True) if any_name else has_known_suffix
     found: dict[str, SourceFile] = {}
+    made = made_by_datasets()
     used_config = False
     for pattern in patterns:
         if _is_repository(pattern, hub_config):
@@ -58,10 +57,12 @@ def list_sources(
             matches = files_of(pattern, takes)
         if not matches:
             raise UsageError(f"{pattern}: {_why_nothing(pattern)}")
-        others = [match for match in matches if not without(match)]
+        others = [match for match in matches if not made(match)]
         found |= {source.url: source for source in others}
         if not others:
-            raise UsageError(f"{pattern}: no file but those of the output itself.")
+            raise UsageError(
+                f"{pattern}: no file but those of a dataset that shardmill made. Name the text."
+            )
     if hub_config is not None and not used_config:
         raise UsageError(
             f"--hub-config {hub_config} goes with a dataset of the Hub, ORG/NAME; the sources are "
@@ -124,37 +125,6 @@ def _is_repository(pattern: str, hub_config: str | None) -> bool:
     if not _REPOSITORY.fullmatch(pattern) or pattern.startswith("."):
         return False
     return hub_config is not None or not Path(pattern.partition("/")[0]).exists()
-
-
-def files_of(pattern: str, takes: Takes) -> list[SourceFile]:
-    """The files of one pattern.
-
-    Args:
-        pattern: a path or URL, with or without wildcards.
-        takes: whether a file in a folder is a source, by its name.
-
-    Raises:
-        UsageError: the scheme is not supported.
-    """
-    scheme, separator, rest = pattern.partition("://")
-    if not separator or scheme == "file":
-        return match_local(rest if separator else pattern, takes)
-    if scheme in OBJECT_STORES:
-        from streaming_ext.text.sources.objects import list_objects
-
-        return list_objects(pattern, takes)
-    if scheme == "hf":
-        from streaming_ext.text.sources.hub import list_files
-
-        return list_files(pattern, takes)
-    if scheme in {"http", "https"}:
-        from streaming_ext.text.sources.web import list_url
-
-        return list_url(pattern)
-    raise UsageError(
-        f"{pattern}: {scheme}:// is not supported as source; expected a file or folder, hf://, "
-        "s3://, gs://, az:// or https://."
-    )
 
 
 def _why_nothing(pattern: str) -> str:

@@ -112,6 +112,7 @@ class TextStream(TokenStream):
         from streaming_ext.text.formats import can_be_cut
         from streaming_ext.text.listing import list_sources
         from streaming_ext.text.parts import arrange
+        from streaming_ext.text.sources.datasets import require_apart
         from streaming_ext.writing.dataset import DatasetMaker
 
         if sequence_length is None:
@@ -145,6 +146,7 @@ class TextStream(TokenStream):
         )
         cache = self.local or user_cache_path("shardmill") / "text"
         folder = Path(cache) / f"text-{_identity(spec, parts)}"
+        require_apart(str(folder), text.sources)
         # The ranks of torchrun divide the cores and the work among them.
         cores = max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
         threads = text.scan_threads or cores

@@ -70,7 +70,7 @@ class TestUsage:
     ) -> None:
         for name in ("a", "b"):
             pq.write_table(pa.table({"text": [1, 2]}), tmp_path / f"{name}.parquet")
-        arguments = served.shard_arguments(tmp_path / "out", sources=tmp_path)
+        arguments = served.shard_arguments(tmp_path / "out", sources=f"{tmp_path}/*.parquet")
         ended = shardmill(*arguments, "--dry-run")
         refused(ended, "a.parquet", "b.parquet", "int64", "expected string")
         assert not (tmp_path / "out").exists()

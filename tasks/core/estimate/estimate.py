@@ -93,7 +93,7 @@ def estimate(
         require_writable_name(config.scratch)
         scratch = local_path(config.scratch)
     report("listing the sources")
-    listed = check_sources(config)
+    listed = check_sources(config, writes=False)
     sizes, parts = _planned_for(config, listed)
     files, problems = sample_files(listed, config)
     report("reading a sample")

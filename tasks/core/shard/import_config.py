@@ -1,6 +1,6 @@
 """The one configuration of an import: the same object in command line, YAML and flow parameters."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Annotated, ClassVar
 
@@ -18,9 +18,10 @@ from streaming_ext.format.spec import (
     TokenSetName,
 )
 from streaming_ext.text.formats import TOKEN_SETS
-from streaming_ext.text.listing import check_names, files_of
+from streaming_ext.text.listing import check_names
 from streaming_ext.text.options import Options, Parts, Tokenizer
 from streaming_ext.text.sources import SourceFile, by_numbers
+from streaming_ext.text.sources.find import files_of
 from streaming_ext.text.sources.patterns import Takes
 from streaming_ext.text.token_sets.set_file import forget_listings
 from streaming_ext.text.tokenizer.load import load_tokenizer
@@ -28,19 +29,13 @@ from tasks.core.config import ShardConfig
 from tasks.core.options import Execution, Fetching, Output
 
 
-def list_token_files(
-    patterns: Iterable[str],
-    options: IdOptions,
-    *,
-    without: Callable[[SourceFile], bool] = lambda source: False,
-) -> list[SourceFile]:
+def list_token_files(patterns: Iterable[str], options: IdOptions) -> list[SourceFile]:
     """Find the files of a token set, each once, in the order of the numbers in their names.
 
     Args:
         patterns: files, folders (all files of the format in them, however deep), glob and brace
             patterns, on disk or as s3://, gs://, az:// or hf:// URLs.
         options: name the format.
-        without: which ones are left out, such as those of the output.
 
     Raises:
         UsageError: a pattern matches nothing, or lies where no files are listed; a type of ids is
@@ -53,12 +48,9 @@ def list_token_files(
     forget_listings()
     found: dict[str, SourceFile] = {}
     for pattern in patterns:
-        matches: list[SourceFile] = []
-        for called in reads.called(pattern):
-            matches = [s for s in _match(called, reads.is_in_folder) if not without(s)]
-            if matches:
-                break
-        else:
+        found_by = (_match(called, reads.is_in_folder) for called in reads.called(pattern))
+        matches = next(filter(None, found_by), None)
+        if matches is None:
             raise UsageError(
                 f"{pattern}: no {' or '.join(reads.suffixes)} file of {options.set_format} there."
             )

@@ -11,7 +11,7 @@ from streaming_ext.text.listing import list_sources
 from streaming_ext.text.look import look_into
 from streaming_ext.text.parts import Part, SourceSpan, arrange, sizes_of
 from streaming_ext.text.sources import SourceFile
-from tasks.core.build.outside import made_by_output
+from streaming_ext.text.sources.datasets import require_apart
 from tasks.core.config import ShardConfig
 from tasks.core.shard.extend_config import ExtendRunConfig
 from tasks.core.shard.import_config import list_token_files
@@ -85,17 +85,23 @@ def parts_of(sources: Sequence[SourceFile], config: ShardConfig) -> tuple[Part, 
     )
 
 
-def check_sources(config: ShardConfig) -> tuple[SourceFile, ...]:
+def check_sources(config: ShardConfig, *, writes: bool = True) -> tuple[SourceFile, ...]:
     """List the sources and look into them for the columns that are read, before any work.
+
+    Args:
+        config: of the run.
+        writes: whether the output is written, which its own sources must not contain.
 
     Raises:
         UsageError: nothing matches, or the files cannot be used; see `look_into`.
         StorageError: a server refuses or does not answer.
     """
-    return look_into_sources(config)[0]
+    return look_into_sources(config, writes=writes)[0]
 
 
-def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tuple[str, ...]]:
+def look_into_sources(
+    config: ShardConfig, *, writes: bool = True
+) -> tuple[tuple[SourceFile, ...], tuple[str, ...]]:
     """All sources, and what is wrong with those that have no such text column.
 
     Raises:
@@ -103,17 +109,17 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
         StorageError: a server refuses or does not answer.
     """
     options = config.read_options
-    without = made_by_output(config.output)
+    if writes:
+        require_apart(config.output, config.sources)
     sources = (
         list_sources(
             config.sources,
             max_files=config.max_files,
             hub_config=config.hub_config,
             any_name=options.source_format is not None,
-            without=without,
         )
         if options.ids is None
-        else list_token_files(config.sources, options.ids, without=without)
+        else list_token_files(config.sources, options.ids)
     )
 
     # an extension has its columns of the dataset, whose files have them

@@ -167,6 +167,15 @@ def test_text_that_gives_no_document(open_text, texts, tmp_path) -> None:
     assert not [*tmp_path.rglob("manifest.json")]
 
 
+def test_a_cache_inside_its_own_sources(open_text, texts, tmp_path) -> None:
+    write_lines(tmp_path / "a.jsonl", texts[1])
+    with pytest.raises(UsageError, match="lies inside its own sources"):
+        open_text(sources=str(tmp_path), local=tmp_path / "cache")
+    assert open_text(sources=f"{tmp_path}/*.jsonl", local=tmp_path / "cache").size > 0
+    found = open_text(sources=str(tmp_path), local=tmp_path.parent / f"{tmp_path.name}-cache")
+    assert len(found.streams) == 1  # of a.jsonl alone: what is in the cache is no source
+
+
 @pytest.mark.skipif(not CAN_HIDE, reason="mounting a small disk needs root")
 def test_a_disk_that_is_too_small(open_text, texts, tmp_path) -> None:
     """One error before the work, which says how much space it takes."""

@@ -8,14 +8,20 @@ import pytest
 from streaming_ext.base.errors import ShardmillError, UsageError
 from streaming_ext.format.layout import BUILD
 from streaming_ext.store import open_storage
-from streaming_ext.text.sources import SourceFile
-from tasks.core.build.outside import made_by_output
+from streaming_ext.text.sources import datasets
 from tasks.core.config import ShardConfig
 from tasks.core.shard.plan import plan_shard
 from tasks.core.shard.sources import check_sources
+from tests.servers.hub import Dataset, hub_server
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 from tests.tasks.core.doubles import write_source
 from tests.tasks.core.running import begun
+
+
+@pytest.fixture
+def hub():
+    with hub_server() as server:
+        yield server
 
 
 def tree(root: Path) -> dict[Path, bytes]:
@@ -82,22 +88,97 @@ class TestInAFolderOfSources:
         (tmp_path / "link").symlink_to("sources")
         assert self.names(inside, output=f"{tmp_path}/link/out") == expected
         assert self.names(inside, sources=(f"{tmp_path}/sources/**/*.parquet",)) == expected
-        with pytest.raises(UsageError, match="no file but those of the output itself"):
+        with pytest.raises(UsageError, match="no file but those of a dataset"):
             self.names(inside, sources=(f"{inside.output}/documents",))
         write_source(tmp_path / "sources/out/raw/4.parquet", ["text"])  # of nobody else's making
         assert self.names(inside) == [*expected, "4.parquet"]
 
-    def test_files_of_another_dataset_or_of_no_run_are_not(self, inside, tmp_path) -> None:
-        assert "00000.parquet" in self.names(inside, output=str(tmp_path / "other"))
+    def test_no_file_of_any_dataset_is_a_source(self, inside, tmp_path) -> None:
+        other = str(tmp_path / "other")
+        everything = f"{tmp_path}/sources/**/*.parquet"
+        for sources in (inside.sources, (everything,)):
+            assert "00000.parquet" not in self.names(inside, output=other, sources=sources)
+        for below in ("", "/documents", "/documents/*.parquet", "/documents/00000.parquet"):
+            with pytest.raises(UsageError, match="no file but those of a dataset that shardmill"):
+                self.names(inside, output=other, sources=(f"{inside.output}{below}",))
         shutil.rmtree(tmp_path / "sources/out/runs")
-        assert "00000.parquet" in self.names(inside)
+        assert "00000.parquet" in self.names(inside, output=other)
+        manifest = tmp_path / "sources/out/manifest.json"
+        manifest.write_text('{"name": "a web site"}')
+        assert "00000.parquet" in self.names(inside, output=other)
+        manifest.write_text('{"format": 1000}')  # of a newer shardmill
+        assert "00000.parquet" not in self.names(inside, output=other)
 
-    def test_in_a_bucket(self) -> None:
-        made = made_by_output("s3://bucket/raw/out/")
-        urls = [
-            "s3://bucket/raw/out/documents/0",
-            "s3://bucket/raw/out/more/0",
-            "s3://bucket/raw/out-2/documents/0",
-            "/raw/out/documents/0",
-        ]
-        assert [made(SourceFile(url=url, size=1)) for url in urls] == [True, False, False, False]
+    @pytest.mark.parametrize("kind", ["s3", "hub"])
+    def test_where_files_are_listed(self, config, tmp_path, request, monkeypatch, kind) -> None:
+        made = build(tmp_path / "made", numbered_parts(some_documents(30))).root
+        source = (tmp_path / "sources/0.parquet").read_bytes()
+        files = {f"raw/out/{path.relative_to(made)}": path.read_bytes()
+                 for path in made.rglob("*") if path.is_file()}  # fmt: skip
+        files |= {"raw/0.parquet": source, "raw/train/1.parquet": source}
+        if kind == "s3":
+            url = f"s3://{request.getfixturevalue('bucket')}"
+            storage = open_storage(url)
+            for path, data in files.items():
+                storage.put(path, data)
+        else:
+            server = request.getfixturevalue("hub")
+            monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
+            monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+            dataset = server.datasets["org/text"] = Dataset()
+            dataset.commit(files)
+            url = "hf://datasets/org/text"
+        for sources in ("/raw", "/raw/**/*.parquet", "/{raw,raw/out/documents}/*.parquet"):
+            found = self.names(config, sources=(url + sources,))
+            assert found == ["0.parquet", "1.parquet"][: 1 if "{" in sources else 2]
+        with pytest.raises(UsageError, match="no file but those of a dataset that shardmill"):
+            self.names(config, sources=(f"{url}/raw/out/documents",))
+
+
+class TestANewOutputInItsOwnSources:
+    """It is refused before any work; one that is begun goes on."""
+
+    @pytest.mark.parametrize(
+        ("sources", "output", "is_refused"),
+        [
+            ("sources", "sources/out", True),
+            ("sources", "sources", True),
+            ("sources/", "sources/deep/out", True),
+            ("link", "sources/out", True),
+            ("sources", "link/out", True),
+            ("sources/../sources", "sources/out", True),
+            ("sources/**/*.parquet", "sources/out", True),
+            ("sou*", "sources/out", True),
+            ("{sources,none}/**", "sources/out", True),
+            ("sources/*.parquet", "sources/out", False),
+            ("sources/**/*.jsonl", "sources/out", False),
+            ("sources", "sources-2", False),
+            ("sources/0.parquet", "sources/out", False),
+            ("sources", "sources/.hidden/out", False),
+            ("s3://bucket/raw", "s3://bucket/raw/out", True),
+            ("s3://bucket/raw/", "s3://bucket/raw/out/", True),
+            ("s3://bucket/**/*.parquet", "s3://bucket/raw/out", True),
+            ("s3://bucket/raw", "s3://bucket/raw-2", False),
+            ("s3://bucket/raw", "bucket/raw/out", False),
+        ],
+    )
+    def test_it_is_refused(self, tmp_path, monkeypatch, sources, output, is_refused) -> None:
+        monkeypatch.setattr(datasets, "is_dataset", lambda folder: False)  # no bucket is asked
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "sources").mkdir()
+        (tmp_path / "link").symlink_to("sources")
+        for given in (sources, sources if "://" in sources else f"{tmp_path}/{sources}"):
+            if not is_refused:
+                datasets.require_apart(output, [given])
+                continue
+            with pytest.raises(UsageError, match="lies inside its own sources"):
+                datasets.require_apart(output, ["elsewhere", given])
+
+    def test_by_every_command(self, config, tmp_path) -> None:
+        inside = config.model_copy(update={"output": str(tmp_path / "sources/out")})
+        with pytest.raises(UsageError, match="lies inside its own sources"):
+            plan_shard(inside, open_storage(inside.output))
+        assert [path.name for path in (tmp_path / "sources").iterdir() if path.is_dir()] == []
+        assert len(check_sources(inside, writes=False)) == 4  # `plan` writes nothing
+        write_source(tmp_path / "sources/out" / BUILD, ["begun"])
+        assert len(check_sources(inside)) == 4

@@ -1,0 +1,128 @@
+"""Datasets among the sources: no file of a dataset is a source of another one."""
+
+import os
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+
+from streaming_ext.base.errors import (
+    CorruptDatasetError,
+    NewerVersionError,
+    SourceError,
+    StorageError,
+    UsageError,
+)
+from streaming_ext.format.layout import (
+    BUILD,
+    DIGESTS_FOLDER,
+    DOCUMENTS_FOLDER,
+    DUPLICATES_FOLDER,
+    GENERATIONS_FOLDER,
+    MANIFEST,
+    PARTS_FOLDER,
+    RUNS_FOLDER,
+    SHUFFLE_FOLDER,
+    SPLITS,
+    TOKENIZER_FOLDER,
+    documents_path,
+    record_path,
+)
+from streaming_ext.format.reading import manifest_of
+from streaming_ext.store.locations import local_path
+from streaming_ext.text.sources.find import files_of
+from streaming_ext.text.sources.patterns import folder_of, is_pattern, matching
+from streaming_ext.text.sources.source_bytes import SourceFileBytes
+from streaming_ext.text.sources.source_file import SourceFile, is_remote
+
+_MADE = {
+    *SPLITS,
+    DOCUMENTS_FOLDER,
+    PARTS_FOLDER,
+    RUNS_FOLDER,
+    TOKENIZER_FOLDER,
+    DIGESTS_FOLDER,
+    DUPLICATES_FOLDER,
+    GENERATIONS_FOLDER,
+    SHUFFLE_FOLDER,
+    MANIFEST,
+}
+
+
+def is_dataset(folder: str) -> bool:
+    """Whether a folder, a path or a URL, is a dataset, published or started.
+
+    Raises:
+        StorageError: a server does not answer.
+    """
+    try:
+        for path in (MANIFEST, BUILD):
+            url = f"{folder.rstrip('/')}/{path}"
+            if not is_remote(url) and not Path(url).is_file():
+                continue
+            for source in files_of(url, lambda name: True):
+                data = SourceFileBytes(source).read(0, source.size)
+                if path == BUILD or manifest_of(data, where=url):
+                    return True
+    except NewerVersionError:
+        return True
+    except (CorruptDatasetError, SourceError, UsageError):  # of something else, or none
+        return False
+    except StorageError as error:
+        if error.transient:
+            raise
+        return False  # what may not be read cannot be known
+    return False
+
+
+def made_by_datasets() -> Callable[[SourceFile], bool]:
+    """Says which files a dataset is made of, wherever it lies, whichever pattern names them."""
+    known = cache(is_dataset)
+    real = cache(os.path.realpath)
+
+    def made(source: SourceFile) -> bool:
+        folder, _, name = source.url.rpartition("/")
+        names = [*(folder if source.remote else real(folder)).split("/"), name]
+        return not source.url.startswith(("http://", "https://")) and any(
+            known("/".join(names[:depth]))
+            for depth in range(1, len(names))
+            if names[depth] in _MADE
+        )
+
+    return made
+
+
+def require_apart(output: str, patterns: Iterable[str]) -> None:
+    """Refuse a new output whose files its own sources, which are patterns, would name.
+
+    Raises:
+        UsageError: naming the pattern.
+    """
+    names = [f"{_plain(output)}/{path}" for path in (documents_path(0), record_path(0))]
+    for pattern in patterns:
+        if _any_matches(names, _plain(pattern)) and not is_dataset(output):
+            raise UsageError(
+                f"The output {output} lies inside its own sources, {pattern}: a later run would "
+                "find its files there. Use an --output elsewhere."
+            )
+
+
+def _plain(location: str) -> str:
+    """A URL, or an absolute path with all links followed, as far as there are no wildcards."""
+    if is_remote(location) and not location.startswith("file://"):
+        return location.rstrip("/")
+    path = str(local_path(location.removeprefix("file://")).absolute())
+    if not is_pattern(path) or Path(path).exists():
+        return os.path.realpath(path)
+    folder = folder_of(path)
+    return os.path.realpath(folder or "/") + path[len(folder) :]
+
+
+def _any_matches(names: list[str], pattern: str) -> bool:
+    """Whether a pattern names one of some files, or a folder above them."""
+    try:
+        return any(
+            matching(names, one, lambda name: True, each=False)
+            for one in (pattern, *([f"{pattern}/**"] if is_pattern(pattern) else []))
+        )
+    except UsageError:  # the listing reports it
+        return False
