@@ -50,7 +50,7 @@ BY_NAME = ReadOptions()
 
 
 def format_of(name: str, options: ReadOptions = BY_NAME) -> SourceFormat:
-    """The format of a file: the one of the options, else by the end of the name, else the first."""
+    """The format of a file: the one of the options, else by the end of the name, else Parquet."""
     if options.ids is not None:
         return TOKEN_SETS[options.ids.set_format]
     by_option = [one for one in FORMATS if one.name == options.source_format]
@@ -73,6 +73,11 @@ def can_be_cut(source: SourceFile, options: ReadOptions) -> bool:
 def has_known_suffix(name: str) -> bool:
     """Whether a file in a folder is one of its sources."""
     return any(one.is_in_folder(name) for one in FORMATS)
+
+
+def names_a_format(name: str) -> bool:
+    """Whether the end of a file's name says its format."""
+    return any(name.endswith(one.suffixes) for one in FORMATS)
 
 
 def known_suffixes() -> str:

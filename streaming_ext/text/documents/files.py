@@ -7,13 +7,14 @@ import bz2
 import io
 import lzma
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import pyarrow as pa
 
@@ -143,8 +144,36 @@ _PACKED_BYTES = 2**20  # read of a file of members at once
 _LARGEST_GROWTH = 200  # bytes for a byte of file: text gives 2 to 10, logs 50
 _ALWAYS_ALLOWED_BYTES = 2**28  # a text of the largest size, however well it packs
 _CHUNK_BYTES = 2**23  # unpacked at once
-_MEMBERS: dict[str, Callable[[], Any]] = {"xz": lzma.LZMADecompressor, "bz2": bz2.BZ2Decompressor}
 _WORTH_A_THREAD = 2**20  # bytes of a chunk
+
+
+class _GzipMember:
+    """Unpacks a member of gzip as `bz2` and `lzma` unpack theirs."""
+
+    def __init__(self) -> None:
+        self._member, self._left, self.needs_input = zlib.decompressobj(31), b"", True
+
+    @property
+    def eof(self) -> bool:
+        return self._member.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._member.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        unpacked = self._member.decompress(self._left + data, max_length)
+        self._left = self._member.unconsumed_tail
+        self.needs_input = not self._left and len(unpacked) < max_length
+        return unpacked
+
+
+Member = _GzipMember | lzma.LZMADecompressor | bz2.BZ2Decompressor
+_MEMBERS: dict[str, Callable[[], Member]] = {
+    "gzip": _GzipMember,
+    "xz": lzma.LZMADecompressor,
+    "bz2": bz2.BZ2Decompressor,
+}
 
 
 def codec_of(name: str) -> str:
@@ -235,7 +264,7 @@ class Stream(_RawFile):
                 raise EndOfHeadError
         try:
             data = self._read(size)
-        except (OSError, EOFError, lzma.LZMAError, pa.ArrowException) as error:
+        except (OSError, EOFError, lzma.LZMAError, zlib.error, pa.ArrowException) as error:
             raise SourceError(
                 f"{self.file.name}: damaged or cut short ({one_line(error)}). Fetch it again, or "
                 "leave it out."
@@ -244,8 +273,8 @@ class Stream(_RawFile):
         self._item -= len(data)
         if self.position > self.most:
             raise SourceError(
-                f"{self.file.name}: it unpacks to more than {_LARGEST_GROWTH} times its bytes: it "
-                "is made to fill a disk. Leave it out."
+                f"{self.file.name}: it unpacks to more than {_LARGEST_GROWTH} times its bytes and "
+                f"{_ALWAYS_ALLOWED_BYTES >> 20} MiB: it is made to fill a disk. Leave it out."
             )
         if self._item < 0:
             raise SourceError(
@@ -280,13 +309,11 @@ def head_of(file: SourceBytes, size: int) -> bytes:
         return io.BufferedReader(stream, size).read(size)
 
 
-def _unpacked_members(
-    raw: BinaryIO, begin: Callable[[], lzma.LZMADecompressor | bz2.BZ2Decompressor]
-) -> Iterator[bytes]:
+def _unpacked_members(raw: BinaryIO, begin: Callable[[], Member]) -> Iterator[bytes]:
     """The content of the members of a file, one after another.
 
     Python's own readers take any bytes that are no member as the end of the file, and Arrow's
-    refuses an empty member of bz2.
+    refuses an empty member of bz2, and zeros after a member of gzip.
     """
     data = raw.read(_PACKED_BYTES)
     while data:

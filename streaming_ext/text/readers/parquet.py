@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.parquet as pq
 
-from streaming_ext.base.errors import SourceError
+from streaming_ext.base.errors import SourceError, one_line
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.columns import kind_at, paths_of
 from streaming_ext.text.documents.document_rows import MAX_BATCH_ROWS, DocumentRows
@@ -31,7 +31,7 @@ from streaming_ext.text.documents.source_format import (
 )
 
 _READ_BYTES = 2**18
-_TAIL_BYTES = 2**16  # read at once for the footer: most are shorter
+_TAIL_BYTES = 2**16  # read first for the footer: most are shorter
 _FEWER = 32  # times fewer rows are read at once if memory is short
 
 
@@ -51,6 +51,7 @@ class ParquetFormat(TableFormat):
         file, footer = rows.file, Footer(rows.file)
         groups, rows.rows_before, end_row = footer.groups_of(rows.span)
         total = end_row - rows.rows_before
+        footer.require_plain(names)
         chosen = groups if names is None else footer.groups_that_may_stay(rows.options)
         # pre-buffered, an open file would keep every column chunk that it has read
         with pq.ParquetFile(
@@ -111,8 +112,14 @@ class Footer:
             SourceError: the file is no whole Parquet file.
         """
         self._file, self.size = file, file.size
-        with faults(file, "Parquet"), open_for_arrow(file, _TAIL_BYTES) as raw:
-            self.metadata = pq.read_metadata(raw)
+        with faults(file, "Parquet"):
+            tail = file.read(max(0, self.size - _TAIL_BYTES), self.size)
+            length = int.from_bytes(tail[-8:-4], "little")
+            if len(tail) < length + 8 <= self.size:
+                tail = file.read(self.size - length - 8, self.size)
+            self.metadata = pq.read_metadata(pa.BufferReader(tail))
+            # A signature follows the metadata.
+            self._may_be_encrypted = length > self.metadata.serialized_size
             _ = self.schema
 
     @cached_property
@@ -137,13 +144,31 @@ class Footer:
         end = max(first, bisect_left(self.starts, span[1]))
         return range(first, end), rows[first], rows[end]
 
+    def require_plain(self, names: Names) -> None:
+        """Refuse encrypted columns: Arrow ends a process that asks where one lies.
+
+        Raises:
+            SourceError: one of these columns is encrypted.
+        """
+        if not self._may_be_encrypted or not self.metadata.num_row_groups:
+            return
+        try:
+            with pq.ParquetFile(open_for_arrow(self._file)) as opened:
+                next(opened.iter_batches(1, [0], names, use_threads=False), None)
+        except OSError as error:
+            raise SourceError(
+                f"{self._file.name}: a column that is read is encrypted ({one_line(error)}). "
+                "Decrypt the file, or leave it out."
+            ) from error
+
     def names(self, options: ReadOptions) -> Sequence[str]:
         """The columns that are read, as Arrow names them."""
         paths = paths_of(self.schema, options, where=self._file.name)
         return [".".join(path) for path in paths.values() if path]
 
     def chunks(self, groups: Sequence[int], names: Names) -> list[pq.ColumnChunkMetaData]:
-        """What is read of some row groups."""
+        """What is read of some row groups; see `require_plain`."""
+        self.require_plain(names)
         paths = [self.metadata.schema.column(n).path for n in range(self.metadata.num_columns)]
         # Arrow reads all leaves of a column
         leaves = [

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from streaming_ext.text.documents import document_rows, files, objects
 from streaming_ext.text.readers import json_files
 from streaming_ext.text.readers.json_files import JsonLinesFormat
 from tests.streaming_ext.text.packed import pack
-from tests.streaming_ext.text.reading import documents, faults, looked_at, read
+from tests.streaming_ext.text.reading import documents, faults, look, looked_at, read
 
 GOOD = b'{"text": "good"}\n'
 
@@ -175,13 +177,32 @@ def test_brackets_within_texts_are_not_nested(tmp_path: Path, text: str, neighbo
     assert documents(tmp_path / "x.jsonl", data)[0] == (0, text)
 
 
-def test_xz_may_be_padded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "x.jsonl.xz"
-    pack(GOOD * 100, path, "xz")
+@pytest.mark.parametrize("codec", ["gzip", "bz2", "xz"])
+def test_members_may_be_padded_with_zeros(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str
+) -> None:
+    path = tmp_path / f"x.jsonl.{'gz' if codec == 'gzip' else codec}"
+    pack(GOOD * 5000, path, codec)
     packed = path.read_bytes()
-    for taken in (1, 5, 2**17):
+    for taken, chunk in ((1, 7), (5, 2**12), (2**17, 2**23)):
         monkeypatch.setattr(files, "_PACKED_BYTES", taken)
-        assert len(documents(path, packed + b"\0" * 8 + packed + b"\0" * 4)) == 200
+        monkeypatch.setattr(files, "_CHUNK_BYTES", chunk)
+        assert len(documents(path, packed + b"\0" * 8 + packed + b"\0" * 4)) == 10_000
+    for data in (packed + b"junk", packed + b"\0junk", packed[:-1], packed + packed[:4]):
+        with pytest.raises(SourceError, match="damaged or cut short"):
+            documents(path, data)
+
+
+@pytest.mark.parametrize("name", ["evil\nname", "evil\x1b[2Jname"])
+def test_names_of_columns_break_no_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / "x.jsonl").write_text(json.dumps({name: "a", "n": [1]}) + "\n")
+    table = pa.table({name: ["a"], "n": [{name: 5}]})
+    pq.write_table(table, tmp_path / "x.parquet")
+    for file in ("x.jsonl", "x.parquet"):
+        for column in ("text", "n"):
+            with pytest.raises(UsageError, match="evil.+name") as refused:
+                look(tmp_path / file, options=ReadOptions(columns=(column,)))
+            assert str(refused.value).isprintable()
 
 
 def test_a_look_refuses_no_more_than_another_column(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Parquet files come out as they stand, whatever their row groups; damage is named by its row."""
 
+import base64
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,12 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow.parquet import encryption
 
 from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.filters import Filters
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.document_rows import DocumentBatch
 from streaming_ext.text.readers import parquet as module
 from streaming_ext.text.readers.parquet import ParquetFormat
+from tests.streaming_ext.processes import in_processes
 from tests.streaming_ext.text.reading import looked_at, read
 from tests.tasks.core.doubles import write_source
 
@@ -145,3 +149,63 @@ class TestDamage:
         except (SourceError, UsageError):
             return
         assert [text for _, text in found] == self.TEXTS
+
+
+class Kms(encryption.KmsClient):  # type: ignore[misc]
+    """Keys that are no secret."""
+
+    def wrap_key(self, key: bytes, _: str) -> bytes:
+        return base64.b64encode(key)
+
+    def unwrap_key(self, wrapped: bytes, _: str) -> bytes:
+        return base64.b64decode(wrapped)
+
+
+def write_encrypted(path: Path, column: str, *, plain_footer: bool = True) -> None:
+    """A file of 20 documents, one of whose columns is encrypted."""
+    keys = encryption.EncryptionConfiguration(
+        footer_key="footer", column_keys={"own": [column]}, plaintext_footer=plain_footer
+    )
+    properties = encryption.CryptoFactory(lambda _: Kms()).file_encryption_properties(
+        encryption.KmsConnectionConfig(), keys
+    )
+    table = pa.table({"text": ["some text"] * 20, "year": [2000 + n // 10 for n in range(20)]})
+    with pq.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
+        writer.write_table(table, row_group_size=10)
+
+
+@pytest.mark.parametrize("column", ["text", "year"])
+def test_encrypted_columns(tmp_path: Path, column: str) -> None:
+    """An error if they are read, in whatever way; else they do not matter. No process ends."""
+    path, footer = tmp_path / "x.parquet", tmp_path / "footer.parquet"
+    write_encrypted(path, column)
+    write_encrypted(footer, column, plain_footer=False)
+    where = ReadOptions(filters=Filters(where="year == 2001"))
+
+    def uses(options: ReadOptions) -> dict[str, Callable[[], object]]:
+        reads, file = ParquetFormat(), looked_at(path)
+        return {
+            "read": lambda: len(read(path, options).good),
+            "blocks": lambda: len(reads.blocks(file, options)),
+            "needed": lambda: len(reads.needed(file, options, None)) > 0,
+            "span": lambda: len(reads.needed(file, options, (0, file.size))) > 0,
+        }
+
+    def trial(_: int) -> list[object]:
+        found: list[object] = []
+        for options in (TEXT, where):
+            for use in uses(options).values():
+                try:
+                    found.append(use())
+                except SourceError as error:
+                    found.append(str(error))
+        return found
+
+    (found,) = in_processes(1, trial)
+    sound: list[object] = [20, 2, True, True]
+    refused = [isinstance(each, str) and "a column that is read is encrypted" in each
+               for each in found]  # fmt: skip
+    assert refused == [column == "text"] * 4 + [True] * 4
+    assert column == "text" or found[:4] == sound
+    with pytest.raises(SourceError, match=r"footer\.parquet: not a whole Parquet file.*encrypted"):
+        read(footer)

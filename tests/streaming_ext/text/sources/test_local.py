@@ -5,6 +5,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import xxhash
 
@@ -148,6 +150,19 @@ def test_names_that_could_not_be_shown_or_recorded_are_refused(tmp_path: Path, n
     with pytest.raises(UsageError, match=said) as caught:
         list_sources([str(tmp_path)])
     assert str(caught.value).isprintable()
+
+
+def test_a_name_that_says_no_format(tmp_path: Path) -> None:
+    (tmp_path / "data.foo").write_text('{"text": "a"}\n')
+    (tmp_path / "data").write_text("")
+    (tmp_path / "a.jsonl").write_text("")
+    for name, said in (("data.foo", r"the ending \.foo names"), ("data", "its name has no ending"),
+                       ("*", "its name has no ending")):  # fmt: skip
+        with pytest.raises(UsageError, match=rf"data(\.foo)?: {said}.* --format \(parquet, jsonl"):
+            list_sources([f"{tmp_path}/{name}"])
+    assert len(list_sources([f"{tmp_path}/data.foo"], any_name=True)) == 1
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "blob")
+    assert [source.name for source in list_sources([f"{tmp_path}/blob"])] == ["blob"]
 
 
 def test_what_must_be_named_in_a_folder_is_named(tmp_path: Path) -> None:
