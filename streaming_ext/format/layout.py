@@ -18,6 +18,19 @@ RUNS_FOLDER = LOCK_FOLDER  # all that may differ between two runs
 TOKENIZER_FOLDER = "tokenizer"
 GENERATIONS_FOLDER = "generations"  # manifests that an extension replaced
 BUILD = f"{RUNS_FOLDER}/.build.json"  # what is being built; removed when it is complete
+# What lies in the folder of a dataset.
+MADE = {
+    *SPLITS,
+    PARTS_FOLDER,
+    DOCUMENTS_FOLDER,
+    DUPLICATES_FOLDER,
+    DIGESTS_FOLDER,
+    SHUFFLE_FOLDER,
+    RUNS_FOLDER,
+    TOKENIZER_FOLDER,
+    GENERATIONS_FOLDER,
+    MANIFEST,
+}
 
 
 def index_path(split: Split) -> str:

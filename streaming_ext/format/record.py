@@ -143,14 +143,15 @@ class RowCounts(Value):
         return RowCounts(**{name: sums[name] for name in _SUMMED}, dropped_documents=dict(dropped))
 
     @property
-    def without_text(self) -> int:
-        """Rows that give no text: null, empty or bad ones."""
-        return self.null_documents + self.empty_documents + self.bad_documents
-
-    @property
     def left_out(self) -> int:
         """Rows that are no documents."""
-        return self.without_text + sum(self.dropped_documents.values())
+        lost = self.null_documents + self.empty_documents + self.bad_documents
+        return lost + sum(self.dropped_documents.values())
+
+    @property
+    def no_text(self) -> bool:
+        """Whether there are rows, and each is null, empty or bad."""
+        return 0 < self.rows == self.left_out and not any(self.dropped_documents.values())
 
     @property
     def left_out_text(self) -> str:

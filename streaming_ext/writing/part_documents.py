@@ -16,7 +16,6 @@ from streaming_ext.format.record import BadDocument, RowCounts, SpanRecord
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.columns import joined
 from streaming_ext.text.documents.document_rows import BATCH_BYTES, MAX_BATCH_ROWS, DocumentBatch
-from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.fetch import came_unchecked, fetch, identify, remove_fetched
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.parts import Part, SourceSpan
@@ -210,29 +209,23 @@ class PartDocuments:
         source, span = self.part.spans[number].source, self.part.spans[number].span
         path, options = self._paths[number], self._options
         before, identity = _state_of(path), None
-        rows = nulls = bad = 0
-        has_text = bool(span) or not source.size
+        counts = RowCounts.total(())
         if self._pinned:
             if before and source.modified not in {None, before[2]}:
                 raise SourceError(f"{source.url}: changed since the run began. Run again.")
             identity = identify(source, path, span=span, options=options)
         reads = format_of(source.url, options)
         for batch in reads.read(path, options, name=source.url, span=span):
-            rows, nulls, bad = rows + batch.num_rows, nulls + batch.nulls, bad + len(batch.bad)
-            has_text = has_text or any(batch.dropped.values()) or _any_text(batch.texts)
+            counts = RowCounts.total((counts, batch.counts))
             yield _moved(batch, first_row) if first_row else batch
             del batch  # before the next is read: one may be large
-        self.rows.append(rows)
-        if rows and not has_text:
-            empty = rows - nulls - bad
-            counts = RowCounts(
-                rows=rows, null_documents=nulls, empty_documents=empty, bad_documents=bad
-            )
+        self.rows.append(counts.rows)
+        if span is None and source.size and counts.no_text:
             self.without_text.append(no_text(source.url, counts))
         if identity is not None:
             if before is None or _state_of(path) != before:
                 raise SourceError(f"{source.url}: changed while it was read. Run again.")
-            self.spans.append(SpanRecord(source=identity, span=span, rows=rows))
+            self.spans.append(SpanRecord(source=identity, span=span, rows=counts.rows))
 
 
 def no_text(url: str, counts: RowCounts) -> str:
@@ -241,12 +234,6 @@ def no_text(url: str, counts: RowCounts) -> str:
         f"{url}: no document in its {counts.rows:,} rows: {counts.left_out_text}. Name the text "
         "with --text-column, or leave the file out."
     )
-
-
-def _any_text(texts: pa.Array) -> bool:
-    """Whether a text, or a document of ids, is not empty."""
-    offsets = text_buffers(texts)[1]
-    return bool(offsets[-1] > offsets[0])
 
 
 def _moved(batch: DocumentBatch, rows: int) -> DocumentBatch:

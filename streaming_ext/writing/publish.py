@@ -33,7 +33,7 @@ def require_documents(parts: Iterable[PartCounts], where: str, *, all_parts: boo
         cut.setdefault(part.source.url, []).extend([part] if part.made_of[0].span else [])
     for url, spans in cut.items():
         total = RowCounts.total(spans)
-        if total.rows and total.without_text == total.rows:
+        if total.no_text:
             raise SourceError(no_text(url, total))
     if all_parts and not any(part.documents_kept for part in counted):
         total = RowCounts.total(counted)

@@ -16,6 +16,7 @@ from streaming_ext.base.errors import SourceError
 from streaming_ext.format.condition import is_text
 from streaming_ext.format.filters import FilterName
 from streaming_ext.format.provenance import MAX_VALUE_BYTES
+from streaming_ext.format.record import RowCounts
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.columns import stored, too_long
 from streaming_ext.text.documents.files import SourceBytes, Span
@@ -74,6 +75,17 @@ class DocumentBatch:
         """Rows that hold no text."""
         left_out = len(self.bad) + sum(self.dropped.values())
         return self.num_rows - len(self.texts) - left_out
+
+    @property
+    def counts(self) -> RowCounts:
+        """The counts of its rows; a text without a byte counts as empty."""
+        return RowCounts(
+            rows=self.num_rows,
+            null_documents=self.nulls,
+            empty_documents=int((np.diff(text_buffers(self.texts)[1]) == 0).sum()),
+            bad_documents=len(self.bad),
+            dropped_documents=dict(self.dropped),
+        )
 
 
 class DocumentRows:

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
@@ -143,7 +142,6 @@ _BLOCK_BYTES = 4 * 2**20  # of a file that is not packed: a block for a sample
 _READ_BYTES = 2**20  # of lines that are read one by one
 _SMALL = 2**15  # bytes of a block: Arrow's parser takes half a millisecond to start
 _OPEN, _CLOSE, _RETURN = b"{}\r"
-_WINDOW_BYTES = 2**15  # in which brackets are counted: few lines must be looked at alone
 _KINDS: dict[type, Kind] = {bool: "boolean", int: "number", float: "number"}
 _BLANK: dict[str, Any] = {}
 
@@ -225,7 +223,7 @@ def _at_once(block: LineBlock, options: ReadOptions) -> list[pa.Array] | None:
     lasts = lasts - (data[lasts] == _RETURN)
     if not ((data[block.starts] == _OPEN) & (data[lasts] == _CLOSE)).all():
         return None  # else no line could hold two objects, and none could continue in the next
-    if _any_too_deep(block, data):
+    if _any_too_deep(block):
         return None
     buffer = pa.py_buffer(block.data)
     bounds = pa.py_buffer(np.array([0, len(data)], np.int64))
@@ -246,17 +244,10 @@ def _at_once(block: LineBlock, options: ReadOptions) -> list[pa.Array] | None:
     return texts + [_column(table, column) for column in options.compared]
 
 
-def _any_too_deep(block: LineBlock, data: npt.NDArray[np.uint8]) -> bool:
-    is_long = block.ends - block.starts > 2 * MAX_DEPTH
-    if not is_long.any():
-        return False
-    windows = [data[at : at + _WINDOW_BYTES] for at in range(0, len(data), _WINDOW_BYTES)]
-    # `[` and `{` are one bit apart
-    opens = np.cumsum([0, *(np.count_nonzero((one | 0x20) == _OPEN) for one in windows)])
-    near = opens[(block.ends - 1) // _WINDOW_BYTES + 1] - opens[block.starts // _WINDOW_BYTES]
+def _any_too_deep(block: LineBlock) -> bool:
     return any(
         is_too_deep(bytes(block.data[block.starts[line] : block.ends[line]]))
-        for line in np.flatnonzero(is_long & (near > MAX_DEPTH))
+        for line in np.flatnonzero(block.ends - block.starts > 2 * MAX_DEPTH)
     )
 
 

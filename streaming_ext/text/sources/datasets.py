@@ -12,40 +12,13 @@ from streaming_ext.base.errors import (
     StorageError,
     UsageError,
 )
-from streaming_ext.format.layout import (
-    BUILD,
-    DIGESTS_FOLDER,
-    DOCUMENTS_FOLDER,
-    DUPLICATES_FOLDER,
-    GENERATIONS_FOLDER,
-    MANIFEST,
-    PARTS_FOLDER,
-    RUNS_FOLDER,
-    SHUFFLE_FOLDER,
-    SPLITS,
-    TOKENIZER_FOLDER,
-    documents_path,
-    record_path,
-)
+from streaming_ext.format.layout import BUILD, MADE, MANIFEST, documents_path, record_path
 from streaming_ext.format.reading import manifest_of
 from streaming_ext.store.locations import local_path
 from streaming_ext.text.sources.find import files_of
 from streaming_ext.text.sources.patterns import folder_of, is_pattern, matching
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.sources.source_file import SourceFile, is_remote
-
-_MADE = {
-    *SPLITS,
-    DOCUMENTS_FOLDER,
-    PARTS_FOLDER,
-    RUNS_FOLDER,
-    TOKENIZER_FOLDER,
-    DIGESTS_FOLDER,
-    DUPLICATES_FOLDER,
-    GENERATIONS_FOLDER,
-    SHUFFLE_FOLDER,
-    MANIFEST,
-}
 
 
 def is_dataset(folder: str) -> bool:
@@ -83,9 +56,7 @@ def made_by_datasets() -> Callable[[SourceFile], bool]:
         folder, _, name = source.url.rpartition("/")
         names = [*(folder if source.remote else real(folder)).split("/"), name]
         return not source.url.startswith(("http://", "https://")) and any(
-            known("/".join(names[:depth]))
-            for depth in range(1, len(names))
-            if names[depth] in _MADE
+            known("/".join(names[:depth])) for depth in range(1, len(names)) if names[depth] in MADE
         )
 
     return made

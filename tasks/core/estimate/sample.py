@@ -155,22 +155,13 @@ def _read(
         chunks, counts, text_bytes, fraction = [], list[RowCounts](), 0, 1.0
         for batch in reads.read(source, options, span=block.span, batch_bytes=_BATCH_BYTES):
             chunks.append(batch.texts)
-            counts.append(
-                RowCounts(
-                    rows=batch.num_rows,
-                    null_documents=batch.nulls,
-                    empty_documents=0,
-                    bad_documents=len(batch.bad),
-                    dropped_documents=dict(batch.dropped),
-                )
-            )
+            counts.append(batch.counts)
             text_bytes += batch.texts.nbytes
             if most is not None and text_bytes >= most:
                 fraction = batch.fraction
                 break
         texts, rows = pa.chunked_array(chunks, pa.large_string()), RowCounts.total(counts)
         some = texts.filter(pc.not_equal(texts, ""))
-        rows = rows.model_copy(update={"empty_documents": len(texts) - len(some)})
         size = block.size * fraction
         each = None if fraction == 1 or options.filters.given() else reads.length_bytes
         if each is not None and pc.count_distinct(texts).as_py() == len(texts):
@@ -185,7 +176,7 @@ def without_text(files: Sequence[SampledFile], texts: Sequence[Texts]) -> list[s
     found = []
     for file in files:
         rows = RowCounts.total(each.rows for each in texts if each.file is file)
-        if 0 < rows.rows == rows.without_text:
+        if rows.no_text:
             found.append(no_text(file.source.url, rows))
     return found
 
