@@ -18,9 +18,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.reading.peers import BATCH, LENGTH, MANIFEST, gather_and_fill, shardmill, write
+from benchmarks.reading.peers import (
+    BATCH,
+    LENGTH,
+    MANIFEST,
+    SAMPLES,
+    gather_and_fill,
+    shardmill,
+    write,
+)
 
-BATCHES = 1500  # a round
 A_TOKEN = ("targets", "position_ids", "document_ids")
 VARLEN = ("cu_seqlens", "max_seqlen")
 
@@ -34,12 +41,12 @@ def plain_and_fill(root: Path) -> Iterator[Any]:
         yield batch
 
 
-def cost(batches: Iterator[Any]) -> float:
+def cost(batches: Iterator[Any], count: int) -> float:
     """Processor time of a batch, in microseconds."""
     started = time.process_time_ns()
-    for _ in range(BATCHES):
+    for _ in range(count):
         next(batches)
-    return (time.process_time_ns() - started) / BATCHES / 1000
+    return (time.process_time_ns() - started) / count / 1000
 
 
 def main() -> None:
@@ -47,11 +54,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="of each of 16 shards")
+    parser.add_argument("--batches", type=int, default=1500, help="a round")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     root = arguments.folder or Path(tempfile.mkdtemp(prefix="shardmill-masks-"))
     if not (root / MANIFEST).exists():
-        write(root)
+        write(root, arguments.samples)
     kinds = {
         "plain": shardmill(root, 0),
         "cu_seqlens, max_seqlen": shardmill(root, 0, VARLEN),
@@ -62,9 +71,10 @@ def main() -> None:
         "limit: bare gather and fill": gather_and_fill(root),
     }
     for batches in kinds.values():
-        cost(batches)  # every shard is open then
+        cost(batches, arguments.batches)  # every shard is open then
     rounds = [
-        {name: cost(batches) for name, batches in kinds.items()} for _ in range(arguments.rounds)
+        {name: cost(batches, arguments.batches) for name, batches in kinds.items()}
+        for _ in range(arguments.rounds)
     ]
     results = {}
     for name in kinds:

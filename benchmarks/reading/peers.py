@@ -24,6 +24,7 @@ from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.format.layout import MANIFEST
 from streaming_ext.format.manifest import Manifest, SplitSummary
 from streaming_ext.format.mds import MdsFormat
+from streaming_ext.format.reading import manifest_of
 from streaming_ext.format.schema import FileRecord, content_hash, to_json
 from streaming_ext.format.shard import Shard
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
@@ -33,20 +34,20 @@ BATCH, LENGTH, EOT = 16, 2048, 50256
 SHARDS, SAMPLES = 16, 8192
 
 
-def write(root: Path) -> None:
+def write(root: Path, samples: int = SAMPLES) -> None:
     """A published dataset of random ids: 16 shards of 32 MB, a document about every 700 ids."""
     form = MdsFormat(sequence_length=LENGTH, dtype="uint16", shard_size=1 << 26, compression="none")
     rng = np.random.default_rng(0)
     entries = []
     (root / "train/00000").mkdir(parents=True)
     for number in range(SHARDS):
-        tokens = rng.integers(0, EOT, (SAMPLES, LENGTH), dtype=np.uint16)
+        tokens = rng.integers(0, EOT, (samples, LENGTH), dtype=np.uint16)
         tokens[rng.random(tokens.shape) < 1 / 700] = EOT
-        raw = form.header(SAMPLES) + tokens.tobytes()
+        raw = form.header(samples) + tokens.tobytes()
         name = form.shard_name("train", 0, number)
         (root / "train" / name).write_bytes(raw)
         shard = Shard(
-            samples=SAMPLES, raw_name=name, raw_bytes=len(raw), raw_hash=content_hash(raw)
+            samples=samples, raw_name=name, raw_bytes=len(raw), raw_hash=content_hash(raw)
         )
         entries.append(shard)
     data = form.index(entries)
@@ -68,7 +69,7 @@ def write(root: Path) -> None:
         documents=0,
         tokens=0,
         padding=0,
-        samples=SHARDS * SAMPLES,
+        samples=SHARDS * samples,
         shards=SHARDS,
     )
     manifest = Manifest(spec=spec, parts=(), splits={"train": summary}, tokenizer_files=())
@@ -100,13 +101,20 @@ def shardmill(root: Path, workers: int, extras: tuple[str, ...] = ()) -> Iterato
     return endless(lambda: StreamingTokenLoader(dataset, num_workers=workers))
 
 
+def shards(root: Path) -> Iterator[bytes]:
+    """The ids of each shard, without its head."""
+    samples = manifest_of((root / MANIFEST).read_bytes(), where=MANIFEST).splits["train"].samples
+    for path in sorted((root / "train/00000").iterdir()):
+        yield path.read_bytes()[-samples // SHARDS * LENGTH * 2 :]
+
+
 def gather(root: Path) -> Iterator[Any]:
     """Rows at random from one flat memory map, widened to int64: the least that can be done."""
     flat = root / "flat.bin"
     if not flat.exists():
         with flat.open("wb") as file:
-            for path in sorted((root / "train/00000").iterdir()):
-                file.write(path.read_bytes()[-SAMPLES * LENGTH * 2 :])
+            for shard in shards(root):
+                file.write(shard)
     rows = np.memmap(flat, np.uint16, "r").reshape(-1, LENGTH)
     ids = np.random.default_rng(1).permutation(len(rows)).reshape(-1, BATCH)
     while True:
@@ -143,8 +151,8 @@ def litdata(root: Path, workers: int) -> Iterator[Any]:
         folder.mkdir()
         loader = TokensLoader(block_size=LENGTH)
         writer = BinaryWriter(str(folder), chunk_size=SAMPLES * LENGTH, item_loader=loader)
-        for number, path in enumerate(sorted((root / "train/00000").iterdir())):
-            ids = np.frombuffer(path.read_bytes()[-SAMPLES * LENGTH * 2 :], np.uint16)
+        for number, shard in enumerate(shards(root)):
+            ids = np.frombuffer(shard, np.uint16)
             writer.add_item(number, torch.from_numpy(ids.copy()))
         writer.done()
         writer.merge()
@@ -158,33 +166,36 @@ def main() -> None:
     """Measure all, print a table and one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="of each of 16 shards")
+    parser.add_argument("--batches", type=int, default=3000)
     parser.add_argument("--stock-batches", type=int, default=100)
     parser.add_argument("--only", nargs="+", metavar="READER", help="some of them, by name")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     root = arguments.folder or Path(tempfile.mkdtemp(prefix="shardmill-reading-"))
     if not (root / MANIFEST).exists():
-        write(root)
+        write(root, arguments.samples)
     masks = ("targets", "position_ids", "document_ids")
     varlen = ("cu_seqlens", "max_seqlen")
+    many = arguments.batches
     runs: dict[str, tuple[Callable[[], Iterator[Any]], int]] = {
-        "bare gather, in process": (lambda: gather(root), 3000),
-        "shardmill, in process": (lambda: shardmill(root, 0), 3000),
-        "shardmill, 1 worker": (lambda: shardmill(root, 1), 3000),
-        "shardmill, 2 workers": (lambda: shardmill(root, 2), 3000),
-        "shardmill with cu_seqlens, in process": (lambda: shardmill(root, 0, varlen), 3000),
-        "shardmill with cu_seqlens, 1 worker": (lambda: shardmill(root, 1, varlen), 3000),
-        "shardmill with targets, in process": (lambda: shardmill(root, 0, masks[:1]), 3000),
-        "shardmill with masks, in process": (lambda: shardmill(root, 0, masks), 3000),
-        "shardmill with masks, 1 worker": (lambda: shardmill(root, 1, masks), 3000),
-        "limit of masks, in process": (lambda: gather_and_fill(root), 3000),
+        "bare gather, in process": (lambda: gather(root), many),
+        "shardmill, in process": (lambda: shardmill(root, 0), many),
+        "shardmill, 1 worker": (lambda: shardmill(root, 1), many),
+        "shardmill, 2 workers": (lambda: shardmill(root, 2), many),
+        "shardmill with cu_seqlens, in process": (lambda: shardmill(root, 0, varlen), many),
+        "shardmill with cu_seqlens, 1 worker": (lambda: shardmill(root, 1, varlen), many),
+        "shardmill with targets, in process": (lambda: shardmill(root, 0, masks[:1]), many),
+        "shardmill with masks, in process": (lambda: shardmill(root, 0, masks), many),
+        "shardmill with masks, 1 worker": (lambda: shardmill(root, 1, masks), many),
+        "limit of masks, in process": (lambda: gather_and_fill(root), many),
         "stock, in process": (lambda: stock(root, 0), arguments.stock_batches),
     }
     if find_spec("litdata") is None:
         print("litdata is not installed: left out")
     else:
-        runs["litdata, in process"] = (lambda: litdata(root, 0), 1000)
-        runs["litdata, 1 worker"] = (lambda: litdata(root, 1), 1000)
+        runs["litdata, in process"] = (lambda: litdata(root, 0), many // 3)
+        runs["litdata, 1 worker"] = (lambda: litdata(root, 1), many // 3)
     if arguments.only:
         runs = {name: run for name, run in runs.items() if name in arguments.only}
     rates: dict[str, list[float]] = {name: [] for name in runs}

@@ -40,7 +40,7 @@ def test_scripts_that_the_pages_name_exist() -> None:
         if page == table:
             results = text.partition("## How it is compared")[0]
             rows = re.findall(r"^\| [^|`]+ \| `([a-z][\w.]+)", results, re.MULTILINE)
-            assert len(rows) > 20
+            assert len(rows) > 10
             commands += [f"benchmarks.{row}" for row in rows]
         for name in (command.replace(".", "/") for command in commands):
             scripts = (ROOT / f"{name}.py", ROOT / name / "__main__.py")
@@ -75,14 +75,8 @@ def test_shard_throughput(cache, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "key", "measured"),
     [
+        ("start", "--rounds 1", "seconds", 1),
         ("sharding.memory", "--megabytes 1 --files 2 --mb-per-file 0.5", "peak_mb", 2),
-        (
-            "sharding.many_files",
-            "--files 4 --large-files 2 --mb-per-file 0.2 --rounds 1",
-            "seconds",
-            2,
-        ),
-        ("dashboard", "--files 4 --documents 5 --rounds 0 --only SQLite", "results", 1),
         ("whole", "--megabytes 1 --files 1 --rounds 1 --times 1 --scratch .", "copies", 6),
         (
             "export",
@@ -105,6 +99,26 @@ def test_remote_s3(cache) -> None:
     assert re.findall(r"^(\w+) +(\w+) +[\d.]+ MB/s$", printed, re.MULTILINE) == [
         (what, who) for what in ("put", "get", "file") for who in ("boto3", "shardmill")
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "measured"),
+    [
+        ("reading.peers", ["--only", "bare gather, in process", "shardmill, in process"], 2),
+        ("reading.masks", ["--rounds", 2], 9),
+    ],
+)
+def test_reading(name, options, measured, cache, tmp_path) -> None:
+    sizes = ("--folder", tmp_path, "--samples", 4, "--batches", 8)
+    printed = run_script(name, *sizes, *options, cache=cache)
+    assert len(re.findall(r"million tokens/s|times a plain batch", printed)) == measured
+
+
+@pytest.mark.soak
+def test_training_on_text(cache, sources, vocabulary) -> None:
+    options = ("--tokenizer", vocabulary, "--pattern", "gpt2", "--length", 64)
+    printed = run_script("from_text.rates", sources, *options, cache=cache)
+    assert len(re.findall(r"M tokens/s", printed)) == 6
 
 
 def test_plot_of_the_shuffle(cache, tmp_path) -> None:
