@@ -14,7 +14,11 @@ import pyarrow.compute as pc
 
 from streaming_ext.base.errors import EngineMismatchError, TokenizerError
 from streaming_ext.text.documents.text_array import text_buffers
-from streaming_ext.text.tokenizer.fast_tokenizer import FastModel, fast_model
+from streaming_ext.text.tokenizer.fast_tokenizer import (
+    FastModel,
+    fast_model,
+    saved_fast_model,
+)
 from streaming_ext.text.tokenizer.rank_file import RankTokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, panics_as_errors
 from streaming_ext.text.tokenizer.unsafe_texts import UnsafeTexts, unsafe_ranges
@@ -137,13 +141,23 @@ class FastEngine:
         return Encoded(np.asarray(layout.content.data), np.asarray(layout.offsets.data))
 
 
-def choose_engine(tokenizer: Tokenizer, *, engine: EngineName) -> Engine:
-    """The fast engine if it is proven to give the reference's ids, otherwise the reference."""
-    model = fast_model(tokenizer) if engine == "auto" else _BY_REQUEST
+def choose_engine(tokenizer: Tokenizer, *, engine: EngineName, saved: Path | None = None) -> Engine:
+    """The fast engine if it is proven to give the reference's ids, otherwise the reference.
+
+    Args:
+        tokenizer: the reference.
+        engine: "reference" for that one.
+        saved: a folder to which `save_fast_model` may have written, of this run's own.
+    """
+    if engine == "reference":
+        return ReferenceEngine(tokenizer)
+    model = saved_fast_model(saved) if saved is not None else None
+    if model is None:
+        model = fast_model(tokenizer)
     if isinstance(model, str):
         return ReferenceEngine(tokenizer, model)
     try:
-        with panics_as_errors():  # on ranks that cannot be merged up to, and on unknown patterns
+        with panics_as_errors():
             fast = FastEngine(tokenizer, model)
         _check_vocabulary(tokenizer, fast)
     except Exception as error:  # noqa: BLE001 - gigatoken raises what it likes on a vocabulary

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, Final
 
 from streaming_ext.text.tokenizer.json_file import JsonTokenizer
@@ -23,7 +24,7 @@ from streaming_ext.text.tokenizer.rank_file import (
     TEKKEN_PATTERN,
     RankTokenizer,
 )
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer, canonical_json
 
 # gigatoken splits text with code of its own, one scheme a pattern, and knows patterns by their text
 # in a tokenizer.json. Tests try every code point with those that stand here. Of a rank file, with
@@ -88,6 +89,7 @@ SPACES: Final[dict[str, tuple[list[Any], Any]]] = {
         for split in (False, True)
     },
 }
+_FAST_FILE: Final = "gigatoken.json"
 _BYTE_TOKEN: Final = re.compile("<0x..>", re.DOTALL)
 
 
@@ -134,10 +136,36 @@ def fast_model(tokenizer: Tokenizer) -> FastModel | str:
         made = _of_ranks(tokenizer)
     elif isinstance(tokenizer, ModelTokenizer):
         config = json_of_model(tokenizer.data)
-        made = config if isinstance(config, str) else _of_sentencepiece(config)
+        made = (
+            config if isinstance(config, str) else _of_sentencepiece(config, partial(_json, config))
+        )
     elif isinstance(tokenizer, JsonTokenizer):
         made = _of_json(tokenizer)
     return made
+
+
+def save_fast_model(tokenizer: Tokenizer, folder: Path) -> None:
+    """Write what gigatoken loads beside the saved tokenizer, once for all workers of a run."""
+    made = fast_model(tokenizer)
+    head: Any = (
+        {"reason": made}
+        if isinstance(made, str)
+        else {"reserved": [*made.reserved], "by_class": made.by_class, "at_ends": made.at_ends}
+    )
+    data = b"" if isinstance(made, str) else made.data
+    (folder / _FAST_FILE).write_bytes(_json(head) + b"\n" + data)
+
+
+def saved_fast_model(folder: Path) -> FastModel | str | None:
+    """What `save_fast_model` wrote there; None if it did not."""
+    path = folder / _FAST_FILE
+    if not path.exists():
+        return None
+    head, _, data = path.read_bytes().partition(b"\n")
+    found = json.loads(head)
+    if "reason" in found:
+        return str(found["reason"])
+    return FastModel(**{**found, "data": data, "reserved": frozenset(found["reserved"])})
 
 
 def _of_json(tokenizer: JsonTokenizer) -> FastModel | str:
@@ -152,7 +180,9 @@ def _of_json(tokenizer: JsonTokenizer) -> FastModel | str:
     added = _added_tokens(tokenizer, moved=partial(_in_changed_spaces, tokenizer.config))
     if isinstance(added, str):
         return added
-    return _of_sentencepiece({**tokenizer.config, "added_tokens": added})
+    return _of_sentencepiece(
+        {**tokenizer.config, "added_tokens": added}, partial(_with_added, tokenizer, added)
+    )
 
 
 def _of_ranks(tokenizer: RankTokenizer) -> FastModel | str:
@@ -208,16 +238,19 @@ def _of_byte_level(tokenizer: JsonTokenizer) -> FastModel | str:
         return "an added token is a single byte"
     # Other names are of special tokens that no text gives; gigatoken would take them for text.
     vocab = {name: id_ for name, id_ in model["vocab"].items() if _BYTE_LEVEL.fullmatch(name)}
+    data = _with_added(tokenizer, added)
+    if len(vocab) < len(model["vocab"]):
+        data = _json({**config, "model": {**model, "vocab": vocab}, "added_tokens": added})
     at_ends = splits == JSON_SPLITS["olmo"]
     return FastModel(
-        data=_json({**config, "model": {**model, "vocab": vocab}, "added_tokens": added}),
+        data=data,
         # The text before an added token has an end, too.
         reserved=frozenset(token["id"] for token in added if token["special"] or at_ends),
         at_ends=at_ends,
     )
 
 
-def _of_sentencepiece(config: Mapping[str, Any]) -> FastModel | str:
+def _of_sentencepiece(config: Mapping[str, Any], data: Callable[[], bytes]) -> FastModel | str:
     model, normalizers = config["model"], _flat(config.get("normalizer"))
     if (normalizers, config.get("pre_tokenizer")) not in SPACES.values():
         return "it normalizes or splits text in a way that gigatoken is not tried with"
@@ -236,7 +269,7 @@ def _of_sentencepiece(config: Mapping[str, Any]) -> FastModel | str:
     ):
         return "its tokens of single bytes are not the usual ones"
     return FastModel(
-        data=_json(config),
+        data=data(),
         reserved=frozenset(token["id"] for token in config["added_tokens"] if token["special"]),
         by_class=False,
     )
@@ -281,6 +314,15 @@ def _added_tokens(
     return [
         {**token, "id": id_of(token["content"]), "normalized": False} for token in added if found
     ]
+
+
+def _with_added(tokenizer: JsonTokenizer, added: list[dict[str, Any]]) -> bytes:
+    """Its tokenizer.json with other added tokens: not written anew, for it is large."""
+    first = b'{"added_tokens":'
+    before = first + canonical_json(tokenizer.config["added_tokens"])
+    if not tokenizer.data.startswith(before):
+        return _json({**tokenizer.config, "added_tokens": added})
+    return first + canonical_json(added) + tokenizer.data.removeprefix(before)
 
 
 def _pair(merge: str | list[str]) -> list[str]:

@@ -1,10 +1,12 @@
 """Tokenizers of Hugging Face: a tokenizer.json on disk or in a repository of the Hub."""
 
+import gc
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -37,9 +39,18 @@ class JsonTokenizer(Tokenizer):
     package: ClassVar = "tokenizers"
     file_name: ClassVar = JSON_FILE
 
-    # the parsed tokenizer.json, reduced to what decides the ids, and its decoder
-    config: dict[str, Any] = field(repr=False, compare=False)
-    model: Any = field(repr=False, compare=False)  # tokenizers.Tokenizer
+    # a tokenizer.json, reduced to what decides the ids, and its decoder
+    data: bytes = field(repr=False, compare=False)
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The tokenizer.json, parsed."""
+        return _parsed(self.data)
+
+    @cached_property
+    def model(self) -> Any:
+        """The library's own `Tokenizer`."""
+        return _reference(self.data)
 
     @classmethod
     def of(
@@ -63,11 +74,9 @@ class JsonTokenizer(Tokenizer):
             named: the end-of-text token that the tokenizer's own configuration names.
             usual_bos: what it puts before a text, empty for nothing; None if it does not say.
         """
-        import tokenizers
-
         where = where or name
         try:
-            config = json.loads(data)
+            config = _parsed(data)
             model = dict(config["model"])
             added = list(config.get("added_tokens") or [])
             # A token around documents that is not marked special would be found in texts.
@@ -97,24 +106,39 @@ class JsonTokenizer(Tokenizer):
         # These add or drop ids; here every id comes from the text.
         unused = dict.fromkeys(("padding", "truncation", "post_processor"))
         config = {**config, **unused, "added_tokens": added}
+        values = {key: canonical_json(value) for key, value in config.items()}
+        decisive = {
+            key: values.get(key, b"null") for key in ("normalizer", "pre_tokenizer", "model")
+        }
+        others = canonical_json([added, marks["eot_token"], marks["eot_id"]])
+        identity = b"[" + _object(decisive) + b"," + others[1:]
+        data = _object(values)
         try:
-            reference = tokenizers.Tokenizer.from_str(json.dumps(config))
+            reference = _reference(data)
         except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception
             raise TokenizerError(f"tokenizers cannot read {where}: {error}") from None
-        reference.encode_special_tokens = True
-        decisive = {key: config.get(key) for key in ("normalizer", "pre_tokenizer", "model")}
-        identity = canonical_json([decisive, added, marks["eot_token"], marks["eot_id"]])
+        # Added tokens have the ids that the library gives them, whatever the file says.
+        ids = [reference.token_to_id(token["content"]) for token in added if token["content"]]
+        is_list = isinstance(model["vocab"], list)
+        ids += range(len(model["vocab"])) if is_list else model["vocab"].values()
         made = cls(
             name=name,
-            vocab_size=max(reference.get_vocab(with_added_tokens=True).values()) + 1,
+            vocab_size=max(ids) + 1,
             **marks,
             usual_bos=usual_bos if usual_bos in special else None,
             fingerprint=fingerprint_of(cls.kind, identity, bos_token=bos_token),
-            config=config,
-            model=reference,
+            data=data,
         )
+        vars(made).update(config=config, model=reference)  # rather than parsed again
         made._refuse_reachable_marks(where)
         return made
+
+    @classmethod
+    def trusted(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "JsonTokenizer":
+        """The same as `saved`, without a second look; it is parsed when it is needed."""
+        names = ("name", "vocab_size", "eot_id", "eot_token", "bos_id", "bos_token", "fingerprint")
+        values: dict[str, Any] = {name: spec.get(name) for name in names}
+        return cls(data=data, **values)
 
     @classmethod
     def saved(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "JsonTokenizer":
@@ -154,7 +178,7 @@ class JsonTokenizer(Tokenizer):
 
     def file_bytes(self) -> bytes:
         """A tokenizer.json."""
-        return canonical_json(self.config)
+        return self.data
 
 
 @contextmanager
@@ -172,6 +196,32 @@ def one_thread_each() -> Iterator[None]:
             del os.environ[_PARALLELISM]
         else:
             os.environ[_PARALLELISM] = before
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    """A tokenizer.json; among half a million merges, looking for garbage would take long."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        config: dict[str, Any] = json.loads(data)
+    finally:
+        if collects:
+            gc.enable()
+    return config
+
+
+def _reference(data: bytes) -> Any:
+    """The library's `Tokenizer`, to which special tokens in texts are text."""
+    import tokenizers
+
+    reference = tokenizers.Tokenizer.from_buffer(data)
+    reference.encode_special_tokens = True
+    return reference
+
+
+def _object(values: Mapping[str, bytes]) -> bytes:
+    """The canonical JSON of an object, of that of its values: a vocabulary is large."""
+    return b"{%s}" % b",".join(canonical_json(key) + b":" + values[key] for key in sorted(values))
 
 
 def of_json_file(path: Path, eot_token: str | None, bos_token: str | None) -> JsonTokenizer:

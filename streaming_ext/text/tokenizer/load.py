@@ -76,8 +76,13 @@ def load_tokenizer(
     )
 
 
-def open_saved(folder: Path) -> Tokenizer:
-    """Open what `Tokenizer.save` wrote, from disk alone, and check that it is unchanged."""
+def open_saved(folder: Path, *, trusted: bool = False) -> Tokenizer:
+    """Open what `Tokenizer.save` wrote, from disk alone, and check that it is unchanged.
+
+    Args:
+        folder: where it is.
+        trusted: whether this run has written it, so that it need not be checked again.
+    """
     where = folder / SPEC_FILE
     try:
         spec = json.loads(read_file(where))
@@ -88,7 +93,8 @@ def open_saved(folder: Path) -> Tokenizer:
     path = folder / kind.file_name
     try:
         with panics_as_errors():
-            tokenizer = kind.saved(read_file(path), str(path), spec)
+            open_ = kind.trusted if trusted else kind.saved
+            tokenizer = open_(read_file(path), str(path), spec)
     except (UsageError, ImportError):
         raise
     except Exception as error:  # noqa: BLE001 - tokenizer libraries raise anything on damaged files

@@ -26,6 +26,7 @@ from streaming_ext.store.scratch import writing_scratch
 from streaming_ext.text.fetch import local_name, remove_fetched
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
+from streaming_ext.text.tokenizer.fast_tokenizer import save_fast_model
 from tasks.core.build.build import Build, OnStatus, Published, Recorded, Step, Stretch, Words
 from tasks.core.build.engine import is_started
 from tasks.core.reading.dataset_files import read_records
@@ -250,6 +251,8 @@ class ShardBuild(RunPlan):
                     file.unlink()
             if self.tokenizer is not None:
                 self.tokenizer.save(self.tokenizer_folder)
+                if self.engine == "auto":
+                    save_fast_model(self.tokenizer, self.tokenizer_folder)
 
     def require_room(self, output: Storage) -> None:
         """Refuse spills and shards that are sure not to fit, before any work.

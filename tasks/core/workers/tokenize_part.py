@@ -69,8 +69,8 @@ class TokenizeJob(Job[PackedPart]):
 
 def tokenizer_and_engine(folder: Path, engine: EngineChoice) -> tuple[Tokenizer, Engine]:
     """The tokenizer saved in a folder, and the engine that tokenizes."""
-    tokenizer = open_saved(folder)
-    chosen = choose_engine(tokenizer, engine=engine)
+    tokenizer = open_saved(folder, trusted=True)
+    chosen = choose_engine(tokenizer, engine=engine, saved=folder)
     gc.freeze()  # what is loaded stays: collecting it again and again costs a twentieth
     return tokenizer, chosen
 
