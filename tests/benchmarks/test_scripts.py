@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.command_line import run_program, succeeded
+from tests.tokenizers import train_model
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,6 +72,30 @@ def test_shard_throughput(cache, tmp_path) -> None:
     # Ends of documents included, so the bare limit has read every document too.
     assert len({facts[name]["tokens"] for name in contenders}) == 1
     assert facts["shardmill"]["tokens"] > 50_000
+
+
+def test_tokenizers_beside_each_other(tokenizer_json, sources, cache, tmp_path) -> None:
+    for name in ("fast", "model", "broken"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "fast/tokenizer.json").write_text(tokenizer_json)
+    (tmp_path / "broken/tokenizer.json").write_text("{}")
+    train_model(tmp_path / "model/small.model", model_type="unigram", vocab_size=300)
+    texts, result = tmp_path / "texts", tmp_path / "result.json"
+    texts.mkdir()
+    shutil.copy(next(sources.glob("*.parquet")), texts)
+    pq.write_table(pa.table({"text": ["एक और पाठ"] * 8}), texts / "other.parquet")
+    arguments = (tmp_path, texts, "--megabytes", 0.2, "--beside", "fast", "--result", result)
+    printed = run_script("sharding.tokenizers", *arguments, cache=cache)
+    found = {each["name"]: each for each in saved(result)["found"]}
+    assert found["fast"]["words"].startswith("gigatoken ")
+    assert found["model"]["words"].startswith("sentencepiece ")
+    assert found["model"]["beginning"] == "<s>"
+    assert "is not a tokenizer.json" in found["broken"]["words"]
+    for name in ("fast", "model"):
+        for script in ("Latin", "other"):
+            assert len(found[name][script]) == 3
+            assert min(found[name][script]) > 0
+    assert re.search(r"\| fast \|( [\d.]+ \(1\.00\) \|){6}", printed)
 
 
 @pytest.mark.soak

@@ -72,7 +72,7 @@ class ReferenceEngine:
 
 
 # MB of text a second that one core encodes with the library, if it does all of the work.
-_USUAL_RATES: Final = {"tiktoken": 10, "tokenizers": 3, "sentencepiece": 4}
+_USUAL_RATES: Final = {"tiktoken": 10, "tokenizers": 2, "sentencepiece": 4}
 
 
 def in_words(engine: Engine) -> str:
@@ -278,17 +278,14 @@ def check_ids(
             f"{where}: id {largest} is outside the vocabulary of "
             f"{tokenizer.vocab_size} ids of {tokenizer.name}."
         )
-    for name, option, id_ in (
-        ("end-of-text", "--eot-token", tokenizer.eot_id),
-        ("beginning-of-text", "--bos-token", tokenizer.bos_id),
-    ):
-        found = np.flatnonzero(encoded.ids == (tokenizer.vocab_size if id_ is None else id_))
+    for name, token, id_ in tokenizer.marks:
+        found = np.flatnonzero(encoded.ids == id_)
         if len(found):
             document = int(np.searchsorted(encoded.offsets, found[0], side="right")) - 1
             url, row = locate(document)
             raise TokenizerError(
-                f"{url}: the text of {row} gives the {name} id {id_}, so documents could not be "
-                f"told apart. Pass another {option}."
+                f"{url}: the text of {row} gives the {name} id {id_} ({token}), so documents could "
+                "not be told apart. Pass another --eot-token or --bos-token."
             )
 
 

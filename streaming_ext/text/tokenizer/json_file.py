@@ -152,14 +152,12 @@ class JsonTokenizer(Tokenizer):
             merge.replace(" ", "", 1) if isinstance(merge, str) else "".join(merge)
             for merge in merges
         }
-        for (token, id_), name in zip(self.marks.items(), ("end", "beginning"), strict=False):
+        for name, token, id_ in self.marks:
             texts = token, f" {token}", f"a{token}b", f"a {token} b"
             if token in merged or any(id_ in self.encode(text) for text in texts):
-                option = "--eot-token" if name == "end" else "--bos-token"
                 raise TokenizerError(
-                    f"{where}: the text {token!r} becomes the {name}-of-text id {id_}, so "
-                    f"documents could not be told apart. Pass {option} to name another special "
-                    "token."
+                    f"{where}: the text {token!r} becomes the {name} id {id_}, so documents could "
+                    "not be told apart. Name another special token with --eot-token or --bos-token."
                 )
 
     def encode(self, text: str) -> list[int]:

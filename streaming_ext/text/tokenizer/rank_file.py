@@ -56,6 +56,7 @@ QWEN2_PATTERN = rf"{_WORDS}\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+{_REST}"
 QWEN35_PATTERN = rf"{_WORDS}[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+{_REST}"
 TEKKEN_PATTERN = O200K_PATTERN.replace(f"{_CONTRACTION}?", "").replace("{1,3}", "")
 _TEKKEN = ("<unk>", "<s>", "</s>")
+_BEGINNINGS = ("<|begin_of_text|>", "<s>")  # of texts, in families that have one
 _FIM = {"<|fim_prefix|>": 100258, "<|fim_middle|>": 100259, "<|fim_suffix|>": 100260}
 # encoding -> (pattern, special tokens)
 KNOWN_ENCODINGS: dict[str, tuple[str, dict[str, int]]] = {
@@ -143,6 +144,7 @@ class RankTokenizer(Tokenizer):
             name=name,
             vocab_size=max([*taken, *special_tokens.values()]) + 1,
             **marks,
+            usual_bos=next((name for name in _BEGINNINGS if name in special_tokens), None),
             fingerprint=fingerprint_of(
                 cls.kind, decisive, rank_file_bytes(ranks), bos_token=bos_token
             ),

@@ -66,11 +66,11 @@ class Tokenizer(ABC):
     special_tokens: dict[str, int] | None = field(default=None, repr=False, compare=False)
 
     @property
-    def marks(self) -> dict[str, int]:
-        """The tokens around each document, and their ids."""
-        marks = {self.eot_token: self.eot_id}
+    def marks(self) -> list[tuple[str, str, int]]:
+        """What stands around each document: in words, its token, its id."""
+        marks = [("end-of-text", self.eot_token, self.eot_id)]
         if self.bos_token is not None and self.bos_id is not None:
-            marks[self.bos_token] = self.bos_id
+            marks.append(("beginning-of-text", self.bos_token, self.bos_id))
         return marks
 
     @property

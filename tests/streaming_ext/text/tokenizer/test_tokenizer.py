@@ -255,6 +255,17 @@ def test_a_beginning_is_a_special_token_of_its_own(tmp_path: Path, tokenizer_jso
         load_tokenizer(cases[1][0], bos_token="<bos>")
 
 
+def test_families_of_rank_files_have_a_usual_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "x.tiktoken"
+    llama = load_ranks(path, pattern="llama3")
+    assert llama.note == (
+        "x.tiktoken begins a text with <|begin_of_text|>: pass --bos-token '<|begin_of_text|>' if "
+        "the model expects it."
+    )
+    assert not load_ranks(path, pattern="llama3", bos_token="<|begin_of_text|>").note
+    assert not load_ranks(path, pattern="qwen2").note
+
+
 def test_a_token_that_is_not_marked_is_named_with_what_marks_it(
     tmp_path: Path, tokenizer_json: str
 ) -> None:
