@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing.context import ForkProcess
+from multiprocessing.context import ForkContext, ForkProcess
 from multiprocessing.util import Finalize
 from typing import Any
 
@@ -86,7 +86,6 @@ class _Messages(IterableDataset[Any]):
         self._make = make
 
     def __iter__(self) -> Iterator[Any]:
-        end_without_hooks()
         return self._make(*this_worker())
 
 
@@ -124,7 +123,9 @@ def messages_of(
             worker_init_fn(worker)
 
     begin: Callable[[int], None] | None = start
-    if not forks(settings.get("multiprocessing_context")):
+    if forks(settings.get("multiprocessing_context")):
+        settings["multiprocessing_context"] = Forks()
+    else:
         begin = worker_init_fn and _Begin(worker_init_fn)
     loader: DataLoader[Any] = DataLoader(
         _Messages(make),
@@ -181,6 +182,18 @@ def end_without_hooks() -> None:
     """
     if isinstance(multiprocessing.current_process(), ForkProcess):
         Finalize(None, _end, exitpriority=-sys.maxsize)  # the last: others send what is left
+
+
+class _Fork(ForkProcess):
+    def run(self) -> None:
+        super().run()
+        _end()
+
+
+class Forks(ForkContext):
+    """Has processes fork that end as `end_without_hooks` says, on Python 3.14 too."""
+
+    Process = _Fork
 
 
 def _end() -> None:

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from torch.utils.data import get_worker_info
 
 from streaming_ext.base.errors import UsageError, WorkerDiedError
-from streaming_ext.training.workers import end_with_parent, end_without_hooks
+from streaming_ext.training.workers import Forks, end_with_parent
 from streaming_ext.transforms.block import Block, Sample, State, copied
 from streaming_ext.transforms.flow import Flow, Input, Open, Subset, require_others
 
@@ -116,8 +116,8 @@ class Crew(NamedTuple):
                 "have no processes of its own. Use executor_type='thread', or num_workers=0."
             )
         # A fork inherits the function, which may be one that cannot be pickled.
-        context = multiprocessing.get_context("fork")
-        pool = ProcessPoolExecutor(self.workers, context, initializer=_start, initargs=(function,))
+        # Exit hooks may wait for locks that threads held when it was copied.
+        pool = ProcessPoolExecutor(self.workers, Forks(), initializer=_start, initargs=(function,))
         # Starts the processes before this one has threads, whose locks they would copy.
         pool.submit(_of_process, Block([]))
         return pool, _of_process
@@ -132,7 +132,6 @@ def _start(function: OfBlock) -> None:
     # Ctrl+C reaches all processes of a terminal; the training process decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
-    end_without_hooks()  # which may also wait for locks that threads held when this was copied
 
 
 def _of_process(block: Block) -> Block:
