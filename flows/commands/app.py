@@ -199,6 +199,7 @@ def run(arguments: list[str] | None = None) -> NoReturn:
             require("prefect")
         with extras_named():
             code = int(app(given, exit_on_error=False, print_error=False) or 0)
+        sys.stdout.flush()  # here, what cannot be written is an error
     except BaseException as error:
         if (ended := _exit_code(error, given[:1])) is None:
             raise

@@ -77,7 +77,12 @@ def test_a_bad_cached_copy_is_fetched_once_more(open_cached, tmp_path, how, work
 
 def test_a_worker_killed_is_an_error(open_raw, monkeypatch) -> None:
     monkeypatch.setattr(messages, "MESSAGE_BYTES", 1)  # one step a message
-    loader = StreamingTokenLoader(open_raw(batch_size=1), num_workers=2, prefetch_factor=1)
+    loader = StreamingTokenLoader(
+        open_raw(batch_size=1),
+        num_workers=2,
+        prefetch_factor=1,
+        multiprocessing_context="fork",  # one of a fork server is missed when the timeout ends
+    )
     others = set(_children())
     iterator = iter(loader)
     next(iterator)
