@@ -152,36 +152,36 @@ class Marks:
             TokenizerError: none of these is among the special tokens, or both are the same.
         """
         ends = (self.named, *_EOT_NAMES) if eot_token is None else (eot_token,)
-        eot = self._find(ends, "end-of-text", "--eot-token")
+        eot = self._find(ends, "end-of-text", "--eot-token", [*self.special])
+        marks = {"eot_token": eot, "eot_id": self.special[eot]}
         if bos_token is None:
-            return {"eot_token": eot, "eot_id": self.special[eot]}
+            return marks
         if bos_token == eot:
             raise TokenizerError(
                 f"{bos_token!r} ends each document of {self.where}, so it cannot begin each too: "
                 "two in a row mean padding. The end of one document is the beginning of the next: "
                 "leave --bos-token out, or pass another one."
             )
-        bos = self._find((bos_token,), "beginning-of-text", "--bos-token")
-        return {
-            "eot_token": eot,
-            "eot_id": self.special[eot],
-            "bos_token": bos,
-            "bos_id": self.special[bos],
-        }
+        others = [token for token in self.special if token != eot]
+        bos = self._find((bos_token,), "beginning-of-text", "--bos-token", others)
+        return marks | {"bos_token": bos, "bos_id": self.special[bos]}
 
-    def _find(self, tokens: Sequence[str | None], what: str, option: str) -> str:
-        """The first of these that is special."""
+    def _find(
+        self, tokens: Sequence[str | None], what: str, option: str, special: Sequence[str]
+    ) -> str:
+        """The first of these tokens that is special."""
         for token in filter(None, tokens):
-            if token in self.special:
+            if token in special:
                 return token
         lacks = f"special token {tokens[0]!r}" if len(tokens) == 1 else f"known {what} token"
-        shown = ", ".join(map(repr, list(self.special)[:40])) or "none"
-        more = f" and {len(self.special) - 40} more" if len(self.special) > 40 else ""
-        advice = f" Pass one of them as {option}." if self.special else ""
+        its = "Its" if len(special) == len(self.special) else "Its other"
+        shown = ", ".join(map(repr, special[:40])) or "none"
+        more = f" and {len(special) - 40} more" if len(special) > 40 else ""
+        advice = f" Pass one of them as {option}." if special else ""
         if ordinary := [token for token in tokens if token and self.is_ordinary(token)]:
             advice = f" {ordinary[0]!r} is an ordinary token of it: {self.how}.{advice}"
         raise TokenizerError(
-            f"{self.where} has no {lacks}. Its special tokens: {shown}{more}.{advice}"
+            f"{self.where} has no {lacks}. {its} special tokens: {shown}{more}.{advice}"
         )
 
 
