@@ -55,7 +55,7 @@ class UnsafeTexts:
         unsafe = np.zeros(0x140000, np.bool_)  # as many as four bytes could encode
         for start, end in ranges:
             unsafe[start : end + 1] = True
-        beyond = {id_: token for id_, token in vocabulary.items() if not token.isascii()}
+        beyond = {id_: token for id_, token in vocabulary.items() if ranges and not token.isascii()}
         ids, tokens = np.array([*beyond], np.int64), [*beyond.values()]
         whole = [token.decode(errors="ignore") for token in tokens]
         points = np.frombuffer("".join(whole).encode("utf-32-le"), np.uint32)

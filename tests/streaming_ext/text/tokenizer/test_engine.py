@@ -129,6 +129,18 @@ def test_an_unsafe_code_point_would_be_wrong_without_the_reference() -> None:
         check_all(tokenizer, careful, texts)
 
 
+def test_unsafe_code_points_are_found_in_text_that_was_normalized() -> None:
+    """NFC of another version of Unicode may reorder them, but never makes them disappear."""
+    chosen = choose_engine(json_probe("byte_level+nfc"), engine="auto")
+    assert isinstance(chosen, FastEngine)
+    assert chosen._unsafe is not None
+    points = [p for start, end in unsafe_ranges() for p in range(start, min(end, start + 2000) + 1)]
+    texts = arrow([f"e\u0345{chr(point)}\u0301" for point in points])
+    encoded = chosen._encode_all(*engine.text_buffers(texts))
+    found = chosen._unsafe.rows(encoded.ids, encoded.offsets)
+    assert found.tolist() == [*range(len(points))]
+
+
 ODD = {
     "empty": "",
     "nul": "\x00",
