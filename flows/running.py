@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.commands.options import OutputOptions
 from flows.prefect_api.own_server import OwnServer
-from flows.stops import EXIT_FAILED, EXIT_TERMINATED, Stopped, stops_held
+from flows.stops import EXIT_FAILED, EXIT_TERMINATED, stops_held
 from flows.terminal.printing import attach_handlers, counted, err, out, print_problem, say
 from streaming_ext.base.errors import UsageError, one_line
 from streaming_ext.format.reading import read_manifest
@@ -53,7 +53,7 @@ def run_build(
         state = _run_flow(config, flow, progress)
     cancelled = state.is_cancelled() or state.is_cancelling()
     if cancelled and progress.stopped_by is not None:
-        raise Stopped(progress.stopped_by)
+        raise progress.stopped_by
     storage, report = open_storage(config.output), None if cancelled else progress.report
     if report is not None:
         show_report(report, out, page=progress.page)

@@ -52,8 +52,8 @@ def ending_early(progress: RunProgress) -> Iterator[None]:
 
     Raises:
         Pause: the run was suspended.
-        StoppedError: in place of the error of the block, or of the exception of a signal, whose
-            number `progress` then holds; also at the end of the block, if the run was cancelled
+        StoppedError: in place of the error of the block, or of the exception of a signal, which
+            `progress` then holds; also at the end of the block, if the run was cancelled
             too late: to Prefect, it can then end in no other way.
     """
     if threading.current_thread() is not threading.main_thread():  # only it receives signals
@@ -92,11 +92,12 @@ def ending_early(progress: RunProgress) -> Iterator[None]:
         if deployment.id or isinstance(error, Exception):
             raise
         handled()
-        usual = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
-        number = error.number if isinstance(error, Stopped) else usual
-        progress.stopped_by = number
-        words = "Ctrl+C" if number == signal.SIGINT else signal.Signals(number).name
-        raise StoppedError(words) from error
+        # Without a traceback. A caller in Python gets the exception that Ctrl+C usually raises.
+        interrupted = isinstance(error, KeyboardInterrupt)
+        number = error.number if isinstance(error, Stopped) else signal.SIGTERM
+        progress.stopped_by = KeyboardInterrupt() if interrupted else Stopped(number)
+        by_keys = interrupted or number == signal.SIGINT
+        raise StoppedError("Ctrl+C" if by_keys else signal.Signals(number).name) from error
 
 
 def _why_over(worker: int | None) -> str | None:

@@ -25,7 +25,7 @@ def require_documents(parts: Iterable[PartCounts], where: str, *, all_parts: boo
         all_parts: whether they are all of the output.
 
     Raises:
-        SourceError: names the source, or says what became of all rows.
+        SourceError: names the source, or counts why rows were left out.
     """
     cut: dict[str, list[PartCounts]] = {}
     counted = [*parts]

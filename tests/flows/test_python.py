@@ -53,6 +53,26 @@ def train(config, *contexts):
             print(context, sum(1 for _ in loader), len(ours))
 """
 
+INTERRUPTED = """
+import os, signal, time
+from pathlib import Path
+from threading import Thread
+from flows.commands.outputs import shard
+from tasks.core.config import ShardConfig
+
+def interrupt(scratch):
+    while not [*scratch.glob("*/documents/*.parquet")]:
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGINT)
+
+def make(config, scratch):
+    Thread(target=interrupt, args=[Path(scratch)], daemon=True).start()
+    try:
+        shard(ShardConfig.model_validate(config))
+    except KeyboardInterrupt as stop:
+        print("raised", type(stop))
+"""
+
 
 def in_kernel(*cells: str, env: dict[str, str], folder: Path) -> str:
     """What the cells of a notebook print, in a kernel of their own."""
@@ -109,6 +129,15 @@ def test_a_process_that_made_a_dataset_trains_on_it(served, tmp_path, cell, cont
     assert [found for _, found, _ in lines] == [planned for *_, planned in lines]
     assert len(lines) == 2 * len(contexts), printed
     assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize("cell", [False, True])
+def test_ctrl_c_raises_what_it_raises_elsewhere(slow, tmp_path, cell) -> None:
+    config = slow.shard_config(tmp_path / "out", engine="reference")
+    last = f"make({config!r}, {str(tmp_path / '.out.scratch')!r})"
+    printed = printed_by(INTERRUPTED, last, slow, tmp_path, cell=cell)
+    assert "raised <class 'KeyboardInterrupt'>" in printed
+    assert not (tmp_path / "out/manifest.json").exists()
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])

@@ -9,7 +9,7 @@ REPLACE: Final = {"type": "Replace", "pattern": {"String": " "}, "content": SPAC
 PREPEND: Final = {"type": "Prepend", "prepend": SPACE}
 # Of the library's sentencepiece_model.proto: the parts of a model, and by name the part, the number
 # of the field, its default, and the value with which the ids are known to be the same.
-_PIECE, _TRAINER, _NORMALIZER = 1, 2, 3
+_ENTRY, _TRAINER, _NORMALIZER = 1, 2, 3
 _SETTINGS: Final[dict[str, tuple[int, int, Any, Any]]] = {
     "model_type": (_TRAINER, 3, 1, 2),  # BPE
     "treat_whitespace_as_suffix": (_TRAINER, 24, 0, 0),
@@ -29,13 +29,13 @@ def json_of_model(data: bytes) -> dict[str, Any] | str:
     merges of any two pieces that it consists of, the pieces in the order of their scores.
     """
     parts = list(_fields(data))
-    specs = {number: dict(_fields(value)) for number, value in parts if number != _PIECE}
+    specs = {number: dict(_fields(value)) for number, value in parts if number != _ENTRY}
     for name, (part, field, default, plain) in _SETTINGS.items():
         if (found := specs.get(part, {}).get(field, default)) != plain:
             return f"its {name} is {found!r:.20}, and not {plain!r}"
-    pieces = [dict(_fields(value)) for number, value in parts if number == _PIECE]
-    kinds = [piece.get(3, _NORMAL) for piece in pieces]
-    names = [piece[1].decode() for piece in pieces]
+    entries = [dict(_fields(value)) for number, value in parts if number == _ENTRY]
+    kinds = [entry.get(3, _NORMAL) for entry in entries]
+    names = [entry[1].decode() for entry in entries]
     if not {_USER_DEFINED, _UNUSED}.isdisjoint(kinds):
         return "it has pieces that are found before others, or unused ones"
     vocab = {
@@ -44,8 +44,8 @@ def json_of_model(data: bytes) -> dict[str, Any] | str:
         if kind in (_NORMAL, _BYTE)  # no text gives the others
     }
     scores = {
-        name: struct.unpack("<f", piece[2])[0]
-        for name, kind, piece in zip(names, kinds, pieces, strict=True)
+        name: struct.unpack("<f", entry[2])[0]
+        for name, kind, entry in zip(names, kinds, entries, strict=True)
         if kind == _NORMAL
     }
     joined = [name for name in scores if len(name) > 1]

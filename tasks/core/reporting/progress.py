@@ -81,7 +81,7 @@ class RunProgress:
         report: of the run, once it has ended.
         run: id of the flow run, once there is one.
         tasks: number of its task runs so far.
-        stopped_by: the signal that ended the run early.
+        stopped_by: the exception to raise for the signal that ended the run early.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class RunProgress:
         self.report: RunReport | None = None
         self.run: str | None = None
         self.tasks = 0
-        self.stopped_by: int | None = None
+        self.stopped_by: BaseException | None = None
 
     def enter(self, phase: str) -> None:
         """Set what the run is doing now, in a few words."""
