@@ -20,19 +20,8 @@ FormatName = Literal[
     "parquet", "jsonl", "json", "cbor", "arrow", "avro", "csv", "tsv", "webdataset", "text"
 ]
 # Sets of token ids that other trainers read; see `streaming_ext.text.token_sets`.
-TokenSetName = Literal[
-    "megatron",
-    "litdata",
-    "nanotron",
-    "olmo",
-    "nanogpt",
-    "llmc",
-    "modded-nanogpt",
-    "webdataset",
-    "mds",
-]
+TokenSetName = Literal["megatron", "olmo", "nanogpt", "llmc", "modded-nanogpt", "mds"]
 IdType = Literal["uint8", "uint16", "uint32", "int32", "int64"]
-RowsOf = Literal["samples", "documents"]
 OnBadDocument = Literal["fail", "skip"]
 ShuffleMode = Literal["documents"]
 SEPARATOR = "\n\n"
@@ -44,13 +33,11 @@ class ImportedIds(Value):
     Attributes:
         set_format: name of the format of all files.
         dtype: type of an id, for files that do not state it; None takes the usual one.
-        rows: what a sample of WebDataset is.
         holdout_by: what of a document is hashed for the holdout: its ids, each as four bytes.
     """
 
     set_format: TokenSetName
     dtype: IdType | None = None
-    rows: RowsOf = "samples"
     holdout_by: Literal["ids"] = "ids"
 
 

@@ -17,10 +17,9 @@ from streaming_ext.text.token_sets.bare_ids import (
     LlmcSet,
     MegatronSet,
     NanogptSet,
-    NanotronSet,
     OlmoSet,
 )
-from streaming_ext.text.token_sets.held_sets import LitdataSet, MdsSet, WebdatasetSet
+from streaming_ext.text.token_sets.mds_shards import MdsSet
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 
 FORMATS: list[SourceFormat] = [
@@ -37,13 +36,10 @@ FORMATS: list[SourceFormat] = [
 ]
 TOKEN_SETS: dict[TokenSetName, TokenSetFormat] = {
     "megatron": MegatronSet(),
-    "litdata": LitdataSet(),
-    "nanotron": NanotronSet(),
     "olmo": OlmoSet(),
     "nanogpt": NanogptSet(),
     "llmc": LlmcSet(),
     "modded-nanogpt": LlmcSet(),
-    "webdataset": WebdatasetSet(),
     "mds": MdsSet(),
 }
 BY_NAME = ReadOptions()

@@ -1,4 +1,4 @@
-"""Files of ids back to back: nanoGPT, OLMo-core, dolma, nanotron, datatrove, llm.c, Megatron-LM."""
+"""Files of ids back to back: nanoGPT, OLMo-core, dolma, llm.c, Megatron-LM."""
 
 import re
 import struct
@@ -10,11 +10,12 @@ from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.shard import token_dtype
 from streaming_ext.format.spec import IdOptions
-from streaming_ext.text.token_sets.set_file import IdsOfFile, SetFile, raw_ids
+from streaming_ext.text.token_sets.set_file import IdsOfFile, SetFile, names_in, open_in, raw_ids
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 
 _NUMPY_MAGIC = b"\x93NUMPY"
 _LLMC_HEAD = 1024  # 256 numbers of 32 bits
+_NUMBERED = re.compile(r"(.*?)(\d+)(\.bin)")  # text, number, text
 _LLMC_TYPES = {(20240520, 1): "uint16", (20240801, 7): "uint32"}
 _MEGATRON_MAGIC = b"MMIDIDX\0\0"
 _MEGATRON_HEAD = 34
@@ -26,7 +27,6 @@ class NanogptSet(TokenSetFormat):
 
     name = "nanogpt"
     suffixes = (".bin",)
-    is_cut = True
     ends_with_eot = True
     states_type = False
 
@@ -55,32 +55,6 @@ class OlmoSet(NanogptSet):
         return ids
 
 
-class NanotronSet(TokenSetFormat):
-    """nanotron's and datatrove's `.ds`: bare ids, with the ends of documents in `.ds.index`."""
-
-    name = "nanotron"
-    suffixes = (".ds",)
-    is_cut = True
-    states_type = False
-
-    def companions(self, key: str) -> tuple[str, ...]:
-        """See `TokenSetFormat.companions`: the ends of its documents."""
-        return (f"{key}.index",)
-
-    def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
-        """See `TokenSetFormat.open`: the last document must end with the file."""
-        index = file.companion(*self.companions(file.key))
-        data = index.read()
-        # ends: (documents,), in ids
-        ends = np.frombuffer(data[: len(data) // 8 * 8], "<u8")
-        if len(data) % 8 or (ends[1:] < ends[:-1]).any():
-            raise SourceError(f"{index.name}: is not a list of ascending numbers of 64 bits.")
-        # bounds: (documents + 1,), in ids
-        bounds = np.concatenate([[0], ends]).astype(np.int64)
-        dtype = options.dtype or token_dtype(options.vocab_size)
-        return raw_ids(file, dtype, starts=np.unique(bounds[:-1]), count=int(bounds[-1]))
-
-
 class LlmcSet(TokenSetFormat):
     """llm.c's and modded-nanogpt's `.bin`: a head that counts the ids, then the ids.
 
@@ -90,8 +64,6 @@ class LlmcSet(TokenSetFormat):
 
     name = "llmc"
     suffixes = (".bin",)
-    is_cut = True
-    numbered = re.compile(r"(.*?)(\d+)(\.bin)")
 
     def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """See `TokenSetFormat.open`."""
@@ -104,27 +76,65 @@ class LlmcSet(TokenSetFormat):
             )
         return raw_ids(file, dtype, head=_LLMC_HEAD, count=int(head[2]))
 
+    def beside(self, file: SetFile, options: IdOptions) -> tuple[str, tuple[str, ...]]:
+        """See `TokenSetFormat.beside`: the files of its folder, not those below it."""
+        names = (name for name in names_in(file.folder) if "/" not in name)
+        return file.folder, tuple(sorted(name for name in names if name.endswith(self.suffixes)))
+
+    def neighbour(self, file: SetFile, step: int, options: IdOptions) -> SetFile | None:
+        """See `TokenSetFormat.neighbour`: the next number between equal texts.
+
+        Raises:
+            SourceError: the folder cannot be read, or lacks this file and has a further one.
+        """
+        match = _NUMBERED.fullmatch(file.key)
+        if match is None:
+            return None
+        before, number, after = match.groups()
+        wanted = int(number) + step
+        others = {
+            int(other[2]): name
+            for name in names_in(file.folder)
+            if (other := _NUMBERED.fullmatch(name)) and (other[1], other[3]) == (before, after)
+        }
+        if wanted in others:
+            return open_in(file.folder, others[wanted])
+        if any((other - wanted) * step > 0 for other in others):
+            raise SourceError(
+                f"{file.folder}/{before}{wanted:0{len(number)}}{after}: the file is missing, and "
+                "others of its set with numbers on either side exist: documents continue from "
+                "file to file. Copy it again."
+            )
+        return None
+
 
 class MegatronSet(TokenSetFormat):
     """Megatron-LM's `PREFIX.bin` with `PREFIX.idx`, which says where each document begins."""
 
     name = "megatron"
     suffixes = (".bin",)
-    is_cut = True
 
     def called(self, pattern: str) -> tuple[str, ...]:
         """See `TokenSetFormat.called`: Megatron-LM names both files of a pair by their prefix."""
         prefix = pattern.removesuffix(".idx")
         return (f"{prefix}.bin",) if prefix != pattern else (pattern, f"{pattern}.bin")
 
-    def companions(self, key: str) -> tuple[str, ...]:
-        """See `TokenSetFormat.companions`: the index."""
-        return (key.rpartition(".")[0] + ".idx",)
+    def beside(self, file: SetFile, options: IdOptions) -> tuple[str, tuple[str, ...]]:
+        """See `TokenSetFormat.beside`: the index."""
+        return file.folder, (_index_key(file),)
+
+    def described(self, file: SetFile, options: IdOptions) -> bytes:
+        """See `TokenSetFormat.described`: by the index."""
+        return file.companion(_index_key(file)).read()
 
     def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """See `TokenSetFormat.open`."""
-        dtype, starts, count = _read_index(file.companion(*self.companions(file.key)))
+        dtype, starts, count = _read_index(file.companion(_index_key(file)))
         return raw_ids(file, dtype, starts=starts, count=count)
+
+
+def _index_key(file: SetFile) -> str:
+    return file.key.rpartition(".")[0] + ".idx"
 
 
 @lru_cache(1)  # for one span of a file after another

@@ -153,18 +153,10 @@ def pin_of(folder: str, keys: tuple[str, ...]) -> str:
     return content_hash("\n".join(states).encode())
 
 
-@lru_cache(64)
-def pin_of_all(folder: str, suffixes: tuple[str, ...]) -> str:
-    """The same for all files in a folder, not below it, whose names have these suffixes."""
-    keys = [key for key in names_in(folder) if key.endswith(suffixes) and "/" not in key]
-    return pin_of(folder, tuple(sorted(keys)))
-
-
 def forget_listings() -> None:
     """List remote folders anew from now on."""
     _remote_files.cache_clear()
     pin_of.cache_clear()
-    pin_of_all.cache_clear()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -241,8 +233,3 @@ def raw_ids(
         return np.frombuffer(file.read(first, last), kind)
 
     return IdsOfFile(count=count, read=read, starts=starts, head=head, itemsize=kind.itemsize)
-
-
-def held_ids(ids: Ids, *, starts: Ints | None = None) -> IdsOfFile:
-    """Ids that are in memory."""
-    return IdsOfFile(count=len(ids), read=lambda start, end: ids[start:end], starts=starts)

@@ -8,7 +8,6 @@ end-of-text id 9 and a document that begins at position 5, as the format says:
     id        9 1 2 9 3 4 5 9 9 6    documents: 1 2, 3, 4 5, and one that begins with 6
 """
 
-import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -39,10 +38,7 @@ from streaming_ext.text.token_sets.set_file import (
     IdsOfFile,
     SetFile,
     local_file,
-    names_in,
-    open_in,
     pin_of,
-    pin_of_all,
 )
 from streaming_ext.text.tokenizer.engine import Encoded
 
@@ -177,14 +173,11 @@ class TokenSetFormat(SourceFormat):
         is_cut: ids lie back to back in a file, so reading can begin anywhere.
         ends_with_eot: an end-of-text id follows each document of a file, or precedes each.
         states_type: files say which type their ids have.
-        numbered: names of files, if documents continue from one to the next; the groups are
-            the text before the number, the number, and the text after it.
     """
 
-    is_cut: ClassVar[bool] = False
+    is_cut: ClassVar[bool] = True
     ends_with_eot: ClassVar[bool] = False
     states_type: ClassVar[bool] = True
-    numbered: ClassVar[re.Pattern[str] | None] = None
 
     @abstractmethod
     def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
@@ -195,52 +188,25 @@ class TokenSetFormat(SourceFormat):
             UsageError: it holds no such ids.
         """
 
-    def companions(self, key: str) -> tuple[str, ...]:
-        """The files of the same folder that a file of this name is read with."""
-        return ()
-
     def called(self, pattern: str) -> tuple[str, ...]:
         """The patterns that are tried in turn for one that the user gives."""
         return (pattern,)
 
-    def glance(self, file: SetFile, options: IdOptions) -> None:
-        """Check a file that must be read whole, as far as that costs little; see `open`."""
-
-    def neighbour(self, file: SetFile, step: int, options: IdOptions) -> SetFile | None:
-        """The file before (-1) or after (+1) one, if documents continue from file to file.
+    def described(self, file: SetFile, options: IdOptions) -> bytes:
+        """What the files next to it say about a file; empty if they say nothing.
 
         Raises:
-            SourceError: the folder cannot be read, or lacks this file and has a further one.
+            UsageError: they are missing, or not what they should be.
         """
-        match = None if self.numbered is None else self.numbered.fullmatch(file.key)
-        if match is None:
-            return None
-        before, number, after = match.groups()
-        wanted = int(number) + step
-        others = {
-            int(other[2]): key
-            for key in names_in(file.folder)
-            if (other := match.re.fullmatch(key)) and (other[1], other[3]) == (before, after)
-        }
-        if wanted in others:
-            return open_in(file.folder, others[wanted])
-        if any((other - wanted) * step > 0 for other in others):
-            raise SourceError(
-                f"{file.folder}/{before}{wanted:0{len(number)}}{after}: the file is missing, and "
-                "others of its set with numbers on either side exist: documents continue from "
-                "file to file. Copy it again."
-            )
+        return b""
+
+    def beside(self, file: SetFile, options: IdOptions) -> tuple[str, tuple[str, ...]]:
+        """A folder, and the names of the files in it that decide the documents of a file."""
+        return file.folder, ()
+
+    def neighbour(self, file: SetFile, step: int, options: IdOptions) -> SetFile | None:
+        """The file before (-1) or after (+1) one, if documents continue from file to file."""
         return None
-
-    def pin(self, file: SetFile, options: IdOptions) -> str:
-        """Changes with other files that decide the documents of a file.
-
-        It is made of versions, not of bytes; empty if there are no such files.
-        """
-        if self.numbered is not None:
-            return pin_of_all(file.folder, self.suffixes)
-        keys = self.companions(file.key)
-        return pin_of(file.folder, keys) if keys else ""
 
     def pinned(self, source: SourceFile, options: IdOptions) -> SourceFile:
         """A remote file as it was listed, with the pin of the files that it is read with.
@@ -249,15 +215,16 @@ class TokenSetFormat(SourceFormat):
             UsageError: these are missing, or not what they should be.
             StorageError: a server refuses or does not answer.
         """
-        return replace(source, beside=self.pin(_set_file(SourceFileBytes(source)), options))
+        folder, keys = self.beside(_set_file(SourceFileBytes(source)), options)
+        return replace(source, beside=pin_of(folder, keys) if keys else "")
 
     def outside(self, path: Path, options: ReadOptions, span: Span | None) -> list[str]:
         """See `SourceFormat.outside`."""
         file, ids = local_file(path), _ids(options)
-        held = [file.companion(key).read() for key in self.companions(file.key)]
-        return [content_hash(data) for data in (*held, self.around(file, ids, span)) if data]
+        data = self.described(file, ids) + self._around(file, ids, span)
+        return [content_hash(data)] if data else []
 
-    def around(self, file: SetFile, options: IdOptions, span: Span | None) -> bytes:
+    def _around(self, file: SetFile, options: IdOptions, span: Span | None) -> bytes:
         """How the first document of a local file begins, and how the last continues.
 
         Empty if the documents begin and end with the file, as if it were alone.
@@ -296,7 +263,7 @@ class TokenSetFormat(SourceFormat):
         ids = _ids(options)
         try:
             if not self.is_cut:
-                self.glance(_set_file(file), ids)
+                self.described(_set_file(file), ids)
                 return {}
             opened = self.open(_set_file(file), ids)
             first = opened.read(0, min(_LOOKED_AT, opened.count))

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Annotated, ClassVar
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.spec import (
@@ -13,7 +13,6 @@ from streaming_ext.format.spec import (
     IdType,
     ImportedIds,
     ReadOptions,
-    RowsOf,
     TokenizerIdentity,
     TokenSetName,
 )
@@ -69,7 +68,7 @@ def _match(pattern: str, takes: Takes) -> list[SourceFile]:
     return files_of(pattern, takes)
 
 
-_OWN = {"format", "dtype", "rows"}  # what a run of `shard` does not have
+_OWN = {"format", "dtype"}  # what a run of `shard` does not have
 
 
 class ImportRunConfig(ShardConfig):
@@ -108,15 +107,6 @@ class Ids(Options):
     """Files, folders, glob or brace patterns, or URLs, but no https://."""
     dtype: IdType | None = None
     """Type of an id, if the files do not say it."""
-    rows: RowsOf = "samples"
-    """What a WebDataset sample is."""
-
-    @field_validator("rows")
-    @classmethod
-    def _of_use(cls, rows: RowsOf, info: ValidationInfo) -> RowsOf:
-        if rows != "samples" and info.data.get("format") != "webdataset":
-            raise ValueError(f"is of no use with {info.data.get('format')}: it is for webdataset")
-        return rows
 
 
 class ImportConfig(Execution, Output, Fetching, Parts, Tokenizer, Ids):
@@ -135,5 +125,5 @@ class ImportConfig(Execution, Output, Fetching, Parts, Tokenizer, Ids):
             **same,
             text_column=("ids",),  # a name that says nothing
             engine="reference",
-            imported=ImportedIds(set_format=self.format, dtype=self.dtype, rows=self.rows),
+            imported=ImportedIds(set_format=self.format, dtype=self.dtype),
         )

@@ -110,7 +110,7 @@ OWN = {  # what may know MDS: its files, and the lists that name it
     "streaming_ext/format/webdataset.py",  # a tar holds as many samples as such a shard
     "streaming_ext/format/spec.py",  # formats of outputs, and of sets that are imported
     "streaming_ext/text/formats.py",
-    "streaming_ext/text/token_sets/held_sets.py",
+    "streaming_ext/text/token_sets/mds_shards.py",
 }
 
 

@@ -1,12 +1,9 @@
 """Documents of token sets: cut by end-of-text ids and by formats, over spans and files."""
 
-import gzip
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,17 +15,15 @@ from streaming_ext.text.documents.files import LocalBytes
 from streaming_ext.text.fetch import identify
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources import SourceFile, by_numbers
+from streaming_ext.training.stock import streaming
 from tests.streaming_ext.text.token_sets.writing import (
     EOT,
     Documents,
     options,
     read,
-    write_litdata,
-    write_litdata_index,
     write_llmc,
     write_mds,
     write_megatron,
-    write_tar,
 )
 
 
@@ -109,56 +104,44 @@ def check_needed(
     assert found == expected
 
 
-def test_rows_continue_from_tar_to_tar(tmp_path: Path) -> None:
+def test_rows_continue_from_shard_to_shard(tmp_path: Path) -> None:
+    """Ids of a document in the next shard decide those of the first one."""
+
+    def written(*rows: list[int]) -> list[Path]:
+        columns = {"tokens": "ndarray:uint16:4"}
+        with streaming.MDSWriter(
+            out=str(tmp_path), columns=columns, size_limit=200, exist_ok=True
+        ) as writer:
+            for row in rows:
+                writer.write({"tokens": np.array(row, "<u2")})
+        return [tmp_path / f"shard.{number:05}.mds" for number in range(len(rows))]
+
     rows = [[1, 2, 9, 3], [4, 4, 4, 4], [5, 9, 6, 9], [9, 9, 9, 9]]
-    for number in range(2):
-        write_tar(
-            tmp_path / f"x-{number:06}.tar",
-            {f"{row}.npy": np.array(rows[row], "<u4") for row in (2 * number, 2 * number + 1)},
-        )
-    first, second = (tmp_path / f"x-{number:06}.tar" for number in range(2))
-    assert read(first, options("webdataset")) == [[1, 2], [3, 4, 4, 4, 4, 5]]
-    assert read(second, options("webdataset")) == [[6]]
-    chosen = options("webdataset", rows="documents")
-    assert read(first, chosen) == [[1, 2], [3], [4, 4, 4, 4]]
+    paths = written(*rows)
+    expected = [[[1, 2], [3, 4, 4, 4, 4, 5]], [], [[6]], []]
+    assert [read(path, options("mds")) for path in paths] == expected
+    before = version(paths[0], "mds")
+    written(*rows[:2], [5, 9, 7, 9], rows[3])
+    assert version(paths[0], "mds") == before
+    written(*rows[:2], [6, 9, 6, 9], rows[3])
+    assert version(paths[0], "mds") != before
 
 
-@pytest.mark.parametrize("suffix", [".tar.gz", ".tgz"])
-def test_tars_that_are_packed(tmp_path: Path, suffix: str) -> None:
-    for number, ids in enumerate([[1, 2], [3, 9, 4, 9]]):
-        plain = write_tar(tmp_path / "x.tar", {"a.npy": ids})
-        (tmp_path / f"x-{number}{suffix}").write_bytes(gzip.compress(plain.read_bytes()))
-    assert read(tmp_path / f"x-0{suffix}", options("webdataset")) == [[1, 2, 3]]
-    assert read(tmp_path / f"x-1{suffix}", options("webdataset")) == [[4]]
-
-
-def write(folder: Path, name: TokenSetName, number: int, ids: list[int]) -> Path:
-    """A file of a set of numbered files."""
-    if name == "llmc":
-        return write_llmc(folder / f"x_{number:06}.bin", ids)
-    return write_tar(folder / f"x_{number:06}.tar", {"a.npy": ids})
-
-
-def version(
-    path: Path, name: TokenSetName, span: tuple[int, int] | None = None, **more: Any
-) -> str | None:
+def version(path: Path, name: TokenSetName, span: tuple[int, int] | None = None) -> str | None:
     source = SourceFile(url=str(path), size=path.stat().st_size)
-    return identify(source, path, span=span, options=options(name, **more)).version
+    return identify(source, path, span=span, options=options(name)).version
 
 
-@pytest.mark.parametrize("name", ["llmc", "webdataset"])
-def test_the_identity_of_a_file_covers_its_ids_in_a_neighbour(
-    tmp_path: Path, name: TokenSetName
-) -> None:
+def test_the_identity_of_a_file_covers_its_ids_in_a_neighbour(tmp_path: Path) -> None:
     """A document continues in the next file, which then decides the documents of the first."""
-    one = write(tmp_path, name, 1, [9, 1, 2])
-    spans = [(0, 1028), (1028, 1030)] if name == "llmc" else []  # both end in that document
+    one = write_llmc(tmp_path / "x_000001.bin", [9, 1, 2])
+    spans = [(0, 1028), (1028, 1030)]  # both end in that document
 
     def versions(number: int, ids: list[int]) -> list[str | None]:
-        write(tmp_path, name, number, ids)
-        return [version(one, name, span) for span in (None, *spans)]
+        write_llmc(tmp_path / f"x_{number:06}.bin", ids)
+        return [version(one, "llmc", span) for span in (None, *spans)]
 
-    alone = version(one, name)
+    alone = version(one, "llmc")
     assert alone == f"xxh128:{content_hash(one.read_bytes())}"
     before = versions(2, [3, 4, 9, 5])
     assert versions(2, [3, 4, 9, 6]) == before
@@ -171,28 +154,21 @@ def test_the_identity_of_a_file_covers_its_ids_in_a_neighbour(
 
 
 def test_a_neighbour_in_which_nothing_continues_does_not_matter(tmp_path: Path) -> None:
-    one = write(tmp_path, "llmc", 1, [9, 1, 2, 9])
+    one = write_llmc(tmp_path / "x_000001.bin", [9, 1, 2, 9])
     alone = version(one, "llmc")
-    write(tmp_path, "llmc", 2, [9, 3, 4, 9])
+    write_llmc(tmp_path / "x_000002.bin", [9, 3, 4, 9])
     assert version(one, "llmc") == alone
 
 
-@pytest.mark.parametrize("name", ["llmc", "webdataset"])
-def test_a_file_that_is_lost_between_two_is_named(tmp_path: Path, name: TokenSetName) -> None:
+def test_a_file_that_is_lost_between_two_is_named(tmp_path: Path) -> None:
     numbered = {9: [9, 1, 2], 10: [3, 9, 4], 12: [5, 9, 6]}
-    first, *others = (write(tmp_path, name, number, ids) for number, ids in numbered.items())
-    assert read(first, options(name))[0] == [1, 2, 3]
+    first, *others = (
+        write_llmc(tmp_path / f"x_{number:06}.bin", ids) for number, ids in numbered.items()
+    )
+    assert read(first, options("llmc"))[0] == [1, 2, 3]
     for path in others:
-        with pytest.raises(SourceError, match=r"x_000011\.(bin|tar): the file is missing"):
-            read(path, options(name))
-
-
-def test_a_lost_tar_costs_nothing_if_samples_are_documents(tmp_path: Path) -> None:
-    for number in (1, 3):
-        path = write_tar(tmp_path / f"x-{number}.tar", {"a.npy": [3, 9], "b.npy": [4, 9]})
-    assert read(path, options("webdataset", rows="documents")) == [[3], [4]]
-    alone = f"xxh128:{content_hash(path.read_bytes())}"
-    assert version(path, "webdataset", rows="documents") == alone
+        with pytest.raises(SourceError, match=r"x_000011\.bin: the file is missing"):
+            read(path, options("llmc"))
 
 
 def test_an_index_of_mds_describes_its_shard_and_its_identity(tmp_path: Path) -> None:
@@ -206,32 +182,6 @@ def test_an_index_of_mds_describes_its_shard_and_its_identity(tmp_path: Path) ->
     write_mds(tmp_path)
     index.write_text(index.read_text().replace("uint16:4", "uint32:2"))
     assert version(path, "mds") != before
-
-
-@pytest.mark.parametrize(
-    ("form", "dtype"),
-    [
-        ("numpy:3", "<i8"), ("tensor:15", "<i4"), ("tensor:16", "<i4"), ("tensor:17", "<i8"),
-        ("tensor:18", "<i8"),
-    ],
-)  # fmt: skip
-def test_items_of_other_types(tmp_path: Path, form: str, dtype: str) -> None:
-    """Tensors as litGPT and most users of `TokensLoader` write them."""
-    path = write_litdata(tmp_path, [[1, 2], [3, 9], [4, 9, 5]], dtype)
-    write_litdata_index(tmp_path, f"no_header_{form}")
-    assert read(path, options("litdata")) == [[1, 2], [3], [4], [5]]
-
-
-@pytest.mark.parametrize("codec", ["zstd", "zstd:9"])
-def test_a_chunk_that_is_compressed(tmp_path: Path, codec: str) -> None:
-    path = write_litdata(tmp_path, [[1, 2, 9], [3, 4]])
-    write_litdata_index(tmp_path, "no_header_numpy:5", codec)
-    packed = pa.Codec("zstd").compress(path.read_bytes(), asbytes=True)
-    path.write_bytes(packed)
-    assert read(path, options("litdata")) == [[1, 2], [3, 4]]
-    path.write_bytes(packed[:-3])
-    with pytest.raises(SourceError, match=r"chunk-0-0\.bin: .* Copy it again"):
-        read(path, options("litdata"))
 
 
 def test_documents_that_begin_with_the_end_of_text(tmp_path: Path) -> None:

@@ -1,10 +1,7 @@
 """Files of token sets that are damaged, of another type or no such files: one error each."""
 
-import io
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,11 +19,8 @@ from tests.streaming_ext.text.token_sets.writing import (
     megatron,
     options,
     read,
-    write_litdata,
-    write_litdata_index,
     write_llmc,
     write_mds,
-    write_tar,
 )
 
 
@@ -37,23 +31,6 @@ def nested_index(make: Callable[[Path], Path]) -> Callable[[Path], Path]:
         return path
 
     return nested
-
-
-def tar_of_head(head: str) -> Callable[[Path], Path]:
-    def make(folder: Path) -> Path:
-        data = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode()
-        path = folder / "x.tar"
-        with tarfile.open(path, "w") as tar:
-            member = tarfile.TarInfo("a.npy")
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-        return path
-
-    return make
-
-
-def npy_head(shape: str) -> str:
-    return f"{{'descr': '<u2', 'fortran_order': False, 'shape': ({shape},), }}"
 
 
 def damaged(make: Callable[[Path], Path], suffix: str, change: slice) -> Callable[[Path], Path]:
@@ -83,26 +60,6 @@ def changed(make: Callable[[Path], Path], name: str, at: int, by: bytes) -> Call
     return change
 
 
-def nanotron(folder: Path) -> Path:
-    np.array([3, 5], "<u8").tofile(folder / "x.ds.index")
-    return bare([1, 2, 9, 3, 9], name="x.ds")(folder)
-
-
-def litdata(form: object = "no_header_numpy:5", **fields: Any) -> Callable[[Path], Path]:
-    """A chunk, and an index that may say something else."""
-
-    def make(folder: Path) -> Path:
-        path = write_litdata(folder, [[1, 9]])
-        write_litdata_index(folder, form, **fields)
-        return path
-
-    return make
-
-
-def tar_of(name: str, array: Any, more: str = "b.npy") -> Callable[[Path], Path]:
-    return lambda folder: write_tar(folder / "x.tar", {name: array, more: array})
-
-
 TAIL, MIDDLE = slice(-1, None), slice(-2, None)
 WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
     ("nanogpt", damaged(bare([1, 9]), ".bin", TAIL), "3 bytes, .* 1 ids of type uint16.*--dtype"),
@@ -123,30 +80,6 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
     ),
     ("megatron", changed(megatron, "x.idx", 17, b"\x06"), "version 1 with ids of type 6"),
     ("megatron", bare([1, 9]), "no x.idx next to it"),
-    (
-        "nanotron",
-        damaged(nanotron, ".ds", MIDDLE),
-        "8 bytes, expected .* 5 ids",
-    ),
-    (
-        "nanotron",
-        damaged(nanotron, ".index", TAIL),
-        "x.ds.index: is not a list of ascending numbers",
-    ),
-    ("litdata", damaged(litdata(), ".bin", TAIL), "15 bytes, in which"),
-    ("litdata", bare([1, 9]), "no index.json next to it"),
-    ("litdata", litdata("no_header_tensor:11"), "chunks of 'no_header_tensor:11'"),
-    ("litdata", litdata(chunks=3), "index.json: there is no chunk-0-1.bin next to it"),
-    ("litdata", litdata(chunks=0), r"index.json does not list it. Leave it out"),
-    ("litdata", litdata(dim=None), "written with item_loader=TokensLoader"),
-    (
-        "webdataset",
-        damaged(tar_of("a.npy", [1, 9]), ".tar", slice(700, None)),
-        "not a whole tar file",
-    ),
-    ("webdataset", tar_of("a.npy", [1, 9], more="a.ids.npy"), "sample a holds several .npy"),
-    ("webdataset", tar_of("a.txt", [1, 9], more="b.txt"), "no sample with ids as .npy"),
-    ("webdataset", tar_of("a.npy", [[1.5]]), "2 dimensions of float64"),
     ("mds", bare([1, 9], name="shard.00000.mds"), "no index.json next to it or above"),
     ("mds", lambda folder: write_mds(folder, hashes=[]), "hashes: must be an object"),
     (
@@ -155,11 +88,6 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
         "xxh128: must be a valid string, got 5",
     ),
     ("mds", nested_index(write_mds), "no MDS index of tokens"),
-    ("litdata", nested_index(litdata()), "no index of litData"),
-    *(
-        ("webdataset", tar_of_head(head), r"a\.npy: no array")
-        for head in ("((((", npy_head("1099511627776"), npy_head("-5"))
-    ),
 ]
 
 
@@ -191,9 +119,6 @@ SETS: dict[TokenSetName, Callable[[Path], Path]] = {
     "olmo": bare([1, 9], "<u1", "x.npy"),
     "llmc": llmc,
     "megatron": megatron,
-    "nanotron": nanotron,
-    "litdata": litdata(),
-    "webdataset": tar_of("a.npy", [1, 9]),
     "mds": write_mds,
 }
 

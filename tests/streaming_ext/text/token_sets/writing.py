@@ -1,8 +1,6 @@
 """Small files of token sets, written by hand from their formats, and how tests read them."""
 
-import io
 import json
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,46 +55,6 @@ def write_megatron(prefix: Path, ids: list[int], starts: list[int]) -> Path:
     prefix.with_suffix(".idx").write_bytes(head + b"".join(each.tobytes() for each in chunks))
     np.array(ids, "<u2").tofile(prefix.with_suffix(".bin"))
     return prefix.with_suffix(".bin")
-
-
-def write_tar(path: Path, members: dict[str, Any]) -> Path:
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for name, array in members.items():
-            data = io.BytesIO()
-            np.save(data, array)
-            fields = tarfile.TarInfo(name)
-            fields.size = data.tell()
-            data.seek(0)
-            tar.addfile(fields, data)
-    return path
-
-
-def write_litdata(folder: Path, documents: Documents, dtype: str = "<u2") -> Path:
-    lengths = [len(ids) for ids in documents]
-    head = 4 * (len(documents) + 2)
-    bounds = head + np.dtype(dtype).itemsize * np.cumsum([0, *lengths])
-    data = np.array([len(documents), *bounds], "<u4").tobytes()
-    data += np.concatenate(documents).astype(dtype).tobytes()
-    path = folder / "chunk-0-0.bin"
-    path.write_bytes(data)
-    code = {"<u2": 5, "<u4": 6, "<i4": 2, "<i8": 3}[dtype]
-    write_litdata_index(folder, f"no_header_numpy:{code}")
-    return path
-
-
-def write_litdata_index(
-    folder: Path,
-    form: object,
-    compression: str | None = None,
-    *,
-    chunks: int = 1,
-    dim: int | None = 5,
-) -> None:
-    fields = {
-        "chunks": [{"filename": f"chunk-0-{number}.bin", "dim": dim} for number in range(chunks)],
-        "config": {"compression": compression, "data_format": [form]},
-    }
-    (folder / "index.json").write_text(json.dumps(fields))
 
 
 def write_mds(folder: Path, *, samples: int = 3, **more: Any) -> Path:

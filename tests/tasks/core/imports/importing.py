@@ -45,13 +45,9 @@ OWN = {"holdout_fraction": 0.25, "holdout_seed": 7}  # options of most of these 
 CASES = [
     Case("megatron", "megatron", read=CUT),
     Case("megatron", "megatron", {"max_file_size": 2048}),
-    Case("litdata", "litdata", {"max_file_size": 2048}),
-    Case("nanotron", "nanotron"),
     Case("olmo", "olmo"),
     Case("nanogpt", "nanogpt", read=CUT),
     Case("llmc", "llmc", {"max_file_size": 2048}, CUT),
-    Case("webdataset", "webdataset", {"max_file_size": 40000}),
-    Case("webdataset", "webdataset", {"rows": "documents"}, {"rows": "documents"}),
     Case("mds", None),
 ]
 

@@ -1,6 +1,8 @@
 """What holds for every format: back from an export come the documents of the dataset."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import xxhash
@@ -57,8 +59,8 @@ def test_an_export_is_imported_again(case, dataset, tmp_path) -> None:
 
 def test_files_are_read_in_the_order_of_their_names(dataset, tmp_path) -> None:
     """Whichever split they were of."""
-    source = exported(dataset, tmp_path / "export", "litdata")
-    back = imported("litdata", source, tmp_path / "back", holdout_fraction=0)
+    source = exported(dataset, tmp_path / "export", "olmo")
+    back = imported("olmo", source, tmp_path / "back", holdout_fraction=0)
     before = documents_in(dataset)
     assert documents_in(back) == {"train": before["holdout"] + before["train"]}
 
@@ -73,8 +75,8 @@ def test_an_index_beside_a_file_identifies_it_too(dataset, tmp_path) -> None:
 
 
 def test_what_is_of_no_use_is_refused(dataset, tmp_path) -> None:
-    with pytest.raises(ValidationError, match="is of no use with nanogpt"):
-        planned("nanogpt", dataset, tmp_path / "out", rows="documents")
+    with pytest.raises(ValidationError, match="Input should be 'megatron', .* or 'mds'"):
+        planned("litdata", dataset, tmp_path / "out")
     source = exported(dataset, tmp_path / "export", "megatron")
     with pytest.raises(UsageError, match="--dtype is of no use with megatron") as refused:
         planned("megatron", source, tmp_path / "out", dtype="uint16")
@@ -96,19 +98,21 @@ def test_a_pair_of_megatron_is_called_by_its_prefix(dataset, tmp_path) -> None:
 
 
 def test_what_an_index_lists_and_is_lost_is_named_once(dataset, tmp_path) -> None:
-    source = exported(dataset, tmp_path / "export", "litdata", max_file_size=1024) / "train"
-    chunks = sorted(source.glob("*.bin"))
-    assert len(chunks) > 3
-    chunks[1].unlink()
-    with pytest.raises(UsageError, match=rf"there is no {chunks[1].name} next") as refused:
-        planned("litdata", source, tmp_path / "out")
+    source = Path(shutil.copytree(dataset / "train", tmp_path / "set"))
+    shards = sorted(source.rglob("*.mds.zstd"))
+    assert len(shards) > 3
+    shards[1].unlink()
+    with pytest.raises(
+        UsageError, match=rf"there is no {shards[1].relative_to(source)} next"
+    ) as refused:
+        planned("mds", source, tmp_path / "out")
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "out").exists()
 
 
 def test_an_output_below_its_source_is_refused(dataset, tmp_path) -> None:
     """The same command again would find the files that it made beside those that it read."""
-    source = exported(dataset, tmp_path / "export", "webdataset")
+    source = Path(shutil.copytree(dataset / "train", tmp_path / "set"))
     with pytest.raises(UsageError, match="lies inside its own sources"):
-        imported("webdataset", source, source / "out", output_format="webdataset")
+        imported("mds", source, source / "out")
     assert not (source / "out").exists()

@@ -13,7 +13,7 @@ from streaming_ext.text.token_sets import bare_ids
 from tasks.core.check.verify import verify
 from tests.servers.fault_proxy import Faults, fault_proxy
 from tests.servers.hub import Dataset, hub_server
-from tests.tasks.core.exports.exporting import content, exported
+from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.imports.importing import (
     CASES,
     CUT,
@@ -61,7 +61,7 @@ def commit(monkeypatch) -> Iterator[Upload]:
 @pytest.mark.parametrize(
     ("case", "to"),
     [(case, "upload") for case in EACH_FORMAT.values()]
-    + [(EACH_FORMAT[name], "commit") for name in ("megatron", "webdataset")],
+    + [(EACH_FORMAT[name], "commit") for name in ("megatron", "mds")],
     ids=str,
 )
 def test_a_remote_set_is_what_it_is_on_disk(case, to, dataset, request, tmp_path) -> None:
@@ -75,14 +75,13 @@ def test_a_remote_set_is_what_it_is_on_disk(case, to, dataset, request, tmp_path
 
 
 def test_faults_that_pass_are_waited_out(dataset, upload, s3, tmp_path, monkeypatch) -> None:
-    """Of tars, which are fetched whole, and of those beside them, which are read in ranges."""
-    source = exported(dataset, tmp_path / "set", "webdataset", max_file_size=40000)
-    url = upload(source)
+    """Of shards, which are fetched whole, and of those that documents continue in."""
+    url = upload(dataset)
     with fault_proxy(s3.port) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "10")
         proxy.inflict(Faults(answer=(503, "SlowDown"), times=2))
-        plan, storage = planned("webdataset", url, tmp_path / "out", **OWN)
+        plan, storage = planned("mds", url, tmp_path / "out", **OWN)
         assert proxy.struck == 2
         proxy.inflict(Faults(cut_down=9000, times=3))
         do_parts(plan, storage)
