@@ -30,7 +30,6 @@ from streaming_ext.format.duplicates import Comparison
 from streaming_ext.format.shuffled import Keys, ascending
 from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
 
-DIGEST_BYTES: Final = 16
 UNICODE: Final = unicodedata.unidata_version  # of this Python
 _SPACE: Final = ord(" ")
 _FIRST_BEYOND_ASCII: Final = 0x80

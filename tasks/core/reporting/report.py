@@ -110,11 +110,6 @@ class PartTimes(PartCounts):
         """When its work began, without waiting between steps, in seconds since 1970."""
         return self.tokenized_at - self.tokenize_seconds - self.fetch_seconds
 
-    @property
-    def ended_at(self) -> float:
-        """When it was written, likewise."""
-        return self.tokenized_at + self.write_seconds if self.tokenized_at else 0.0
-
 
 class RunReport(BaseModel):
     """One run. `seconds` counts from the first part to the published manifest.

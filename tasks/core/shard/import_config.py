@@ -1,7 +1,7 @@
 """The one configuration of an import: the same object in command line, YAML and flow parameters."""
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cached_property
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -23,7 +23,6 @@ from streaming_ext.text.sources import SourceFile, by_numbers
 from streaming_ext.text.sources.find import files_of
 from streaming_ext.text.sources.patterns import Takes
 from streaming_ext.text.token_sets.set_file import forget_listings
-from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.config import ShardConfig
 from tasks.core.options import Execution, Fetching, Output
 
@@ -76,24 +75,15 @@ class ImportRunConfig(ShardConfig):
 
     imported: ImportedIds
 
-    @property
+    @cached_property  # for one file after another
     def read_options(self) -> ReadOptions:
         """What is read of the source files."""
-        tokenizer = _tokenizer(self.tokenizer, self.eot_token, self.bos_token, self.pattern)
+        tokenizer = TokenizerIdentity.model_validate(self.load_tokenizer().description())
         return ReadOptions(columns=self.text_column, ids=IdOptions.of(tokenizer, self.imported))
 
     def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
         """The part of the configuration that decides the bytes."""
         return super().spec(tokenizer).model_copy(update={"imported": self.imported})
-
-
-@lru_cache(1)
-def _tokenizer(
-    name: str, eot_token: str | None, bos_token: str | None, pattern: str | None
-) -> TokenizerIdentity:
-    """The tokenizer of these options."""
-    loaded = load_tokenizer(name, eot_token=eot_token, bos_token=bos_token, pattern=pattern)
-    return TokenizerIdentity.model_validate(loaded.description())
 
 
 class Ids(Options):
