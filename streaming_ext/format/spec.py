@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field
 
 from streaming_ext.base.errors import ConfigMismatchError
 from streaming_ext.base.units import size_text
@@ -98,6 +98,15 @@ DEFAULT_FORMAT = "mds"
 
 
 FORMATS: dict[str, type[MdsFormat]] = {DEFAULT_FORMAT: MdsFormat, "webdataset": WebdatasetFormat}
+
+
+def _known(name: str) -> str:
+    if name not in FORMATS:
+        raise ValueError(f"must be {' or '.join(FORMATS)}")
+    return name
+
+
+OutputFormat = Annotated[str, AfterValidator(_known)]
 # What shards are compressed with by default.
 USUAL_COMPRESSION: dict[str, str] = {DEFAULT_FORMAT: "zstd:1"}
 
@@ -162,7 +171,7 @@ class DatasetSpec(Value):
     shard_size: Annotated[int, Field(gt=0)]
     compression: str
     tokenizer: TokenizerIdentity
-    output_format: str = DEFAULT_FORMAT
+    output_format: OutputFormat = DEFAULT_FORMAT
     text_separator: str = SEPARATOR
     source_format: FormatName | None = None
     on_bad_document: OnBadDocument = "fail"
@@ -174,13 +183,6 @@ class DatasetSpec(Value):
     keep_columns: tuple[str, ...] = ()
     imported: ImportedIds | None = None
     subset: SubsetRule | None = None
-
-    @field_validator("output_format")
-    @classmethod
-    def _known_format(cls, name: str) -> str:
-        if name not in FORMATS:
-            raise ValueError(f"output format {name!r} is unknown: expected {', '.join(FORMATS)}")
-        return name
 
     @property
     def two_phases(self) -> bool:

@@ -18,7 +18,7 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.format.compression import Compression
 from streaming_ext.format.duplicates import Comparison
 from streaming_ext.format.mds_index import MAX_SHARD_BYTES
-from streaming_ext.format.spec import DEFAULT_FORMAT, FORMATS, ShuffleMode
+from streaming_ext.format.spec import DEFAULT_FORMAT, FORMATS, OutputFormat, ShuffleMode
 from streaming_ext.text.options import Options
 
 _EXECUTOR = re.compile(r"here|prefect://[^/]+/[^/]+|dask(\+tls)?://[^/]+:\d+")
@@ -85,8 +85,7 @@ class Output(Options):
     shard_size: Annotated[ByteSize, Field(ge=1024, le=MAX_SHARD_BYTES)] = ByteSize(64 * 2**20)
     """Upper bound of an uncompressed shard."""
     output_format: Annotated[
-        str,
-        Field(description=f"Format of shards: {', '.join(FORMATS)}."),
+        OutputFormat, Field(description=f"Format of shards: {', '.join(FORMATS)}.")
     ] = DEFAULT_FORMAT
     compression: str | None = None
     """zstd:1, gz:6, bz2 or none; default: zstd:1, for webdataset none."""
@@ -101,13 +100,6 @@ class Output(Options):
         except UsageError as error:
             raise ValueError(str(error)) from error
         return text
-
-    @field_validator("output_format")
-    @classmethod
-    def _known_format(cls, name: str) -> str:
-        if name not in FORMATS:
-            raise ValueError(f"must be {' or '.join(FORMATS)}")
-        return name
 
 
 class Order(Options):

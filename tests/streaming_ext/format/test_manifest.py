@@ -148,7 +148,6 @@ DIFFERENCES: dict[str, tuple[object, object]] = {  # of the two
     "subset.documents": (None, 3),
     "imported.set_format": (None, "olmo"),
     "imported.dtype": (None, "uint8"),
-    "imported.rows": (None, "samples"),
     "imported.holdout_by": (None, "ids"),
     "tokenizer.kind": ("tiktoken", "huggingface"),
     "tokenizer.vocab_size": (50_257, 70_000),
