@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -62,11 +62,7 @@ TYPES: dict[Kind | None, pa.DataType | None] = {
 
 
 class BadValueError(Exception):
-    """The fault of a value, and the byte of the value at which it is."""
-
-    def __init__(self, problem: str, byte: int = 0) -> None:
-        super().__init__(problem)
-        self.byte = byte
+    """The fault of a value."""
 
 
 class Value(NamedTuple):
@@ -85,7 +81,7 @@ class Value(NamedTuple):
     position: int | None = None
 
 
-def _texts_of(value: object, options: ReadOptions) -> Texts:
+def _texts_of(value: object, wanted: Sequence[tuple[str, Kind | None]]) -> Texts:
     """The text of a document in each column, and what is compared; None for a missing field.
 
     Raises:
@@ -95,9 +91,7 @@ def _texts_of(value: object, options: ReadOptions) -> Texts:
         raise value
     if not isinstance(value, dict):
         raise BadValueError(f"a value of type {_kind(value)}, expected object")
-    return tuple(
-        _checked(value_at(value, column), column, kind) for column, kind in wanted_columns(options)
-    )
+    return tuple([_checked(value_at(value, column), column, kind) for column, kind in wanted])
 
 
 def _checked(found: Any, column: str, kind: Kind | None) -> str | float | bool | None:
@@ -203,7 +197,7 @@ def batches_of_values(
             yield from batch()
             size = 0
         try:
-            found.append(_texts_of(value, rows.options))
+            found.append(_texts_of(value, wanted))
         except BadValueError as error:
             one = BadDocument(rows.row + len(found), location, str(error))
             rows.refuse(one)
@@ -238,28 +232,19 @@ def records_of_values(values: Iterable[Value], rows: DocumentRows) -> Iterator[l
 
 
 def decoded(data: bytes) -> object:
-    """The value that is written as JSON.
-
-    Raises:
-        BadValueError: the bytes are no JSON, or values are nested too deeply.
-    """
+    """The value that is written as JSON; its fault if there is none."""
     import orjson  # not above: `verify` needs no sources on a training node
 
     if is_too_deep(data):
-        raise BadValueError(TOO_DEEP)
+        return BadValueError(TOO_DEEP)
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
-        pass  # NaN, halves of surrogate pairs, or no JSON: Python names the position of the fault
+        pass  # NaN, halves of surrogate pairs, whole numbers of many digits, or no JSON
     try:
         return DECODER.decode(data.decode())
-    except UnicodeDecodeError as error:
-        raise BadValueError("no valid UTF-8", error.start) from error
-    except json.JSONDecodeError as error:
-        at = len(error.doc[: error.pos].encode())
-        raise BadValueError(f"no valid JSON ({error.msg})", at) from error
-    except RecursionError as error:
-        raise BadValueError(TOO_DEEP) from error
+    except (ValueError, RecursionError) as error:  # no UTF-8 either
+        return BadValueError(f"no valid JSON ({error})")
 
 
 def _whole_number(digits: str) -> float:

@@ -30,13 +30,11 @@ class Member:
 
     Attributes:
         name: its path there; nothing is ever written to it.
-        byte: of the unpacked tar at which its content begins.
         data: its content, without a byte order mark; None if it is not wanted or has a problem.
         problem: why it cannot be read.
     """
 
     name: str
-    byte: int
     data: bytes | None
     problem: str = ""
 
@@ -54,11 +52,9 @@ def tar_members(stream: Stream, wanted: tuple[str, ...]) -> Iterator[Member]:
         problem = ""
         if is_link:
             problem = "a link, which is not followed"
-        elif info.type == tarfile.GNUTYPE_SPARSE:
-            problem = "a sparse file, which is not read"
         elif info.size > MAX_TEXT_BYTES:
             problem = f"longer than {MAX_TEXT_BYTES} bytes"
-        byte, data = file.tell(), None
+        data = None
         # Links, folders and devices have no content.
         if info.isreg() or info.type not in tarfile.SUPPORTED_TYPES:
             _require_possible(info, stream.most)
@@ -67,12 +63,11 @@ def tar_members(stream: Stream, wanted: tuple[str, ...]) -> Iterator[Member]:
             else:
                 _pass_over(file, info.size)
         if is_wanted or info.isreg():
-            yield Member(info.name, byte, data, problem if is_wanted else "")
+            yield Member(info.name, data, problem if is_wanted else "")
 
 
 def _headers(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
     """The header of each member; whoever takes one reads the content before the next."""
-    for_all: dict[str, str] = {}  # fields of every member that follows
     fields: dict[str, str] = {}  # of the next member
     ended = False
     while block := file.read(BLOCKSIZE):
@@ -85,18 +80,14 @@ def _headers(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
             data = _content(file, info.size)
             if info.type in _LONG:
                 fields[_LONG[info.type]] = _text(data.partition(b"\0")[0])
-            elif info.type == tarfile.XGLTYPE:
-                for_all |= _pax_fields(data)
-            else:
+            elif info.type != tarfile.XGLTYPE:  # a comment on all members
                 fields |= _pax_fields(data)
             continue
-        continues = info.type == tarfile.GNUTYPE_SPARSE and block[482]
-        while continues:  # the map of a sparse file goes on in blocks of its own
-            continues = _exactly(file, BLOCKSIZE)[504]
-        own, fields = for_all | fields, {}
-        info.name, info.size = own.get("path", info.name), int(own.get("size", info.size))
-        if info.isreg() and any(name.startswith("GNU.sparse.") for name in own):
-            info.type = tarfile.GNUTYPE_SPARSE
+        is_sparse = any(name.startswith("GNU.sparse.") for name in fields)
+        if is_sparse or info.type == tarfile.GNUTYPE_SPARSE:
+            raise tarfile.ReadError("a sparse member, which is not read")
+        info.name, info.size = fields.get("path", info.name), int(fields.get("size", info.size))
+        fields = {}
         yield info
     if not ended:
         raise EOFError("no block of zeros ends the tar after its last member")

@@ -1,8 +1,8 @@
 """JSON Lines: an object a line, plain or packed; and `.json` files, which may be one array instead.
 
-A row is a line, a blank one holds no text. Arrow's parser reads a block of lines at once,
-but only a block in which nothing is unusual. The lines of other blocks are read one by one, and the
-bad ones are named.
+A row is a line, a blank one holds no text. Arrow's parser reads a block of lines at once, but only
+a block in which nothing is unusual, and only texts at the names of fields. All other lines are read
+one by one, and the bad ones are named.
 
 A line begins at byte 0 and after each newline. Of 10 bytes, with lines that begin at 0, 3 and 8:
 
@@ -20,11 +20,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json
 
 from streaming_ext.base.arrays import Ints
-from streaming_ext.format.condition import Kind
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.document_rows import (
     MAX_BATCH_ROWS,
@@ -45,13 +43,11 @@ from streaming_ext.text.documents.objects import (
     MAX_DEPTH,
     MAX_ITEM_BYTES,
     TOO_LONG,
-    TYPES,
     BadValueError,
     Value,
     batches_of_values,
     decoded,
     is_too_deep,
-    value_at,
 )
 from streaming_ext.text.documents.source_format import Block, ObjectFormat
 
@@ -142,7 +138,6 @@ _BLOCK_BYTES = 4 * 2**20  # of a file that is not packed: a block for a sample
 _READ_BYTES = 2**20  # of lines that are read one by one
 _SMALL = 2**15  # bytes of a block: Arrow's parser takes half a millisecond to start
 _OPEN, _CLOSE, _RETURN = b"{}\r"
-_KINDS: dict[type, Kind] = {bool: "boolean", int: "number", float: "number"}
 _BLANK: dict[str, Any] = {}
 
 
@@ -198,25 +193,22 @@ class JsonLinesFormat(ObjectFormat):
 def _values(block: LineBlock, stream: Stream) -> Iterator[Value]:
     """The value of each line, or its fault; `_BLANK` for a line that holds nothing."""
     origin = f" from byte {stream.origin} on" if stream.origin else ""
+    begin = stream.origin + block.offset
     too_long = {*block.too_long.tolist()}
     ends = zip(block.starts.tolist(), block.ends.tolist(), strict=True)
     for number, (start, end) in enumerate(ends):
-        line, byte = bytes(block.data[start:end]), 0
-        value: object
-        try:
-            value = decoded(line) if line.strip() else _BLANK
-        except BadValueError as error:
-            value, byte = error, error.byte
+        line = bytes(block.data[start:end])
+        value = decoded(line) if line.strip() else _BLANK
         if number in too_long:
-            value, byte = BadValueError(TOO_LONG), 0
-        at = stream.origin + block.offset + start
-        yield Value(f"line {block.first_line + number + 1}{origin}, byte {at + byte}", value, 0, at)
+            value = BadValueError(TOO_LONG)
+        at = begin + start
+        yield Value(f"line {block.first_line + number + 1}{origin}, byte {at}", value, 0, at)
 
 
 def _at_once(block: LineBlock, options: ReadOptions) -> list[pa.Array] | None:
     """The columns of each line, null for none; None if Arrow may read the lines differently."""
-    schema = _schema(block, options)
-    if schema is None or len(block.too_long) or (block.ends == block.starts).any():
+    is_plain = not options.compared and not any("." in column for column in options.columns)
+    if not is_plain or len(block.too_long) or (block.ends == block.starts).any():
         return None
     data = np.frombuffer(block.data, np.uint8)
     lasts = block.ends - 1
@@ -225,6 +217,7 @@ def _at_once(block: LineBlock, options: ReadOptions) -> list[pa.Array] | None:
         return None  # else no line could hold two objects, and none could continue in the next
     if _any_too_deep(block):
         return None
+    schema = pa.schema(dict.fromkeys(options.columns, pa.string()))
     buffer = pa.py_buffer(block.data)
     bounds = pa.py_buffer(np.array([0, len(data)], np.int64))
     try:
@@ -240,8 +233,8 @@ def _at_once(block: LineBlock, options: ReadOptions) -> list[pa.Array] | None:
         return None
     if len(table) != len(block):
         return None
-    texts = [_column(table, column).cast(pa.large_string()) for column in options.columns]
-    return texts + [_column(table, column) for column in options.compared]
+    texts = [table.column(column).combine_chunks() for column in options.columns]
+    return [column.cast(pa.large_string()) for column in texts]
 
 
 def _any_too_deep(block: LineBlock) -> bool:
@@ -251,53 +244,10 @@ def _any_too_deep(block: LineBlock) -> bool:
     )
 
 
-def _column(table: pa.Table, column: str) -> pa.Array:
-    """The field of this name, else the field at the end of the path."""
-    texts = table.column(column)
-    head, *path = column.split(".")
-    if path:
-        texts = pc.coalesce(texts, pc.struct_field(table.column(head), path))
-    return texts.combine_chunks()
-
-
-def _schema(block: LineBlock, options: ReadOptions) -> pa.Schema | None:
-    """A field for each name and, if it is a path, the one at its end; None for contradictions.
-
-    The first line decides the type of a column that is kept.
-    """
-    kinds: dict[str, Kind] = dict(options.compared)
-    if "value" in kinds.values() and len(block):
-        try:
-            first = decoded(bytes(block.data[block.starts[0] : block.ends[0]]))
-        except BadValueError:
-            return None
-        for column in [column for column, kind in kinds.items() if kind == "value"]:
-            found = value_at(first, column) if isinstance(first, dict) else None
-            kinds[column] = _KINDS.get(type(found), "text")
-    if "any" in kinds.values() or kinds.keys() & options.columns:
-        return None
-    types = {column: TYPES[kind] for column, kind in kinds.items()}
-    types |= dict.fromkeys(options.columns, pa.string())
-    fields = [
-        pa.schema([_field(path, kind)])
-        for column, kind in types.items()
-        for path in ([column], column.split("."))
-    ]
-    try:
-        return pa.unify_schemas(fields, promote_options="permissive")
-    except pa.ArrowTypeError:  # a value, and a path that leads through it
-        return None
-
-
-def _field(path: Sequence[str], kind: pa.DataType) -> pa.Field:
-    name, *inside = path
-    return pa.field(name, pa.struct([_field(inside, kind)]) if inside else kind)
-
-
 _HEAD_BYTES = 2**12  # in which the first character is
 _CHUNK_BYTES = 2**20  # of an array, read at once
-_SPACE = re.compile(r"[ \t\r\n]*")
 _MARK = codecs.BOM_UTF8.decode("latin-1")
+_SEPARATOR = re.compile(r"[ \t\r\n]*([\[\],]?)[ \t\r\n]*")
 _LONGEST_WORD = 16  # characters that an error may lie before the end of a text that is cut
 
 
@@ -311,7 +261,7 @@ class JsonFormat(JsonLinesFormat):
     def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
         """See `ObjectFormat.values`."""
         if _is_array(stream.file):
-            return _Array(stream).values()
+            return _array_values(stream)
         return super().values(stream, options)
 
     def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
@@ -328,84 +278,69 @@ def _is_array(file: SourceBytes) -> bool:
     return head_of(file, _HEAD_BYTES).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
 
 
-class _Array:
+def _array_values(stream: Stream) -> Iterator[Value]:
     """The values of the array that a stream consists of.
 
     The end of each is found in the file as Latin-1, in which a byte is a character. Then each is
     decoded alone: bytes that are no UTF-8 and too deep a nesting cost no other value.
+
+    Raises:
+        ValueError: the stream is no array, damaged or cut short.
     """
+    array, number = _ArrayText(stream), 0
+    array.separator()  # the bracket that opens it
+    after = array.separator() if array.is_at("]") else ","
+    while after == ",":
+        number, data = number + 1, array.value()
+        yield Value(f"document {number}", decoded(data), len(data))
+        del data  # before the next is read: it may be large
+        after = array.separator()
+    if after != "]":
+        raise ValueError("expected ',' or ']' after a value")
+    if not array.is_at(""):
+        raise ValueError("more text follows the end of the array")
+
+
+class _ArrayText:
+    """The text of an array, of which no more is held than a value and a chunk."""
 
     def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self._text, self._at = "", 0
-        self._before = 0  # bytes before `_text`, without a byte order mark
-
-    def values(self) -> Iterator[Value]:
-        """Each value.
-
-        Raises:
-            ValueError: the file is no array, damaged or cut short; names the byte.
-        """
+        self._stream, self._text, self._at = stream, "", 0
         while len(self._text) < len(_MARK) and self._more():
             pass
         self._text = self._text.removeprefix(_MARK)
-        found, number = self._take("["), 1
-        if self._peek() == "]":
-            found = self._take("]")
-        while found != "]":
-            self._peek()
-            end, start = self._end_of_value(), self._before + self._at
-            data = self._text[self._at : end].encode("latin-1")
-            self._at, byte = end, 0
-            value: object
-            try:
-                value = decoded(data)
-            except BadValueError as error:
-                value, byte = error, error.byte
-            yield Value(f"document {number}, byte {start + byte}", value, len(data))
-            number += 1
-            found = self._take(",", "]")
-        if self._peek():
-            raise self._fault("more text follows the end of the array", self._at)
 
-    def _end_of_value(self) -> int:
-        """The end in `_text` of the value that begins at `_at`."""
+    def is_at(self, expected: str) -> bool:
+        """Whether the next character is this one; an empty one is the end."""
+        return self._text[self._at : self._at + 1] == expected
+
+    def separator(self) -> str:
+        """The next bracket or comma, without the white space around it; none if there is none."""
+        while True:
+            found = next(_SEPARATOR.finditer(self._text, self._at))  # it matches everywhere
+            if found.end() < len(self._text) or not self._more():
+                self._at = found.end()
+                return found[1]
+
+    def value(self) -> bytes:
+        """The bytes of the next value."""
         while True:
             try:
                 end = DECODER.raw_decode(self._text, self._at)[1]
             except json.JSONDecodeError as error:
                 is_cut = error.pos > len(self._text) - _LONGEST_WORD or "Unterminated" in error.msg
                 if not (is_cut and self._more()):
-                    raise self._fault(error.msg, error.pos) from error
+                    raise ValueError(error.msg) from error
             else:
                 if end < len(self._text) or not self._more():  # a number may continue
-                    return end
-
-    def _peek(self) -> str:
-        """The next character that is no white space; none at the end."""
-        while True:
-            self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
-            if self._at < len(self._text) or not self._more():
-                return self._text[self._at : self._at + 1]
-
-    def _take(self, *expected: str) -> str:
-        found = self._peek()
-        if found not in expected:
-            words = " or ".join(map(repr, expected))
-            raise self._fault(f"expected {words}, got {found or 'the end of the file'!r}", self._at)
-        self._at += 1
-        return found
+                    data, self._at = self._text[self._at : end].encode("latin-1"), end
+                    return data
 
     def _more(self) -> bool:
         """Read at least as much again as is left, and drop what is used; False at the end."""
-        left = len(self._text) - self._at
-        if left > MAX_ITEM_BYTES:
-            raise self._fault(f"longer than {MAX_ITEM_BYTES} bytes", self._at)
-        data = self._stream.read(max(_CHUNK_BYTES, left))
-        if data:
-            self._text = self._text[self._at :] + data.decode("latin-1")
-            self._before, self._at = self._before + self._at, 0
+        left = self._text[self._at :]
+        if len(left) > MAX_ITEM_BYTES:
+            raise ValueError(f"a value longer than {MAX_ITEM_BYTES} bytes")
+        data = self._stream.read(max(_CHUNK_BYTES, len(left)))
+        self._text, self._at = left + data.decode("latin-1"), 0
         return bool(data)
-
-    def _fault(self, problem: str, at: int) -> ValueError:
-        return ValueError(f"byte {self._before + at}: {problem}")

@@ -28,13 +28,9 @@ class WebDatasetFormat(ObjectFormat):
         """See `ObjectFormat.values`."""
         for key, group in groupby(_keyed_members(stream), key=itemgetter(0)):
             sample = [(ending, member) for _, ending, member in group]
-            value: object
-            try:
-                value = _document(sample, options)
-            except BadValueError as error:
-                value = error
+            value = _document(sample, options)
             size = sum(len(member.data or b"") for _, member in sample)
-            yield Value(f"sample {key!r}, byte {sample[0][1].byte}", value, size)
+            yield Value(f"sample {key!r}", value, size)
             del value, sample  # they may be large
 
 
@@ -48,18 +44,12 @@ def _keyed_members(stream: Stream) -> Iterator[tuple[str, str, Member]]:
 
 
 def _document(sample: Sequence[tuple[str, Member]], options: ReadOptions) -> object:
-    """The fields of a sample; its `.json` is decoded only if a column needs it.
-
-    Raises:
-        BadValueError: a member of text cannot be read.
-    """
+    """The fields of a sample, or its fault; its `.json` is decoded only if a column needs it."""
     texts: dict[str, bytes] = {}
     for ending, member in sample:
         if ending in ("txt", "json"):
-            if ending in texts:
-                raise BadValueError(f"more than one .{ending}")
-            if member.problem:
-                raise BadValueError(f".{ending}: {member.problem}")
+            if problem := "more than one" if ending in texts else member.problem:
+                return BadValueError(f".{ending}: {problem}")
             texts[ending] = member.data or b""
     if not texts:
         return dict.fromkeys((ending for ending, _ in sample), b"")
@@ -74,4 +64,4 @@ def _document(sample: Sequence[tuple[str, Member]], options: ReadOptions) -> obj
     try:
         return described | dict.fromkeys(_TXT, texts["txt"].decode())
     except UnicodeDecodeError as error:
-        raise BadValueError(f".txt: no valid UTF-8 at its byte {error.start}") from error
+        return BadValueError(f".txt: no valid UTF-8 ({error})")

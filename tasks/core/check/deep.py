@@ -261,6 +261,7 @@ class _Comparison:
     def _compare_counts(self, record: PartRecord, made: Counts) -> None:
         """Compare what a record counts with what was made again."""
         subset = record.spec.subset is not None
+        listed = {(one.file, one.row): one for one in record.bad_listed}  # words may change
         counts = {
             "rows": made.rows,
             "null_documents": made.null_documents,
@@ -270,7 +271,7 @@ class _Comparison:
                 name: made.dropped_documents[name] for name in record.dropped_documents
             },
             "bad_documents": made.bad_documents,
-            "bad_listed": made.bad_listed,
+            "bad_listed": tuple(listed.get((one.file, one.row), one) for one in made.bad_listed),
         }
         if not subset:
             counts["text_bytes"] = made.text_bytes - self._bytes_of_copies

@@ -9,6 +9,7 @@ from flows.terminal.show_checks import show_dataset, show_verified
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.reading import read_record
 from streaming_ext.store import LocalStorage
+from streaming_ext.text.documents import objects
 from tasks.core.check.inspect import describe
 from tasks.core.check.verify import verify
 from tasks.core.synthetic import make_documents
@@ -70,6 +71,15 @@ def test_skipped_ones_are_counted_listed_and_shown(tmp_path) -> None:
     data = (sources / "a.jsonl").read_bytes()
     (sources / "a.jsonl").write_bytes(data.replace(b'{"text": 5}', b'{"text":"y'))
     assert found_in(tmp_path / "dataset", deep=True)
+
+
+def test_another_version_may_say_otherwise_what_is_wrong(tmp_path, monkeypatch) -> None:
+    storage = skipped(write(tmp_path / "sources", BAD), tmp_path / "dataset")
+    said = read_record(storage, 0).bad_listed
+    monkeypatch.setattr(objects, "_KINDS", {})
+    assert skipped(tmp_path / "sources", tmp_path / "other")
+    assert read_record(LocalStorage(tmp_path / "other"), 0).bad_listed != said
+    assert verify(storage, deep=True).findings == ()
 
 
 def test_the_list_is_bounded_the_count_exact(tmp_path) -> None:

@@ -12,6 +12,8 @@ from streaming_ext.text.readers import json_files
 from streaming_ext.text.readers.json_files import JsonFormat
 from tests.streaming_ext.text.reading import documents, faults, read
 
+UTF8_SAYS = "'utf-8' codec can't decode byte 0xff in position 13: invalid start byte"
+
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 64, 2**20])
 def test_chunks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
@@ -32,14 +34,14 @@ def test_chunks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chu
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b'[{"text": "a"}', "after document 1, byte 1 (byte 14: expected ',' or ']', got 'the end"),
-        (b'[{"text": "a"} {"text": "b"}]', "(byte 15: expected ',' or ']', got '{'"),
-        (b'[{"text": "a"}, {"text": "b', "(byte 25: Unterminated string"),
-        (b'[{"text": "a"}, ]', "(byte 16: Expecting value"),
-        (b'[{"text": "a"}, 5]', "document 2, byte 16: a value of type number, expected object"),
-        (b'[{"text": "\\ud800"}]', "document 1, byte 1: 'text' holds half of a surrogate pair"),
-        (b'[{"text": "a"}]\n[]', "(byte 16: more text follows the end of the array"),
-        (b"[", "not a whole json file (byte 1: Expecting value"),
+        (b'[{"text": "a"}', "after document 1 (expected ',' or ']' after a value"),
+        (b'[{"text": "a"} {"text": "b"}]', "(expected ',' or ']' after a value"),
+        (b'[{"text": "a"}, {"text": "b', "(Unterminated string"),
+        (b'[{"text": "a"}, ]', "(Expecting value"),
+        (b'[{"text": "a"}, 5]', "document 2: a value of type number, expected object"),
+        (b'[{"text": "\\ud800"}]', "document 1: 'text' holds half of a surrogate pair"),
+        (b'[{"text": "a"}]\n[]', "(more text follows the end of the array"),
+        (b"[", "not a whole json file (Expecting value"),
     ],
 )
 @pytest.mark.parametrize("chunk", [1, 2**20])
@@ -66,18 +68,16 @@ def test_a_value_that_is_wrong_costs_no_other_and_a_syntax_error_ends_the_file(
     assert rows == 7
     *of_values, (row, where, _) = faults(bad)
     assert of_values == [
-        (1, "document 2, byte 16", "a value of type number, expected object"),
-        (2, f"document 3, byte {data.index(0xFF)}", "no valid UTF-8"),
-        (3, f"document 4, byte {data.index(b'{}') - 9}",
-         "'text' is of type object, expected string"),
-        (4, f"document 5, byte {data.index(b'ud800') - 11}",
-         "'text' holds half of a surrogate pair, no character"),
-    ]  # fmt: skip
-    assert (row, where) == (5, f"document 6, byte {data.index(deep)}")
-    with pytest.raises(SourceError, match=r"x\.json: document 2, byte 16: a value of type number"):
+        (1, "document 2", "a value of type number, expected object"),
+        (2, "document 3", f"no valid JSON ({UTF8_SAYS})"),
+        (3, "document 4", "'text' is of type object, expected string"),
+        (4, "document 5", "'text' holds half of a surrogate pair, no character"),
+    ]
+    assert (row, where) == (5, "document 6")
+    with pytest.raises(SourceError, match=r"x\.json: document 2: a value of type number"):
         read(path, ReadOptions())
     path.write_bytes(data + b', {"text" 5}, {"text": "d"}]')
-    with pytest.raises(SourceError, match=rf"after document 7, .*byte {len(data) + 10}: Expecting"):
+    with pytest.raises(SourceError, match=r"after document 7 \(Expecting"):
         read(path)
 
 
@@ -99,5 +99,5 @@ def test_a_value_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(SourceError, match=r"x\.json: row 1: a text of 1500 bytes"):
         list(JsonFormat().read(path, ReadOptions()))
     monkeypatch.setattr(json_files, "MAX_ITEM_BYTES", 1000)
-    with pytest.raises(SourceError, match=r"x\.json: .*byte 16: longer than 1000"):
+    with pytest.raises(SourceError, match=r"x\.json: .*a value longer than 1000"):
         list(JsonFormat().read(path, ReadOptions(on_bad_document="skip")))

@@ -125,7 +125,7 @@ def test_a_bad_line_is_named_with_its_byte(tmp_path: Path) -> None:
     data = good * 4 + b'{"text": "half\n' + good
     (tmp_path / "x.jsonl").write_bytes(data)
     cut = len(good) + 3
-    with pytest.raises(SourceError, match=r"line 3 from byte 34 on, byte 77: no valid JSON"):
+    with pytest.raises(SourceError, match=r"line 3 from byte 34 on, byte 68: no valid JSON"):
         texts_of(tmp_path / "x.jsonl", (cut, len(data)))
     assert texts_of(tmp_path / "x.jsonl", (0, cut)) == ["good"] * 2
 

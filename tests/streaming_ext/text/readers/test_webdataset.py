@@ -17,7 +17,8 @@ from streaming_ext.text.documents import tar_members
 from streaming_ext.text.formats import format_of
 from tests.streaming_ext.text.reading import faults, looked_at, read, tar
 
-JSON_SAYS = "Expecting property name enclosed in double quotes"
+JSON_SAYS = "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
+UTF8_SAYS = "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
 Files = Sequence[tuple[str, bytes]]
 
 
@@ -79,13 +80,13 @@ def test_bad_samples_cost_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     good, bad, *_ = read(path)
     assert [text for _, text in good] == ["a", "b"]
     assert [(location, reason) for _, location, reason in faults(bad)] == [
-        ("sample '1', byte 1536", ".txt: no valid UTF-8 at its byte 0"),
-        ("sample '2', byte 2560", f"no valid JSON ({JSON_SAYS})"),
-        ("sample '3', byte 3584", ".txt: longer than 1000 bytes"),
-        ("sample '4', byte 5120", ".txt: a link, which is not followed"),
-        ("sample '5', byte 5632", ".txt: a link, which is not followed"),
+        ("sample '1'", f".txt: no valid UTF-8 ({UTF8_SAYS})"),
+        ("sample '2'", f"no valid JSON ({JSON_SAYS})"),
+        ("sample '3'", ".txt: longer than 1000 bytes"),
+        ("sample '4'", ".txt: a link, which is not followed"),
+        ("sample '5'", ".txt: a link, which is not followed"),
     ]  # fmt: skip
-    with pytest.raises(SourceError, match=r"x\.tar: sample '1', byte 1536: \.txt: no valid UTF-8"):
+    with pytest.raises(SourceError, match=r"x\.tar: sample '1': \.txt: no valid UTF-8"):
         read(path, ReadOptions())
 
 
@@ -112,21 +113,22 @@ def test_a_tar_is_whole_if_a_block_of_zeros_ends_it(kind: int, suffix: str, tmp_
                 read(path)
 
 
-def test_sparse_files_and_fields_of_all_members_are_known_by_their_bytes(tmp_path: Path) -> None:
-    """As GNU tar writes them; the map of a sparse file may take blocks of its own."""
-    holes = tmp_path / "1.txt"
-    with holes.open("wb") as file:
+def test_sparse_files_are_refused_and_fields_of_all_members_are_known(tmp_path: Path) -> None:
+    """As GNU tar writes them."""
+    with (tmp_path / "1.txt").open("wb") as file:
         for number in range(60):
             file.seek(number * 2**16)
             file.write(b"x")
     (tmp_path / "2.txt").write_text("b")
     path = tmp_path / "x.tar"
-    for kind in (["gnu"], ["pax"], ["pax", "--pax-option=globexthdr.name=g,comment=all"]):
-        command = ["tar", "-S", "-C", tmp_path, f"--format={kind[0]}", *kind[1:]]
-        subprocess.run([*command, "-cf", path, "1.txt", "2.txt"], check=True)
-        good, bad, *_ = read(path)
-        assert [text for _, text in good] == ["b"]
-        assert [reason for *_, reason in faults(bad)] == [".txt: a sparse file, which is not read"]
+    comment = ["--format=pax", "--pax-option=globexthdr.name=g,comment=all"]
+    for kind in (["--format=gnu"], ["--format=pax"], comment):
+        command = ["tar", "-C", tmp_path, *kind, "-cf", path]
+        subprocess.run([*command, "2.txt"], check=True)
+        assert read(path).good == [(0, "b")]
+        subprocess.run([*command, "-S", "1.txt", "2.txt"], check=True)
+        with pytest.raises(SourceError, match=r"x\.tar: .*\(a sparse member, which is not read\)"):
+            read(path)
 
 
 def test_nothing_is_ever_written(tmp_path: Path) -> None:

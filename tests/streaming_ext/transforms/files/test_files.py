@@ -100,7 +100,7 @@ def test_a_damaged_line_is_named(folder, tmp_path) -> None:
     lines = (folder / "0.jsonl").read_text().splitlines()
     (tmp_path / "0.jsonl").write_text("\n".join([*lines[:2], '{"id": 3,', "[1]", *lines[2:4]]))
     with pytest.raises(
-        SourceError, match=r"0\.jsonl: line 3, byte 100: no valid JSON.*-document skip"
+        SourceError, match=r"0\.jsonl: line 3, byte [0-9]+: no valid JSON.*-document skip"
     ):
         list(Chain.from_files(str(tmp_path)))
     left = Chain.from_files(str(tmp_path), on_bad_document="skip")
