@@ -19,9 +19,9 @@ from streaming_ext.text.documents.files import Stream
 
 _READ_BYTES = 2**16  # at once
 _MOST_HEADER_BYTES = 2**20  # of a long name, or of the fields of the pax format
-_LONG = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
 _FIELD = re.compile(rb"(\d{1,20}) ([^=]+)=")  # how it begins
-_PAX = {tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE}
+_PAX = {tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE}
+_EXTENSIONS = {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XGLTYPE, *_PAX}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,12 @@ def _headers(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
         if ended:  # there may be more zeros, and another tar
             continue
         info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
-        if info.type in _LONG or info.type in _PAX:
+        if info.type in _EXTENSIONS:
             _require_possible(info, _MOST_HEADER_BYTES)
             data = _content(file, info.size)
-            if info.type in _LONG:
-                fields[_LONG[info.type]] = _text(data.partition(b"\0")[0])
-            elif info.type != tarfile.XGLTYPE:  # a comment on all members
+            if info.type == tarfile.GNUTYPE_LONGNAME:
+                fields["path"] = _text(data.partition(b"\0")[0])
+            elif info.type in _PAX:
                 fields |= _pax_fields(data)
             continue
         is_sparse = any(name.startswith("GNU.sparse.") for name in fields)

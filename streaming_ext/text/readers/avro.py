@@ -5,7 +5,7 @@
 
 import io
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.files import Stream, packed_suffixes
@@ -23,22 +23,18 @@ class AvroFormat(ObjectFormat):
 
     def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
         """See `ObjectFormat.values`; a damaged block ends the file."""
+        import fastavro
+
         stream.allow(MAX_ITEM_BYTES)
-        for block in _opened(io.BufferedReader(stream, _READ_BYTES)):
+        file = io.BufferedReader(stream, _READ_BYTES)
+        blocks = fastavro.block_reader(file, handle_unicode_errors="surrogateescape")
+        if _refers_to_itself(blocks.writer_schema, ()):
+            raise ValueError("a schema that refers to itself nests values without end")
+        for block in blocks:
             for number, record in enumerate(block):
                 location = f"document {number + 1} of the block at byte {block.offset}"
                 yield Value(location, record, block.size // block.num_records)
             stream.allow(MAX_ITEM_BYTES)
-
-
-def _opened(file: BinaryIO) -> Any:
-    """The blocks of a file, after its header."""
-    import fastavro
-
-    blocks = fastavro.block_reader(file, handle_unicode_errors="surrogateescape")
-    if _refers_to_itself(blocks.writer_schema, ()):
-        raise ValueError("a schema that refers to itself nests values without end")
-    return blocks
 
 
 def _refers_to_itself(schema: Any, within: tuple[str, ...]) -> bool:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from streaming_ext.base.errors import SourceError, one_line
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents.columns import kind_at, paths_of
+from streaming_ext.text.documents.columns import paths_of
 from streaming_ext.text.documents.document_rows import MAX_BATCH_ROWS, DocumentRows
 from streaming_ext.text.documents.files import SourceBytes, Span, open_for_arrow
 from streaming_ext.text.documents.source_format import (
@@ -194,21 +194,17 @@ class Footer:
         """The row groups with a row that may stay, by the least and largest of each column.
 
         If statistics are missing, or cannot be compared with the values of the condition, a group
-        may stay: its rows are compared one by one. Statistics of floating-point numbers leave out
-        NaN, for which `!=`, `not in` and comparisons after `not` are true: if the condition has
-        one of these and a floating-point column, all groups may stay. So they may if the file lacks
-        a column of the condition.
+        may stay: its rows are compared one by one. Statistics leave out NaN, for which `!=`,
+        `not in` and comparisons after `not` are true: if the condition has one of these, all groups
+        may stay. So they may if the file lacks a column of the condition.
         """
         every = range(self.metadata.num_row_groups)
         condition = options.filters.condition
-        if condition is None:
+        if condition is None or condition.negates:
             return every
         paths = paths_of(self.schema, options, where=self._file.name)
         compared = {name: path for name in condition.columns if (path := paths[name])}
-        kinds = (kind_at(self.schema, path) for path in compared.values())
-        if len(compared) < len(condition.columns) or (
-            condition.negates and any(map(_floating, kinds))
-        ):
+        if len(compared) < len(condition.columns):
             return every
         fragment = pa.dataset.ParquetFileFormat().make_fragment(open_for_arrow(self._file))
         try:
@@ -252,9 +248,3 @@ def _rows_a_batch(footer: Footer, names: Names, batch_bytes: int, groups: Sequen
     total = sum(chunk.total_uncompressed_size for chunk in footer.chunks(groups, names))
     num_rows = sum(footer.metadata.row_group(group).num_rows for group in groups)
     return int(np.clip(batch_bytes * num_rows // max(total, 1), 1, MAX_BATCH_ROWS))
-
-
-def _floating(kind: pa.DataType | None) -> bool:
-    if kind is not None and pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return kind is None or bool(pa.types.is_floating(kind))
