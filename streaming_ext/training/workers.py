@@ -180,14 +180,19 @@ def end_without_hooks() -> None:
 
     They wait for threads, which a copy lacks: those of Prefect end it with an error.
     """
-    if isinstance(multiprocessing.current_process(), ForkProcess):
-        Finalize(None, _end, exitpriority=-sys.maxsize)  # the last: others send what is left
+    process = multiprocessing.current_process()
+    # Without a context, the class of a process does not say how it was started.
+    if isinstance(process, ForkProcess) or (
+        isinstance(process, multiprocessing.Process) and forks(None)
+    ):
+        # The last, as others send what is left. A copy inherits the error that is being handled.
+        Finalize(None, _end, [sys.exception()], exitpriority=-sys.maxsize)
 
 
 class _Fork(ForkProcess):
     def run(self) -> None:
         super().run()
-        _end()
+        _end(sys.exception())
 
 
 class Forks(ForkContext):
@@ -196,8 +201,8 @@ class Forks(ForkContext):
     Process = _Fork
 
 
-def _end() -> None:
-    if sys.exception() is None:  # an error is printed, and has an exit code
+def _end(inherited: BaseException | None) -> None:
+    if sys.exception() is inherited:  # an error of its own is printed, and has an exit code
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(0)
