@@ -32,11 +32,13 @@ class TestRows:
         assert dataset.reader.num_shards > 10
 
     def test_of_files_that_cannot_be_entered(self, check_rows, texts, tmp_path) -> None:
-        (tmp_path / "a.json").write_text(json.dumps([{"text": text} for text in texts[0]]))
+        folder = tmp_path / "sources"
+        folder.mkdir()
+        (folder / "a.json").write_text(json.dumps([{"text": text} for text in texts[0]]))
         lines = "".join(json.dumps({"text": text}) + "\n" for text in texts[1])
-        (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
-        pq.write_table(pa.table({"text": texts[2]}), tmp_path / "c.parquet", row_group_size=7)
-        sources = [str(tmp_path / "a.json"), str(tmp_path)]
+        (folder / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+        pq.write_table(pa.table({"text": texts[2]}), folder / "c.parquet", row_group_size=7)
+        sources = [str(folder / "a.json"), str(folder)]
         check_rows(sources=sources, local=tmp_path / "cache")
 
     @pytest.mark.parametrize("split", ["train", "holdout"])
