@@ -25,10 +25,10 @@ from prefect.utilities.urls import url_for
 from pydantic import BaseModel
 
 from flows import datasets
-from flows.commands.options import explain_values
 from flows.dashboard.updates import METADATA, PROGRESS, SNAPSHOT
 from flows.prefect_api.connection import refusal, refuses, require_server, shown_url
 from streaming_ext.base.errors import ShardmillError, UsageError, nearest
+from streaming_ext.base.plain_faults import in_words
 from streaming_ext.store.locations import require_no_secret
 from tasks.core.reporting.progress import Snapshot
 from tasks.core.workers.messages import Failure
@@ -134,9 +134,12 @@ def changed(
     try:
         return kind.model_validate(given).model_dump(mode="json", exclude_unset=True)
     except pydantic.ValidationError as error:
-        raise UsageError(
-            f"The deployment cannot run with these settings:\n{explain_values(error)}"
-        ) from error
+        lines = ["The deployment cannot run with these settings:"]
+        for fault in error.errors(include_url=False):
+            unknown = fault["type"] == "extra_forbidden"
+            near = nearest(str(fault["loc"][0]), kind.model_fields) if unknown else ""
+            lines.append(f"{in_words(fault)}{near and '.'}{near}")
+        raise UsageError("\n".join(lines)) from error
 
 
 class Follower:

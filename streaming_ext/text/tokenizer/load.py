@@ -64,6 +64,14 @@ def load_tokenizer(
         return ModelTokenizer.of(
             data, path.name, where=str(path), eot_token=eot_token, bos_token=bos_token
         )
+    if name not in KNOWN_ENCODINGS and path.exists():
+        inside = [*path.glob("tokenizer.json"), *path.glob("*.model"), *path.glob("*.tiktoken")]
+        if path.is_file() or inside:
+            raise TokenizerError(
+                f"`tokenizer` {name!r} is a {'folder' if inside else 'file'} on this host. The "
+                "name of a tokenizer's file ends in .tiktoken, .json or .model: pass "
+                f"{inside[0] if inside else 'one of these'}."
+            )
     if re.fullmatch(r"[\w.-]+", name):
         return of_encoding(name, *marks)
     if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name):

@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from streaming_ext.base.errors import nearest
 from streaming_ext.base.units import parse_count
 from streaming_ext.text.options import Options
 from tasks.core.derive.export_records import ExportOptions
@@ -29,7 +30,9 @@ class _Exported(Options):
     @classmethod
     def _known_format(cls, name: str) -> str:
         if name not in FORMATS:
-            raise ValueError(f"must be one of {', '.join(FORMATS)}")
+            raise ValueError(
+                f"must be one of {', '.join(FORMATS)}, got {name!r}.{nearest(name, FORMATS)}"
+            )
         return name
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import ByteSize, Field
 
 from streaming_ext.store import open_storage
-from streaming_ext.text.options import Hub, Options, Parts
+from streaming_ext.text.options import Hub, Options, Parts, Several
 from tasks.core.config import ShardConfig
 from tasks.core.options import ExecutionOnHosts, Fetching
 from tasks.core.reading.dataset_files import open_dataset
@@ -29,7 +29,7 @@ class Extension(Options):
 
     dataset: Annotated[str, Field(min_length=1)]
     """The dataset: a folder, s3://, gs:// or az://."""
-    sources: Annotated[tuple[str, ...], Field(min_length=1)]
+    sources: Annotated[Several, Field(min_length=1)]
     """What to add, as for shard; files it already holds are left out."""
     tokenizer: Annotated[str | None, Field(min_length=1)] = None
     """The tokenizer that it was made with, if it lost its own copy."""

@@ -18,7 +18,7 @@ from streaming_ext.format.spec import (
 )
 from streaming_ext.text.formats import TOKEN_SETS
 from streaming_ext.text.listing import check_names
-from streaming_ext.text.options import Options, Parts, Tokenizer
+from streaming_ext.text.options import Options, Parts, Several, Tokenizer
 from streaming_ext.text.sources import SourceFile, by_numbers
 from streaming_ext.text.sources.find import files_of
 from streaming_ext.text.sources.patterns import Takes
@@ -93,7 +93,7 @@ class Ids(Options):
 
     format: TokenSetName
     """What the files are; see docs/how-to/import.md."""
-    sources: Annotated[tuple[str, ...], Field(min_length=1)]
+    sources: Annotated[Several, Field(min_length=1)]
     """Files, folders, glob or brace patterns, or URLs, but no https://."""
     dtype: IdType | None = None
     """Type of an id, if the files do not say it."""

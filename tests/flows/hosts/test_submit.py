@@ -12,9 +12,10 @@ from prefect.states import Cancelled, Completed, Failed
 
 from flows import submit
 from flows.dashboard.updates import METADATA, PROGRESS, SNAPSHOT
-from flows.submit import Follower, LostSightError, ended_for_wrong_usage, start
+from flows.submit import Follower, LostSightError, changed, ended_for_wrong_usage, start
 from flows.terminal.run_progress import describe
 from streaming_ext.base.errors import ShardmillError, UsageError
+from tasks.core.shard.extend_config import ExtendConfig
 from tests.command_line import PATIENCE_SECONDS, output_of, wait_for
 from tests.flows.terminal.test_run_progress import snapshot
 from tests.servers.prefect.server import ask, free_port
@@ -110,10 +111,14 @@ def test_every_deployment_by_its_name(api_url) -> None:
             (f"both-{words}", (), f"of several flows. Give one of .*-dataset/both-{words}"),
             (f"exprot-{words}", (), f"no such deployment. Did you mean export-{words}\\?"),
             (f"other-{words}", (), "is of the flow their-flow; expected shard-dataset"),
-            (f"export-{words}", ("tokenizer=gpt2",), "--tokenizer"),
+            (f"export-{words}", ("tokenizer=gpt2",), "\ntokenizer is no field"),
+            (f"export-{words}", ("outptu=x",), "\noutptu is .* here. Did you mean output\\?$"),
+            (f"shard-dataset/both-{words}", ("sources=3",), "\\nsources: must be a list, got 3$"),
+            (f"export-{words}", ("format=nanogtp",), "got 'nanogtp'. Did you mean nanogpt\\?$"),
         ):
             with pytest.raises(UsageError, match=message):
                 start(client, name, settings)
+    assert changed(ExtendConfig, {}, ["dataset=/a", "sources=b"])["sources"] == ["b"]
 
 
 def test_which_failures_are_wrong_usage() -> None:

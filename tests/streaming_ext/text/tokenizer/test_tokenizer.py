@@ -539,3 +539,16 @@ def test_a_name_that_is_nearly_that_of_an_encoding(name, meant) -> None:
     with pytest.raises(TokenizerError, match=f"'{name}' is no encoding of tiktoken") as raised:
         load_tokenizer(name)
     assert (f"Did you mean {meant}?" in str(raised.value)) is (meant is not None)
+
+
+@pytest.mark.parametrize("name", ["org/name", "folder", "./folder"])
+def test_what_is_on_this_host_is_not_looked_for_elsewhere(name, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).mkdir(parents=True)
+    Path(name, "tokenizer.json").touch()
+    expected = rf"'{name}' is a folder on this host.*: pass .*{Path(name)}/tokenizer\.json"
+    with pytest.raises(TokenizerError, match=expected):
+        load_tokenizer(name)
+    Path(name, "tokenizer.txt").touch()
+    with pytest.raises(TokenizerError, match=r"tokenizer.txt' is a file on this host"):
+        load_tokenizer(f"{name}/tokenizer.txt")
