@@ -56,6 +56,9 @@ class NodePartition(Value):
     nodes: Annotated[int, Field(gt=0)]
     sources: Hash
 
+    def __str__(self) -> str:
+        return f"rank {self.rank} of {self.nodes} nodes (list of sources {self.sources:.8})"
+
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         require_all({"rank": self.rank < self.nodes})

@@ -64,13 +64,18 @@ def test_a_relative_path_in_a_folder_that_is_not_utf8(tmp_path, monkeypatch) -> 
     assert CopyConfig(dataset="/a", output="/b").output == "/b"
 
 
-def test_folders_and_sources_that_are_not_utf8(tmp_path, monkeypatch) -> None:
+def test_folders_and_sources_that_are_not_utf8(vocabulary, tmp_path, monkeypatch) -> None:
+    source = tmp_path / "source" / "a.jsonl"
+    source.parent.mkdir()
+    source.write_text('{"text": "a"}')
     (tmp_path / f"{BYTES}.jsonl").write_text("{}")
     with pytest.raises(UsageError, match=r"a\\+xff.jsonl'.* is not UTF-8"):
         list_sources([str(tmp_path)])
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / BYTES))
     with pytest.raises(UsageError, match="not UTF-8"):
-        estimate(EstimateConfig(sources=("nothing",), tokenizer="gpt2"))
+        estimate(
+            EstimateConfig(sources=(str(source),), tokenizer=str(vocabulary), pattern="gpt2")
+        )
 
 
 def test_names_that_can_be(tmp_path) -> None:

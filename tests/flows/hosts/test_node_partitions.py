@@ -28,7 +28,7 @@ def test_two_nodes(served, shardmill, dataset, tmp_path) -> None:
     for options in ({"nodes": 2, "node_rank": 1}, {}):
         ended = shardmill(*served.shard_arguments(outputs[0], **options), "--dry-run")
         assert ended.returncode == 2
-        assert "holds the parts of rank=0 nodes=2" in ended.stderr
+        assert "holds the parts of rank 0 of 2 nodes" in ended.stderr
 
     manifests = tmp_path / "manifests"
     manifests.mkdir()
