@@ -73,9 +73,7 @@ def test_folders_and_sources_that_are_not_utf8(vocabulary, tmp_path, monkeypatch
         list_sources([str(tmp_path)])
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / BYTES))
     with pytest.raises(UsageError, match="not UTF-8"):
-        estimate(
-            EstimateConfig(sources=(str(source),), tokenizer=str(vocabulary), pattern="gpt2")
-        )
+        estimate(EstimateConfig(sources=(str(source),), tokenizer=str(vocabulary), pattern="gpt2"))
 
 
 def test_names_that_can_be(tmp_path) -> None:
