@@ -37,7 +37,8 @@ def in_words(fault: ErrorDetails, *, name: str | None = None) -> str:
     if kind == "value_error":  # raised by our own code, in our own words
         return f"{at}{context['error']}"
     came = _shown(fault["input"])
-    words = re.sub(r"^\w+ should ", "must ", fault["msg"]).replace("valid tuple", "list")
+    words = re.sub(r"^\w+ should ", "must ", fault["msg"].replace(" after validation", ""))
+    words = words.replace("valid tuple", "list")
     if kind.startswith("byte_size"):
         words = "must be a size such as 64MiB"
     return f"{at}{words}, got {came}"

@@ -180,6 +180,8 @@ class Marks:
         advice = f" Pass one of them as {option}." if special else ""
         if ordinary := [token for token in tokens if token and self.is_ordinary(token)]:
             advice = f" {ordinary[0]!r} is an ordinary token of it: {self.how}.{advice}"
+        elif not self.special and self.how:
+            advice = f" Add one and pass it as {option}: {self.how}."
         raise TokenizerError(
             f"{self.where} has no {lacks}. {its} special tokens: {shown}{more}.{advice}"
         )

@@ -33,6 +33,7 @@ OF_THE_LIBRARIES = re.compile(r"Field required|Input should|String should|Value 
         (("verify",), ["shardmill: PATH is missing. See `shardmill verify --help`.\n"]),
         (("export", "megatron"), ["shardmill: DATASET is missing\n--output is missing\n"]),
         (("export", "foo", "a", "--output", "b"), ["shardmill: --format: must be one of megatron"]),
+        (("merge", "a", "--output", "b"), ["must have at least 2 items, not 1, got ['a']"]),
         (("submit",), ["shardmill: DEPLOYMENT is missing. See"]),
         (
             (*SHARD, "--holdout", "0.1"),

@@ -279,6 +279,11 @@ def test_a_token_that_is_not_marked_is_named_with_what_marks_it(
         assert words in str(refused.value)
         assert "Its special tokens: none." in str(refused.value)
         assert "Pass one of them" not in str(refused.value)
+    del ordinary["model"]["vocab"]["<|endoftext|>"]
+    with pytest.raises(
+        TokenizerError, match="none. Add one and pass it as --eot-token: list it in"
+    ):
+        load_json(tmp_path / "without.json", json.dumps(ordinary))
     marked = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     marked.add_special_tokens(["<|endoftext|>"])
     marked.save(str(tmp_path / "tokenizer.json"))
