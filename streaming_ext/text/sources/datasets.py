@@ -73,7 +73,7 @@ def require_apart(output: str, patterns: Iterable[str]) -> None:
         if _any_matches(names, _plain(pattern)) and not is_dataset(output):
             raise UsageError(
                 f"The output {output} lies inside its own sources, {pattern}: a later run would "
-                "find its files there. Use an --output elsewhere."
+                "find its files there. Choose a folder elsewhere."
             )
 
 
