@@ -184,7 +184,7 @@ class OptionNames:
     """
 
     def __init__(self, app: App, command: Sequence[str]) -> None:
-        known = bool(command) and command[0] in [*app]
+        known = bool(command) and command[0] in [*app] and not command[0].startswith("-")
         found = app[command[0]].assemble_argument_collection() if known else ()
         self._arguments = {each.name: each for each in found if each.show}
 

@@ -136,7 +136,7 @@ def test_no_progress_in_a_pipe(shardmill, dataset) -> None:
     assert shardmill("verify", dataset).stderr == ""
 
 
-@pytest.mark.parametrize("words", [["inspect"], ["inspect", "--json"]])
+@pytest.mark.parametrize("words", [["inspect"], ["inspect", "--json"], ["--version"]])
 def test_a_result_that_cannot_be_written_is_one_line(dataset, words) -> None:
     with open("/dev/full", "w") as full:  # noqa: PTH123
         ended = subprocess.run(
