@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing.context import ForkContext, ForkProcess
 from multiprocessing.util import Finalize
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
@@ -21,6 +21,10 @@ from streaming_ext.base.errors import (
     one_line,
 )
 from streaming_ext.base.kinds import count
+
+# Torch looks for workers that died when this time without a message has passed. Without it, one
+# that a fork server started is missed only when the whole timeout has.
+_LOOK_SECONDS: Final = 5.0
 
 
 def forks(context: Any) -> bool:
@@ -122,6 +126,7 @@ def messages_of(
         if worker_init_fn is not None:
             worker_init_fn(worker)
 
+    patience = settings.pop("timeout", 0)
     begin: Callable[[int], None] | None = start
     if forks(settings.get("multiprocessing_context")):
         settings["multiprocessing_context"] = Forks()
@@ -132,16 +137,17 @@ def messages_of(
         batch_size=None,
         collate_fn=_as_it_is,
         worker_init_fn=begin,
+        timeout=min(patience, _LOOK_SECONDS),
         **settings,
     )
     iterator = iter(loader)
     try:
-        yield from iterator
+        yield from _within(patience, iterator)
     except RuntimeError as error:
         text = str(error)
         if "timed out" in text:
             raise TransientStorageError(
-                f"No worker gave a batch within {loader.timeout:g} s. Look at the storage, or "
+                f"No worker gave a batch within {patience:g} s. Look at the storage, or "
                 "raise timeout=."
             ) from error
         if "DataLoader worker" in text and ("exited" in text or "killed" in text):
@@ -154,6 +160,22 @@ def messages_of(
         # Left to the garbage collector, workers may never end, and torch waits
         # five seconds for each of them.
         iterator._shutdown_workers()  # type: ignore[attr-defined]
+
+
+def _within(seconds: float, messages: Iterator[Any]) -> Iterator[Any]:
+    """Messages that follow each other within this time, which is longer than torch's timeout."""
+    heard = time.monotonic()
+    while True:
+        try:
+            message = next(messages)
+        except StopIteration:
+            return
+        except RuntimeError as error:
+            if "timed out" in str(error) and time.monotonic() - heard < seconds:
+                continue
+            raise
+        yield message
+        heard = time.monotonic()
 
 
 def end_with_parent() -> None:
