@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.context import ForkContext, ForkProcess
-from multiprocessing.util import Finalize
+from multiprocessing.util import Finalize, _exit_function  # type: ignore[attr-defined]
 from typing import Any, Final
 
 import torch
@@ -214,6 +214,8 @@ def end_without_hooks() -> None:
 class _Fork(ForkProcess):
     def run(self) -> None:
         super().run()
+        # What is in its queues is sent first, and their locks are free for the other workers.
+        _exit_function()
         _end(sys.exception())
 
 

@@ -20,6 +20,7 @@ from streaming_ext.base.errors import (
 )
 from streaming_ext.reading.rows import TokenSource
 from streaming_ext.training import messages
+from streaming_ext.training.workers import messages_of
 from tests.command_line import wait_for
 from tests.streaming_ext.conftest import tokens_of
 
@@ -93,6 +94,19 @@ def test_a_worker_killed_is_an_error(open_raw, monkeypatch, start) -> None:
     with pytest.raises(WorkerDiedError, match="worker"):
         for _ in iterator:
             time.sleep(0.001)
+
+
+def test_workers_that_end_hold_up_no_other() -> None:
+    """A worker ends when what it sent has left it: the lock of the queue is the others' too."""
+    expected = [(worker, number) for worker in range(4) for number in range(3 * worker + 1)]
+    for _ in range(40):
+        sent = messages_of(
+            lambda worker, _: ((worker, number) for number in range(3 * worker + 1)),
+            num_workers=4,
+            timeout=30,
+            multiprocessing_context="fork",
+        )
+        assert sorted(sent) == expected
 
 
 def _children() -> list[int | None]:
