@@ -51,7 +51,7 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _MOST_DIGITS = 4000  # of a whole number; Python refuses more
 # Numbers are doubles, as those of JSON are read everywhere.
-_TYPES: dict[Kind | None, pa.DataType | None] = {
+TYPES: dict[Kind | None, pa.DataType | None] = {
     None: pa.large_string(),
     "text": pa.large_string(),
     "number": pa.float64(),
@@ -185,7 +185,7 @@ def batches_of_values(
         for number, (name, kind) in enumerate(wanted):
             column = [row[number] for row in found]
             with one_kind(name):
-                arrays.append(pa.array(column, _TYPES[kind]))
+                arrays.append(pa.array(column, TYPES[kind]))
             del column
         faults, known = tuple(bad), np.array(positions) if positions else None
         for one in (found, bad, positions):  # before the batch is used: a text may be large

@@ -1,8 +1,8 @@
 """JSON Lines: an object a line, plain or packed; and `.json` files, which may be one array instead.
 
-A row is a line, a blank one holds no text. Arrow's parser reads a block of lines at once, but only
-a block in which nothing is unusual, and only texts at the names of fields. All other lines are read
-one by one, and the bad ones are named.
+A row is a line, a blank one holds no text. Arrow's parser reads a block of lines at once,
+but only a block in which nothing is unusual. The lines of other blocks are read one by one, and the
+bad ones are named.
 
 A line begins at byte 0 and after each newline. Of 10 bytes, with lines that begin at 0, 3 and 8:
 
@@ -20,10 +20,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents.columns import wanted_columns
 from streaming_ext.text.documents.document_rows import (
     MAX_BATCH_ROWS,
     MAX_TEXT_BYTES,
@@ -43,11 +45,13 @@ from streaming_ext.text.documents.objects import (
     MAX_DEPTH,
     MAX_ITEM_BYTES,
     TOO_LONG,
+    TYPES,
     BadValueError,
     Value,
     batches_of_values,
     decoded,
     is_too_deep,
+    value_at,
 )
 from streaming_ext.text.documents.source_format import Block, ObjectFormat
 
@@ -138,6 +142,7 @@ _BLOCK_BYTES = 4 * 2**20  # of a file that is not packed: a block for a sample
 _READ_BYTES = 2**20  # of lines that are read one by one
 _SMALL = 2**15  # bytes of a block: Arrow's parser takes half a millisecond to start
 _OPEN, _CLOSE, _RETURN = b"{}\r"
+_KEPT: dict[type, pa.DataType] = {bool: pa.bool_(), int: pa.float64(), float: pa.float64()}
 _BLANK: dict[str, Any] = {}
 
 
@@ -207,17 +212,16 @@ def _values(block: LineBlock, stream: Stream) -> Iterator[Value]:
 
 def _at_once(block: LineBlock, options: ReadOptions) -> list[pa.Array] | None:
     """The columns of each line, null for none; None if Arrow may read the lines differently."""
-    is_plain = not options.compared and not any("." in column for column in options.columns)
-    if not is_plain or len(block.too_long) or (block.ends == block.starts).any():
+    if len(block.too_long) or (block.ends == block.starts).any():
         return None
     data = np.frombuffer(block.data, np.uint8)
     lasts = block.ends - 1
     lasts = lasts - (data[lasts] == _RETURN)
     if not ((data[block.starts] == _OPEN) & (data[lasts] == _CLOSE)).all():
         return None  # else no line could hold two objects, and none could continue in the next
-    if _any_too_deep(block):
+    schema = None if _any_too_deep(block) else _schema(block, options)
+    if schema is None:
         return None
-    schema = pa.schema(dict.fromkeys(options.columns, pa.string()))
     buffer = pa.py_buffer(block.data)
     bounds = pa.py_buffer(np.array([0, len(data)], np.int64))
     try:
@@ -233,8 +237,7 @@ def _at_once(block: LineBlock, options: ReadOptions) -> list[pa.Array] | None:
         return None
     if len(table) != len(block):
         return None
-    texts = [table.column(column).combine_chunks() for column in options.columns]
-    return [column.cast(pa.large_string()) for column in texts]
+    return [_column(table, column) for column, _ in wanted_columns(options)]
 
 
 def _any_too_deep(block: LineBlock) -> bool:
@@ -242,6 +245,40 @@ def _any_too_deep(block: LineBlock) -> bool:
         is_too_deep(bytes(block.data[block.starts[line] : block.ends[line]]))
         for line in np.flatnonzero(block.ends - block.starts > 2 * MAX_DEPTH)
     )
+
+
+def _schema(block: LineBlock, options: ReadOptions) -> pa.Schema | None:
+    """A field for each name and, if it is a path, the one at its end; None for contradictions.
+
+    The first line decides the type of a column that is kept.
+    """
+    fields, first = [], None
+    for column, kind in wanted_columns(options):
+        if kind == "any":  # a column of any type
+            return None
+        if kind == "value" and first is None:
+            first = decoded(bytes(block.data[block.starts[0] : block.ends[0]]))
+        found = value_at(first, column) if isinstance(first, dict) else None
+        own = TYPES[kind] or _KEPT.get(type(found), pa.large_string())
+        fields += [pa.schema([_field(path, own)]) for path in ([column], column.split("."))]
+    try:
+        return pa.unify_schemas(fields, promote_options="permissive")
+    except pa.ArrowTypeError:  # a value, and a path that leads through it
+        return None
+
+
+def _field(path: Sequence[str], kind: pa.DataType) -> pa.Field:
+    name, *inside = path
+    return pa.field(name, pa.struct([_field(inside, kind)]) if inside else kind)
+
+
+def _column(table: pa.Table, column: str) -> pa.Array:
+    """The field of this name, else the field at the end of the path."""
+    values = table.column(column)
+    head, *path = column.split(".")
+    if path:
+        values = pc.coalesce(values, pc.struct_field(table.column(head), path))
+    return values.combine_chunks()
 
 
 _HEAD_BYTES = 2**12  # in which the first character is

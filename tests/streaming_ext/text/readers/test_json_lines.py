@@ -1,6 +1,7 @@
 """JSON Lines as people write them: what is unusual is read one by one, what is bad is named."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.filters import Filters
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents import document_rows, files, objects
 from streaming_ext.text.readers import json_files
@@ -106,31 +108,66 @@ VALUES = st.recursive(
 )
 
 
+TEXTS = st.none() | st.text(max_size=8)
+NUMBERS = st.none() | st.integers() | st.floats()
+META = st.none() | st.fixed_dictionaries({}, optional={"text": TEXTS, "id": st.booleans()})
+ORDINARY = st.fixed_dictionaries({}, optional={"text": TEXTS, "id": NUMBERS, "meta": META})
+READS = [
+    ReadOptions(),
+    ReadOptions(columns=("meta.text",)),
+    ReadOptions(filters=Filters(where="id > 0 or meta.id or text < 'b'")),
+    ReadOptions(filters=Filters(where="meta.text is not None")),
+    ReadOptions(kept=("id", "meta.id", "meta.text", "text")),
+    ReadOptions(columns=("text", "meta.text"), kept=("meta",)),
+]
+
+
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    values=st.lists(st.dictionaries(NAMES, VALUES, max_size=3), max_size=12),
+    values=st.lists(ORDINARY, max_size=12)
+    | st.lists(st.dictionaries(NAMES, VALUES, max_size=3), max_size=12),
     ascii_only=st.booleans(),
     batch_bytes=st.integers(1, 300),
-    column=st.sampled_from(["text", "meta.text"]),
+    options=st.sampled_from(READS),
+    skips=st.booleans(),
 )
 def test_at_once_is_as_one_by_one(
-    tmp_path: Path, values: list[dict[str, object]], ascii_only: bool, batch_bytes: int, column: str
+    tmp_path: Path,
+    values: list[dict[str, object]],
+    ascii_only: bool,
+    batch_bytes: int,
+    options: ReadOptions,
+    skips: bool,
 ) -> None:
     data = "".join(json.dumps(v, ensure_ascii=ascii_only) + "\n" for v in values)
-    encoded = data.encode("utf-8", "surrogatepass")
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(data.encode("utf-8", "surrogatepass"))
+    options = replace(options, on_bad_document="skip" if skips else "fail")
 
-    def outcome() -> list[tuple[int, str]] | str:
+    def outcome() -> str:
+        """As a text: a number that is none differs from itself."""
+        found = []
         try:
-            return documents(
-                tmp_path / "x.jsonl", encoded, ReadOptions(columns=(column,)), batch_bytes
-            )
-        except SourceError as error:
-            return str(error)
+            for batch in JsonLinesFormat().read(path, options, batch_bytes=batch_bytes):
+                columns = [column.to_pylist() for column in (batch.texts, *batch.values)]
+                found.append((batch.rows.tolist(), columns, batch.dropped, batch.bad))
+        except (SourceError, UsageError) as error:
+            found.append(str(error))
+        return repr(found)
 
     found = outcome()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_files, "_at_once", lambda *_: None)
         assert outcome() == found
+
+
+@pytest.mark.parametrize("options", [READS[1], READS[2], READS[4]])
+def test_conditions_kept_columns_and_paths_are_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: ReadOptions
+) -> None:
+    monkeypatch.setattr(json_files, "_values", None)
+    data = b'{"text": "a", "id": 1, "meta": {"text": "a", "id": true}}\n{"other": 5}\n' + GOOD
+    assert documents(tmp_path / "x.jsonl", data, options)[0] == (0, "a")
 
 
 def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
