@@ -1,6 +1,9 @@
 """The source formats, the format of a file, and which files can be cut."""
 
-from streaming_ext.base.errors import SourceError
+from contextlib import suppress
+from pathlib import PurePath
+
+from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.spec import ReadOptions, TokenSetName
 from streaming_ext.text.documents.source_format import SourceFormat
 from streaming_ext.text.readers.arrow import ArrowFormat
@@ -43,6 +46,7 @@ TOKEN_SETS: dict[TokenSetName, TokenSetFormat] = {
     "mds": MdsSet(),
 }
 BY_NAME = ReadOptions()
+_PARQUET = b"PAR1"  # begins its files
 
 
 def format_of(name: str, options: ReadOptions = BY_NAME) -> SourceFormat:
@@ -71,9 +75,22 @@ def has_known_suffix(name: str) -> bool:
     return any(one.is_in_folder(name) for one in FORMATS)
 
 
-def names_a_format(name: str) -> bool:
-    """Whether the end of a file's name says its format."""
-    return any(name.endswith(one.suffixes) for one in FORMATS)
+def require_a_format(source: SourceFile) -> None:
+    """Refuse a file whose name says no format, unless it begins as a Parquet file does.
+
+    Raises:
+        UsageError: naming the end of the name.
+    """
+    if any(source.url.endswith(one.suffixes) for one in FORMATS):
+        return
+    with suppress(SourceError):  # its own part reports it
+        if SourceFileBytes(source).read(0, min(len(_PARQUET), source.size)) != _PARQUET:
+            suffix = PurePath(source.name).suffix
+            ending = f"the ending {suffix} names no format" if suffix else "its name has no ending"
+            raise UsageError(
+                f"{source.url}: {ending}, and it is no Parquet file. Pass --format "
+                f"({', '.join(one.name for one in FORMATS)}), or leave the file out."
+            )
 
 
 def known_suffixes() -> str:

@@ -4,22 +4,19 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import cache
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.record import SourceIdentity
 from streaming_ext.store.locations import is_utf8, shown_path
-from streaming_ext.text.formats import FORMATS, has_known_suffix, known_suffixes, names_a_format
+from streaming_ext.text.formats import has_known_suffix, known_suffixes, require_a_format
 from streaming_ext.text.sources.datasets import made_by_datasets
 from streaming_ext.text.sources.find import files_of
 from streaming_ext.text.sources.patterns import Takes, is_pattern
-from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.sources.source_file import SourceFile
 
 _CONTROL = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # would control a terminal or a log
-_PARQUET = b"PAR1"  # begins its files
 _LONGEST_NAME = 4096  # of a URL; a path on Linux is no longer
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(?:@[\w./-]+)?")
 
@@ -75,25 +72,8 @@ def list_sources(
     chosen = sorted(found.values())[:max_files]
     if not any_name:
         for source in chosen:
-            if not names_a_format(source.url):
-                _require_parquet(source)
+            require_a_format(source)
     return chosen
-
-
-def _require_parquet(source: SourceFile) -> None:
-    """Refuse a file whose name says no format, unless it begins as a Parquet file does.
-
-    Raises:
-        UsageError: naming the end of the name.
-    """
-    with suppress(SourceError):  # its own part reports it
-        if SourceFileBytes(source).read(0, min(len(_PARQUET), source.size)) != _PARQUET:
-            suffix = PurePath(source.name).suffix
-            ending = f"the ending {suffix} names no format" if suffix else "its name has no ending"
-            raise UsageError(
-                f"{source.url}: {ending}, and it is no Parquet file. Pass --format "
-                f"({', '.join(one.name for one in FORMATS)}), or leave the file out."
-            )
 
 
 def listed_again(identity: SourceIdentity) -> SourceFile:

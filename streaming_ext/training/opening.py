@@ -62,9 +62,10 @@ def require_a_sequence(caches: Sequence[ShardCache], sizes: Sequence[int], lengt
     for cache, size in zip(caches, sizes, strict=True):
         tokens = int(cache.index.samples.sum()) * cache.index.sample_tokens
         if size == 0 and tokens < length:
+            advice = "Lower it." if tokens else "Name another split."
             raise UsageError(
                 f"`sequence_length` is {length:,} tokens, and split {cache.index.split!r} of "
-                f"{cache.source.url} has {tokens:,}: less than one sequence. Lower it."
+                f"{cache.source.url} has {tokens:,}: less than one sequence. {advice}"
             )
 
 

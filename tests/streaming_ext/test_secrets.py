@@ -65,8 +65,9 @@ def test_a_location_is_named_without_its_query() -> None:
 
 def test_settings_of_a_deployment_are_looked_at_before_it_runs() -> None:
     from flows.submit import changed
+    from tasks.core.config import ShardConfig
 
     given = yaml.safe_load("{sources: [/x], output: /y, tokenizer: gpt2}")
     with pytest.raises(UsageError, match="output") as caught:
-        changed(given, ["output=s3://KEY:pl4nted@bucket/x"])
+        changed(ShardConfig, given, ["output=s3://KEY:pl4nted@bucket/x"])
     assert "pl4nted" not in str(caught.value)

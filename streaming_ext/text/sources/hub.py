@@ -162,8 +162,8 @@ def _files(repository: _Repository, pattern: str) -> dict[str, SourceFile]:
 
     api, (name, commit) = HfApi(), repository
     of: dict[str, Any] = {"revision": commit, "repo_type": "dataset"}
-    what = f"list the dataset {name}"
     folder = (folder_of(pattern) if is_pattern(pattern) else pattern).strip("/")
+    what = f"list {folder or 'the files'} of the dataset {name}"
 
     def bounded(request: Callable[[], Result]) -> Result:  # the library sets no time limit
         return within(timeout_seconds(), request, what=f"{what} on the Hub")

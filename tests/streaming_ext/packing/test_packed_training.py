@@ -219,7 +219,7 @@ def test_what_is_not_known_or_not_allowed_is_refused(open_packed, open_raw) -> N
 @pytest.mark.parametrize("settings", [{}, {"packing": "best_fit"}, {"domain_by": "folder"}])
 def test_an_empty_split_is_one_clear_error(open_raw, tmp_path, settings) -> None:
     built = build(tmp_path / "d", [[("train", [1, 2, 3])]], sequence_length=4)
-    with pytest.raises(UsageError, match="Stream 0 holds less than one sequence"):
+    with pytest.raises(UsageError, match=r"has 0: less than one sequence\. Name another split"):
         open_raw(local=built.root, split="holdout", **settings)
 
 

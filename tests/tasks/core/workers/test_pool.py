@@ -82,12 +82,16 @@ def test_errors_keep_their_types_and_cost_no_worker(pool, job, tmp_path) -> None
 
 
 def test_progress_arrives_in_order(pool, job, tmp_path) -> None:
-    source = write_source(tmp_path / "x.parquet", ["a"] * 2**17)  # two batches
+    # Two batches; each takes longer than the time between two messages.
+    source = write_source(tmp_path / "x.parquet", ["a word " * 20] * 2**17)
     heard = []
     tokenized = pool.run(job(source, sequence_length=1024, shard_size=2**20), heard.append)
-    assert tokenized.counts.tokens == 2**18
+    assert tokenized.counts.text_bytes == 140 * 2**17
     assert heard[-1] == JobProgress(
-        fraction=1.0, text_bytes=2**17, tokens=2**18, engine=tokenized.engine
+        fraction=1.0,
+        text_bytes=tokenized.counts.text_bytes,
+        tokens=tokenized.counts.tokens,
+        engine=tokenized.engine,
     )
     assert re.fullmatch(r"tiktoken [\d.]+, because it was asked for: .*", tokenized.engine)
     fractions = [progress.fraction for progress in heard]
