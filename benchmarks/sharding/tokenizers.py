@@ -45,8 +45,10 @@ def texts_in(folder: Path, size: int) -> dict[str, list[str]]:
     """Texts of each script, up to twice as many bytes, evenly from all files of a folder."""
     found: dict[str, list[str]] = {script: [] for script in SCRIPTS}
     left = dict.fromkeys(SCRIPTS, 2 * size)
-    files = [pq.ParquetFile(path).iter_batches(64, columns=["text"])
-             for path in sorted(folder.rglob("*.parquet"))]  # fmt: skip
+    files = [
+        pq.ParquetFile(path).iter_batches(64, columns=["text"])
+        for path in sorted(folder.rglob("*.parquet"))
+    ]
     while files and any(each > 0 for each in left.values()):
         for file in tuple(files):
             batch = next(file, None)
@@ -157,14 +159,14 @@ def main() -> None:
     rows = []
     for each in found:
         cells = [
-            "" if script not in each or script not in beside
-            else f"{mine:.1f} ({mine / other:.2f})"
+            "" if script not in each or script not in beside else f"{mine:.1f} ({mine / other:.2f})"
             for script in texts
             for mine, other in zip(
-                each.get(script, [0] * len(COLUMNS)), beside.get(script, [1] * len(COLUMNS)),
+                each.get(script, [0] * len(COLUMNS)),
+                beside.get(script, [1] * len(COLUMNS)),
                 strict=True,
             )
-        ]  # fmt: skip
+        ]
         rows.append([each["name"], *cells, each["words"]])
     heads = [f"{script}: {column}" for script in texts for column in COLUMNS]
     print(f"\nMB/s of a core, and beside {beside['name']}:\n")
