@@ -233,8 +233,8 @@ def _exit_code(error: BaseException, command: Sequence[str]) -> int | None:
     """Print what ended a command; returns the exit code, None for an unexpected error.
 
     Args:
-        error: that ended it.
-        command: its name, if one was given.
+        error: the error that ended the command.
+        command: the name of the command, if one was given.
     """
     if (stop := stop_within(error)) is not None:
         handled()

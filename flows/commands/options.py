@@ -176,7 +176,7 @@ _PARAMETER = re.compile(
 
 
 class OptionNames:
-    """What the command line calls the fields of a command: `--eot-token`, or SOURCES by position.
+    """The names of a command's fields on the command line: `--eot-token`, or SOURCES by position.
 
     Args:
         app: the command line.

@@ -123,14 +123,14 @@ class TraceConfig(Order, Streams, Question):
 
     @property
     def order(self) -> OrderSettings:
-        """What decides the order, with the defaults of the dataset."""
+        """The settings of the order, with the defaults of the dataset."""
         return OrderSettings(**{each.name: getattr(self, each.name) for each in _SETTINGS})
 
     @model_validator(mode="after")
     def _batch_is_given(self) -> Self:
         if not self.order.names_batch:
             raise ValueError(
-                "give --batch-size, the sequences a rank and step, or --global-batch, those of all"
+                "give --batch-size, sequences per rank and step, or --global-batch, those of all"
             )
         return self
 

@@ -54,7 +54,7 @@ def require_settings(*, num_workers: int, prefetch_factor: int, pin_memory: bool
 
 
 class Sendable:
-    """What workers that are not forked get by value, lambdas and functions of a notebook too."""
+    """Objects that workers get by value if they are not forked, with lambdas of a notebook too."""
 
     def __getstate__(self) -> bytes:
         """The attributes, pickled.
@@ -216,7 +216,7 @@ class _Fork(ForkProcess):
         super().run()
         # What is in its queues is sent first, and their locks are free for the other workers.
         _exit_function()
-        _end(sys.exception())
+        _leave()
 
 
 class Forks(ForkContext):
@@ -227,6 +227,10 @@ class Forks(ForkContext):
 
 def _end(inherited: BaseException | None) -> None:
     if sys.exception() is inherited:  # an error of its own is printed, and has an exit code
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(0)
+        _leave()
+
+
+def _leave() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)
