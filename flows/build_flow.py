@@ -25,8 +25,8 @@ from streaming_ext.base.extras import extras_named
 from streaming_ext.format.schema import to_json
 from streaming_ext.store import Storage, open_storage
 from streaming_ext.store.locations import holds_secret, local_path, require_no_secret
-from tasks.core.build import engine
-from tasks.core.build.build import Build, OnStatus
+from tasks.core.engine import engine
+from tasks.core.engine.build import Build, OnStatus
 from tasks.core.linux import require_linux
 from tasks.core.options import ExecutionOnHosts
 from tasks.core.reporting.progress import RunProgress, watched

@@ -14,8 +14,8 @@ from flows.terminal.printing import attach_handlers, counted, err, out, print_pr
 from streaming_ext.base.errors import UsageError, one_line
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import Storage, open_storage
-from tasks.core.build.build import Build, OnStatus
 from tasks.core.derive.export_records import is_export, read_export
+from tasks.core.engine.build import Build, OnStatus
 from tasks.core.linux import require_linux
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def run_build(
         UsageError: a setting of Prefect is wrong.
     """
     from flows.terminal.run_progress import show_failures, show_report, shown
-    from tasks.core.build.engine import state_of
+    from tasks.core.engine.engine import state_of
     from tasks.core.reporting.progress import watch
 
     require_linux()

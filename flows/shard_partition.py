@@ -17,9 +17,9 @@ from flows.prefect_api.connection import leaving_without_a_server, one_attempt
 from streaming_ext.base.errors import StoppedError
 from streaming_ext.store import open_storage
 from streaming_ext.store.locations import require_no_secret
+from tasks.core.hosts.guest import CannotTakePartError, Guest
 from tasks.core.linux import require_linux
 from tasks.core.reporting.report import FailedFile
-from tasks.guest import CannotTakePartError, Guest
 
 REFUSE_SECONDS = 60.0  # without another partition, for a host that cannot work
 

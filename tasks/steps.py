@@ -16,9 +16,9 @@ from streaming_ext.base.errors import (
 from streaming_ext.store import Storage
 from streaming_ext.store.patience import patience
 from streaming_ext.text.parts import Part
-from tasks.core.build import engine
-from tasks.core.build.build import Build, Step
-from tasks.core.build.run import Run
+from tasks.core.engine import engine
+from tasks.core.engine.build import Build, Step
+from tasks.core.engine.run import Run
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import PartTimes
 

@@ -13,9 +13,9 @@ from flows.running import run_build
 from flows.terminal.printing import counted, err, out, say
 from streaming_ext.base.errors import UsageError
 from streaming_ext.store import Storage, open_storage
-from tasks.core.build.build import Build, OnStatus
 from tasks.core.config import ShardConfig
 from tasks.core.derive.config import CopyConfig, ExportConfig, MergeConfig, SubsetConfig
+from tasks.core.engine.build import Build, OnStatus
 from tasks.core.shard.extend_config import ExtendConfig
 from tasks.core.shard.import_config import ImportConfig
 

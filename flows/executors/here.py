@@ -21,8 +21,8 @@ from flows.prefect_api.cancellation import end_if_suspended
 from streaming_ext.base.errors import ShardmillError, TransientStorageError
 from streaming_ext.store import Storage
 from streaming_ext.text.parts import Part
-from tasks.core.build.build import Build, Step
-from tasks.core.build.run import LOOK_AHEAD_FILES, Run, worker_pools
+from tasks.core.engine.build import Build, Step
+from tasks.core.engine.run import LOOK_AHEAD_FILES, Run, worker_pools
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.steps import task_of

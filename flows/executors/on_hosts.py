@@ -1,7 +1,7 @@
 """The executors that work on other hosts: guests take partitions of the parts, and are watched.
 
 A guest is a run of `flows.shard_partition` on any host. Its results and its signs of life pass
-through the storage of the dataset (`tasks.core.cluster`), so a server that restarts costs nothing.
+through the storage of the dataset (`tasks.core.hosts.cluster`), so a server may restart meanwhile.
 A guest that dies is replaced; the records on the output say what is left for the next one.
 """
 
@@ -28,7 +28,7 @@ from streaming_ext.base.errors import StorageError, TransientStorageError, Usage
 from streaming_ext.format.schema import from_json
 from streaming_ext.store import Storage
 from streaming_ext.store.locations import holds_secret
-from tasks.core.cluster import (
+from tasks.core.hosts.cluster import (
     Heartbeat,
     ParentSign,
     PartitionSign,

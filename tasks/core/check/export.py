@@ -22,8 +22,6 @@ from streaming_ext.base.errors import (
 from streaming_ext.format.layout import EXPORT, RUNS_FOLDER
 from streaming_ext.format.schema import from_json, to_json
 from streaming_ext.store import Storage, open_storage
-from tasks.core.build.build import Stretch, file_sizes
-from tasks.core.build.engine import all_sizes, hash_of, wrong_bytes
 from tasks.core.check.findings import Outcome, Progress, Report, differences
 from tasks.core.derive.contents import contents_of
 from tasks.core.derive.export import export_manifest, export_part, plan_positions
@@ -36,6 +34,8 @@ from tasks.core.derive.export_records import (
     read_export,
     record_path,
 )
+from tasks.core.engine.build import Stretch, file_sizes
+from tasks.core.engine.engine import all_sizes, hash_of, wrong_bytes
 from tasks.core.reading.dataset_files import DatasetFiles, read_dataset
 from tasks.core.reading.documents import PartOfDataset
 

@@ -10,9 +10,9 @@ from streaming_ext.format.manifest import index_file
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import FileRecord, from_json, to_json
 from streaming_ext.store import Storage, open_storage
-from tasks.core.build.build import Stretch
-from tasks.core.build.engine import hash_of
 from tasks.core.derive.export_records import ExportRecord, is_export, read_export
+from tasks.core.engine.build import Stretch
+from tasks.core.engine.engine import hash_of
 from tasks.core.reading.dataset_files import read_dataset, read_recorded
 from tasks.core.reading.dataset_layout import beside_parts
 from tasks.core.workers.messages import Message

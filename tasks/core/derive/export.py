@@ -17,17 +17,6 @@ from streaming_ext.store import LocalStorage, Storage, uploads
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.writing.split_writer import Memories, Memory
-from tasks.core.build.build import (
-    Build,
-    OnStatus,
-    Published,
-    Recorded,
-    Stretch,
-    Words,
-    file_sizes,
-)
-from tasks.core.build.engine import all_recorded, compare
-from tasks.core.build.outside import open_other, scratch_folder
 from tasks.core.derive.config import ExportConfig
 from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
 from tasks.core.derive.export_records import (
@@ -44,6 +33,17 @@ from tasks.core.derive.export_records import (
     record_path,
 )
 from tasks.core.derive.formats import FORMATS
+from tasks.core.engine.build import (
+    Build,
+    OnStatus,
+    Published,
+    Recorded,
+    Stretch,
+    Words,
+    file_sizes,
+)
+from tasks.core.engine.engine import all_recorded, compare
+from tasks.core.engine.outside import open_other, scratch_folder
 from tasks.core.reading.dataset_files import read_dataset, read_dataset_manifest, recorded_sizes
 from tasks.core.reading.documents import Documents, PartOfDataset
 from tasks.core.shuffle.records import shard_bytes

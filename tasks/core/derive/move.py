@@ -18,13 +18,13 @@ from streaming_ext.format.schema import FileRecord
 from streaming_ext.store import Storage
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
-from tasks.core.build.build import Build, OnStatus, Published, Recorded, Words, file_sizes
-from tasks.core.build.engine import compare, hash_of, is_started, wrong_bytes
-from tasks.core.build.outside import open_other, scratch_folder
 from tasks.core.derive.config import CopyConfig, MergeConfig
 from tasks.core.derive.contents import Contents, FileGroup, Move, contents_of, together
 from tasks.core.derive.export_format import Sink
 from tasks.core.derive.merging import merged
+from tasks.core.engine.build import Build, OnStatus, Published, Recorded, Words, file_sizes
+from tasks.core.engine.engine import compare, hash_of, is_started, wrong_bytes
+from tasks.core.engine.outside import open_other, scratch_folder
 from tasks.core.workers.messages import Job, JobProgress, Kept, MadePart, Report
 
 _LINKED_AT_ONCE = 64  # parts

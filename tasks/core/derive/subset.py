@@ -26,12 +26,12 @@ from streaming_ext.text.sources import SourceFile
 from streaming_ext.writing.part_files import PartFiles
 from streaming_ext.writing.publish import publish_splits
 from streaming_ext.writing.tokenize import emptied
-from tasks.core.build.build import Build, OnStatus, Published, Recorded, Stretch, Words
-from tasks.core.build.engine import all_recorded, compare, hash_of
-from tasks.core.build.outside import open_other, scratch_folder
 from tasks.core.derive.choosing import Choice, choose, chosen
 from tasks.core.derive.config import SubsetConfig
 from tasks.core.derive.merging import require_divisible
+from tasks.core.engine.build import Build, OnStatus, Published, Recorded, Stretch, Words
+from tasks.core.engine.engine import all_recorded, compare, hash_of
+from tasks.core.engine.outside import open_other, scratch_folder
 from tasks.core.reading.dataset_files import (
     DatasetFiles,
     naming,

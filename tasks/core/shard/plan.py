@@ -11,10 +11,10 @@ from streaming_ext.format.spec import TokenizerIdentity
 from streaming_ext.store import Storage
 from streaming_ext.text.parts import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile
-from tasks.core.build.build import OnStatus
-from tasks.core.build.engine import compare, lost_files
-from tasks.core.build.outside import scratch_folder
 from tasks.core.config import ShardConfig
+from tasks.core.engine.build import OnStatus
+from tasks.core.engine.engine import compare, lost_files
+from tasks.core.engine.outside import scratch_folder
 from tasks.core.reading.dataset_files import read_recorded, read_records, recorded_sizes
 from tasks.core.reading.dataset_layout import digests_of, existing_manifest
 from tasks.core.shard.arrange import stand_ins

@@ -16,8 +16,8 @@ from streaming_ext.writing.publish import (
     require_documents,
     split_indexes,
 )
-from tasks.core.build.build import Published
-from tasks.core.build.engine import all_recorded
+from tasks.core.engine.build import Published
+from tasks.core.engine.engine import all_recorded
 from tasks.core.reading.dataset_files import read_records, recorded_sizes
 from tasks.core.reading.dataset_layout import beside_parts
 from tasks.core.shard.base_dataset import BaseDataset, put_again

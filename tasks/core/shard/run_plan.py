@@ -10,8 +10,8 @@ from streaming_ext.format.manifest import NodePartition
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from tasks.core.build.build import Build
 from tasks.core.config import ShardConfig
+from tasks.core.engine.build import Build
 from tasks.core.reporting.report import PartCounts
 from tasks.core.shard.base_dataset import BaseDataset
 from tasks.core.shuffle.records import MergeInput

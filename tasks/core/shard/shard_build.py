@@ -27,8 +27,8 @@ from streaming_ext.text.fetch import local_name, remove_fetched
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.tokenizer.fast_tokenizer import save_fast_model
-from tasks.core.build.build import Build, OnStatus, Published, Recorded, Step, Stretch, Words
-from tasks.core.build.engine import is_started
+from tasks.core.engine.build import Build, OnStatus, Published, Recorded, Step, Stretch, Words
+from tasks.core.engine.engine import is_started
 from tasks.core.reading.dataset_files import read_records
 from tasks.core.reading.dataset_layout import (
     existing_manifest,

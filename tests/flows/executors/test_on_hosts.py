@@ -12,8 +12,8 @@ from flows.executors.on_hosts import (
     describe,
 )
 from streaming_ext.base.errors import UsageError
-from tasks.core.cluster import SILENCE_VARIABLE, PartitionSign, Pulse
 from tasks.core.config import ShardConfig
+from tasks.core.hosts.cluster import SILENCE_VARIABLE, PartitionSign, Pulse
 from tasks.core.reporting.progress import RunProgress, WorkingFile
 from tasks.core.reporting.report import FailedFile, PartTimes
 

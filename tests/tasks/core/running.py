@@ -6,9 +6,9 @@ from typing import Any, Self, TypeVar
 
 from streaming_ext.store import Storage, open_storage
 from streaming_ext.text.sources import SourceFile
-from tasks.core.build import engine
-from tasks.core.build.build import Build
 from tasks.core.config import ShardConfig
+from tasks.core.engine import engine
+from tasks.core.engine.build import Build
 from tasks.core.shard.plan import compare_with_output
 from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.workers.messages import Job, Kept

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from streaming_ext.store import Storage, open_storage
-from tasks.core.build.engine import state_of
+from tasks.core.engine.engine import state_of
 from tasks.core.shard.extend_config import ExtendConfig
 from tasks.core.shard.plan import plan_shard
 from tasks.core.shard.shard_build import ShardBuild

@@ -14,8 +14,8 @@ from flows.terminal.show_checks import show_dataset
 from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.store import LocalStorage, Storage
 from tasks.core.check.inspect import describe
-from tasks.core.cluster import partition_plan, put_shared_plan, read_plan
 from tasks.core.config import ShardConfig
+from tasks.core.hosts.cluster import partition_plan, put_shared_plan, read_plan
 from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.shuffle import copies
 from tasks.core.synthetic import make_documents

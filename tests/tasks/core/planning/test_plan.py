@@ -21,8 +21,8 @@ from streaming_ext.format.layout import BUILD
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.look import shortened
 from streaming_ext.text.tokenizer.load import open_saved
-from tasks.core.build.engine import drop
-from tasks.core.build.outside import scratch_folder
+from tasks.core.engine.engine import drop
+from tasks.core.engine.outside import scratch_folder
 from tasks.core.shard.sources import check_sources, look_into_sources
 from tests.tasks.core.doubles import write_source
 from tests.tasks.core.planning.conftest import Output

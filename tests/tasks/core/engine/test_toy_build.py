@@ -13,8 +13,8 @@ from streaming_ext.format.schema import FileRecord
 from streaming_ext.store import LocalStorage, Storage
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
-from tasks.core.build.build import Build, OnStatus, Published, Recorded, Stretch, Words
-from tasks.core.build.engine import compare
+from tasks.core.engine.build import Build, OnStatus, Published, Recorded, Stretch, Words
+from tasks.core.engine.engine import compare
 from tasks.core.options import Execution
 from tasks.core.workers.messages import Job, Kept, MadePart, Report
 from tests.full_disk import full_disk

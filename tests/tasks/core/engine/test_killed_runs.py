@@ -12,8 +12,8 @@ import pytest
 from streaming_ext.base.errors import CorruptDatasetError, TransientStorageError
 from streaming_ext.format.layout import EXPORT, MANIFEST
 from streaming_ext.store import LocalStorage, Storage
-from tasks.core.build import engine
-from tasks.core.build.build import Build
+from tasks.core.engine import engine
+from tasks.core.engine.build import Build
 from tests.tasks.core import build_dataset, running
 from tests.tasks.core.check.damage import flip
 from tests.tasks.core.exports import exporting

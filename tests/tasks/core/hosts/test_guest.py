@@ -9,17 +9,16 @@ from streaming_ext.base.errors import StoppedError
 from streaming_ext.format.schema import from_json
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.listing import list_sources
-from tasks import guest
-from tasks.core import cluster
-from tasks.core.cluster import (
+from tasks.core.config import ShardConfig
+from tasks.core.hosts import cluster, guest
+from tasks.core.hosts.cluster import (
     Heartbeat,
     ParentSign,
     PartitionSign,
     parent_path,
     put_shared_plan,
 )
-from tasks.core.config import ShardConfig
-from tasks.guest import CannotTakePartError, Guest
+from tasks.core.hosts.guest import CannotTakePartError, Guest
 from tests.command_line import wait_for
 from tests.tasks.core.running import make_plan
 

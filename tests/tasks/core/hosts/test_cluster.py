@@ -4,7 +4,7 @@ import pytest
 
 from streaming_ext.base.errors import StorageError
 from streaming_ext.store import LocalStorage
-from tasks.core.cluster import Heartbeat, ParentSign, Pulse
+from tasks.core.hosts.cluster import Heartbeat, ParentSign, Pulse
 from tests.command_line import wait_for
 
 
@@ -17,7 +17,7 @@ def test_pulse() -> None:
 
 
 def test_heartbeat_changes_the_file_until_its_block_ends(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("tasks.core.cluster.BEAT_SECONDS", 0.02)
+    monkeypatch.setattr("tasks.core.hosts.cluster.BEAT_SECONDS", 0.02)
     storage = LocalStorage(tmp_path)
     storage.create()
     beats = []

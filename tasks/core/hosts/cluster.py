@@ -32,8 +32,8 @@ from streaming_ext.store.patience import seconds_of
 from streaming_ext.text.parts import Part
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, open_saved
 from streaming_ext.writing.publish import put_tokenizer
-from tasks.core.build.engine import all_recorded, lost_files
 from tasks.core.config import ShardConfig
+from tasks.core.engine.engine import all_recorded, lost_files
 from tasks.core.reading.dataset_files import read_records, recorded_sizes
 from tasks.core.reporting.progress import WorkingFile
 from tasks.core.reporting.report import FailedFile, PartCounts, PartTimes, installed_versions

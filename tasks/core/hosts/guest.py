@@ -18,9 +18,10 @@ from streaming_ext.base.errors import (
 from streaming_ext.format.schema import from_json
 from streaming_ext.store import Storage
 from streaming_ext.store.scratch import own_folder
-from tasks.core.build.outside import scratch_base
-from tasks.core.build.run import Run, worker_pools
-from tasks.core.cluster import (
+from tasks.core.config import ShardConfig
+from tasks.core.engine.outside import scratch_base
+from tasks.core.engine.run import Run, worker_pools
+from tasks.core.hosts.cluster import (
     BEAT_SECONDS,
     Heartbeat,
     ParentSign,
@@ -32,7 +33,6 @@ from tasks.core.cluster import (
     partition_plan,
     read_plan,
 )
-from tasks.core.config import ShardConfig
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.workers.messages import Failure

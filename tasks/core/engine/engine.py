@@ -26,8 +26,8 @@ from streaming_ext.format.layout import (
 from streaming_ext.format.schema import HASH, content_hash
 from streaming_ext.store import Storage
 from streaming_ext.store.scratch import drop_scratch, take_scratch
-from tasks.core.build.build import Build, OnStatus, Recorded, Stretch, file_sizes
-from tasks.core.build.outside import require_outside
+from tasks.core.engine.build import Build, OnStatus, Recorded, Stretch, file_sizes
+from tasks.core.engine.outside import require_outside
 
 _BLOCK = 8 * 2**20  # bytes that are read at once
 _SHOWN = 3  # files in a message

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from streaming_ext.base.errors import StoppedError
-from tasks.core.build.run import Room
+from tasks.core.engine.run import Room
 
 
 def test_one_file_always_has_room() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from streaming_ext.base.errors import StoppedError
 from streaming_ext.store import Storage
 from streaming_ext.text.parts import Part
-from tasks.core.build.build import Build, Step
+from tasks.core.engine.build import Build, Step
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import PartTimes
 from tasks.core.workers.messages import JobProgress

@@ -2,7 +2,7 @@
 
 Sharding, both phases of a shuffle, extending, importing, exporting, copying, merging and taking a
 subset are builds. A build says what the output is going to be, how a worker makes a part, and what
-makes all parts one output; `tasks.core.build.engine` does everything else.
+makes all parts one output; `tasks.core.engine.engine` does everything else.
 """
 
 import platform

@@ -1,0 +1,1 @@
+"""Runs on several hosts: the shared plan, and one attempt at a partition."""
