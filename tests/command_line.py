@@ -162,8 +162,7 @@ def workers_of(pid: int) -> list[psutil.Process]:
     except psutil.NoSuchProcess:
         return []
     forked = WORKER.rpartition(".")[2]
-    return [child for child in children
-            if WORKER in _command_line(child) or _name(child) == forked]  # fmt: skip
+    return [child for child in children if WORKER in _command_line(child) or _name(child) == forked]
 
 
 def processes_below(process: psutil.Process) -> list[psutil.Process]:

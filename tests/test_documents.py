@@ -84,9 +84,13 @@ def data(tmp_path_factory, dataset, vocabulary) -> Path:
     shutil.copytree(dataset, folder / "fineweb-edu-gpt2")
     texts = [f"A document of its own, number {number}." * 9 for number in range(50)]
     build_dataset(
-        folder / "built", [texts], tokenizer=str(vocabulary), sequence_length=128,
-        shard_size=2**14, holdout_fraction=0.1,
-    ).rename(folder / "books-gpt2")  # fmt: skip
+        folder / "built",
+        [texts],
+        tokenizer=str(vocabulary),
+        sequence_length=128,
+        shard_size=2**14,
+        holdout_fraction=0.1,
+    ).rename(folder / "books-gpt2")
     for name in ("fineweb-edu-gpt2", "web", "code", "math"):
         shutil.copytree(dataset, folder / "bucket" / name)
     (folder / "shard.yaml").write_text(
@@ -175,8 +179,11 @@ def test_blocks(
 
 
 def test_readme_python(localize) -> None:
-    (block,) = (b["text"] for b in FENCE.finditer((ROOT / "README.md").read_text())
-                if b["language"] == "python")  # fmt: skip
+    (block,) = (
+        b["text"]
+        for b in FENCE.finditer((ROOT / "README.md").read_text())
+        if b["language"] == "python"
+    )
     names: dict[str, Any] = {}
     exec(compile(localize(block) + "    break\n", "README.md", "exec"), names)  # noqa: S102
     names["dataset"].close()

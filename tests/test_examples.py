@@ -67,8 +67,11 @@ def test_train_small_gpt(dataset, tmp_path, request) -> None:
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
             patch.setattr(sys, "argv", named)
             runpy.run_path(str(program), run_name="__main__")
-        return [float(line.split()[-1]) for line in printed.getvalue().splitlines()
-                if line.startswith("step")]  # fmt: skip
+        return [
+            float(line.split()[-1])
+            for line in printed.getvalue().splitlines()
+            if line.startswith("step")
+        ]
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -109,8 +112,11 @@ def test_alerts(served, api_url) -> None:
             run_example(served, "alerts.py", webhook.url)
         (automation,) = client.read_automations()
         assert automation.name == "shardmill-alerts"
-        for flow, state in (("another-flow", "FAILED"), ("shard-dataset", "CANCELLED"),
-                            ("shard-dataset", "FAILED")):  # fmt: skip
+        for flow, state in (
+            ("another-flow", "FAILED"),
+            ("shard-dataset", "CANCELLED"),
+            ("shard-dataset", "FAILED"),
+        ):
             flow_id = client.request("POST", "/flows/", json={"name": flow}).json()["id"]
             run = {
                 "flow_id": flow_id,

@@ -15,20 +15,30 @@ TRAINING = {"torch", "torchvision", "streaming"}
 COMMAND_LINE = {"cyclopts", "typer", "click", "rich"}
 # The folders and files of streaming_ext from bottom to top: each imports from earlier lines only.
 ORDER = (
-    "base", "own_module", "store", "format", "text", "writing", "order", "reading", "training",
-)  # fmt: skip
+    "base",
+    "own_module",
+    "store",
+    "format",
+    "text",
+    "writing",
+    "order",
+    "reading",
+    "training",
+)
 RANKS = {name: rank for rank, name in enumerate((*ORDER, "transforms"))}
 
 
 def loaded_by(*stages: Sequence[str]) -> list[set[str]]:
     """Top-level packages that a fresh interpreter holds after importing the modules of each stage,
     and of those before it."""
-    code = "; ".join([
-        "import importlib, sys",
-        "load = lambda stage: [importlib.import_module(name) for name in stage]",
-        "tops = lambda: {name.partition('.')[0] for name in sys.modules}",
-        f"[print(*(load(stage) and tops())) for stage in {stages!r}]",
-    ])  # fmt: skip
+    code = "; ".join(
+        [
+            "import importlib, sys",
+            "load = lambda stage: [importlib.import_module(name) for name in stage]",
+            "tops = lambda: {name.partition('.')[0] for name in sys.modules}",
+            f"[print(*(load(stage) and tops())) for stage in {stages!r}]",
+        ]
+    )
     ended = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -8,8 +8,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 OWN = {"flows", "tasks", "streaming_ext", "shardmill"}
-FILES = [ROOT / "shardmill.py", *(file for name in sorted(OWN - {"shardmill"})
-                                  for file in sorted((ROOT / name).rglob("*.py")))]  # fmt: skip
+FILES = [
+    ROOT / "shardmill.py",
+    *(file for name in sorted(OWN - {"shardmill"}) for file in sorted((ROOT / name).rglob("*.py"))),
+]
 
 PROCESS = ("os.environ", "sys.argv", "sys.path[", "sys.std")  # of the process, and its own to set
 _SETTERS = {"setattr", "delattr", "vars"}
@@ -20,8 +22,11 @@ def replaced_in(tree: ast.AST) -> Iterator[str]:
     foreign: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            foreign |= {(alias.asname or alias.name).split(".")[0] for alias in node.names
-                        if alias.name.split(".")[0] not in OWN}  # fmt: skip
+            foreign |= {
+                (alias.asname or alias.name).split(".")[0]
+                for alias in node.names
+                if alias.name.split(".")[0] not in OWN
+            }
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] not in OWN:
             foreign |= {alias.asname or alias.name for alias in node.names}
     for node in ast.walk(tree):
@@ -55,7 +60,8 @@ def test_the_check_sees_what_is_replaced(code) -> None:
 
 
 def test_no_source_replaces_anything_of_another_package() -> None:
-    found = {str(file.relative_to(ROOT)): [*replaced_in(ast.parse(file.read_text()))]
-             for file in FILES}  # fmt: skip
+    found = {
+        str(file.relative_to(ROOT)): [*replaced_in(ast.parse(file.read_text()))] for file in FILES
+    }
     assert len(found) > 200
     assert {file: places for file, places in found.items() if places} == {}

@@ -48,9 +48,15 @@ def test_each_flow_that_people_run_is_deployed() -> None:
         module, _, name = deployment["entrypoint"].rpartition(".")
         names.add(getattr(importlib.import_module(module), name).name)
     assert names == {
-        "shard-dataset", "shard-partition", "extend-dataset", "export-dataset", "import-dataset",
-        "copy-dataset", "merge-datasets", "subset-dataset",
-    }  # fmt: skip
+        "shard-dataset",
+        "shard-partition",
+        "extend-dataset",
+        "export-dataset",
+        "import-dataset",
+        "copy-dataset",
+        "merge-datasets",
+        "subset-dataset",
+    }
 
 
 def test_a_run_of_all_of_fineweb_says_that_it_needs_an_output(
@@ -159,9 +165,19 @@ def test_the_slurm_script_starts_a_worker_a_node(tmp_path) -> None:
     ended = succeeded(run_program("bash", script, env=env, folder=tmp_path))
     *settings, command = ended.stdout.splitlines()
     assert settings == [
-        "http://server/api", "a/b+c=$HOME&d;e #f `g` (h)", "user:p!ss%w*rd", "/local"
-    ]  # fmt: skip
+        "http://server/api",
+        "a/b+c=$HOME&d;e #f `g` (h)",
+        "user:p!ss%w*rd",
+        "/local",
+    ]
     assert command.split() == [
-        "--kill-on-bad-exit=0", "--export=ALL",
-        "/opt/shardmill/bin/prefect", "worker", "start", "--pool", HOSTS, "--limit", "1",
-    ]  # fmt: skip
+        "--kill-on-bad-exit=0",
+        "--export=ALL",
+        "/opt/shardmill/bin/prefect",
+        "worker",
+        "start",
+        "--pool",
+        HOSTS,
+        "--limit",
+        "1",
+    ]

@@ -13,8 +13,12 @@ def test_columns_of_avro_csv_and_tsv(embedded, tmp_path) -> None:
         {"id": number, "title": "even" if number % 2 == 0 else None, "text": text}
         for number, text in enumerate(make_documents(200, seed=9))
     ]
-    options = {"where": "id >= 30 and title == 'even'", "keep_columns": ("title",),
-               "part_size": "16KiB", "engine": "reference"}  # fmt: skip
+    options = {
+        "where": "id >= 30 and title == 'even'",
+        "keep_columns": ("title",),
+        "part_size": "16KiB",
+        "engine": "reference",
+    }
     found = {}
     for name in ("x.jsonl", "x.avro", "x.csv.gz", "x.tsv.zst"):
         folder = tmp_path / name.replace(".", "-")

@@ -14,8 +14,9 @@ def arguments(embedded: CommandLine, *more: object) -> list[object]:
 
 
 def test_tells_what_would_be_made_and_what_decides(shardmill, embedded) -> None:
-    ended = shardmill(*arguments(embedded, "--hosts", 2, "--output", "s3://bucket/x",
-                                 "--link", "10kbit"))  # fmt: skip
+    ended = shardmill(
+        *arguments(embedded, "--hosts", 2, "--output", "s3://bucket/x", "--link", "10kbit")
+    )
     assert ended.returncode == 0, ended.stderr
     assert "300" in ended.stdout.splitlines()[1]
     assert "counted" in ended.stdout
@@ -56,8 +57,12 @@ def test_the_commands_of_the_document(shardmill, embedded) -> None:
         program, *words = command.split()
         assert program == "shardmill"
         sources, tokenizer = str(embedded.sources), str(embedded.tokenizer)
-        replaced = {"fineweb-edu": sources, "fineweb-edu/000_00000.parquet": sources,
-                    "gpt2": tokenizer, "4TB": "4GB"}  # fmt: skip
+        replaced = {
+            "fineweb-edu": sources,
+            "fineweb-edu/000_00000.parquet": sources,
+            "gpt2": tokenizer,
+            "4TB": "4GB",
+        }
         words = [replaced.get(word, word) for word in words]
         succeeded(shardmill(*words, "--pattern", "gpt2", "--sequence-length", 128))
 

@@ -65,9 +65,12 @@ def test_from_text_to_training(served, shardmill, folder, tmp_path, caplog) -> N
     rank = {"shuffle": False, "batch_size": 1, "dp_rank": 0, "dp_world_size": 1}
     made = StreamingTokenDataset(local=str(output), **rank)
     direct = StreamingTextDataset(
-        sources=str(text), tokenizer=str(model), local=tmp_path / "cache", sequence_length=128,
+        sources=str(text),
+        tokenizer=str(model),
+        local=tmp_path / "cache",
+        sequence_length=128,
         **rank,
-    )  # fmt: skip
+    )
     for dataset in (made, direct):
         assert np.concatenate([row["tokens"] for row in dataset]).tolist() == ids
     told = [

@@ -42,8 +42,17 @@ def why_none() -> str | None:
         with locked("apt-get"):
             if shutil.which("chromium") is None:  # another process of these tests may have
                 run(["apt-get", "update", "--quiet"], **quiet)
-                run(["apt-get", "install", "--quiet", "--yes", "--no-install-recommends",
-                     "chromium"], **quiet)  # fmt: skip
+                run(
+                    [
+                        "apt-get",
+                        "install",
+                        "--quiet",
+                        "--yes",
+                        "--no-install-recommends",
+                        "chromium",
+                    ],
+                    **quiet,
+                )
     except AssertionError as error:
         return f"no Chromium, and none can be installed: {error}"
     return None

@@ -168,9 +168,14 @@ class FaultProxy:
             f"<Error><Code>{code}</Code><Message>injected</Message></Error>"
         ).encode()
         head = [
-            f"HTTP/1.1 {status} Injected", "Content-Type: application/xml", "Connection: close",
-            f"Content-Length: {len(body)}", *faults.headers, "", "",
-        ]  # fmt: skip
+            f"HTTP/1.1 {status} Injected",
+            "Content-Type: application/xml",
+            "Connection: close",
+            f"Content-Length: {len(body)}",
+            *faults.headers,
+            "",
+            "",
+        ]
         with contextlib.suppress(OSError), client:
             client.settimeout(1)
             self._note(client.recv(_PIECE))

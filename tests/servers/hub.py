@@ -125,8 +125,11 @@ class _Handler(BaseHTTPRequestHandler):
         elif match["api"] and kind == "paths-info":
             asked = urllib.parse.parse_qs(body)["paths"]
             found_files = [_entry(path, files[path]) for path in asked if path in files]
-            folders = [{"type": "directory", "path": path, "oid": "0" * 40} for path in asked
-                       if any(name.startswith(f"{path}/") for name in files)]  # fmt: skip
+            folders = [
+                {"type": "directory", "path": path, "oid": "0" * 40}
+                for path in asked
+                if any(name.startswith(f"{path}/") for name in files)
+            ]
             self._json([*found_files, *folders])
         elif kind == "resolve" and (path := urllib.parse.unquote(match["rest"] or "")) in files:
             self._file(path, commit, files[path])
@@ -163,10 +166,14 @@ class _Handler(BaseHTTPRequestHandler):
             start, end = int(match[1]), min(int(match[2]) + 1, len(data))
         self.send_response(206 if match else 200)
         for name, value in {
-            "ETag": f'"{etag}"', "X-Linked-ETag": f'"{etag}"', "X-Linked-Size": str(len(data)),
-            "X-Repo-Commit": commit, "Accept-Ranges": "bytes", "Content-Length": str(end - start),
+            "ETag": f'"{etag}"',
+            "X-Linked-ETag": f'"{etag}"',
+            "X-Linked-Size": str(len(data)),
+            "X-Repo-Commit": commit,
+            "Accept-Ranges": "bytes",
+            "Content-Length": str(end - start),
             **({"Content-Range": f"bytes {start}-{end - 1}/{len(data)}"} if match else {}),
-        }.items():  # fmt: skip
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command == "HEAD":

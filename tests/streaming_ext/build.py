@@ -32,12 +32,22 @@ class Built:
     manifest: Manifest
 
 
-def spec_of(*, sequence_length: int, compression: str, shard_samples: int, vocab_size: int = 100,
-            fingerprint: str = "f0") -> DatasetSpec:  # fmt: skip
+def spec_of(
+    *,
+    sequence_length: int,
+    compression: str,
+    shard_samples: int,
+    vocab_size: int = 100,
+    fingerprint: str = "f0",
+) -> DatasetSpec:
     """A specification whose shards hold `shard_samples` samples each."""
     # The size stands in the header too: as long a number as this one leaves room enough.
-    form = MdsFormat(sequence_length=sequence_length, dtype=token_dtype(vocab_size),
-                     shard_size=10**6, compression=compression)  # fmt: skip
+    form = MdsFormat(
+        sequence_length=sequence_length,
+        dtype=token_dtype(vocab_size),
+        shard_size=10**6,
+        compression=compression,
+    )
     return DatasetSpec(
         text_column="text",
         sequence_length=sequence_length,
@@ -46,22 +56,35 @@ def spec_of(*, sequence_length: int, compression: str, shard_samples: int, vocab
         shard_size=form.raw_size(shard_samples),
         compression=compression,
         tokenizer=TokenizerIdentity(
-            kind="tiktoken", name="test", vocab_size=vocab_size, eot_id=EOT,
-            eot_token="<|endoftext|>", fingerprint=fingerprint,
+            kind="tiktoken",
+            name="test",
+            vocab_size=vocab_size,
+            eot_id=EOT,
+            eot_token="<|endoftext|>",
+            fingerprint=fingerprint,
         ),
-    )  # fmt: skip
+    )
 
 
 def build(
-    root: Path, parts: Sequence[Sequence[tuple[str, Document]]], *, sequence_length: int = 8,
-    compression: str = "zstd:1", shard_samples: int = 4, **identity: Any,
-) -> Built:  # fmt: skip
+    root: Path,
+    parts: Sequence[Sequence[tuple[str, Document]]],
+    *,
+    sequence_length: int = 8,
+    compression: str = "zstd:1",
+    shard_samples: int = 4,
+    **identity: Any,
+) -> Built:
     """Write a dataset; each part is a list of (split, token ids), one a row of its source.
 
     Its streams are put together here: what the dataset holds is compared with them.
     """
-    spec = spec_of(sequence_length=sequence_length, compression=compression,
-                   shard_samples=shard_samples, **identity)  # fmt: skip
+    spec = spec_of(
+        sequence_length=sequence_length,
+        compression=compression,
+        shard_samples=shard_samples,
+        **identity,
+    )
     form = spec.shard_format
     streams: dict[str, list[int]] = {split: [] for split in SPLITS}
     records = []
@@ -84,27 +107,38 @@ def build(
             streams[split] += [*stream, *[EOT] * (-len(stream) % sequence_length)]
         listed = root / documents_path(number)
         table = DocumentsFile(listed, spec)
-        table.add(np.arange(len(rows)), np.array([len(ids) for _, ids in rows], np.int64),
-                  np.array([split == "holdout" for split, _ in rows], bool))  # fmt: skip
+        table.add(
+            np.arange(len(rows)),
+            np.array([len(ids) for _, ids in rows], np.int64),
+            np.array([split == "holdout" for split, _ in rows], bool),
+        )
         table.close()
         record = PartRecord(
-            part=number, spec=spec,
+            part=number,
+            spec=spec,
             source=SourceIdentity(url=f"mem://source-{number}.parquet", size=1, version="v"),
-            rows=len(rows), null_documents=0, empty_documents=0, text_bytes=len(rows),
-            splits=splits, documents=FileRecord.of(documents_path(number), listed.read_bytes()),
-        )  # fmt: skip
+            rows=len(rows),
+            null_documents=0,
+            empty_documents=0,
+            text_bytes=len(rows),
+            splits=splits,
+            documents=FileRecord.of(documents_path(number), listed.read_bytes()),
+        )
         records.append(record)
         write(f"parts/{number:05}.json", to_json(record))
     summaries = {}
     for split in SPLITS:
         held = [record.splits[split] for record in records]
-        sums = {name: sum(getattr(each, name) for each in held)
-                for name in ("documents", "tokens", "padding", "samples")}  # fmt: skip
+        sums = {
+            name: sum(getattr(each, name) for each in held)
+            for name in ("documents", "tokens", "padding", "samples")
+        }
         index = write(index_path(split), merged_index(split, records, spec))
         shards = sum(len(each.shards) for each in held)
         summaries[split] = SplitSummary(index=index, shards=shards, **sums)
-    manifest = Manifest(spec=spec, parts=tuple(r.summary() for r in records), splits=summaries,
-                        tokenizer_files=())  # fmt: skip
+    manifest = Manifest(
+        spec=spec, parts=tuple(r.summary() for r in records), splits=summaries, tokenizer_files=()
+    )
     write(MANIFEST, to_json(manifest))
     flat = {split: np.array(ids, form.id_type) for split, ids in streams.items()}
     return Built(root=root, streams=flat, manifest=manifest)
@@ -117,8 +151,9 @@ def some_documents(count: int, *, seed: int = 0, longest: int = 30) -> list[list
     return [rng.integers(0, EOT, length).tolist() for length in lengths]
 
 
-def numbered_parts(documents: Sequence[Document], *, parts: int = 3,
-                   holdout_every: int = 10) -> list[list[tuple[str, Document]]]:  # fmt: skip
+def numbered_parts(
+    documents: Sequence[Document], *, parts: int = 3, holdout_every: int = 10
+) -> list[list[tuple[str, Document]]]:
     """Deal documents to parts, each `holdout_every`-th to the holdout split."""
     dealt: list[list[tuple[str, Document]]] = [[] for _ in range(parts)]
     for number, ids in enumerate(documents):

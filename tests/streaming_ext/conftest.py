@@ -57,9 +57,14 @@ def open_raw(raw: Built) -> Callable[..., StreamingTokenDataset]:
 
     def make(**changes: Any) -> StreamingTokenDataset:
         settings: dict[str, Any] = {
-            "local": raw.root, "batch_size": 4, "shuffle": True, "shuffle_block_size": 50,
-            "dp_rank": 0, "dp_world_size": 1, "extras": ["sequence_ids"],
-        }  # fmt: skip
+            "local": raw.root,
+            "batch_size": 4,
+            "shuffle": True,
+            "shuffle_block_size": 50,
+            "dp_rank": 0,
+            "dp_world_size": 1,
+            "extras": ["sequence_ids"],
+        }
         return StreamingTokenDataset(**(settings | changes))
 
     return make

@@ -57,8 +57,11 @@ class FaultyStore:
         self.put("2.jsonl")
 
 
-LASTING = {"gone": r"/2\.jsonl: gone", "changed": r"/2\.jsonl.*changed",
-           "busy": r"/[0-2]\.jsonl.*SlowDown"}  # fmt: skip
+LASTING = {
+    "gone": r"/2\.jsonl: gone",
+    "changed": r"/2\.jsonl.*changed",
+    "busy": r"/[0-2]\.jsonl.*SlowDown",
+}
 
 
 @contextmanager

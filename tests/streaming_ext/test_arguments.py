@@ -21,11 +21,17 @@ SAMPLES = [{"input_ids": [n] * 3} for n in range(30)]
 
 def test_numbers_of_numpy_make_plain_states(open_raw) -> None:
     named = {
-        "shuffle_seed": np.int64(5), "shuffle_block_size": np.int64(16), "batch_size": np.int64(4),
-        "num_canonical_nodes": np.int64(2), "max_repeated_ngram": np.int64(3),
-        "drop_last": np.bool_(True), "shuffle": np.bool_(True), "epoch_size": np.int64(40),
-        "sequence_length": np.int64(8), "predownload": np.int64(9),
-    }  # fmt: skip
+        "shuffle_seed": np.int64(5),
+        "shuffle_block_size": np.int64(16),
+        "batch_size": np.int64(4),
+        "num_canonical_nodes": np.int64(2),
+        "max_repeated_ngram": np.int64(3),
+        "drop_last": np.bool_(True),
+        "shuffle": np.bool_(True),
+        "epoch_size": np.int64(40),
+        "sequence_length": np.int64(8),
+        "predownload": np.int64(9),
+    }
     loader = StreamingTokenLoader(open_raw(**named))
     next(iter(loader))
     require_plain(loader.state_dict())
@@ -44,28 +50,34 @@ def require_plain(state: dict[str, Any]) -> None:
     assert torch.load(saved, weights_only=True) == state
 
 
-@pytest.mark.parametrize(("named", "message"), [
-    ({"shuffle": "no"}, "`shuffle` must be True or False, got 'no'"),
-    ({"download_retry": -1}, "`download_retry` must be at least 0, got -1"),
-    ({"download_timeout": 0}, "`download_timeout` must be seconds above 0, got 0"),
-    ({"download_timeout": float("nan")}, "`download_timeout` must be seconds above 0, got nan"),
-    ({"batch_size": True}, "`batch_size` must be a whole number .*got True"),
-    ({"shuffle_seed": 1.5}, "`shuffle_seed` must be a whole number .*got 1.5"),
-    ({"predownload": 0}, "`predownload` must be at least 1, got 0"),
-    ({"local": None}, "either streams"),
-    ({"streams": [TokenStream(local="x")]}, "not both"),
-    ({"remote": "s3://bucket/data", "local": None}, "give local= a folder"),
-    ({"shuffle_block_size": 0}, "shuffle_block_size"),
-    ({"sequence_length": -8}, "sequence_length"),
-    ({"sequence_length": 10_000}, "is 10,000 tokens, and split 'train' of .* has 4,680: less than"),
-    ({"split": "val"}, "`split` is 'val', and .* has 'holdout', 'train'. Name one"),
-    ({"split": None}, "`split` is None, and .* has 'holdout', 'train'. Name one"),
-    ({"extras": "label"}, "may name targets.*; got label"),
-    ({"batch_size": 1000}, "less than one global batch of 1000"),
-    ({"cache_limit": "1gx"}, "cache_limit"),
-    ({"dp_world_size": 0}, "dp_rank"),
-    ({"extras": ["labels"]}, "may name targets"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"shuffle": "no"}, "`shuffle` must be True or False, got 'no'"),
+        ({"download_retry": -1}, "`download_retry` must be at least 0, got -1"),
+        ({"download_timeout": 0}, "`download_timeout` must be seconds above 0, got 0"),
+        ({"download_timeout": float("nan")}, "`download_timeout` must be seconds above 0, got nan"),
+        ({"batch_size": True}, "`batch_size` must be a whole number .*got True"),
+        ({"shuffle_seed": 1.5}, "`shuffle_seed` must be a whole number .*got 1.5"),
+        ({"predownload": 0}, "`predownload` must be at least 1, got 0"),
+        ({"local": None}, "either streams"),
+        ({"streams": [TokenStream(local="x")]}, "not both"),
+        ({"remote": "s3://bucket/data", "local": None}, "give local= a folder"),
+        ({"shuffle_block_size": 0}, "shuffle_block_size"),
+        ({"sequence_length": -8}, "sequence_length"),
+        (
+            {"sequence_length": 10_000},
+            "is 10,000 tokens, and split 'train' of .* has 4,680: less than",
+        ),
+        ({"split": "val"}, "`split` is 'val', and .* has 'holdout', 'train'. Name one"),
+        ({"split": None}, "`split` is None, and .* has 'holdout', 'train'. Name one"),
+        ({"extras": "label"}, "may name targets.*; got label"),
+        ({"batch_size": 1000}, "less than one global batch of 1000"),
+        ({"cache_limit": "1gx"}, "cache_limit"),
+        ({"dp_world_size": 0}, "dp_rank"),
+        ({"extras": ["labels"]}, "may name targets"),
+    ],
+)
 def test_senseless_settings(open_raw, named, message) -> None:
     with pytest.raises(UsageError, match=message):
         open_raw(**named)
@@ -88,11 +100,14 @@ def test_no_dataset_in_the_folder(open_raw, tmp_path) -> None:
         open_raw(local=tmp_path)
 
 
-@pytest.mark.parametrize(("name", "value", "message"), [
-    ("choose", "40", "`choose` must be a whole number .*got '40'"),
-    ("repeat", 0, "`repeat` must be a number above 0, got 0"),
-    ("proportion", True, "`proportion` must be a number above 0, got True"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("choose", "40", "`choose` must be a whole number .*got '40'"),
+        ("repeat", 0, "`repeat` must be a number above 0, got 0"),
+        ("proportion", True, "`proportion` must be a number above 0, got True"),
+    ],
+)
 def test_amounts_of_streams(name, value, message) -> None:
     with pytest.raises(UsageError, match=message):
         TokenStream(local="data", **{name: value})
@@ -107,9 +122,11 @@ def test_streams_take_numbers_of_numpy() -> None:
 
 CHAINS: list[Any] = [
     lambda d, whole, true: (
-        d.stride(whole(3), whole(1)).add_bos_eos(whole(1), whole(2))
+        d.stride(whole(3), whole(1))
+        .add_bos_eos(whole(1), whole(2))
         .shuffle(whole(4), seed=whole(5))
-        .pad({"input_ids": whole(9)}, whole(6)).batch(whole(2), drop_last=true)
+        .pad({"input_ids": whole(9)}, whole(6))
+        .batch(whole(2), drop_last=true)
     ),
     lambda d, whole, true: d.chunk(whole(2), drop_remainder=true),
     lambda d, whole, true: d.pack_chunk(whole(4), ["input_ids"], discard_long_samples=true),
@@ -120,7 +137,7 @@ CHAINS: list[Any] = [
     lambda d, whole, true: d.parallel_map(
         dict, max_workers=whole(1), prefetch_factor=whole(3), ordered=False, executor_type="thread"
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("made", CHAINS)
@@ -137,16 +154,19 @@ def test_chains_take_numbers_of_numpy(made) -> None:
     assert (found, state) == run(int, true=True)
 
 
-@pytest.mark.parametrize(("wrong", "message"), [
-    (lambda d: d.take("20"), "`max_count` must be a whole number.*, got '20'"),
-    (lambda d: d.batch(True), "`batch_size` must be a whole number.*, got True"),
-    (lambda d: d.batch(2, drop_last="no"), "`drop_last` must be True or False, got 'no'"),
-    (lambda d: d.shuffle(2, seed="x"), "`seed` must be a whole number.*, got 'x'"),
-    (lambda d: d.pad({"input_ids": 0.5}, 4), "`input_ids` must be a whole number.*, got 0.5"),
-    (lambda d: d.add_bos_eos("1", None), "`bos_token_id` must be a whole number"),
-    (lambda d: interleave_datasets([d], ["1"]), "`weights` must be"),
-    (lambda _: Chain.from_sequence([], repeat="no"), "`repeat` must be True or False"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda d: d.take("20"), "`max_count` must be a whole number.*, got '20'"),
+        (lambda d: d.batch(True), "`batch_size` must be a whole number.*, got True"),
+        (lambda d: d.batch(2, drop_last="no"), "`drop_last` must be True or False, got 'no'"),
+        (lambda d: d.shuffle(2, seed="x"), "`seed` must be a whole number.*, got 'x'"),
+        (lambda d: d.pad({"input_ids": 0.5}, 4), "`input_ids` must be a whole number.*, got 0.5"),
+        (lambda d: d.add_bos_eos("1", None), "`bos_token_id` must be a whole number"),
+        (lambda d: interleave_datasets([d], ["1"]), "`weights` must be"),
+        (lambda _: Chain.from_sequence([], repeat="no"), "`repeat` must be True or False"),
+    ],
+)
 def test_wrong_kinds_of_a_chain(wrong, message) -> None:
     with pytest.raises(UsageError, match=message):
         wrong(Chain.from_sequence(SAMPLES))
@@ -154,9 +174,16 @@ def test_wrong_kinds_of_a_chain(wrong, message) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [(None, None), (5, 5), ("7", 7), ("100b", 100), ("64kb", 65_536), ("1.5GB", 3 * 2**29),
-     ("2 tb", 2**41)],
-)  # fmt: skip
+    [
+        (None, None),
+        (5, 5),
+        ("7", 7),
+        ("100b", 100),
+        ("64kb", 65_536),
+        ("1.5GB", 3 * 2**29),
+        ("2 tb", 2**41),
+    ],
+)
 def test_amounts_of_bytes(text, expected) -> None:
     assert parse_bytes(text, name="cache_limit") == expected
 

@@ -45,10 +45,15 @@ def open_s3(
     def make(credentials: tuple[str, str] = OWNER, **changes: Any) -> StreamingTokenDataset:
         key, secret = credentials
         settings: dict[str, Any] = {
-            "remote": published[1], "local": tmp_path, "batch_size": 4, "shuffle": True,
-            "dp_rank": 0, "dp_world_size": 1, "download_timeout": 30,
+            "remote": published[1],
+            "local": tmp_path,
+            "batch_size": 4,
+            "shuffle": True,
+            "dp_rank": 0,
+            "dp_world_size": 1,
+            "download_timeout": 30,
             "storage_options": {"endpoint_url": proxy.url, "key": key, "secret": secret},
-        }  # fmt: skip
+        }
         return StreamingTokenDataset(**(settings | changes))
 
     return make
@@ -228,11 +233,15 @@ class TestShards:
     @pytest.mark.parametrize("workers", [0, 2])
     @pytest.mark.parametrize(
         ("how", "cause"),
-        [("missing", "is missing"), ("truncated", "bytes, the index says"),
-         ("flipped", "XXH3-128 .* the index says")],
-    )  # fmt: skip
-    def test_is_named(self, open_s3: Open, proxy: FaultProxy, how: str, cause: str,
-                      workers: int) -> None:  # fmt: skip
+        [
+            ("missing", "is missing"),
+            ("truncated", "bytes, the index says"),
+            ("flipped", "XXH3-128 .* the index says"),
+        ],
+    )
+    def test_is_named(
+        self, open_s3: Open, proxy: FaultProxy, how: str, cause: str, workers: int
+    ) -> None:
         dataset = open_s3(predownload=1)
         with within_a_minute(), pytest.raises(CorruptDatasetError, match=rf"(?s){SHARD}.*{cause}"):
             tokens(dataset, workers=workers)

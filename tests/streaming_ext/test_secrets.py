@@ -25,11 +25,19 @@ HOLDS = [
     "{https://host/x?sig=pl4nted,https://host/y}",
 ]
 HOLDS_NOTHING = [
-    "s3://bucket/a/part-0?.parquet", "s3://bucket/{a,b}/**/*.parquet", "/data/a@b:c/x?y=1",
-    "hf://datasets/org/name@refs/convert/parquet/data/*.parquet", "org/name@main", "gpt2",
-    "dask://host:8786", "https://host:8443/x", "http://[::1]:80/x", "prefect://shard/hosts",
-    "{s3://bucket/a,https://host:8443}", "{/data/a@b:c,/data/x?y=1}",
-]  # fmt: skip
+    "s3://bucket/a/part-0?.parquet",
+    "s3://bucket/{a,b}/**/*.parquet",
+    "/data/a@b:c/x?y=1",
+    "hf://datasets/org/name@refs/convert/parquet/data/*.parquet",
+    "org/name@main",
+    "gpt2",
+    "dask://host:8786",
+    "https://host:8443/x",
+    "http://[::1]:80/x",
+    "prefect://shard/hosts",
+    "{s3://bucket/a,https://host:8443}",
+    "{/data/a@b:c,/data/x?y=1}",
+]
 
 
 @pytest.mark.parametrize("url", HOLDS)

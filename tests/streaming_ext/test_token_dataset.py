@@ -148,8 +148,12 @@ class TestStatefulLoader:
         epochs = [tokens_of(ours) for _ in range(4)]
 
         def resumed(state: Any = None) -> Any:
-            loader = stateful(open_raw(batch_size=8), batch_size=8, num_workers=workers,
-                              persistent_workers=persistent)  # fmt: skip
+            loader = stateful(
+                open_raw(batch_size=8),
+                batch_size=8,
+                num_workers=workers,
+                persistent_workers=persistent,
+            )
             if state is not None:
                 loader.load_state_dict(state)
             return loader
@@ -258,10 +262,13 @@ def test_batches_only_extras_need_whole_batches(open_raw) -> None:
         next(iter(open_raw(extras=["cu_seqlens"])))
 
 
-@pytest.mark.parametrize("made", [
-    pytest.param(StreamingTokenLoader, id="loader"),
-    pytest.param(lambda dataset: DataLoader(dataset, batch_size=4), id="dataset"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(StreamingTokenLoader, id="loader"),
+        pytest.param(lambda dataset: DataLoader(dataset, batch_size=4), id="dataset"),
+    ],
+)
 def test_an_older_iteration_refuses_to_go_on(open_raw, made) -> None:
     """It took steps away from the newer one, which the state counts as received."""
     loader = made(open_raw())

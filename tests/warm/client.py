@@ -56,12 +56,15 @@ class _Server:
                 cwd=Path(__file__).parents[2],
                 pass_fds=descriptors,
                 env={
-                    **{name: value for name, value in os.environ.items()
-                       if not name.startswith("PREFECT_")},
+                    **{
+                        name: value
+                        for name, value in os.environ.items()
+                        if not name.startswith("PREFECT_")
+                    },
                     "OPENBLAS_NUM_THREADS": "1",  # of its threads, a fork has none
                     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
                 },
-            )  # fmt: skip
+            )
         return ours
 
 

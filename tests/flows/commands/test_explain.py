@@ -166,8 +166,13 @@ class TestHelp:
 def test_options_of_shard_are_grouped_and_sizes_have_units(shardmill) -> None:
     said = shardmill("shard", "--help").stdout
     assert re.findall(r"^(\w.*):$", said, re.MULTILINE) == [
-        "Input", "Filters", "Output", "Execution", "Global options", "Examples",
-    ]  # fmt: skip
+        "Input",
+        "Filters",
+        "Output",
+        "Execution",
+        "Global options",
+        "Examples",
+    ]
     assert "64MiB" in said
     assert str(64 * 2**20) not in said
 
@@ -183,8 +188,10 @@ def test_the_version_is_the_installed_one(shardmill) -> None:
     assert shardmill("--version").stdout.strip() == version("shardmill") != "0.0.0"
 
 
-@pytest.mark.parametrize("command", [("verify",), ("inspect",), ("extend", "a"), ("trace",
-                                              "--step", 0, "--batch-size", 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    "command",
+    [("verify",), ("inspect",), ("extend", "a"), ("trace", "--step", 0, "--batch-size", 1)],
+)
 def test_a_dataset_that_does_not_exist_is_wrong_usage_to_each_command(
     shardmill, tmp_path, command
 ) -> None:

@@ -68,8 +68,9 @@ def test_shard_as_json_with_a_log_file(served, dataset, tmp_path) -> None:
     assert len(started) == 1
     assert "INFO prefect.flow_runs" in started[0]
 
-    ended = served.run(*served.shard_arguments(tmp_path / "out", holdout_seed=1), "--quiet",
-                       "--log-file", log)  # fmt: skip
+    ended = served.run(
+        *served.shard_arguments(tmp_path / "out", holdout_seed=1), "--quiet", "--log-file", log
+    )
     assert ended.returncode == 2
     assert "holdout_seed" in ended.stderr
     assert "ERROR shardmill: " in log.read_text()
@@ -141,8 +142,11 @@ def test_a_result_that_cannot_be_written_is_one_line(dataset, words) -> None:
     with open("/dev/full", "w") as full:  # noqa: PTH123
         ended = subprocess.run(
             [sys.executable, "-P", "-m", "flows.cli", *words, dataset],
-            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
-        )  # fmt: skip
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
     assert ended.returncode == 1
     assert ended.stderr == "shardmill: [Errno 28] No space left on device.\n"
 
@@ -151,8 +155,10 @@ def test_a_problem_that_cannot_be_written_is_told_by_the_exit_code(tmp_path) -> 
     with open("/dev/full", "w") as full:  # noqa: PTH123
         ended = subprocess.run(
             [sys.executable, "-P", "-m", "flows.cli", "inspect", tmp_path],
-            stdout=full, stderr=full, check=False,
-        )  # fmt: skip
+            stdout=full,
+            stderr=full,
+            check=False,
+        )
     assert ended.returncode == 2
 
 

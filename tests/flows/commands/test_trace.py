@@ -132,9 +132,12 @@ def test_an_older_generation(root, tmp_path, vocabulary, capsys) -> None:
     """Of a dataset that was extended, the steps that training on the older one had."""
     texts = [f"Text {number} of what was there first." for number in range(80)]
     old = build_dataset(
-        tmp_path / "old", [texts], tokenizer=str(vocabulary), sequence_length=16,
+        tmp_path / "old",
+        [texts],
+        tokenizer=str(vocabulary),
+        sequence_length=16,
         holdout_fraction=0,
-    )  # fmt: skip
+    )
 
     def printed(*datasets: str, **requested: object) -> str:
         assert trace(*datasets, batch_size=4, shuffle=True, **requested) == 0
@@ -163,11 +166,28 @@ def parameters(of: object) -> set[str]:
 # What decides not which documents a step holds: where the data lie and how they are read, what a
 # batch holds beside them, and the rank that asks.
 NO_ORDER = {
-    "streams", "remote", "local", "domain_by", "extras", "eot_id",
-    "token_dtype", "predownload", "cache_limit", "download_retry", "download_timeout",
-    "storage_options", "replication", "dp_rank", "dp_world_size", "device_mesh", "process_group",
-    "cp_rank", "cp_size", "cp_layout", "node_local",
-}  # fmt: skip
+    "streams",
+    "remote",
+    "local",
+    "domain_by",
+    "extras",
+    "eot_id",
+    "token_dtype",
+    "predownload",
+    "cache_limit",
+    "download_retry",
+    "download_timeout",
+    "storage_options",
+    "replication",
+    "dp_rank",
+    "dp_world_size",
+    "device_mesh",
+    "process_group",
+    "cp_rank",
+    "cp_size",
+    "cp_layout",
+    "node_local",
+}
 NO_ORDER_OF_A_STREAM = {"remote", "local", "split", "domain"}
 
 
@@ -223,27 +243,37 @@ def test_settings_given_or_left_out_are_those_of_the_reader(root, tmp_path, seed
     assert found == steps[: last + 1] != []
 
 
-@pytest.mark.parametrize(("options", "stream"), [
-    ({"packing": "best_fit", "document_multiple": 8}, {}),
-    ({"drop_last": False}, {}),
-    ({}, {"repeat": 3}),
-    ({}, {"choose": 11}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "stream"),
+    [
+        ({"packing": "best_fit", "document_multiple": 8}, {}),
+        ({"drop_last": False}, {}),
+        ({}, {"repeat": 3}),
+        ({}, {"choose": 11}),
+    ],
+)
 def test_what_decides_the_order_is_handed_on(root, tmp_path, options, stream) -> None:
     from streaming_ext.training.trace import trace_step
     from streaming_ext.training.training_plan import training_plan
 
     dataset = StreamingTokenDataset(
-        streams=[TokenStream(local=root, **stream)], batch_size=4, shuffle=True, dp_rank=0,
-        dp_world_size=1, **options,
-    )  # fmt: skip
+        streams=[TokenStream(local=root, **stream)],
+        batch_size=4,
+        shuffle=True,
+        dp_rank=0,
+        dp_world_size=1,
+        **options,
+    )
     last = training_plan(dataset.plan, dataset.plan.start(0), epochs=1).steps - 1
     of_stream = {name: [value] for name, value in stream.items()}
     path = tmp_path / "documents.parquet"
     options |= {"shuffle": True}
     trace(root, step=str(last), batch_size=4, output=str(path), **options, **of_stream)
-    wanted = [(each.sequence, span.source, span.row)
-              for each in trace_step(dataset, last) for span in each.spans]  # fmt: skip
+    wanted = [
+        (each.sequence, span.source, span.row)
+        for each in trace_step(dataset, last)
+        for span in each.spans
+    ]
     table = pq.read_table(path).to_pylist()
     assert [(row["sequence"], row["source"], row["row"]) for row in table] == wanted
     with pytest.raises(UsageError, match="must be in"):

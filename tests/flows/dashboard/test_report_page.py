@@ -57,11 +57,13 @@ class Tags(HTMLParser):
 def many(count: int, **changes: Any) -> list[PartTimes]:
     return [
         part(
-            n, f"/data/{n % 3}/{n:05}.parquet", tokenized_at=BEGAN.timestamp() + n % 20,
+            n,
+            f"/data/{n % 3}/{n:05}.parquet",
+            tokenized_at=BEGAN.timestamp() + n % 20,
             **{"host": f"host-{n % 2}", **changes},
         )
         for n in range(count)
-    ]  # fmt: skip
+    ]
 
 
 class TestCharts:

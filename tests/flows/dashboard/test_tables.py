@@ -18,10 +18,16 @@ from tasks.core.reporting.report import FailedFile, PartTimes
 
 def done(part: int, *, host: str = "a", seconds: float = 2.0, source: str = "") -> PartTimes:
     return PartTimes(
-        part=part, source=source or f"/data/x/{part}.parquet", host=host, tokenized_at=time.time(),
-        text_bytes=10_000_000, tokens=2_000_000, shard_bytes=1, tokenize_seconds=seconds,
+        part=part,
+        source=source or f"/data/x/{part}.parquet",
+        host=host,
+        tokenized_at=time.time(),
+        text_bytes=10_000_000,
+        tokens=2_000_000,
+        shard_bytes=1,
+        tokenize_seconds=seconds,
         write_seconds=0.0,
-    )  # fmt: skip
+    )
 
 
 def failed(part: int) -> FailedFile:
@@ -31,9 +37,14 @@ def failed(part: int) -> FailedFile:
 
 def working(part: int, *, step: str = "tokenize", text_bytes: int = 0) -> WorkingFile:
     return WorkingFile(
-        part=part, source=f"/data/x/{part}.parquet", step=step, host="a",
-        since=time.monotonic() - 4, text_bytes=text_bytes, tokens=text_bytes // 5,
-    )  # fmt: skip
+        part=part,
+        source=f"/data/x/{part}.parquet",
+        step=step,
+        host="a",
+        since=time.monotonic() - 4,
+        text_bytes=text_bytes,
+        tokens=text_bytes // 5,
+    )
 
 
 @pytest.mark.parametrize(

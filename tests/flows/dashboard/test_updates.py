@@ -82,9 +82,16 @@ def kept(
 
 def part(number: int) -> PartTimes:
     return PartTimes(
-        part=number, source="/a.parquet", host="here", tokenized_at=0.0, text_bytes=5, tokens=1,
-        shard_bytes=1, tokenize_seconds=1.0, write_seconds=1.0,
-    )  # fmt: skip
+        part=number,
+        source="/a.parquet",
+        host="here",
+        tokenized_at=0.0,
+        text_bytes=5,
+        tokens=1,
+        shard_bytes=1,
+        tokenize_seconds=1.0,
+        write_seconds=1.0,
+    )
 
 
 def started() -> RunProgress:
@@ -137,8 +144,9 @@ def test_what_somebody_deleted_is_made_anew(run, monkeypatch) -> None:
         with get_client(sync_client=True) as client:
             client.delete_artifact(UUID(run.artifacts()["shard-parts"]["id"]))
         progress.finish(part(1), source_bytes=0)
-        wait_for(lambda: run.artifacts().get("shard-parts", {}).get("description", "")
-                 .endswith("2 done"))  # fmt: skip
+        wait_for(
+            lambda: run.artifacts().get("shard-parts", {}).get("description", "").endswith("2 done")
+        )
 
 
 @pytest.mark.parametrize(
@@ -155,15 +163,26 @@ def test_a_traceback_is_kept_for_what_nobody_expected(error, kept) -> None:
     assert bool(record.exc_info) is kept
 
 
-FLOWS = ("shard-dataset", "shard-partition", "import-dataset", "extend-dataset", "export-dataset",
-         "copy-dataset", "merge-datasets", "subset-dataset")  # fmt: skip
+FLOWS = (
+    "shard-dataset",
+    "shard-partition",
+    "import-dataset",
+    "extend-dataset",
+    "export-dataset",
+    "copy-dataset",
+    "merge-datasets",
+    "subset-dataset",
+)
 
 
 @pytest.mark.parametrize(
     ("flow_name", "level", "kept"),
-    [*((name, logging.INFO, False) for name in FLOWS), (FLOWS[0], logging.WARNING, True),
-     ("mine", logging.INFO, True)],
-)  # fmt: skip
+    [
+        *((name, logging.INFO, False) for name in FLOWS),
+        (FLOWS[0], logging.WARNING, True),
+        ("mine", logging.INFO, True),
+    ],
+)
 def test_only_of_our_own_flows_tasks_that_went_well_are_left_out(flow_name, level, kept) -> None:
     logger = logging.getLogger("prefect.task_runs")
     extra = {"flow_name": flow_name}

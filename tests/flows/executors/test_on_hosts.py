@@ -22,9 +22,14 @@ BAD = FailedFile(part=4, source="b", step="tokenize", reason="damaged")
 
 def times(part: int) -> PartTimes:
     return PartTimes(
-        part=part, source="a", text_bytes=1, tokens=1, shard_bytes=1, tokenize_seconds=1.0,
+        part=part,
+        source="a",
+        text_bytes=1,
+        tokens=1,
+        shard_bytes=1,
+        tokenize_seconds=1.0,
         write_seconds=1.0,
-    )  # fmt: skip
+    )
 
 
 def hear(partition: Partition, sign: PartitionSign, now: float) -> list[PartTimes | FailedFile]:

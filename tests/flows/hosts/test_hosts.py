@@ -88,8 +88,11 @@ class Runs:
 
     def assert_tidy(self) -> None:
         """Nothing of what passed between the hosts is left on the storage; reports may be."""
-        left = [path for path in (self.output / "runs").iterdir()
-                if path.suffix not in {".json", ".html"}]  # fmt: skip
+        left = [
+            path
+            for path in (self.output / "runs").iterdir()
+            if path.suffix not in {".json", ".html"}
+        ]
         assert left == [self.output / "runs" / ".lock"]
 
 

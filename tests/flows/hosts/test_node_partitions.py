@@ -37,9 +37,16 @@ def test_two_nodes(served, shardmill, dataset, tmp_path) -> None:
     rows = 0
     for rank, output in enumerate(outputs):
         loader = StreamingTokenLoader(
-            StreamingTokenDataset(local=output, node_local=manifests, batch_size=4, shuffle=True,
-                                  drop_last=False, dp_rank=rank, dp_world_size=2)
-        )  # fmt: skip
+            StreamingTokenDataset(
+                local=output,
+                node_local=manifests,
+                batch_size=4,
+                shuffle=True,
+                drop_last=False,
+                dp_rank=rank,
+                dp_world_size=2,
+            )
+        )
         for batch in loader:
             rows += int(batch["real"].sum()) if "real" in batch else 4
     assert rows == sum(partition.splits["train"].samples for partition in partitions)

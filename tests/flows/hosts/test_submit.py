@@ -44,8 +44,11 @@ class Worker:
         """The run that was asked for, once it is there."""
         mine = {"deployments": {"id": {"any_": [self.deployment]}}}
         found: list[str] = []
-        wait_for(lambda: found or found.extend(
-            each["id"] for each in self.post("flow_runs/filter", **mine)))  # fmt: skip
+        wait_for(
+            lambda: (
+                found or found.extend(each["id"] for each in self.post("flow_runs/filter", **mine))
+            )
+        )
         return found[0]
 
     def state(self, run: str, kind: str, message: str = "") -> None:
@@ -71,9 +74,13 @@ def test_submit_follows_the_run_and_ends_as_shard_does(
     run = worker.run()
     worker.state(run, "RUNNING")
     worker.post(
-        "artifacts/", key=PROGRESS, type="progress", data=25.0, flow_run_id=run,
+        "artifacts/",
+        key=PROGRESS,
+        type="progress",
+        data=25.0,
+        flow_run_id=run,
         metadata_={METADATA: SNAPSHOT.dump_json(snapshot()).decode()},
-    )  # fmt: skip
+    )
     assert submitted.stderr is not None
     lines = []
     for line in submitted.stderr:

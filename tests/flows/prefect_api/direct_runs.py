@@ -25,8 +25,9 @@ from flows.shard_partition import shard_partition
 def main(requested: list[tuple[str, dict[str, Any]]]) -> None:
     """Run each flow with its parameters, and print its result."""
     flows: dict[str, Flow[Any, Any]] = {
-        "shard-dataset": shard_dataset, "shard-partition": shard_partition
-    }  # fmt: skip
+        "shard-dataset": shard_dataset,
+        "shard-partition": shard_partition,
+    }
     with get_client(sync_client=True) as client:
         started = []
         for name, parameters in requested:
@@ -42,10 +43,12 @@ def main(requested: list[tuple[str, dict[str, Any]]]) -> None:
                 artifact_filter=ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[number]))
             )
             printed = {
-                "name": run.name, "state": run.state.name, "message": run.state.message,
+                "name": run.name,
+                "state": run.state.name,
+                "message": run.state.message,
                 "logs": [log.message for log in logs],
                 "artifacts": [str(artifact) for artifact in artifacts],
-            }  # fmt: skip
+            }
             print(json.dumps(printed))
 
 

@@ -72,8 +72,11 @@ def test_a_server_under_load_is_waited_for(monkeypatch) -> None:
 def test_ctrl_c_amid_the_imports_is_no_traceback(environment) -> None:
     run = subprocess.Popen(
         [sys.executable, "-P", "-X", "importtime", "-m", "flows.cli", "shard", "nothing"],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert run.stderr is not None
     for line in run.stderr:
         if line.endswith(" pydantic.version\n"):

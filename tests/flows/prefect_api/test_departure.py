@@ -24,8 +24,10 @@ def test_it_waits_for_a_server_that_answers_and_then_goes() -> None:
     with scripted(lambda *_: Answer()) as server:
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, f"{server.url}/api"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         assert process.stdout is not None
         assert process.stdout.readline() == "waits\n"
         time.sleep(1.5)

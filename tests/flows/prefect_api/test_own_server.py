@@ -37,10 +37,16 @@ def run_tasks(_: int) -> int:
     progress = RunProgress()
     progress.report, progress.tasks = make_report(), TASKS
     with OwnServer() as server, api_in_use(server, progress):
-        (process,) = [child for child in psutil.Process().children()
-                      if "flows.prefect_api.own_server" in child.cmdline()]  # fmt: skip
-        listening = [each.laddr.ip for each in process.net_connections(kind="inet")
-                     if each.status == psutil.CONN_LISTEN]  # fmt: skip
+        (process,) = [
+            child
+            for child in psutil.Process().children()
+            if "flows.prefect_api.own_server" in child.cmdline()
+        ]
+        listening = [
+            each.laddr.ip
+            for each in process.net_connections(kind="inet")
+            if each.status == psutil.CONN_LISTEN
+        ]
         assert listening == ["127.0.0.1"]
         work = task(lambda number: number)
 

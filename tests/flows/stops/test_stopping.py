@@ -132,8 +132,12 @@ def test_a_terminal_that_is_closed_ends_the_run(slow, api_url, tmp_path) -> None
             *(sys.executable, "-P", "-c", CONTROLLED.format(stacks=stacks)),
             *map(str, slow.shard_arguments(output, engine="reference")),
         ],
-        env=slow.env, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
-    )  # fmt: skip
+        env=slow.env,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+    )
     os.close(terminal)
     scratch = tmp_path / ".out.scratch"
     seen = b""

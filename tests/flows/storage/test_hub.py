@@ -38,9 +38,12 @@ def hub(sources) -> Iterator[Hub]:
 def online(embedded, api_url, hub, s3, tmp_path) -> CommandLine:
     hub.reset()
     return embedded.where(
-        **aws_environment(s3.url), PREFECT_API_URL=api_url, HF_ENDPOINT=hub.url,
-        HF_HOME=str(tmp_path / "hf"), TMPDIR=str(tmp_path),
-    )  # fmt: skip
+        **aws_environment(s3.url),
+        PREFECT_API_URL=api_url,
+        HF_ENDPOINT=hub.url,
+        HF_HOME=str(tmp_path / "hf"),
+        TMPDIR=str(tmp_path),
+    )
 
 
 OPTIONS = {"sources": "org/text", "hub_config": "sample-10BT"}
@@ -101,9 +104,13 @@ def test_the_whole_story(
     assert len(stock) == samples
     theirs = [stock[index]["tokens"].tolist() for index in range(samples)]
     mine = StreamingTokenDataset(
-        remote=url, local=str(tmp_path / "mine"), batch_size=1, shuffle=False, dp_rank=0,
+        remote=url,
+        local=str(tmp_path / "mine"),
+        batch_size=1,
+        shuffle=False,
+        dp_rank=0,
         dp_world_size=1,
-    )  # fmt: skip
+    )
     assert mine.size == samples
     loader = StreamingTokenLoader(mine)
     assert [row for batch in loader for row in batch["tokens"].tolist()] == theirs
@@ -129,10 +136,14 @@ def test_no_secret_is_reported(embedded, hub, s3, bucket, tmp_path) -> None:
     home = tmp_path / "new" / "prefect"
     give_database(home)  # to make it takes longer than the runs
     command = embedded.where(
-        **aws_environment(s3.url), HF_ENDPOINT=hub.url, HF_HOME=str(tmp_path / "hf"),
-        HF_TOKEN=hub.token, TMPDIR=str(tmp_path), PREFECT_HOME=str(home),
+        **aws_environment(s3.url),
+        HF_ENDPOINT=hub.url,
+        HF_HOME=str(tmp_path / "hf"),
+        HF_TOKEN=hub.token,
+        TMPDIR=str(tmp_path),
+        PREFECT_HOME=str(home),
         PREFECT_LOGGING_LEVEL="DEBUG",
-    )  # fmt: skip
+    )
     url = f"s3://{bucket}/out"
     good = succeeded(command.shard(url, **OPTIONS))
     wrong = {"AWS_SECRET_ACCESS_KEY": "planted-wrong-key", "HF_TOKEN": "hf_planted_wrong"}

@@ -20,10 +20,16 @@ from tests.tasks.core.reporting.test_report import make_report
 
 def snapshot(**changes: object) -> Snapshot:
     values: dict[str, object] = {
-        "phase": "sharding", "parts_done": 1, "parts_failed": 0, "parts_total": 4,
-        "text_bytes": 30_000_000, "tokens": 7_500_000, "source_bytes": 10.0,
-        "source_bytes_total": 40, "seconds": 2.0,
-    }  # fmt: skip
+        "phase": "sharding",
+        "parts_done": 1,
+        "parts_failed": 0,
+        "parts_total": 4,
+        "text_bytes": 30_000_000,
+        "tokens": 7_500_000,
+        "source_bytes": 10.0,
+        "source_bytes_total": 40,
+        "seconds": 2.0,
+    }
     return Snapshot(**(values | changes))  # type: ignore[arg-type]
 
 
@@ -159,9 +165,15 @@ class TestReport:
         """Of a run that was killed in the second phase, and goes on there."""
         done = make_report()
         resumed = done.model_copy(
-            update={"parts": (), "files_done": 0, "tokens": 0, "text_bytes": 0,
-                    "merged": done.parts, "merge_seconds": 61.0}
-        )  # fmt: skip
+            update={
+                "parts": (),
+                "files_done": 0,
+                "tokens": 0,
+                "text_bytes": 0,
+                "merged": done.parts,
+                "merge_seconds": 61.0,
+            }
+        )
         for report, is_printed in ((resumed, True), (done, False)):
             screen, out = console()
             show_report(report, screen)

@@ -33,9 +33,11 @@ def test_what_was_compared_and_how_long_it_took(dataset) -> None:
 
 def test_copies_that_were_left_out(tmp_path, rank_path) -> None:
     root = build_dataset(
-        tmp_path / "built", [["Once.", "Twice.", "Twice."]], tokenizer=str(rank_path),
+        tmp_path / "built",
+        [["Once.", "Twice.", "Twice."]],
+        tokenizer=str(rank_path),
         deduplicate="exact",
-    )  # fmt: skip
+    )
     screen, out = console()
     show_published(read_manifest(open_storage(str(root))), "/out", screen)
     assert "\n1 document of " in out.getvalue()

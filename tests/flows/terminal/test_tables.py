@@ -48,9 +48,14 @@ class TestProgress:
     @pytest.mark.parametrize("width", [20, 60, 200])
     def test_the_progress_line_fits_a_terminal(self, width) -> None:
         now: dict[str, Any] = {
-            "phase": "sharded; Prefect records the run", "parts_done": 1999, "parts_failed": 17,
-            "parts_total": 2400, "text_bytes": 10**13, "tokens": 10**12, "seconds": 10.0**5,
-        }  # fmt: skip
+            "phase": "sharded; Prefect records the run",
+            "parts_done": 1999,
+            "parts_failed": 17,
+            "parts_total": 2400,
+            "text_bytes": 10**13,
+            "tokens": 10**12,
+            "seconds": 10.0**5,
+        }
         screen, out = console(width=width, is_terminal=True)
         with shown(lambda: snapshot(**now), screen):
             wait_for(lambda: "━" in out.getvalue(), seconds=60)

@@ -71,13 +71,23 @@ def azurite_server(root: Path) -> Iterator[AzuriteServer]:
     root.mkdir(parents=True)
     port = free_port()
     with answering(
-        [str(node), str(script), "--blobHost", "127.0.0.1", "--blobPort", str(port),
-         "--inMemoryPersistence", "--silent", "--disableTelemetry", "--skipApiVersionCheck"],
+        [
+            str(node),
+            str(script),
+            "--blobHost",
+            "127.0.0.1",
+            "--blobPort",
+            str(port),
+            "--inMemoryPersistence",
+            "--silent",
+            "--disableTelemetry",
+            "--skipApiVersionCheck",
+        ],
         f"http://127.0.0.1:{port}/{ACCOUNT}",
         log=root / "azurite.log",
         seconds=START_SECONDS,
         env={**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"},
-    ):  # fmt: skip
+    ):
         yield AzuriteServer(port)
 
 

@@ -52,10 +52,14 @@ class GcsServer:
 
     def _account(self, name: str) -> dict[str, str]:
         return {
-            "type": "service_account", "project_id": "tests", "client_email": name,
-            "private_key_id": "1", "private_key": self._key, "client_id": "1",
+            "type": "service_account",
+            "project_id": "tests",
+            "client_email": name,
+            "private_key_id": "1",
+            "private_key": self._key,
+            "client_id": "1",
             "token_uri": f"http://127.0.0.1:{self.port}/token",
-        }  # fmt: skip
+        }
 
     def make_bucket(self) -> str:
         """Make a new bucket; returns its name."""

@@ -156,8 +156,10 @@ class SwiftServer:
             program = str(self._programs / f"swift-{kind}-server")
             process = subprocess.Popen(
                 [*self._inside, program, str(self._etc / f"{kind}.conf")],
-                stdout=log, stderr=log, env=os.environ | {"PYTHONPATH": str(self._etc)},
-            )  # fmt: skip
+                stdout=log,
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": str(self._etc)},
+            )
         self._processes[kind] = process
         deadline = time.monotonic() + START_SECONDS
         url = f"http://{self.host}:{self._ports[kind]}/healthcheck"

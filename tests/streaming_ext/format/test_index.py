@@ -70,21 +70,25 @@ def test_bounds_are_of_shards_or_of_runs_where_sequences_cross(packed, length) -
 @pytest.mark.parametrize(
     ("path", "values"),
     [
-        ("raw_data.basename",
-         ["../../evil.mds", "/etc/passwd", "00000//x.mds", ".", "a\\b", "a\u0000b", 5]),
+        (
+            "raw_data.basename",
+            ["../../evil.mds", "/etc/passwd", "00000//x.mds", ".", "a\\b", "a\u0000b", 5],
+        ),
         ("zip_data.basename", ["../x.zstd"]),
         ("raw_data.bytes", [2**32, 1.5, True, 70]),
         ("samples", [0, 2**31]),
         ("zip_data.bytes", [0]),
-        ("column_encodings",
-         [["pkl"], ["ndarray:uint16:9"], ["ndarray:object:8"], ["ndarray:uint16"], []]),
+        (
+            "column_encodings",
+            [["pkl"], ["ndarray:uint16:9"], ["ndarray:object:8"], ["ndarray:uint16"], []],
+        ),
         ("column_names", [["text"], ["tokens", "more"]]),
         ("compression", ["lzma", None]),
         ("format", ["json"]),
         ("raw_data.hashes.xxh128", ["zz"]),
         ("raw_data", [None]),
     ],
-)  # fmt: skip
+)
 def test_an_entry_that_lies_is_refused(index, path, values) -> None:
     *above, name = path.split(".")
     for value in values:
@@ -166,8 +170,11 @@ def test_a_bomb_is_not_unpacked(index, tmp_path) -> None:
     bomb = zstd.compress(bytes(2**28), 3)
     entry = copying.deepcopy(index["shards"][0])
     entry["raw_data"]["basename"] = "s.mds"
-    entry["zip_data"] = {"basename": "s.mds.zstd", "bytes": len(bomb),
-                         "hashes": {"xxh128": content_hash(bomb)}}  # fmt: skip
+    entry["zip_data"] = {
+        "basename": "s.mds.zstd",
+        "bytes": len(bomb),
+        "hashes": {"xxh128": content_hash(bomb)},
+    }
     (tmp_path / "s.mds.zstd").write_bytes(bomb)
     (tmp_path / "index.json").write_text(json.dumps({"version": 2, "shards": [entry]}))
     source = Remote(url=str(tmp_path))
@@ -181,9 +188,13 @@ def test_a_bomb_is_not_unpacked(index, tmp_path) -> None:
     assert not list((tmp_path / "cache").rglob("*.mds"))
 
 
-@pytest.mark.parametrize(("field", "ours", "wrong"), [
-    ("eot_id", 99, 98), ("vocab_size", 100, 101),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("field", "ours", "wrong"),
+    [
+        ("eot_id", 99, 98),
+        ("vocab_size", 100, 101),
+    ],
+)
 def test_a_manifest_or_record_that_was_changed_is_an_error(
     packed, copy, field, ours, wrong
 ) -> None:

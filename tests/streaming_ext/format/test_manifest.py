@@ -69,13 +69,17 @@ MANIFEST = Manifest(
     parts=(RECORD.summary(),),
     splits={
         split: SplitSummary(
-            index=FileRecord.of(f"{split}/index.json", b"{}"), documents=1, tokens=2, padding=2,
-            samples=1, shards=1,
+            index=FileRecord.of(f"{split}/index.json", b"{}"),
+            documents=1,
+            tokens=2,
+            padding=2,
+            samples=1,
+            shards=1,
         )
         for split in ("train", "holdout")
     },
     tokenizer_files=(FileRecord.of("tokenizer/ranks.tiktoken", b"x"),),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("value", [RECORD, MANIFEST, SPEC])
@@ -123,9 +127,14 @@ def test_splits_follow_the_fraction() -> None:
 
 
 OTHER_TOKENIZER = TokenizerIdentity(
-    kind="huggingface", name="other", vocab_size=70_000, eot_id=0, eot_token="</s>", pattern=None,
+    kind="huggingface",
+    name="other",
+    vocab_size=70_000,
+    eot_id=0,
+    eot_token="</s>",
+    pattern=None,
     fingerprint="f1",
-)  # fmt: skip
+)
 DIFFERENCES: dict[str, tuple[object, object]] = {  # of the two
     "text_column": ("text", "body"),
     "text_separator": (SPEC.text_separator, " "),
@@ -160,15 +169,21 @@ DIFFERENCES: dict[str, tuple[object, object]] = {  # of the two
 
 def test_each_field_that_differs_is_listed_except_the_name_of_the_tokenizer() -> None:
     plain = {field: other for field, (_, other) in DIFFERENCES.items() if "." not in field}
-    wanted = SPEC.model_copy(update=plain | {
-        "shard_size": 2048, "tokenizer": OTHER_TOKENIZER,
-        "filters": Filters(where="a == 1", min_tokens=3),
-        "subset": SubsetRule(of="0" * 32, documents=3),
-        "imported": ImportedIds(set_format="olmo", dtype="uint8"),
-    })  # fmt: skip
+    wanted = SPEC.model_copy(
+        update=plain
+        | {
+            "shard_size": 2048,
+            "tokenizer": OTHER_TOKENIZER,
+            "filters": Filters(where="a == 1", min_tokens=3),
+            "subset": SubsetRule(of="0" * 32, documents=3),
+            "imported": ImportedIds(set_format="olmo", dtype="uint8"),
+        }
+    )
     assert {*DatasetSpec.model_fields} == {field.partition(".")[0] for field in DIFFERENCES}
-    lines = [f"{field}: the output has {ours!r}, this run asks for {other!r}"
-             for field, (ours, other) in DIFFERENCES.items()]  # fmt: skip
+    lines = [
+        f"{field}: the output has {ours!r}, this run asks for {other!r}"
+        for field, (ours, other) in DIFFERENCES.items()
+    ]
     assert sorted(SPEC.differences(wanted)) == sorted(lines)
     with pytest.raises(ConfigMismatchError) as caught:
         SPEC.require_same(wanted, where="/out")
@@ -234,16 +249,34 @@ FIRST_SHARD = "splits.train.shards.0"
         ({"spec.holdout_fraction": 1.0}, "must be less than 1, got 1.0"),
         *(
             ({f"{where}surprise": 1}, "surprise is no field that is known")
-            for where in ("", "spec.", "spec.tokenizer.", "source.", "splits.train.",
-                          f"{FIRST_SHARD}.", "documents.")
+            for where in (
+                "",
+                "spec.",
+                "spec.tokenizer.",
+                "source.",
+                "splits.train.",
+                f"{FIRST_SHARD}.",
+                "documents.",
+            )
         ),
         *(
             ({"documents.path": path}, "path")
-            for path in ("", "/etc/passwd", "../x", "train/../../x", "train//x", "train/.hidden",
-                         "train\\x", "train/a b", "train/x\n", "train/x\0", "http://x/y")
+            for path in (
+                "",
+                "/etc/passwd",
+                "../x",
+                "train/../../x",
+                "train//x",
+                "train/.hidden",
+                "train\\x",
+                "train/a b",
+                "train/x\n",
+                "train/x\0",
+                "http://x/y",
+            )
         ),
     ],
-)  # fmt: skip
+)
 def test_a_record_that_lies_is_refused(changes, said) -> None:
     with pytest.raises(CorruptDatasetError, match=said) as caught:
         from_json(PartRecord, changed(RECORD, changes), where="out/parts/00007.json")

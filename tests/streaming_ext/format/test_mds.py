@@ -27,8 +27,11 @@ HASH = "0" * 32
 
 def small_format(**changes: object) -> MdsFormat:
     values: dict[str, object] = {
-        "sequence_length": 4, "dtype": "uint16", "shard_size": 230, "compression": "none",
-    }  # fmt: skip
+        "sequence_length": 4,
+        "dtype": "uint16",
+        "shard_size": 230,
+        "compression": "none",
+    }
     return MdsFormat(**(values | changes))  # type: ignore[arg-type]
 
 
@@ -37,16 +40,26 @@ def small_format(**changes: object) -> MdsFormat:
 )
 @pytest.mark.parametrize(
     ("compression", "vocab_size", "num_samples"),
-    [("none", 60_000, 13), ("none", 70_000, 7), ("zstd", 70_000, 7), ("zstd:7", 60_000, 13),
-     ("gz:6", 60_000, 13), ("bz2:1", 70_000, 7)],
-)  # fmt: skip
+    [
+        ("none", 60_000, 13),
+        ("none", 70_000, 7),
+        ("zstd", 70_000, 7),
+        ("zstd:7", 60_000, 13),
+        ("gz:6", 60_000, 13),
+        ("bz2:1", 70_000, 7),
+    ],
+)
 def test_the_bytes_of_mds_writer(tmp_path, compression, vocab_size, num_samples) -> None:
     """Of each shard and of the index, on the same samples; the last shard is partial."""
     ids = np.random.default_rng(1).integers(0, 50_000, num_samples * 16 - 1).tolist()
     built = build(
-        tmp_path / "ours", [[("train", ids)]], sequence_length=16, compression=compression,
-        shard_samples=3, vocab_size=vocab_size,
-    )  # fmt: skip
+        tmp_path / "ours",
+        [[("train", ids)]],
+        sequence_length=16,
+        compression=compression,
+        shard_samples=3,
+        vocab_size=vocab_size,
+    )
     form = built.manifest.spec.shard_format
     with streaming.MDSWriter(
         out=str(tmp_path / "stock"),
@@ -167,8 +180,10 @@ class TestCompression:
 
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "zstd": zstd.compress, "gz": partial(gzip.compress, mtime=0), "bz2": bz2.compress,
-}  # fmt: skip
+    "zstd": zstd.compress,
+    "gz": partial(gzip.compress, mtime=0),
+    "bz2": bz2.compress,
+}
 PACKED = {codec: compress(RAW) for codec, compress in COMPRESS.items()}
 
 
@@ -230,8 +245,11 @@ def test_unknown_codec() -> None:
 
 def shard(**changes: object) -> Shard:
     values: dict[str, object] = {
-        "samples": 1, "raw_name": "00000/shard.00000.mds", "raw_bytes": 10, "raw_hash": HASH,
-    }  # fmt: skip
+        "samples": 1,
+        "raw_name": "00000/shard.00000.mds",
+        "raw_bytes": 10,
+        "raw_hash": HASH,
+    }
     return Shard(**(values | changes))  # type: ignore[arg-type]
 
 

@@ -26,9 +26,11 @@ def samples_of(columns: dict[str, str], dtype: str, count: int = COUNT) -> list[
     for number in range(count):
         ids = rng.integers(0, 60_000, LENGTH).astype(dtype)
         whole = {
-            "attention_mask": np.ones(LENGTH, np.uint8), "id": number, "text": "x" * (number % 7),
+            "attention_mask": np.ones(LENGTH, np.uint8),
+            "id": number,
+            "text": "x" * (number % 7),
             "tokens": ids.tobytes() if columns["tokens"] == "bytes" else ids,
-        }  # fmt: skip
+        }
         samples.append({name: whole[name] for name in columns})
     return samples
 
@@ -98,8 +100,9 @@ def test_what_is_unknown_is_said(tmp_path) -> None:
 def test_masks_of_a_set_whose_end_the_user_names(tmp_path) -> None:
     samples = [{"tokens": np.array([1, 2, 9, 3, 4, 5, 6, 9], np.int64).tobytes()}] * 5
     root = write(tmp_path / "set", BYTES, samples)
-    dataset = opened(root, token_dtype="int64", batch_size=2, eot_id=9,
-                     extras=["position_ids", "cu_seqlens"])  # fmt: skip
+    dataset = opened(
+        root, token_dtype="int64", batch_size=2, eot_id=9, extras=["position_ids", "cu_seqlens"]
+    )
     batch = next(iter(StreamingTokenLoader(dataset)))
     assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1, 2, 3, 4]] * 2
     assert batch["cu_seqlens"].tolist() == [0, 3, 8, 11, 16]
@@ -117,13 +120,16 @@ def test_an_end_of_text_that_cannot_be_is_refused(tmp_path, open_raw) -> None:
     assert open_raw(eot_id=99).eot_id == 99
 
 
-@pytest.mark.parametrize(("columns", "named", "said"), [
-    (BYTES, None, "Pass it as token_dtype= .*--dtype.*: int64"),
-    (BYTES, "float32", "may be uint16"),
-    (BYTES, "int32", r"shard.*64 bits and not .*Pass int64 as token_dtype="),
-    (BYTES, "uint16", r"shard.*64 bits and not .*Pass int64 as token_dtype="),
-    ({"tokens": "ndarray:int64"}, "int32", "says int64"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("columns", "named", "said"),
+    [
+        (BYTES, None, "Pass it as token_dtype= .*--dtype.*: int64"),
+        (BYTES, "float32", "may be uint16"),
+        (BYTES, "int32", r"shard.*64 bits and not .*Pass int64 as token_dtype="),
+        (BYTES, "uint16", r"shard.*64 bits and not .*Pass int64 as token_dtype="),
+        ({"tokens": "ndarray:int64"}, "int32", "says int64"),
+    ],
+)
 def test_a_type_of_ids_that_is_missing_or_wrong_is_refused(tmp_path, columns, named, said) -> None:
     samples = samples_of(columns, "int64")
     root = write(tmp_path / "set", columns, samples, compression="zstd:3")

@@ -36,8 +36,9 @@ def permutation(seed: int) -> Ints:
 
 
 def test_neighbours_lie_as_far_apart_as_in_a_permutation_of_numpy() -> None:
-    drawn, found = ([displacement(order(seed)) for seed in range(20)]
-                    for order in (permutation, order_by_key))  # fmt: skip
+    drawn, found = (
+        [displacement(order(seed)) for seed in range(20)] for order in (permutation, order_by_key)
+    )
     spread = float(np.std(drawn))
     assert abs(np.mean(found) - np.mean(drawn)) < 4 * spread / np.sqrt(10)
     assert 0.5 * spread < np.std(found) < 2 * spread

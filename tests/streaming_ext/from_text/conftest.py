@@ -57,11 +57,20 @@ def open_text(folder: Path, vocabulary: Path, counted: Path) -> Open:
 
     def make(**changes: Any) -> StreamingTextDataset:
         settings: dict[str, Any] = {
-            "sources": str(folder), "tokenizer": str(vocabulary), "pattern": "gpt2",
-            "local": counted, "sequence_length": LENGTH, "batch_size": 4, "shuffle": True,
-            "shuffle_block_size": 50, "dp_rank": 0, "dp_world_size": 1, "scan_threads": 1,
-            "shard_size": 2_000, "extras": ["sequence_ids"],
-        }  # fmt: skip
+            "sources": str(folder),
+            "tokenizer": str(vocabulary),
+            "pattern": "gpt2",
+            "local": counted,
+            "sequence_length": LENGTH,
+            "batch_size": 4,
+            "shuffle": True,
+            "shuffle_block_size": 50,
+            "dp_rank": 0,
+            "dp_world_size": 1,
+            "scan_threads": 1,
+            "shard_size": 2_000,
+            "extras": ["sequence_ids"],
+        }
         return StreamingTextDataset(**(settings | changes))
 
     return make

@@ -31,8 +31,12 @@ def files(texts, tmp_path: Path) -> Path:
     return folder
 
 
-SIZES: dict[str, Any] = {"part_size": 7000, "min_part_size": 2000, "shard_size": 2000,
-                         "holdout_fraction": 0.05}  # fmt: skip
+SIZES: dict[str, Any] = {
+    "part_size": 7000,
+    "min_part_size": 2000,
+    "shard_size": 2000,
+    "holdout_fraction": 0.05,
+}
 
 
 @pytest.mark.parametrize("packing", [None, "best_fit"])
@@ -41,8 +45,9 @@ def test_training_resumes_in_the_dataset_of_shard_and_in_a_copy(
 ) -> None:
     settings = {"sources": str(files), "local": tmp_path / "cache", "packing": packing, **SIZES}
     text = open_text(**settings)
-    made = build_from(files, tmp_path / "shard", tokenizer=str(vocabulary),
-                      sequence_length=LENGTH, **SIZES)  # fmt: skip
+    made = build_from(
+        files, tmp_path / "shard", tokenizer=str(vocabulary), sequence_length=LENGTH, **SIZES
+    )
     (cached,) = (tmp_path / "cache").iterdir()
     assert files_of(cached) == files_of(made)
     text.materialize(tmp_path / "copy")

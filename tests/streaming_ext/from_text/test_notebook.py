@@ -23,8 +23,11 @@ def test_cells(tmp_path, vocabulary, monkeypatch, capsys) -> None:
 
     monkeypatch.setattr(plt, "show", show)
     monkeypatch.chdir(tmp_path)
-    cells = ["".join(cell["source"]) for cell in json.loads(NOTEBOOK.read_text())["cells"]
-             if cell["cell_type"] == "code"]  # fmt: skip
+    cells = [
+        "".join(cell["source"])
+        for cell in json.loads(NOTEBOOK.read_text())["cells"]
+        if cell["cell_type"] == "code"
+    ]
     names: dict[str, Any] = {"vocabulary": str(vocabulary)}
     for cell in cells:
         code = cell.replace('tokenizer="gpt2"', 'tokenizer=vocabulary, pattern="gpt2"')

@@ -71,9 +71,14 @@ class TestBeginnings:
         """Packed, each document whole: positions and targets begin anew with its first id."""
         eot, most = reference.eot_id, LENGTH - 2
         loader = StreamingTokenLoader(
-            open_text(bos_token="<s>", packing="best_fit", max_tokens=most, drop_last=False,
-                      extras=["targets", "position_ids", "document_ids"])
-        )  # fmt: skip
+            open_text(
+                bos_token="<s>",
+                packing="best_fit",
+                max_tokens=most,
+                drop_last=False,
+                extras=["targets", "position_ids", "document_ids"],
+            )
+        )
         found: list[list[int]] = []
         for batch in loader:
             for number, row in enumerate(batch["tokens"].tolist()):
@@ -126,8 +131,9 @@ class TestElastic:
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(making, "make_part", make_one)
-                dataset = open_text(local=tmp_path, part_size=2000, dp_rank=rank, dp_world_size=2,
-                                    batch_size=8)  # fmt: skip
+                dataset = open_text(
+                    local=tmp_path, part_size=2000, dp_rank=rank, dp_world_size=2, batch_size=8
+                )
             return made, steps_of(dataset)
 
         def steps_of(dataset: StreamingTextDataset) -> list[list[int]]:
@@ -146,12 +152,23 @@ class TestElastic:
 class TestMixture:
     def test_of_texts_and_datasets(self, open_text, folder, vocabulary, raw, counted) -> None:
         """Each gives what it would give alone; ids of another tokenizer are refused."""
-        text = TextStream(sources=str(folder), tokenizer=str(vocabulary), pattern="gpt2",
-                          local=counted, shard_size=2_000, choose=96)  # fmt: skip
+        text = TextStream(
+            sources=str(folder),
+            tokenizer=str(vocabulary),
+            pattern="gpt2",
+            local=counted,
+            shard_size=2_000,
+            choose=96,
+        )
         settings = {
-            "sources": None, "tokenizer": None, "pattern": None, "local": None, "shard_size": None,
-            "scan_threads": None, "extras": ["sequence_ids", "stream_ids"],
-        }  # fmt: skip
+            "sources": None,
+            "tokenizer": None,
+            "pattern": None,
+            "local": None,
+            "shard_size": None,
+            "scan_threads": None,
+            "extras": ["sequence_ids", "stream_ids"],
+        }
         alone = rows_read(open_text(batch_size=1))
         loader = StreamingTokenLoader(
             open_text(**settings, streams=[text, replace(text, choose=48, shard_size=1_000)])
@@ -250,13 +267,16 @@ class TestFaults:
         with pytest.raises(SourceError, match=r"1\.jsonl: line 4"):
             open_text(sources=str(copy), local=tmp_path / "cache")
 
-    @pytest.mark.parametrize(("settings", "words"), [
-        ({"sources": "nowhere"}, "no such file"),
-        ({"split": "holdout"}, "has the splits train, got 'holdout'"),
-        ({"sources": None}, "sources is missing"),
-        ({"streams": [TextStream(sources="a", tokenizer="gpt2")]}, "Give either streams="),
-        ({"holdout_fraction": 2.0}, "holdout_fraction"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("settings", "words"),
+        [
+            ({"sources": "nowhere"}, "no such file"),
+            ({"split": "holdout"}, "has the splits train, got 'holdout'"),
+            ({"sources": None}, "sources is missing"),
+            ({"streams": [TextStream(sources="a", tokenizer="gpt2")]}, "Give either streams="),
+            ({"holdout_fraction": 2.0}, "holdout_fraction"),
+        ],
+    )
     def test_wrong_arguments(self, open_text, settings, words) -> None:
         with pytest.raises(UsageError, match=words):
             open_text(**settings)

@@ -82,8 +82,11 @@ def test_from_the_hub_with_faults_in_the_middle(
         hub.datasets["org/text"] = Dataset()
         hub.datasets["org/text"].commit({path.name: path.read_bytes() for path in folder.iterdir()})
         hub.retry_after, hub.busy, hub.cuts = "0", 2, [700, 900]
-        settings = {"sources": "hf://datasets/org/text/*.jsonl", "local": tmp_path / "cache",
-                    "batch_size": 1}  # fmt: skip
+        settings = {
+            "sources": "hf://datasets/org/text/*.jsonl",
+            "local": tmp_path / "cache",
+            "batch_size": 1,
+        }
         dataset = open_text(**settings)
         assert not hub.busy
         assert not hub.cuts

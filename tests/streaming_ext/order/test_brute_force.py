@@ -37,10 +37,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
     folder = tmp_path_factory.mktemp("brute_force")
     shapes = ((160, 4, 3), (45, 3, 1), (70, 7, 2))  # documents, samples a shard, parts
     built = tuple(
-        build(folder / str(number), numbered_parts(some_documents(count, seed=number), parts=parts),
-              compression="none", shard_samples=samples)
+        build(
+            folder / str(number),
+            numbered_parts(some_documents(count, seed=number), parts=parts),
+            compression="none",
+            shard_samples=samples,
+        )
         for number, (count, samples, parts) in enumerate(shapes)
-    )  # fmt: skip
+    )
     table = pa.table({"source": ["mem://source-0.parquet"] * 3, "row": [1, 7, 12]})
     pq.write_table(table, folder / "excluded.parquet")
     return Data(built, folder / "excluded.parquet")

@@ -63,11 +63,14 @@ def test_another_size_of_an_epoch_is_no_other_data(opened, other) -> None:
     assert saved(replaced)["streams"][0]["before"] == 0
 
 
-@pytest.mark.parametrize(("changes", "named"), [
-    ({"exclude": "TABLE"}, ["exclude"]),
-    ({"exclude": "TABLE"}, ["exclude", "epoch_size", "streams"]),
-    ({"packing": "best_fit", "document_multiple": 2}, ["packing", "document_multiple"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"exclude": "TABLE"}, ["exclude"]),
+        ({"exclude": "TABLE"}, ["exclude", "epoch_size", "streams"]),
+        ({"packing": "best_fit", "document_multiple": 2}, ["packing", "document_multiple"]),
+    ],
+)
 def test_other_sequences_begin_a_new_epoch(opened, table, changes, named) -> None:
     if "exclude" in changes:
         changes = {"exclude": table}
@@ -102,21 +105,25 @@ def two(raw: Built, other: Built) -> list[TokenStream]:
     return [TokenStream(local=built.root, choose=240) for built in (raw, other)]
 
 
-@pytest.mark.parametrize(("old", "new", "epoch"), [
-    (("random", 8), ("random", 12), 0),
-    (("stratified", 8), ("stratified", 12), 1),
-    (("per_stream", 8), ("per_stream", 24), 1),
-    (("random", 8), ("stratified", 8), 1),
-    (("per_stream", 8), ("random", 8), 1),
-    (("device_per_stream", 8), ("device_per_stream", 4), 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "epoch"),
+    [
+        (("random", 8), ("random", 12), 0),
+        (("stratified", 8), ("stratified", 12), 1),
+        (("per_stream", 8), ("per_stream", 24), 1),
+        (("random", 8), ("stratified", 8), 1),
+        (("per_stream", 8), ("random", 8), 1),
+        (("device_per_stream", 8), ("device_per_stream", 4), 1),
+    ],
+)
 def test_steps_dealt_out_otherwise_begin_a_new_epoch_where_positions_do_not_fit(
     opened, raw, other, old, new, epoch
 ) -> None:
     """Each stream continues from its count: nothing of a pass comes twice, nothing is missed."""
-    streams = {"local": None, "streams": [
-        TokenStream(local=built.root, choose=240) for built in (raw, other)
-    ]}  # fmt: skip
+    streams = {
+        "local": None,
+        "streams": [TokenStream(local=built.root, choose=240) for built in (raw, other)],
+    }
     loader = opened(**streams, batching_method=old[0], batch_size=old[1])
     seen = taken(loader, 24)
     changed = opened(**streams, batching_method=new[0], batch_size=new[1])
@@ -136,8 +143,9 @@ def test_a_finished_run_can_be_looked_at(opened, raw, other) -> None:
     """Its limits leave nothing for another epoch, but what came can still be reported."""
 
     def loader() -> StreamingTokenLoader:
-        streams = [TokenStream(local=built.root, proportion=1, max_repeats=0.1)
-                   for built in (raw, other)]  # fmt: skip
+        streams = [
+            TokenStream(local=built.root, proportion=1, max_repeats=0.1) for built in (raw, other)
+        ]
         return opened(local=None, streams=streams, epoch_size=96)
 
     finished = loader()
@@ -155,9 +163,13 @@ def test_a_finished_run_can_be_looked_at(opened, raw, other) -> None:
 
 def test_two_streams_of_one_dataset_have_a_count_each(opened, raw) -> None:
     def streams(*proportions: float) -> dict[str, Any]:
-        return {"local": None, "domain_by": "folder", "streams": [
-            TokenStream(local=raw.root, proportion=proportion) for proportion in proportions
-        ]}  # fmt: skip
+        return {
+            "local": None,
+            "domain_by": "folder",
+            "streams": [
+                TokenStream(local=raw.root, proportion=proportion) for proportion in proportions
+            ],
+        }
 
     loader = opened(**streams(0.8, 0.2), epoch_size=400)
     taken(loader, 60)
@@ -192,13 +204,19 @@ def test_streams_in_another_order_with_other_proportions_continue(opened, raw, o
     assert [stream["before"] for stream in saved(changed)["streams"]] == drawn[::-1]
 
 
-@pytest.mark.parametrize(("old", "new", "named"), [
-    ({"batch_size": 8}, {"global_batch": 12}, ["global_batch"]),
-    ({"batch_size": 8}, {"global_batch": "0:8 100:16"}, ["global_batch"]),
-    ({"global_batch": "0:8 200:16"}, {"global_batch": 4}, ["global_batch"]),
-    ({"batch_size": 8},
-     {"global_batch": 16, "sequence_length": "0:4 1000:8"}, ["global_batch", "sequence_length"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ({"batch_size": 8}, {"global_batch": 12}, ["global_batch"]),
+        ({"batch_size": 8}, {"global_batch": "0:8 100:16"}, ["global_batch"]),
+        ({"global_batch": "0:8 200:16"}, {"global_batch": 4}, ["global_batch"]),
+        (
+            {"batch_size": 8},
+            {"global_batch": 16, "sequence_length": "0:4 1000:8"},
+            ["global_batch", "sequence_length"],
+        ),
+    ],
+)
 def test_steps_of_another_size_keep_what_came(opened, old, new, named) -> None:
     """Numbers of steps, trace, trace_document and plan are of what was delivered in this epoch."""
     loader = opened(**({"batch_size": None} | old), epoch_size=400)
@@ -242,12 +260,15 @@ def test_a_schedule_that_grows_after_a_position_changes_nothing_before_it(opened
     ]
 
 
-@pytest.mark.parametrize(("name", "old", "new"), [
-    ("shuffle_seed", 9176, 1),
-    ("shuffle_block_size", 50, 51),
-    ("num_canonical_nodes", 8, 4),
-    ("shuffle", True, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("shuffle_seed", 9176, 1),
+        ("shuffle_block_size", 50, 51),
+        ("num_canonical_nodes", 8, 4),
+        ("shuffle", True, False),
+    ],
+)
 def test_another_order_waits_for_the_next_epoch(opened, name, old, new) -> None:
     """It may be allowed, but never in the middle of an epoch: one line names both values."""
     loader = opened(epoch_size=400, num_canonical_nodes=8)
@@ -267,8 +288,10 @@ def test_a_changed_epoch_reaches_the_workers_of_a_plain_loader(open_raw, load) -
     dataset = open_raw(batch_size=4, dp_world_size=3)  # ranks that do not divide the past steps
     dataset.load_state_dict(saved(loader), allow_changes=["global_batch"])
     assert dataset.state_dict()["past"] == {
-        "global_batch": "0:8", "sequence_length": "0:8", "until": 8
-    }  # fmt: skip
+        "global_batch": "0:8",
+        "sequence_length": "0:8",
+        "until": 8,
+    }
     changed = StreamingTokenLoader(dataset)
     assert changed.step == 1
     assert sorted(trace.sequence for trace in changed.trace(0)) == sorted(first)

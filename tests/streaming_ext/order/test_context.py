@@ -16,14 +16,24 @@ from tests.streaming_ext.build import build, numbered_parts, some_documents
 PER_TOKEN = ("tokens", "targets", "position_ids", "document_ids")
 
 
-@pytest.mark.parametrize(("size", "workers", "packing", "layout"), [
-    (1, 0, None, "balanced"), (2, 1, None, "balanced"), (4, 0, None, "balanced"),
-    (2, 0, "best_fit", "balanced"), (4, 1, "best_fit", "balanced"), (4, 0, None, "contiguous"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("size", "workers", "packing", "layout"),
+    [
+        (1, 0, None, "balanced"),
+        (2, 1, None, "balanced"),
+        (4, 0, None, "balanced"),
+        (2, 0, "best_fit", "balanced"),
+        (4, 1, "best_fit", "balanced"),
+        (4, 0, None, "contiguous"),
+    ],
+)
 def test_the_parts_of_all_ranks_are_the_rows(load, size, workers, packing, layout) -> None:
     chunks = 2 * size if layout == "balanced" else size
-    settings = {"extras": [*PER_TOKEN[1:], "cu_seqlens", "sequence_ids"], "packing": packing,
-                "sequence_length": 3 * chunks}  # fmt: skip
+    settings = {
+        "extras": [*PER_TOKEN[1:], "cu_seqlens", "sequence_ids"],
+        "packing": packing,
+        "sequence_length": 3 * chunks,
+    }
     rows = list(load(**settings))
     parts = [
         list(load(**settings, cp_rank=rank, cp_size=size, cp_layout=layout, num_workers=workers))
@@ -49,15 +59,21 @@ def test_the_state_does_not_know_of_it(load) -> None:
     assert other.state_dict() == here.state_dict()
 
 
-@pytest.mark.parametrize(("given", "reported"), [
-    ({"cp_rank": 0}, "or neither"),
-    ({"cp_rank": 2, "cp_size": 2}, "got cp_rank=2 and cp_size=2"),
-    ({"cp_rank": 0, "cp_size": 0}, "got cp_rank=0 and cp_size=0"),
-    ({"cp_rank": 0, "cp_size": 2, "cp_layout": "ring"}, "`cp_layout` must be one of 'balanced', "),
-    ({"cp_rank": 0, "cp_size": 3, "cp_layout": "contiguous"}, "a multiple of 3"),
-    ({"cp_rank": 0, "cp_size": 3}, "`sequence_length` is 8: .* a multiple of 6"),
-    ({"cp_rank": 0, "cp_size": 2, "dp_rank": None, "dp_world_size": None}, "replication=2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "reported"),
+    [
+        ({"cp_rank": 0}, "or neither"),
+        ({"cp_rank": 2, "cp_size": 2}, "got cp_rank=2 and cp_size=2"),
+        ({"cp_rank": 0, "cp_size": 0}, "got cp_rank=0 and cp_size=0"),
+        (
+            {"cp_rank": 0, "cp_size": 2, "cp_layout": "ring"},
+            "`cp_layout` must be one of 'balanced', ",
+        ),
+        ({"cp_rank": 0, "cp_size": 3, "cp_layout": "contiguous"}, "a multiple of 3"),
+        ({"cp_rank": 0, "cp_size": 3}, "`sequence_length` is 8: .* a multiple of 6"),
+        ({"cp_rank": 0, "cp_size": 2, "dp_rank": None, "dp_world_size": None}, "replication=2"),
+    ],
+)
 def test_what_is_not_allowed(open_raw, given, reported) -> None:
     with pytest.raises(UsageError, match=reported):
         open_raw(**given)
@@ -75,9 +91,14 @@ def streams(tmp_path_factory: pytest.TempPathFactory) -> list[TokenStream]:
 @pytest.fixture
 def mixed(load: Callable[..., StreamingTokenLoader], streams: list[TokenStream]) -> Any:
     return partial(
-        load, local=None, streams=streams, batch_size=6, num_canonical_nodes=4,
-        extras=["stream_ids", "sequence_ids"], batching_method="per_stream",
-    )  # fmt: skip
+        load,
+        local=None,
+        streams=streams,
+        batch_size=6,
+        num_canonical_nodes=4,
+        extras=["stream_ids", "sequence_ids"],
+        batching_method="per_stream",
+    )
 
 
 def pairs_of(batch: dict[str, Any]) -> list[tuple[int, int]]:
@@ -101,8 +122,12 @@ def test_each_step_is_of_one_stream_and_each_sequence_comes_once(mixed) -> None:
 
 def test_each_rank_has_a_stream(mixed) -> None:
     def loader(rank: int, ranks: int) -> StreamingTokenLoader:
-        return mixed(batch_size=12 // ranks, dp_rank=rank, dp_world_size=ranks,
-                     batching_method="device_per_stream")  # fmt: skip
+        return mixed(
+            batch_size=12 // ranks,
+            dp_rank=rank,
+            dp_world_size=ranks,
+            batching_method="device_per_stream",
+        )
 
     of_ranks = [[pairs_of(batch) for batch in loader(rank, 4)] for rank in range(4)]
     for batches in of_ranks:
@@ -115,20 +140,35 @@ def test_each_rank_has_a_stream(mixed) -> None:
         loader(0, 2).load_state_dict(loader(0, 4).state_dict())
 
 
-@pytest.mark.parametrize(("method", "sizes", "reported"), [
-    ("device_per_stream", {"batch_size": 1000}, "less than the 1000 that batching_method"),
-    ("per_stream", {"batch_size": 1000}, "less than the 1000 that batching_method='per_stream'"),
-    ("device_per_stream:4", {}, "must be 'random' or"),
-    ("device_per_stream", {"batch_size": None, "global_batch": "0:6 999:12"}, "steps of one size"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "sizes", "reported"),
+    [
+        ("device_per_stream", {"batch_size": 1000}, "less than the 1000 that batching_method"),
+        (
+            "per_stream",
+            {"batch_size": 1000},
+            "less than the 1000 that batching_method='per_stream'",
+        ),
+        ("device_per_stream:4", {}, "must be 'random' or"),
+        (
+            "device_per_stream",
+            {"batch_size": None, "global_batch": "0:6 999:12"},
+            "steps of one size",
+        ),
+    ],
+)
 def test_batches_of_a_rank_that_do_not_fit(mixed, method, sizes, reported) -> None:
     with pytest.raises(UsageError, match=reported):
         mixed(batching_method=method, **sizes)
 
 
-@pytest.mark.parametrize(("proportions", "wanted", "most"), [
-    ((6, 5, 1), (6, 5, 1), 0), ((0.7, 0.3), (8.4, 3.6), 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("proportions", "wanted", "most"),
+    [
+        ((6, 5, 1), (6, 5, 1), 0),
+        ((0.7, 0.3), (8.4, 3.6), 2),
+    ],
+)
 def test_each_step_holds_the_proportions(mixed, streams, proportions, wanted, most) -> None:
     shares = [
         TokenStream(local=stream.local, proportion=proportion)

@@ -45,9 +45,12 @@ def damages(state: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 def test_a_damaged_state_is_refused_and_changes_nothing(raw, load) -> None:
     """Of two streams in the second epoch, with counts, and steps that were smaller before."""
     settings = {
-        "local": None, "epoch_size": 120, "domain_by": "folder", "max_repeated_ngram": 3,
+        "local": None,
+        "epoch_size": 120,
+        "domain_by": "folder",
+        "max_repeated_ngram": 3,
         "streams": [TokenStream(local=raw.root, proportion=share) for share in (0.7, 0.3)],
-    }  # fmt: skip
+    }
     before = load(**settings)
     before.skip(len(before) + 13)
     loader = load(**settings, batch_size=8)

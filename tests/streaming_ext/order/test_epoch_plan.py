@@ -22,8 +22,10 @@ MakePlan = Callable[[DataRank], EpochPlan]
 
 
 def sizes_of(global_batch: str, length: str) -> StepSizes:
-    return StepSizes(Schedule.of_integers(global_batch, name="global_batch"),
-                     Schedule.of_integers(length, name="sequence_length"))  # fmt: skip
+    return StepSizes(
+        Schedule.of_integers(global_batch, name="global_batch"),
+        Schedule.of_integers(length, name="sequence_length"),
+    )
 
 
 @st.composite
@@ -31,8 +33,16 @@ def schedules(draw) -> StepSizes:
     """Batches that 6 ranks divide, lengths that divide the longest, changes at any token."""
 
     def written(values: list[int]) -> str:
-        starts = [0, *sorted(draw(st.sets(st.integers(1, 1500), min_size=len(values) - 1,
-                                          max_size=len(values) - 1)))]  # fmt: skip
+        starts = [
+            0,
+            *sorted(
+                draw(
+                    st.sets(
+                        st.integers(1, 1500), min_size=len(values) - 1, max_size=len(values) - 1
+                    )
+                )
+            ),
+        ]
         return " ".join(f"{start}:{value}" for start, value in zip(starts, values, strict=True))
 
     lengths = [*draw(st.lists(st.sampled_from([1, 2, 3, 4, 6, 12]), max_size=3)), LONGEST]
@@ -49,13 +59,21 @@ def plans(draw) -> MakePlan:
     shards = st.lists(st.integers(0, 20), min_size=1, max_size=5)
     bounds = [np.cumsum([0, 4, *draw(shards)]) for _ in range(streams)]
     choose = [60, *(draw(st.integers(4, 150)) for _ in bounds[1:])]
-    order = OrderSpec(shuffle=draw(st.booleans()), seed=3, window=7,
-                      canonical_nodes=draw(st.integers(1, 4)))  # fmt: skip
+    order = OrderSpec(
+        shuffle=draw(st.booleans()), seed=3, window=7, canonical_nodes=draw(st.integers(1, 4))
+    )
     steps = draw(schedules())
 
     def make(rank: DataRank) -> EpochPlan:
-        return EpochPlan(order, bounds=bounds, choose=choose, steps=steps, rank=rank,
-                         drop_last=True, mixing=mixing)  # fmt: skip
+        return EpochPlan(
+            order,
+            bounds=bounds,
+            choose=choose,
+            steps=steps,
+            rank=rank,
+            drop_last=True,
+            mixing=mixing,
+        )
 
     return make
 
@@ -90,9 +108,11 @@ def test_each_step_is_the_next_one_on_any_ranks_and_is_found_backwards(make, epo
         assert rows == sorted(
             row
             for one in of_ranks
-            for row in zip(*(found[0].tolist() for found in one.sequences(begin, np.array([step]))),
-                           strict=True)
-        )  # fmt: skip
+            for row in zip(
+                *(found[0].tolist() for found in one.sequences(begin, np.array([step]))),
+                strict=True,
+            )
+        )
         for stream, number in rows:
             tokens[stream] += length
             held[stream, number * length // LONGEST].add(step)
@@ -109,9 +129,13 @@ def test_limits_hold_over_epochs() -> None:
     def plan_of(mixing: Mixing) -> EpochPlan:
         return EpochPlan(
             OrderSpec(shuffle=True, seed=3, canonical_nodes=2, window=17),
-            bounds=[np.array([0, 40, 90]), np.array([0, 40, 120])], choose=[100] * 2,
-            steps=sizes_of("12", "4"), rank=DataRank(rank=0, size=1), drop_last=True, mixing=mixing,
-        )  # fmt: skip
+            bounds=[np.array([0, 40, 90]), np.array([0, 40, 120])],
+            choose=[100] * 2,
+            steps=sizes_of("12", "4"),
+            rank=DataRank(rank=0, size=1),
+            drop_last=True,
+            mixing=mixing,
+        )
 
     plan = plan_of(mixing_of(1, 3, limits=(1.5, None), at_limit="renormalize"))
     assert plan.start(9).before[0] == 90 * 3 // 2 // 2 * 2  # in whole rows of two

@@ -104,11 +104,19 @@ def test_every_sequence_counts_once_an_epoch(
     rows, lengths = [], set()
     for rank in range(ranks):
         loader = load(
-            local=None, streams=[TokenStream(local=built.root) for built in datasets], split=split,
-            shuffle=shuffle, batch_size=3, dp_rank=rank, dp_world_size=ranks, drop_last=False,
-            batching_method=method, num_workers=workers, domain_by="folder",
+            local=None,
+            streams=[TokenStream(local=built.root) for built in datasets],
+            split=split,
+            shuffle=shuffle,
+            batch_size=3,
+            dp_rank=rank,
+            dp_world_size=ranks,
+            drop_last=False,
+            batching_method=method,
+            num_workers=workers,
+            domain_by="folder",
             extras=["sequence_ids", "stream_ids", "targets", "domain_ids"],
-        )  # fmt: skip
+        )
         batches = list(loader)
         lengths.add(len(batches))
         for batch in batches:

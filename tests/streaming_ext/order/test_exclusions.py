@@ -113,19 +113,26 @@ class TestExclude:
         allowed = ["exclude", "epoch_size", "streams"]
         load(exclude=other).load_state_dict(state, allow_changes=allowed)
 
-    @pytest.mark.parametrize(("content", "said"), [
-        (None, "cannot be read: .* Give a Parquet file"),
-        (b"PAR1", "cannot be read"),
-        ({"source": ["a"]}, "the columns `source`"),
-        ({"source": ["mem://other"], "row": [3]}, "no document of this dataset and split"),
-        ({"source": pa.array([], pa.string()), "row": pa.array([], pa.int64())},
-         "names no document"),
-        ({"source": ["a", None], "row": [0, 1]}, "cannot be read: .*null values"),
-        ({"source": ["a", "b"], "row": [0, None]}, "cannot be read: .*null values"),
-        ({"source": ["a"], "row": [-1]}, "cannot be read: .*not in range"),
-        ({"source": ["a"], "row": [0], "from_byte": pa.array([None], pa.int64())},
-         "cannot be read: .*null values"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            (None, "cannot be read: .* Give a Parquet file"),
+            (b"PAR1", "cannot be read"),
+            ({"source": ["a"]}, "the columns `source`"),
+            ({"source": ["mem://other"], "row": [3]}, "no document of this dataset and split"),
+            (
+                {"source": pa.array([], pa.string()), "row": pa.array([], pa.int64())},
+                "names no document",
+            ),
+            ({"source": ["a", None], "row": [0, 1]}, "cannot be read: .*null values"),
+            ({"source": ["a", "b"], "row": [0, None]}, "cannot be read: .*null values"),
+            ({"source": ["a"], "row": [-1]}, "cannot be read: .*not in range"),
+            (
+                {"source": ["a"], "row": [0], "from_byte": pa.array([None], pa.int64())},
+                "cannot be read: .*null values",
+            ),
+        ],
+    )
     def test_what_is_no_such_table(self, load, tmp_path, content, said) -> None:
         path = tmp_path / "a.parquet"
         if isinstance(content, bytes):
@@ -138,9 +145,14 @@ class TestExclude:
 
 def masking(root: Path, *, num_workers: int = 0, **changes: Any) -> StreamingTokenLoader:
     settings: dict[str, Any] = {
-        "batch_size": 2, "sequence_length": 64, "max_repeated_ngram": 8, "dp_rank": 0,
-        "dp_world_size": 1, "num_canonical_nodes": 1, "extras": ["targets", "sequence_ids"],
-    }  # fmt: skip
+        "batch_size": 2,
+        "sequence_length": 64,
+        "max_repeated_ngram": 8,
+        "dp_rank": 0,
+        "dp_world_size": 1,
+        "num_canonical_nodes": 1,
+        "extras": ["targets", "sequence_ids"],
+    }
     dataset = StreamingTokenDataset(local=root, **(settings | changes))
     return StreamingTokenLoader(dataset, num_workers=num_workers)
 

@@ -63,8 +63,12 @@ def test_four_processes_find_their_ranks(raw, tmp_path) -> None:
     for way in ("environment", "default group"):
         assert together([each[way] for each in found]) == alone
     # which processes are the tensor- or pipeline-parallel ranks of one data-parallel rank
-    same = {"replicated": [(0, 1), (2, 3)], "mesh": [(0, 1), (2, 3)], "group": [(0, 1), (2, 3)],
-            "inner mesh": [(0, 2), (1, 3)]}  # fmt: skip
+    same = {
+        "replicated": [(0, 1), (2, 3)],
+        "mesh": [(0, 1), (2, 3)],
+        "group": [(0, 1), (2, 3)],
+        "inner mesh": [(0, 2), (1, 3)],
+    }
     for way, pairs in same.items():
         for one, other in pairs:
             assert found[one][way] == found[other][way]

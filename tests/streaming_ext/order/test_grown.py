@@ -25,9 +25,7 @@ def generations_of(
     folder: Path, sources: Sequence[list[str]], *more: list[str], **options: Any
 ) -> list[Path]:
     """A dataset of some sources, and what it is after each of some extensions."""
-    root = build_dataset(
-        folder / "made", sources, sequence_length=16, shard_size=1024, **options
-    )  # fmt: skip
+    root = build_dataset(folder / "made", sources, sequence_length=16, shard_size=1024, **options)
     found = [Path(shutil.copytree(root, folder / "0"))]
     for number, chosen in enumerate(more, start=1):
         extended(root, write_source(folder / "more" / f"{number}.parquet", chosen))
@@ -42,18 +40,27 @@ TEXTS = [f"Number {number} of all documents: {number * 7919}." for number in ran
 def generations(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> list[Path]:
     """A dataset before it was extended, after that, and after it was once more."""
     return generations_of(
-        tmp_path_factory.mktemp("grown"), [TEXTS[:150], TEXTS[150:301]], TEXTS[301:423],
-        TEXTS[423:], tokenizer=str(vocabulary), holdout_fraction=0,
-    )  # fmt: skip
+        tmp_path_factory.mktemp("grown"),
+        [TEXTS[:150], TEXTS[150:301]],
+        TEXTS[301:423],
+        TEXTS[423:],
+        tokenizer=str(vocabulary),
+        holdout_fraction=0,
+    )
 
 
 def opened(
     root: Path, *, rank: int = 0, ranks: int = 1, num_workers: int = 0, **options: Any
 ) -> StreamingTokenLoader:
     settings: dict[str, Any] = {
-        "shuffle": True, "shuffle_seed": 5, "shuffle_block_size": 8, "num_canonical_nodes": 2,
-        "batch_size": 4 // ranks, "drop_last": False, **options,
-    }  # fmt: skip
+        "shuffle": True,
+        "shuffle_seed": 5,
+        "shuffle_block_size": 8,
+        "num_canonical_nodes": 2,
+        "batch_size": 4 // ranks,
+        "drop_last": False,
+        **options,
+    }
     streams = [TokenStream(local=root, generation=settings.pop("generation", None))]
     dataset = StreamingTokenDataset(streams=streams, dp_rank=rank, dp_world_size=ranks, **settings)
     return StreamingTokenLoader(dataset, num_workers=num_workers)
@@ -62,9 +69,10 @@ def opened(
 def rows_of(batch: dict[str, Any]) -> list[bytes]:
     real = batch["real"] if "real" in batch else np.ones(len(batch["tokens"]), bool)
     return [
-        np.asarray(row).tobytes() for row, counts in zip(batch["tokens"], real, strict=True)
+        np.asarray(row).tobytes()
+        for row, counts in zip(batch["tokens"], real, strict=True)
         if counts
-    ]  # fmt: skip
+    ]
 
 
 def rows_left(loader: StreamingTokenLoader) -> Rows:
@@ -209,9 +217,13 @@ def test_with_sequences_of_another_length(generations) -> None:
 def unlike(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> list[Path]:
     """A dataset, then extended by what is in train alone, then by more of both splits."""
     found = generations_of(
-        tmp_path_factory.mktemp("unlike"), [TEXTS[:100]], [TEXTS[102]], TEXTS[103:200],
-        tokenizer=str(vocabulary), holdout_fraction=0.3,
-    )  # fmt: skip
+        tmp_path_factory.mktemp("unlike"),
+        [TEXTS[:100]],
+        [TEXTS[102]],
+        TEXTS[103:200],
+        tokenizer=str(vocabulary),
+        holdout_fraction=0.3,
+    )
     indexes = [(each / "holdout/index.json").read_bytes() for each in found]
     assert indexes[0] == indexes[1] != indexes[2]
     return found

@@ -15,8 +15,13 @@ def shards_of(root: Path) -> set[str]:
 
 
 def fetch(packed: Built, cache: Path, **settings: Any) -> None:
-    usual = {"remote": str(packed.root), "local": cache, "shuffle": True, "predownload": 1,
-             "shuffle_block_size": 20}  # fmt: skip
+    usual = {
+        "remote": str(packed.root),
+        "local": cache,
+        "shuffle": True,
+        "predownload": 1,
+        "shuffle_block_size": 20,
+    }
     dataset = StreamingTokenDataset(**(usual | settings))
     for _ in StreamingTokenLoader(dataset):
         pass
@@ -28,8 +33,14 @@ def test_a_node_fetches_its_partition_and_what_canonical_nodes_cut(packed, tmp_p
     held = []
     for node in range(nodes):
         for rank in range(16 // nodes):  # the ranks of a node partition its cache
-            fetch(packed, tmp_path / str(node), batch_size=1, num_canonical_nodes=canonical_nodes,
-                  dp_rank=node * 16 // nodes + rank, dp_world_size=16)  # fmt: skip
+            fetch(
+                packed,
+                tmp_path / str(node),
+                batch_size=1,
+                num_canonical_nodes=canonical_nodes,
+                dp_rank=node * 16 // nodes + rank,
+                dp_world_size=16,
+            )
         held.append(shards_of(tmp_path / str(node)))
     # each canonical node begins and ends within a shard that its neighbour needs too
     assert all(len(shards) <= total / nodes + 2 * canonical_nodes / nodes for shards in held)
@@ -41,8 +52,15 @@ def test_sequences_that_cross_shards_cost_one_shard_in_eight(packed, tmp_path) -
     """Runs of shards keep a node from fetching the neighbour of each of its shards."""
     held = []
     for rank in range(4):
-        fetch(packed, tmp_path / str(rank), batch_size=2, num_canonical_nodes=4,
-              sequence_length=12, dp_rank=rank, dp_world_size=4)  # fmt: skip
+        fetch(
+            packed,
+            tmp_path / str(rank),
+            batch_size=2,
+            num_canonical_nodes=4,
+            sequence_length=12,
+            dp_rank=rank,
+            dp_world_size=4,
+        )
         held.append(len(shards_of(tmp_path / str(rank))))
     assert sum(held) <= 147 * (1 + 1 / 8) + 2 * 4
     assert np.mean(held) < 147 / 4 * 1.25

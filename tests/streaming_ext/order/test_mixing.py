@@ -13,8 +13,11 @@ from streaming_ext.order.mixing import WINDOW_ROWS, Mixing, Mixture
 from streaming_ext.order.steps import Schedule
 
 
-def mixing_of(*proportions: str | float, limits: tuple[float | None, ...] | None = None,
-              at_limit: str = "error") -> Mixing:  # fmt: skip
+def mixing_of(
+    *proportions: str | float,
+    limits: tuple[float | None, ...] | None = None,
+    at_limit: str = "error",
+) -> Mixing:
     limits = limits or (None,) * len(proportions)
     return Mixing(
         proportions=tuple(

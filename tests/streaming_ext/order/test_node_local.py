@@ -23,8 +23,12 @@ from tests.streaming_ext.processes import in_processes, join_group
 LENGTH = 8
 BATCH = 2
 SOURCES = "0" * 32
-SETTINGS: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "shuffle_block_size": 20,
-                            "extras": ["sequence_ids", "targets"]}  # fmt: skip
+SETTINGS: dict[str, Any] = {
+    "batch_size": BATCH,
+    "shuffle": True,
+    "shuffle_block_size": 20,
+    "extras": ["sequence_ids", "targets"],
+}
 
 
 def as_partition(built: Built, rank: int, nodes: int, *, sources: str = SOURCES) -> Built:
@@ -39,12 +43,16 @@ def make_partitions(folder: Path, documents: Sequence[int], **options: Any) -> l
     """Partitions of different sizes; each node's folder stands alone."""
     return [
         as_partition(
-            build(folder / f"node{rank}" / "data",
-                  numbered_parts(some_documents(count, seed=rank)), **options),
-            rank, len(documents),
+            build(
+                folder / f"node{rank}" / "data",
+                numbered_parts(some_documents(count, seed=rank)),
+                **options,
+            ),
+            rank,
+            len(documents),
         )
         for rank, count in enumerate(documents)
-    ]  # fmt: skip
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -100,11 +108,17 @@ def train(rank: int, root: Path, *, epochs: int = 1, state: Any = None, **change
     if state is not None:
         loader.load_state_dict(state)
     steps = [
-        Step(loader.epoch, batch["sequence_ids"].tolist(), batch["tokens"].tolist(),
-             batch["real"].tolist() if "real" in batch else [True] * BATCH,
-             loader.tokens_seen, saved(loader))
-        for _ in range(epochs) for batch in loader
-    ]  # fmt: skip
+        Step(
+            loader.epoch,
+            batch["sequence_ids"].tolist(),
+            batch["tokens"].tolist(),
+            batch["real"].tolist() if "real" in batch else [True] * BATCH,
+            loader.tokens_seen,
+            saved(loader),
+        )
+        for _ in range(epochs)
+        for batch in loader
+    ]
     group = loader.dataset.node_group
     return steps, loader.achieved()[0], group and group.sequences
 
@@ -166,31 +180,57 @@ def test_resume_on_other_nodes_is_refused_on_other_ranks_a_node_not(two, three, 
     for error in on_ranks(ranks_of(three, 2), partial(train, state=state), tmp_path):
         assert isinstance(error, ConfigMismatchError)
         assert "nodes: the state has 2, this loader 3" in str(error)
-    wide = on_ranks(
-        ranks_of(two, 1), partial(train, state=state, batch_size=2 * BATCH), tmp_path
-    )  # fmt: skip
+    wide = on_ranks(ranks_of(two, 1), partial(train, state=state, batch_size=2 * BATCH), tmp_path)
     assert sequences_of(wide, 1) == [steps[1:] for steps in sequences_of(narrow, 2)]
 
 
-def report(rank: int, number: int, *, nodes: int = 2, sources: str = SOURCES,
-           tokens: str = "f0", index: str = "", **settings: Any) -> PartitionReport:  # fmt: skip
+def report(
+    rank: int,
+    number: int,
+    *,
+    nodes: int = 2,
+    sources: str = SOURCES,
+    tokens: str = "f0",
+    index: str = "",
+    **settings: Any,
+) -> PartitionReport:
     """What a rank says of a partition."""
     spec = spec_of(sequence_length=LENGTH, compression="none", shard_samples=4, fingerprint=tokens)
     partition = NodePartition(rank=number, nodes=nodes, sources=sources)
     return PartitionReport(f"rank {rank}", partition, spec, index or f"hash {number}", 50, settings)
 
 
-@pytest.mark.parametrize(("reports", "said"), [
-    ([report(0, 0, nodes=3), report(2, 2, nodes=3)],
-     "Of 3 partitions these are missing: 1; there are 0 (rank 0), 2 (rank 2)"),
-    ([report(0, 0), report(1, 0)], "Of 2 partitions these are missing: 1"),
-    ([report(0, 0), report(2, 1, sources="1" * 32)], "do not fit together: sources: rank 0 '000"),
-    ([report(0, 0), report(2, 1, tokens="f1")], "tokenizer.fingerprint: rank 0 'f0', rank 2 'f1'"),
-    ([report(0, 0), report(2, 1, nodes=3)], "nodes: rank 0 2, rank 2 3"),
-    ([report(0, 0, packing="best_fit"), report(2, 1, x=1)], "packing: rank 0 'best_fit', rank 2"),
-    ([report(0, 0), report(2, 0, index="other")], "both hold partition 0, with different content"),
-    ([report(0, 0), report(2, 1)._replace(partition=None)], "rank 2 reads a dataset that is no"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("reports", "said"),
+    [
+        (
+            [report(0, 0, nodes=3), report(2, 2, nodes=3)],
+            "Of 3 partitions these are missing: 1; there are 0 (rank 0), 2 (rank 2)",
+        ),
+        ([report(0, 0), report(1, 0)], "Of 2 partitions these are missing: 1"),
+        (
+            [report(0, 0), report(2, 1, sources="1" * 32)],
+            "do not fit together: sources: rank 0 '000",
+        ),
+        (
+            [report(0, 0), report(2, 1, tokens="f1")],
+            "tokenizer.fingerprint: rank 0 'f0', rank 2 'f1'",
+        ),
+        ([report(0, 0), report(2, 1, nodes=3)], "nodes: rank 0 2, rank 2 3"),
+        (
+            [report(0, 0, packing="best_fit"), report(2, 1, x=1)],
+            "packing: rank 0 'best_fit', rank 2",
+        ),
+        (
+            [report(0, 0), report(2, 0, index="other")],
+            "both hold partition 0, with different content",
+        ),
+        (
+            [report(0, 0), report(2, 1)._replace(partition=None)],
+            "rank 2 reads a dataset that is no",
+        ),
+    ],
+)
 def test_what_does_not_fit(reports, said) -> None:
     with pytest.raises(ConfigMismatchError, match=re.escape(said)):
         require_one_group(reports)
@@ -217,8 +257,9 @@ class TestWithoutAGroup:
         return folder
 
     def loader(self, three: list[Built], manifests: Path, rank: int) -> StreamingTokenLoader:
-        return open_loader(three[rank // 2].root, node_local=manifests, dp_rank=rank,
-                           dp_world_size=6)  # fmt: skip
+        return open_loader(
+            three[rank // 2].root, node_local=manifests, dp_rank=rank, dp_world_size=6
+        )
 
     def test_every_sequence_once(self, three, manifests) -> None:
         of_ranks = [sequences(self.loader(three, manifests, rank)) for rank in range(6)]

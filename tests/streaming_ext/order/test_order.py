@@ -96,10 +96,19 @@ class TestPassOrder:
             )
             return tuple(order.sequences(np.arange(60) + 60 * number).tolist())
 
-        assert len({
-            drawn(), drawn(1), drawn(stream=1), drawn(seed=18), drawn(window=8),
-            drawn(canonical_nodes=2),
-        }) == 6  # fmt: skip
+        assert (
+            len(
+                {
+                    drawn(),
+                    drawn(1),
+                    drawn(stream=1),
+                    drawn(seed=18),
+                    drawn(window=8),
+                    drawn(canonical_nodes=2),
+                }
+            )
+            == 6
+        )
 
 
 def test_ten_thousand_million_sequences_need_no_more_memory() -> None:
@@ -113,8 +122,12 @@ def test_ten_thousand_million_sequences_need_no_more_memory() -> None:
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_many_streams_looked_up_at_once_give_what_each_gives_alone(data) -> None:
-    spec = OrderSpec(shuffle=data.draw(st.booleans()), seed=4, window=data.draw(st.integers(1, 30)),
-                     canonical_nodes=data.draw(st.integers(1, 4)))  # fmt: skip
+    spec = OrderSpec(
+        shuffle=data.draw(st.booleans()),
+        seed=4,
+        window=data.draw(st.integers(1, 30)),
+        canonical_nodes=data.draw(st.integers(1, 4)),
+    )
     bounds, left_out = [], []
     for _ in range(data.draw(st.integers(1, 5))):
         counts = data.draw(st.lists(st.integers(0, 20), min_size=1, max_size=6))

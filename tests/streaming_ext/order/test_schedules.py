@@ -14,8 +14,10 @@ from tests.streaming_ext.order.loading import saved, sequences
 
 # 585 samples of 8 tokens; steps of 96, 96, 192 and 192 tokens, then of 384
 CHANGES: dict[str, Any] = {
-    "batch_size": None, "sequence_length": "0:4 192:8 900:16", "global_batch": "0:24 900:12 2k:24",
-}  # fmt: skip
+    "batch_size": None,
+    "sequence_length": "0:4 192:8 900:16",
+    "global_batch": "0:24 900:12 2k:24",
+}
 
 
 def tokens_of(loader: Any) -> list[list[list[int]]]:
@@ -30,8 +32,10 @@ def test_each_step_has_its_size_and_its_tokens(load, raw) -> None:
     for batch in loader:
         rows, length = batch["tokens"].shape
         shapes.append((rows, length))
-        assert (rows, length) == (24 if tokens < 900 or tokens >= 2000 else 12,
-                                  4 if tokens < 192 else 8 if tokens < 900 else 16)  # fmt: skip
+        assert (rows, length) == (
+            24 if tokens < 900 or tokens >= 2000 else 12,
+            4 if tokens < 192 else 8 if tokens < 900 else 16,
+        )
         for row, number in enumerate(batch["sequence_ids"].tolist()):
             own = slice(number * length, (number + 1) * length)
             assert batch["tokens"][row].tolist() == stream[own].tolist()
@@ -118,9 +122,14 @@ def test_a_mixture_anneals_and_a_small_stream_does_not_repeat_for_ever(tmp_path,
             TokenStream(local=code.root, proportion="0:1 2k:9", max_repeats=max_repeats),
         ]
         return load(
-            local=None, streams=streams, batch_size=None, global_batch="0:4 2k:8",
-            num_canonical_nodes=2, extras=["stream_ids", "sequence_ids"], **settings,
-        )  # fmt: skip
+            local=None,
+            streams=streams,
+            batch_size=None,
+            global_batch="0:4 2k:8",
+            num_canonical_nodes=2,
+            extras=["stream_ids", "sequence_ids"],
+            **settings,
+        )
 
     loader = mixed()
     found = []

@@ -15,12 +15,17 @@ def streams(**values) -> list[TokenStream]:
 
 @pytest.mark.parametrize(
     ("proportions", "epoch_size", "expected"),
-    [([3, 1], 100, [75, 25]), ([0.7, 0.2, 0.1], 1000, [700, 200, 100]), ([1, 1, 1], 100, None),
-     ([1, 1], None, [15, 15])],
-)  # fmt: skip
+    [
+        ([3, 1], 100, [75, 25]),
+        ([0.7, 0.2, 0.1], 1000, [700, 200, 100]),
+        ([1, 1, 1], 100, None),
+        ([1, 1], None, [15, 15]),
+    ],
+)
 def test_proportions(proportions, epoch_size, expected) -> None:
-    found = sequences_an_epoch(streams(proportion=proportions), [10, 20, 5][: len(proportions)],
-                               epoch_size=epoch_size)  # fmt: skip
+    found = sequences_an_epoch(
+        streams(proportion=proportions), [10, 20, 5][: len(proportions)], epoch_size=epoch_size
+    )
     assert sum(found) == (epoch_size or 30)
     assert found == expected or sorted(found) == [33, 33, 34]
 
@@ -32,13 +37,16 @@ def test_amounts() -> None:
     assert sequences_an_epoch([TokenStream(local="x")], [10], epoch_size=99) == [99]
 
 
-@pytest.mark.parametrize(("values", "said"), [
-    ({"proportion": 1, "choose": 3}, "one of proportion"),
-    ({"repeat": 0}, "`repeat` must be a number above 0"),
-    ({"max_repeats": 3}, "`max_repeats` goes with `proportion`"),
-    ({"proportion": 1, "max_repeats": 0}, "`max_repeats` must be a number above 0"),
-    ({"proportion": "much"}, "`proportion` must be a number, or a schedule"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"proportion": 1, "choose": 3}, "one of proportion"),
+        ({"repeat": 0}, "`repeat` must be a number above 0"),
+        ({"max_repeats": 3}, "`max_repeats` goes with `proportion`"),
+        ({"proportion": 1, "max_repeats": 0}, "`max_repeats` must be a number above 0"),
+        ({"proportion": "much"}, "`proportion` must be a number, or a schedule"),
+    ],
+)
 def test_a_stream_that_contradicts_itself_is_refused(values, said) -> None:
     with pytest.raises(UsageError, match=said):
         TokenStream(local="x", **values)
@@ -51,12 +59,18 @@ def test_amounts_that_do_not_fit_together_are_refused() -> None:
         sequences_an_epoch(streams(choose=[7, 9]), [10, 20], epoch_size=17)
 
 
-@pytest.mark.parametrize(("proportions", "settings", "said"), [
-    (("0:1 5:2", None), {}, "each with a proportion"),
-    ((1, 1), {"at_max_repeats": "renormalize"}, "`at_max_repeats` goes with `max_repeats`"),
-    (("0:1 2k:3", 1), {"batching_method": "stratified"},
-     "'stratified' holds one mixture in every step"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("proportions", "settings", "said"),
+    [
+        (("0:1 5:2", None), {}, "each with a proportion"),
+        ((1, 1), {"at_max_repeats": "renormalize"}, "`at_max_repeats` goes with `max_repeats`"),
+        (
+            ("0:1 2k:3", 1),
+            {"batching_method": "stratified"},
+            "'stratified' holds one mixture in every step",
+        ),
+    ],
+)
 def test_mixtures_that_contradict_themselves_are_refused(
     raw, open_raw, proportions, settings, said
 ) -> None:
@@ -78,12 +92,20 @@ def test_what_a_mixture_came_to(load, tmp_path, workers) -> None:
     mixed = [
         TokenStream(
             local=build(tmp_path / str(documents), numbered_parts(some_documents(documents))).root,
-            proportion=proportion, domain=domain,
+            proportion=proportion,
+            domain=domain,
         )
         for documents, proportion, domain in counts
-    ]  # fmt: skip
-    loader = load(local=None, streams=mixed, batch_size=5, num_canonical_nodes=3, epoch_size=400,
-                  extras=["stream_ids", "domain_ids"], num_workers=workers)  # fmt: skip
+    ]
+    loader = load(
+        local=None,
+        streams=mixed,
+        batch_size=5,
+        num_canonical_nodes=3,
+        epoch_size=400,
+        extras=["stream_ids", "domain_ids"],
+        num_workers=workers,
+    )
     seen = np.zeros(3, np.int64)
     for left_out in (0, 4):  # by the first epoch: it has 399 in steps of 5
         for batch in loader:

@@ -20,13 +20,20 @@ def sources() -> dict[tuple[str, int], list[int]]:
     }
 
 
-@pytest.mark.parametrize(("length", "split", "packing"), [
-    (8, "train", None), (60, "holdout", None), (1000, "train", None), (7, "holdout", "best_fit"),
-    (64, "train", "best_fit"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("length", "split", "packing"),
+    [
+        (8, "train", None),
+        (60, "holdout", None),
+        (1000, "train", None),
+        (7, "holdout", "best_fit"),
+        (64, "train", "best_fit"),
+    ],
+)
 def test_each_token_is_explained(load, sources, length, split, packing) -> None:
-    loader = load(sequence_length=length, split=split, batch_size=1, drop_last=True,
-                  packing=packing)  # fmt: skip
+    loader = load(
+        sequence_length=length, split=split, batch_size=1, drop_last=True, packing=packing
+    )
     explained = 0
     for step, batch in enumerate(loader):
         (trace,) = loader.trace(step)
@@ -53,12 +60,15 @@ def test_the_sequences_of_all_ranks_and_of_later_epochs(load) -> None:
                 assert [t.sequence for t in traces if t.rank == rank] == batches[rank][5]
 
 
-@pytest.mark.parametrize(("changes", "epoch"), [
-    ({}, 0),
-    ({"sequence_length": 5, "epoch_size": 300}, 4),
-    ({"sequence_length": 40, "packing": "best_fit"}, 1),
-    ({"sequence_length": 7, "packing": "best_fit", "shuffle": False}, 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "epoch"),
+    [
+        ({}, 0),
+        ({"sequence_length": 5, "epoch_size": 300}, 4),
+        ({"sequence_length": 40, "packing": "best_fit"}, 1),
+        ({"sequence_length": 7, "packing": "best_fit", "shuffle": False}, 0),
+    ],
+)
 def test_each_document_of_an_epoch_backwards(open_raw, changes, epoch) -> None:
     dataset = open_raw(dp_world_size=2, dp_rank=0, batch_size=2, **changes)
     found = defaultdict(list)
@@ -73,10 +83,17 @@ def test_each_document_of_an_epoch_backwards(open_raw, changes, epoch) -> None:
         assert sorted(map(repr, reported)) == sorted(map(repr, found[document]))
 
 
-@pytest.mark.parametrize(("source", "row", "said"), [
-    ("mem://source-0.parquet", 0, "No document of split 'train' comes from row 0 of"),  # a holdout
-    ("source-9.parquet", 3, "comes from row 3 of source-9"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "row", "said"),
+    [
+        (
+            "mem://source-0.parquet",
+            0,
+            "No document of split 'train' comes from row 0 of",
+        ),  # a holdout
+        ("source-9.parquet", 3, "comes from row 3 of source-9"),
+    ],
+)
 def test_documents_that_do_not_exist(load, source, row, said) -> None:
     loader = load()
     assert loader.trace_document("source-1.parquet", 4)

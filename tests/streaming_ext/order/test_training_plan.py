@@ -8,16 +8,27 @@ from streaming_ext import TokenStream
 from streaming_ext.base.errors import UsageError
 
 
-@pytest.mark.parametrize("changes", [
-    {},
-    {"batch_size": None, "global_batch": "0:24 900:12 3k:24", "sequence_length": "0:4 900:8 5k:16"},
-    {"streams": ["0:1 2k:5", "0:2->0 3k:0"], "epoch_size": 600, "num_canonical_nodes": 3},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {
+            "batch_size": None,
+            "global_batch": "0:24 900:12 3k:24",
+            "sequence_length": "0:4 900:8 5k:16",
+        },
+        {"streams": ["0:1 2k:5", "0:2->0 3k:0"], "epoch_size": 600, "num_canonical_nodes": 3},
+    ],
+)
 def test_training_goes_by_its_plan(load, raw, changes) -> None:
     if "streams" in changes:
-        changes = changes | {"local": None, "streams": [
-            TokenStream(local=raw.root, proportion=proportion) for proportion in changes["streams"]
-        ]}  # fmt: skip
+        changes = changes | {
+            "local": None,
+            "streams": [
+                TokenStream(local=raw.root, proportion=proportion)
+                for proportion in changes["streams"]
+            ],
+        }
     loader = load(**changes, extras=["stream_ids"])
     plan = loader.plan(epochs=2)
     found = [

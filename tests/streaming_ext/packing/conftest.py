@@ -34,8 +34,13 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def open_packed(open_raw: Open, raw: Built, tmp_path: Path) -> Open:
     def make(**changes: Any) -> StreamingTokenDataset:
-        settings = {"packing": "best_fit", "sequence_length": LENGTH, "shuffle_block_size": 20,
-                    "remote": str(raw.root), "local": tmp_path / "cache"}  # fmt: skip
+        settings = {
+            "packing": "best_fit",
+            "sequence_length": LENGTH,
+            "shuffle_block_size": 20,
+            "remote": str(raw.root),
+            "local": tmp_path / "cache",
+        }
         return open_raw(**(settings | changes))
 
     return make

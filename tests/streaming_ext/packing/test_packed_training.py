@@ -33,11 +33,15 @@ def segments_in(row: list[int]) -> list[list[int]]:
 
 def first_tokens(stream: list[int]) -> dict[tuple[str, int], int]:
     """Where each document of the split begins in its stream, by its source and row."""
-    starts = [at for at, token in enumerate(stream)
-              if token != EOT and (at == 0 or stream[at - 1] == EOT)]  # fmt: skip
-    rows = [(f"mem://source-{part}.parquet", row)
-            for part, listed in enumerate(numbered_parts(some_documents(300)))
-            for row, (split, _) in enumerate(listed) if split == "train"]  # fmt: skip
+    starts = [
+        at for at, token in enumerate(stream) if token != EOT and (at == 0 or stream[at - 1] == EOT)
+    ]
+    rows = [
+        (f"mem://source-{part}.parquet", row)
+        for part, listed in enumerate(numbered_parts(some_documents(300)))
+        for row, (split, _) in enumerate(listed)
+        if split == "train"
+    ]
     return dict(zip(rows, starts, strict=True))
 
 
@@ -49,10 +53,9 @@ def test_every_document_comes_whole_and_once_with_its_masks(
     open_packed, raw, length, multiple, workers
 ) -> None:
     loader = StreamingTokenLoader(
-        open_packed(sequence_length=length, document_multiple=multiple, batch_size=3,
-                    extras=MASKS),
+        open_packed(sequence_length=length, document_multiple=multiple, batch_size=3, extras=MASKS),
         num_workers=workers,
-    )  # fmt: skip
+    )
     stream = raw.streams["train"].tolist()
     firsts = first_tokens(stream)
     shard_ends = (np.cumsum(loader.dataset.reader.caches[0].index.samples) * 8).tolist()
@@ -86,13 +89,15 @@ def test_every_document_comes_whole_and_once_with_its_masks(
                 targets[-1] = -100
             for at in untargeted:
                 targets[at] = -100
-            assert {name: batch[name][number].tolist()
-                    for name in ("tokens", "targets", "position_ids", "document_ids")} == {
+            assert {
+                name: batch[name][number].tolist()
+                for name in ("tokens", "targets", "position_ids", "document_ids")
+            } == {
                 "tokens": row,
                 "targets": targets,
                 "position_ids": [position for size in sizes for position in range(size)],
                 "document_ids": [each for each, size in enumerate(sizes) for _ in range(size)],
-            }  # fmt: skip
+            }
             assert batch["starts_inside"][number] == (trace.spans[0].first > 0)
             edges += [edges[-1] + int(each) for each in np.cumsum(sizes)]
         assert batch["cu_seqlens"].tolist() == edges
@@ -131,8 +136,9 @@ def test_a_mixture_of_two(raw, tmp_path, open_packed) -> None:
         TokenStream(remote=str(raw.root), local=tmp_path / "a"),
         TokenStream(remote=str(other.root), local=tmp_path / "b"),
     ]
-    dataset = open_packed(streams=streams, remote=None, local=None, batch_size=1,
-                          num_canonical_nodes=1)  # fmt: skip
+    dataset = open_packed(
+        streams=streams, remote=None, local=None, batch_size=1, num_canonical_nodes=1
+    )
     loader = StreamingTokenLoader(dataset)
     rows = [batch["tokens"][0].tolist() for batch in loader]
     assert len(rows) == dataset.size
@@ -242,9 +248,16 @@ def test_context_parallel_ranks_get_the_head_and_tail_of_each_document(
     assert len(whole) > 5
     for rank in range(size):
         loader = StreamingTokenLoader(
-            open_packed(**settings, extras=[*per_token, *extras], cp_rank=rank, cp_size=size,
-                        cp_layout="documents", dp_rank=0, dp_world_size=1)
-        )  # fmt: skip
+            open_packed(
+                **settings,
+                extras=[*per_token, *extras],
+                cp_rank=rank,
+                cp_size=size,
+                cp_layout="documents",
+                dp_rank=0,
+                dp_world_size=1,
+            )
+        )
         for batch, full in zip(loader, whole, strict=True):
             edges = full["cu_seqlens"].tolist()
             for name in ("tokens", *per_token):
@@ -266,5 +279,12 @@ def test_the_multiple_is_part_of_the_order(open_packed) -> None:
     with pytest.raises(UsageError, match="give packing='best_fit'"):
         open_packed(document_multiple=8, packing=None)
     with pytest.raises(UsageError, match=r"'documents'.*8 equal chunks.*document_multiple=8 or a"):
-        open_packed(**settings, document_multiple=4, cp_rank=0, cp_size=4, cp_layout="documents",
-                    dp_rank=0, dp_world_size=1)  # fmt: skip
+        open_packed(
+            **settings,
+            document_multiple=4,
+            cp_rank=0,
+            cp_size=4,
+            cp_layout="documents",
+            dp_rank=0,
+            dp_world_size=1,
+        )

@@ -78,9 +78,14 @@ def read_as(rank: int, remote: Path, caches: Path, start: Any) -> list[Any]:
         os.setgid(USER + rank)
         os.setuid(USER + rank)
     dataset = StreamingTokenDataset(
-        remote=str(remote), local=caches / str(os.getuid()) / str(rank), batch_size=4,
-        shuffle=True, shuffle_block_size=50, dp_rank=0, dp_world_size=1,
-    )  # fmt: skip
+        remote=str(remote),
+        local=caches / str(os.getuid()) / str(rank),
+        batch_size=4,
+        shuffle=True,
+        shuffle_block_size=50,
+        dp_rank=0,
+        dp_world_size=1,
+    )
     start.wait(240)
     ours = tokens_of(StreamingTokenLoader(dataset, num_workers=2))
     return ours + tokens_of(DataLoader(dataset, batch_size=4, num_workers=2))
@@ -121,11 +126,19 @@ class TestLimit:
         limit = 4 * int(open_raw(local=packed.root).reader.raw_sizes.max())
 
         def read(**more: Any) -> list[Any]:
-            dataset = open_raw(batch_size=64, shuffle_block_size=16, epoch_size=128,
-                               extras=["starts_inside", "targets"], **more)  # fmt: skip
+            dataset = open_raw(
+                batch_size=64,
+                shuffle_block_size=16,
+                epoch_size=128,
+                extras=["starts_inside", "targets"],
+                **more,
+            )
             loader = StreamingTokenLoader(dataset, num_workers=workers)
-            return [{name: values.tolist() for name, values in batch.items()}
-                    for _ in range(2) for batch in loader]  # fmt: skip
+            return [
+                {name: values.tolist() for name, values in batch.items()}
+                for _ in range(2)
+                for batch in loader
+            ]
 
         with watched(cache) as held:
             (found,) = in_processes(1, lambda _: read(**settings, cache_limit=limit))
@@ -148,9 +161,14 @@ class TestLimit:
         self, packed, open_raw, open_cached, tmp_path, packing
     ) -> None:
         """A worker makes many steps at once: their shards must not be there all together."""
-        settings = {"extras": ["targets", "position_ids", "cu_seqlens", "sequence_ids"],
-                    "packing": packing, "sequence_length": 20, "batch_size": 2,
-                    "num_canonical_nodes": 2, "predownload": 1}  # fmt: skip
+        settings = {
+            "extras": ["targets", "position_ids", "cu_seqlens", "sequence_ids"],
+            "packing": packing,
+            "sequence_length": 20,
+            "batch_size": 2,
+            "num_canonical_nodes": 2,
+            "predownload": 1,
+        }
         limit = 12 * int(open_raw().reader.raw_sizes.max())
         limited = open_cached(**settings, cache_limit=limit)
 

@@ -36,8 +36,9 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, year in YEARS.items():
         path = folder / f"{name}.parquet"
         path.parent.mkdir(exist_ok=True)
-        texts = [text[: 30 + 61 * (row % 9)]
-                 for row, text in enumerate(make_documents(40, seed=year))]  # fmt: skip
+        texts = [
+            text[: 30 + 61 * (row % 9)] for row, text in enumerate(make_documents(40, seed=year))
+        ]
         kept = {"language": [language(row) for row in range(40)], "year": [year] * 40}
         pq.write_table(pa.table({"text": texts, **kept}), path)
     return folder
@@ -59,8 +60,9 @@ def made(
     def make(how: str) -> Path:
         root = folder / how.replace(" ", "-")
         if not root.exists():
-            build_from(sources, root, tokenizer=str(vocabulary), keep_columns="language,year",
-                       **MADE[how])  # fmt: skip
+            build_from(
+                sources, root, tokenizer=str(vocabulary), keep_columns="language,year", **MADE[how]
+            )
         return root
 
     return make
@@ -72,9 +74,17 @@ def in_order(made: Callable[[str], Path]) -> Path:
 
 
 def load(root: Path, *, workers: int = 0, **changes: Any) -> StreamingTokenLoader:
-    settings = {"local": root, "batch_size": 4, "sequence_length": LENGTH, "shuffle": True,
-                "num_canonical_nodes": 2, "dp_rank": 0, "dp_world_size": 1,
-                "extras": ["domain_ids"], "domain_by": "folder"} | changes  # fmt: skip
+    settings = {
+        "local": root,
+        "batch_size": 4,
+        "sequence_length": LENGTH,
+        "shuffle": True,
+        "num_canonical_nodes": 2,
+        "dp_rank": 0,
+        "dp_world_size": 1,
+        "extras": ["domain_ids"],
+        "domain_by": "folder",
+    } | changes
     return StreamingTokenLoader(StreamingTokenDataset(**settings), num_workers=workers)
 
 
@@ -111,10 +121,15 @@ def tokens_of(loader: StreamingTokenLoader) -> dict[str, int]:
     return reported.tokens_by_domain
 
 
-@pytest.mark.parametrize(("how", "by", "packing"), [
-    ("in order", "folder", None), ("in order", "column:language", "best_fit"),
-    ("small files together", "folder", "best_fit"), ("shuffled", "column:year", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("how", "by", "packing"),
+    [
+        ("in order", "folder", None),
+        ("in order", "column:language", "best_fit"),
+        ("small files together", "folder", "best_fit"),
+        ("shuffled", "column:year", None),
+    ],
+)
 def test_each_token_is_of_the_domain_of_its_document(made, how, by, packing) -> None:
     loader = load(made(how), domain_by=by, packing=packing)
     seen: Counter[str] = Counter()
@@ -136,8 +151,10 @@ def test_each_token_is_of_the_domain_of_its_document(made, how, by, packing) -> 
 def test_workers_and_context_parallel_ranks_get_the_same(in_order) -> None:
     plain = step_ids(load(in_order))
     assert np.array_equal(step_ids(load(in_order, workers=2)), plain)
-    halves = [step_ids(load(in_order, cp_rank=rank, cp_size=2, cp_layout="contiguous"))
-              for rank in range(2)]  # fmt: skip
+    halves = [
+        step_ids(load(in_order, cp_rank=rank, cp_size=2, cp_layout="contiguous"))
+        for rank in range(2)
+    ]
     assert np.array_equal(np.concatenate(halves, axis=2), plain)
 
 
@@ -149,10 +166,9 @@ def test_counts_survive_resumes_on_other_ranks_and_ends_of_epochs(in_order) -> N
     epochs = set()
     for ranks in (1, 2, 4, 1, 2, 1):
         loaders = [
-            load(in_order, domain_by=by, batch_size=4 // ranks, dp_rank=rank,
-                 dp_world_size=ranks)
+            load(in_order, domain_by=by, batch_size=4 // ranks, dp_rank=rank, dp_world_size=ranks)
             for rank in range(ranks)
-        ]  # fmt: skip
+        ]
         for loader in loaders:
             if state is not None:
                 loader.load_state_dict(json.loads(json.dumps(state)))
@@ -195,10 +211,13 @@ def test_what_an_epoch_left_out_counts_behind_a_resume_too(in_order) -> None:
 
 
 def test_several_streams(made, in_order) -> None:
-    streams = [TokenStream(local=in_order, proportion=3),
-               TokenStream(local=made("shuffled"), proportion=1)]  # fmt: skip
-    loader = load(Path(), local=None, streams=streams, epoch_size=200,
-                  extras=["domain_ids", "stream_ids"])  # fmt: skip
+    streams = [
+        TokenStream(local=in_order, proportion=3),
+        TokenStream(local=made("shuffled"), proportion=1),
+    ]
+    loader = load(
+        Path(), local=None, streams=streams, epoch_size=200, extras=["domain_ids", "stream_ids"]
+    )
     seen: list[Counter[str]] = [Counter(), Counter()]
     for step, batch in enumerate(loader):
         ids, of = batch["domain_ids"].numpy(), batch["stream_ids"].numpy()

@@ -11,8 +11,15 @@ from streaming_ext.format.index import read_index
 from streaming_ext.store.remote import Remote
 from tests.streaming_ext.build import EOT, Built, build
 
-EXTRAS = ["targets", "position_ids", "document_ids", "cu_seqlens", "max_seqlen", "starts_inside",
-          "sequence_ids"]  # fmt: skip
+EXTRAS = [
+    "targets",
+    "position_ids",
+    "document_ids",
+    "cu_seqlens",
+    "max_seqlen",
+    "starts_inside",
+    "sequence_ids",
+]
 
 
 class Reference:
@@ -23,10 +30,11 @@ class Reference:
         self.stream = [int(token) for token in built.streams[split]]
         self.last_of_shard = set((index.token_starts[1:] - 1).tolist())
         self.padding = [
-            at > 0 and self.stream[at] == EOT == self.stream[at - 1]
+            at > 0
+            and self.stream[at] == EOT == self.stream[at - 1]
             and at - 1 not in self.last_of_shard
             for at in range(len(self.stream))
-        ]  # fmt: skip
+        ]
 
     def target(self, at: int, *, row_end: bool) -> int:
         if at + 1 == len(self.stream) or self.padding[at] or self.padding[at + 1]:
@@ -45,8 +53,15 @@ class Reference:
 
 
 def batches_of(built: Built, *, workers: int = 0, **settings: Any) -> list[dict[str, Any]]:
-    dataset = StreamingTokenDataset(local=built.root, batch_size=3, shuffle=True, extras=EXTRAS,
-                                    dp_rank=0, dp_world_size=1, **settings)  # fmt: skip
+    dataset = StreamingTokenDataset(
+        local=built.root,
+        batch_size=3,
+        shuffle=True,
+        extras=EXTRAS,
+        dp_rank=0,
+        dp_world_size=1,
+        **settings,
+    )
     return list(StreamingTokenLoader(dataset, num_workers=workers))
 
 
@@ -95,10 +110,14 @@ def test_types_are_those_that_models_take(raw) -> None:
     assert type(batch.pop("max_seqlen")) is int
     assert all(value.is_contiguous() for value in batch.values())
     assert {name: value.dtype for name, value in batch.items()} == {
-        "tokens": torch.int64, "targets": torch.int64, "sequence_ids": torch.int64,
-        "position_ids": torch.int32, "document_ids": torch.int32, "cu_seqlens": torch.int32,
+        "tokens": torch.int64,
+        "targets": torch.int64,
+        "sequence_ids": torch.int64,
+        "position_ids": torch.int32,
+        "document_ids": torch.int32,
+        "cu_seqlens": torch.int32,
         "starts_inside": torch.bool,
-    }  # fmt: skip
+    }
 
 
 def test_documents_of_a_token_and_padding_within(tmp_path) -> None:
@@ -130,9 +149,12 @@ def test_long_documents(tmp_path, length, workers) -> None:
     ids[ends] = EOT
     ids[ends[:10] + 1] = EOT  # padding of one token
     ids[ends[10:15, None] + [2, 4, 5, 6]] = EOT  # short documents, padding of two tokens
-    built = build(tmp_path / "data", [[("train", ids[:17_500].tolist())],
-                                      [("train", ids[17_500:].tolist())]],
-                  compression="none", shard_samples=600)  # fmt: skip
+    built = build(
+        tmp_path / "data",
+        [[("train", ids[:17_500].tolist())], [("train", ids[17_500:].tolist())]],
+        compression="none",
+        shard_samples=600,
+    )
     reference = Reference(built, "train")
     tokens = segments = 0
     for batch in batches_of(built, sequence_length=length, workers=workers):

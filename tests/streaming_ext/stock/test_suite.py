@@ -45,12 +45,25 @@ def outcomes(folder: Path) -> dict[str, Counter[str]]:
     mine = text.replace(IMPORT, IMPORT.replace("streaming.base", "stand_in"))
     (folder / FILE).write_text(mine)
     environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
-    command = [sys.executable, "-m", "pytest", "-q", FILE, "-p", "no:cacheprovider",
-               f"--junitxml={folder}/told.xml", f"--rootdir={folder}"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        FILE,
+        "-p",
+        "no:cacheprovider",
+        f"--junitxml={folder}/told.xml",
+        f"--rootdir={folder}",
+    ]
     done = subprocess.run(
-        command, cwd=folder, env=environment | {"PYTHONPATH": str(folder)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        command,
+        cwd=folder,
+        env=environment | {"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode in (0, 1), done.stdout + done.stderr
     found: dict[str, Counter[str]] = {}
     for case in ElementTree.parse(folder / "told.xml").iter("testcase"):  # noqa: S314
@@ -64,59 +77,120 @@ def outcomes(folder: Path) -> dict[str, Counter[str]]:
 LEFT_OUT = "what is less than a global batch is left out, where theirs comes short or filled up"
 OUTCOMES: dict[str, tuple[int, list[tuple[int, str, str]]]] = {
     # Passed; then failures: how many, what their message has, and why that is so.
-    "test_tiny_dataset_exception": (0, [
-        (1, "DID NOT RAISE", "canonical nodes may be empty: one sequence is an epoch"),
-    ]),
-    "test_no_batch_size_exception": (0, [
-        (1, "UsageError", "the same is refused, in other words"),
-    ]),
-    "test_dataset_no_shuffle": (24, [
-        (8, "assert \\[", "an epoch begins with what the last one left out"),
-    ]),
-    "test_dataloader_epoch_size_no_streams": (4, [
-        (4, "assert 8 == ", f"{LEFT_OUT}, here to a multiple of the canonical nodes"),
-    ]),
-    "test_dataloader_per_stream_batching": (0, [
-        (8, "assert (125 == 126|70 == 71)", "no sequence comes twice to fill up a canonical node"),
-    ]),
-    "test_dataloader_device_per_stream_batching": (0, [
-        (16, "no attribute 'sampling_method'", "it looks into their class, not at batches"),
-    ]),
-    "test_dataloader_stratified_batching": (0, [
-        (8, "assert \\d == \\d", "within two of proportions that do not make whole sequences"),
-    ]),
-    "test_dataloader_stratified_batching_user_set": (3, [
-        (5, "assert \\d == \\d", "as above"),
-    ]),
-    "test_stratified_batching_Exception": (0, [
-        (7, "DID NOT RAISE", "a stream that is less than one sequence a step comes in some steps"),
-    ]),
-    "test_dataloader_epoch_size_multiple_streams_default": (0, [
-        (8, "Leave epoch_size out, or give proportions", "theirs takes the proportions of sizes"),
-    ]),
-    "test_dataloader_fixed_balanced_sampling": (0, [
-        (32, "`sampling_method`", "no sequence comes twice before all came once"),
-    ]),
-    "test_dataloader_mid_epoch_exit": (0, [
-        (1, "assert 1 == 0", "a process that another one started must say its rank"),
-    ]),
+    "test_tiny_dataset_exception": (
+        0,
+        [
+            (1, "DID NOT RAISE", "canonical nodes may be empty: one sequence is an epoch"),
+        ],
+    ),
+    "test_no_batch_size_exception": (
+        0,
+        [
+            (1, "UsageError", "the same is refused, in other words"),
+        ],
+    ),
+    "test_dataset_no_shuffle": (
+        24,
+        [
+            (8, "assert \\[", "an epoch begins with what the last one left out"),
+        ],
+    ),
+    "test_dataloader_epoch_size_no_streams": (
+        4,
+        [
+            (4, "assert 8 == ", f"{LEFT_OUT}, here to a multiple of the canonical nodes"),
+        ],
+    ),
+    "test_dataloader_per_stream_batching": (
+        0,
+        [
+            (
+                8,
+                "assert (125 == 126|70 == 71)",
+                "no sequence comes twice to fill up a canonical node",
+            ),
+        ],
+    ),
+    "test_dataloader_device_per_stream_batching": (
+        0,
+        [
+            (16, "no attribute 'sampling_method'", "it looks into their class, not at batches"),
+        ],
+    ),
+    "test_dataloader_stratified_batching": (
+        0,
+        [
+            (8, "assert \\d == \\d", "within two of proportions that do not make whole sequences"),
+        ],
+    ),
+    "test_dataloader_stratified_batching_user_set": (
+        3,
+        [
+            (5, "assert \\d == \\d", "as above"),
+        ],
+    ),
+    "test_stratified_batching_Exception": (
+        0,
+        [
+            (
+                7,
+                "DID NOT RAISE",
+                "a stream that is less than one sequence a step comes in some steps",
+            ),
+        ],
+    ),
+    "test_dataloader_epoch_size_multiple_streams_default": (
+        0,
+        [
+            (
+                8,
+                "Leave epoch_size out, or give proportions",
+                "theirs takes the proportions of sizes",
+            ),
+        ],
+    ),
+    "test_dataloader_fixed_balanced_sampling": (
+        0,
+        [
+            (32, "`sampling_method`", "no sequence comes twice before all came once"),
+        ],
+    ),
+    "test_dataloader_mid_epoch_exit": (
+        0,
+        [
+            (1, "assert 1 == 0", "a process that another one started must say its rank"),
+        ],
+    ),
     "test_py1e_shuffle_block_warning": (0, [(4, "`shuffle_algo`", "there is one shuffle")]),
     "test_dataloader_single_device": (8, [(8, "assert (77 == 78|234 == 235)", LEFT_OUT)]),
-    "test_sampling_method_invalid_Exception": (0, [
-        (5, "`sampling_method`", "refused, whatever it says"),
-    ]),
+    "test_sampling_method_invalid_Exception": (
+        0,
+        [
+            (5, "`sampling_method`", "refused, whatever it says"),
+        ],
+    ),
     "test_dataloader_determinism": (8, []),
     "test_dataloader_sample_order": (8, []),
-    "test_streamingdataloader_mid_epoch_resumption": (4, [
-        (4, "ConfigMismatchError", "it leaves num_canonical_nodes out on the resume, and shuffles"),
-    ]),
+    "test_streamingdataloader_mid_epoch_resumption": (
+        4,
+        [
+            (
+                4,
+                "ConfigMismatchError",
+                "it leaves num_canonical_nodes out on the resume, and shuffles",
+            ),
+        ],
+    ),
     "test_multiple_dataset_instantiation": (2, []),
     "test_same_local_no_remote": (0, [(1, "assert 116 == 117", LEFT_OUT)]),
-    "test_same_local_diff_remote": (0, [
-        (1, "NotADatasetError", "a remote that holds no dataset is refused at once"),
-    ]),
+    "test_same_local_diff_remote": (
+        0,
+        [
+            (1, "NotADatasetError", "a remote that holds no dataset is refused at once"),
+        ],
+    ),
     "test_custom_stream_name_and_kwargs": (0, [(1, "`stream_name`", "streams are TokenStream")]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.soak

@@ -103,8 +103,11 @@ class TestFiles:
         for path in ("train/b/2", "train/a/1", "training/3", "manifest.json"):
             storage.put(path, path.encode())
         assert list(storage.list().items()) == [
-            ("manifest.json", 13), ("train/a/1", 9), ("train/b/2", 9), ("training/3", 10)
-        ]  # fmt: skip
+            ("manifest.json", 13),
+            ("train/a/1", 9),
+            ("train/b/2", 9),
+            ("training/3", 10),
+        ]
         assert list(storage.list("train")) == ["train/a/1", "train/b/2"]
         assert list(storage.list("train/b")) == ["train/b/2"]
         assert storage.list("tra") == {}

@@ -28,8 +28,9 @@ from tests.streaming_ext.store.conftest import Cloud, cloud_of
 
 # Clients leave a connection whose answer they cannot read.
 UNREAD = (
-    "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:unclosed <socket:ResourceWarning"
-)  # fmt: skip
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore:unclosed <socket:ResourceWarning",
+)
 
 
 def failures(
@@ -60,14 +61,20 @@ CREDENTIALS: list[tuple[str, dict[str, str] | Callable[[Any], dict[str, str]], s
     ("s3", {KEY_ID: "", SECRET: ""}, "credentials"),
     ("gs", lambda server: server.environment(None), "401"),
     ("gs", lambda server: server.environment(google_server.STRANGER), "account not found"),
-    ("gs", lambda server: server.environment(google_server.NOBODY),
-     "does not have storage.objects access"),
+    (
+        "gs",
+        lambda server: server.environment(google_server.NOBODY),
+        "does not have storage.objects access",
+    ),
     ("az", {CONNECTION: "rubbish"}, "malformed"),
     ("az", {CONNECTION: ""}, CONNECTION),
     ("az", {CONNECTION: "", ACCOUNT: "nobody"}, "DefaultAzureCredential failed"),
-    ("az", lambda server: server.environment(azure_server.WRONG_KEY),
-     "AuthorizationFailure|AuthenticationFailed"),
-]  # fmt: skip
+    (
+        "az",
+        lambda server: server.environment(azure_server.WRONG_KEY),
+        "AuthorizationFailure|AuthenticationFailed",
+    ),
+]
 
 
 class TestRefusals:

@@ -138,10 +138,14 @@ class TestOtherRanges:
     def answer(self, _: str, path: str, headers: Mapping[str, str]) -> Answer:
         size = len(self.DATA)
         return Answer(
-            206, self.DATA[512:768],
-            {"Content-Range": f"bytes 512-767/{size}", "ETag": '"e"',
-             "Last-Modified": "Sat, 21 Nov 2026 00:00:00 GMT"},
-        )  # fmt: skip
+            206,
+            self.DATA[512:768],
+            {
+                "Content-Range": f"bytes 512-767/{size}",
+                "ETag": '"e"',
+                "Last-Modified": "Sat, 21 Nov 2026 00:00:00 GMT",
+            },
+        )
 
     def test_over_https(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Retry, "usual", lambda: QUICK)

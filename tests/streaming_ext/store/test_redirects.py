@@ -57,11 +57,24 @@ def in_a_network(code: str, **environment: str) -> list[str]:
     """The lines that a script prints which has two public servers and one on loopback."""
     script = f"ip link set lo up && ip addr add {PUBLIC}/32 dev lo && ip addr add {OTHER}/32 dev lo"
     ended = subprocess.run(
-        ["unshare", "--net", "--map-root-user", "sh", "-c", f'{script} && exec "$@"', "sh",
-         sys.executable, "-c", SERVERS + textwrap.dedent(code)],
-        cwd=Path(__file__).parents[4], text=True, capture_output=True, check=False,
+        [
+            "unshare",
+            "--net",
+            "--map-root-user",
+            "sh",
+            "-c",
+            f'{script} && exec "$@"',
+            "sh",
+            sys.executable,
+            "-c",
+            SERVERS + textwrap.dedent(code),
+        ],
+        cwd=Path(__file__).parents[4],
+        text=True,
+        capture_output=True,
+        check=False,
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **environment},
-    )  # fmt: skip
+    )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.splitlines()
 
@@ -124,5 +137,6 @@ def test_addresses() -> None:
     assert addresses_of("fe80::1%eth0")[0].is_link_local
     assert all(address.is_loopback for address in addresses_of("localhost"))
     assert addresses_of("no-such-name.invalid") == []
-    assert not any(a.is_global for text in ("100.64.0.1", "192.168.0.1", "fd00::1")
-                   for a in addresses_of(text))  # fmt: skip
+    assert not any(
+        a.is_global for text in ("100.64.0.1", "192.168.0.1", "fd00::1") for a in addresses_of(text)
+    )

@@ -24,13 +24,24 @@ def spans_of(parts: tuple[Part, ...]) -> Spans:
 @pytest.mark.parametrize(
     ("sizes", "least", "expected"),
     [
-        ((5, 1, 1, 1, 12), 2, [[(0, (0, 2))], [(0, (2, 5))], [(1, None), (2, None)], [(3, None)],
-                               [(4, (0, 4))], [(4, (4, 8))], [(4, (8, 12))]]),
+        (
+            (5, 1, 1, 1, 12),
+            2,
+            [
+                [(0, (0, 2))],
+                [(0, (2, 5))],
+                [(1, None), (2, None)],
+                [(3, None)],
+                [(4, (0, 4))],
+                [(4, (4, 8))],
+                [(4, (8, 12))],
+            ],
+        ),
         ((4, 5, 3), 0, [[(0, None)], [(1, (0, 2))], [(1, (2, 5))], [(2, None)]]),
         ((0, 0, 3), 0, [[(0, None)], [(1, None)], [(2, None)]]),
     ],
     ids=["cut and joined", "a file of exactly the part size is one part", "a part a file"],
-)  # fmt: skip
+)
 def test_by_hand(sizes: tuple[int, ...], least: int, expected: Spans) -> None:
     parts = arrange(files(*sizes), part_size=4, min_part_size=least, may_be_cut=lambda _: True)
     assert spans_of(parts) == expected
@@ -39,12 +50,16 @@ def test_by_hand(sizes: tuple[int, ...], least: int, expected: Spans) -> None:
 def test_what_cannot_be_entered_and_what_lies_elsewhere() -> None:
     sources = files(9, 9)
     assert spans_of(arrange(sources, part_size=4, may_be_cut=sources[1].__eq__)) == [
-        [(0, None)], [(1, (0, 3))], [(1, (3, 6))], [(1, (6, 9))],
-    ]  # fmt: skip
+        [(0, None)],
+        [(1, (0, 3))],
+        [(1, (3, 6))],
+        [(1, (6, 9))],
+    ]
     sources = [*files(0, 1, 0, 0), *files(1, 1, prefix="s3://b/")]
     assert spans_of(arrange(sources, part_size=9, min_part_size=9)) == [
-        [(0, None), (1, None), (2, None), (3, None)], [(0, None), (1, None)]
-    ]  # fmt: skip
+        [(0, None), (1, None), (2, None), (3, None)],
+        [(0, None), (1, None)],
+    ]
 
 
 @given(

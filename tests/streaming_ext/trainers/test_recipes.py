@@ -38,8 +38,9 @@ class TestTorchrun:
     ) -> None:
         """What torchrun has a rank do; rank 0 is killed once it has printed step `stop`."""
         torch.set_num_threads(1)
-        os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
-                          MASTER_PORT=str(port))  # fmt: skip
+        os.environ.update(
+            RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
+        )
 
         def printed(line: str, *, flush: bool) -> None:
             entry = json.loads(line)

@@ -121,14 +121,17 @@ def test_torchtitan(raw, of, expected, monkeypatch, tmp_path) -> None:
     made = of("torchtitan_loader").ShardmillDataLoader
 
     def ranks(size: int) -> list[Any]:
-        return [made(str(raw.root), dp_rank=rank, dp_world_size=size, global_batch=8, seq_len=8)
-                for rank in range(size)]  # fmt: skip
+        return [
+            made(str(raw.root), dp_rank=rank, dp_world_size=size, global_batch=8, seq_len=8)
+            for rank in range(size)
+        ]
 
     def run(loaders: list[Any], count: int) -> list[torch.Tensor]:
         each = [list(islice(loader, count)) for loader in loaders]
         assert all(set(inputs) == {"input"} for inputs, _ in each[0])
-        return [torch.cat([inputs["input"] for inputs, _ in step])
-                for step in zip(*each, strict=True)]  # fmt: skip
+        return [
+            torch.cat([inputs["input"] for inputs, _ in step]) for step in zip(*each, strict=True)
+        ]
 
     two = ranks(2)
     assert alike(run(two, 80), expected[:80])
@@ -198,9 +201,17 @@ def test_megatron(raw, of, steps) -> None:
         return {name: torch.cat([batch[name] for batch in each]) for name in each[0]}
 
     def ranks(size: int, consumed: int) -> list[Iterator[Any]]:
-        return [recipe.train_iterator(str(raw.root), dp_rank=rank, dp_world_size=size,
-                                      global_batch=8, micro_batch=2, consumed=consumed)
-                for rank in range(size)]  # fmt: skip
+        return [
+            recipe.train_iterator(
+                str(raw.root),
+                dp_rank=rank,
+                dp_world_size=size,
+                global_batch=8,
+                micro_batch=2,
+                consumed=consumed,
+            )
+            for rank in range(size)
+        ]
 
     two = ranks(2, consumed=0)
     found = [step_of(two) for _ in range(80)]

@@ -15,9 +15,18 @@ Chain = CheckpointableDataset
 
 
 def source() -> list[dict[str, Any]]:
-    return [{"id": n, "input_ids": [n], "turns": [{"said": ["a"]}], "ordered": OrderedDict(x=[1]),
-             "pair": ([1], 2), "array": np.array([n]), "tensor": torch.tensor([n])}
-            for n in range(5)]  # fmt: skip
+    return [
+        {
+            "id": n,
+            "input_ids": [n],
+            "turns": [{"said": ["a"]}],
+            "ordered": OrderedDict(x=[1]),
+            "pair": ([1], 2),
+            "array": np.array([n]),
+            "tensor": torch.tensor([n]),
+        }
+        for n in range(5)
+    ]
 
 
 def changed(sample: dict[str, Any]) -> dict[str, Any]:
@@ -41,12 +50,15 @@ THREAD = {"executor_type": "thread", "max_workers": 1, "prefetch_factor": 2}
 
 
 @pytest.mark.parametrize("made", [Chain.from_sequence, Chain.from_iterable])
-@pytest.mark.parametrize("step", [
-    lambda chain, function: chain.map(function),
-    lambda chain, function: chain.filter_map(function),
-    lambda chain, function: chain.cache().map(function),
-    lambda chain, function: chain.parallel_map(function, **THREAD),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda chain, function: chain.map(function),
+        lambda chain, function: chain.filter_map(function),
+        lambda chain, function: chain.cache().map(function),
+        lambda chain, function: chain.parallel_map(function, **THREAD),
+    ],
+)
 def test_a_function_may_change_its_sample(made, step) -> None:
     samples = source()
     chain = step(made(samples), changed)
@@ -65,12 +77,17 @@ def test_changes_by_a_filter_are_not_seen(step) -> None:
     assert texts_of(step(Chain.from_sequence(source()), changed)) == texts_of(source())
 
 
-@pytest.mark.parametrize("make", [
-    Chain.from_sequence, Chain.from_iterable, lambda s: Chain.from_iterable(s).cache(),
-    lambda s: Chain.from_sequence(s).map(copy.deepcopy).cache(),
-    lambda s: Chain.from_sequence(s).filter(bool).shuffle(2),
-    lambda s: Chain.from_sequence(s).enumerate("turns").cache().enumerate("number").repeat(2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        Chain.from_sequence,
+        Chain.from_iterable,
+        lambda s: Chain.from_iterable(s).cache(),
+        lambda s: Chain.from_sequence(s).map(copy.deepcopy).cache(),
+        lambda s: Chain.from_sequence(s).filter(bool).shuffle(2),
+        lambda s: Chain.from_sequence(s).enumerate("turns").cache().enumerate("number").repeat(2),
+    ],
+)
 def test_a_loop_may_change_its_samples(make) -> None:
     samples = source()
     chain = make(samples)

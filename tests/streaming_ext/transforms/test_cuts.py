@@ -162,8 +162,9 @@ STEPS = {
 @given(
     names=st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=3),
     count=st.one_of(st.integers(0, 60), st.integers(4_000, 9_000)),
-    seed=st.integers(0, 2**32), at=st.floats(0, 1),
-)  # fmt: skip
+    seed=st.integers(0, 2**32),
+    at=st.floats(0, 1),
+)
 def test_blocks_change_nothing(names, count, seed, at) -> None:
     """Random chains whose blocks are cut anywhere between steps, taken in random numbers."""
     cuts, draw = Cuts(seed), Random(seed)

@@ -82,10 +82,14 @@ def test_a_pass_that_was_interrupted_restarts() -> None:
 def odd(samples: Any) -> dict[str, Any]:
     made = torch.arange(6.0).view(2, 3)
     return {
-        "brain": made.bfloat16(), "learned": made.clone().requires_grad_(), "turned": made.T,
-        "none": torch.empty(0, 3), "one": torch.tensor(7), "list": [made, "text"],
+        "brain": made.bfloat16(),
+        "learned": made.clone().requires_grad_(),
+        "turned": made.T,
+        "none": torch.empty(0, 3),
+        "one": torch.tensor(7),
+        "list": [made, "text"],
         "large": torch.arange(1 << 19),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -143,8 +143,15 @@ def test_ctrl_c_is_left_to_the_process_that_trains() -> None:
 
 def run(arguments: list[str | Path], ranks: int, *, kill_after: int | None) -> dict[int, list[int]]:
     """The rows of each step that was printed."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
-               "--nproc-per-node", str(ranks), *map(str, arguments)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(ranks),
+        *map(str, arguments),
+    ]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     steps = {}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
@@ -163,8 +170,10 @@ def run(arguments: list[str | Path], ranks: int, *, kill_after: int | None) -> d
 def test_killed_on_two_ranks_and_resumed_on_one(folder, vocabulary, tmp_path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
-    expected = {one["step"][0].item(): sorted(one["input_ids"].tolist())
-             for one in batches_of(str(folder), str(vocabulary))}  # fmt: skip
+    expected = {
+        one["step"][0].item(): sorted(one["input_ids"].tolist())
+        for one in batches_of(str(folder), str(vocabulary))
+    }
     assert len(expected) > 25
     arguments = [script, folder, vocabulary, tmp_path / "state.json"]
     before = run(arguments, 2, kill_after=36)

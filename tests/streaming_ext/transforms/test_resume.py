@@ -32,10 +32,16 @@ CHAINS: dict[str, Callable[[], Chain]] = {
         dict, executor_type="thread", max_workers=2, prefetch_factor=3
     ),
     "pad": lambda: base().pad({"input_ids": 99}, 5),
-    "several": lambda: interleave_datasets(
-        [base().shuffle(4).concat_chunk(4), base().repeat(2).chunk(4)], [1, 2]
-    ).shuffle(3).enumerate().stride(2, 1).cache().take(17).batch(3),
-}  # fmt: skip
+    "several": lambda: (
+        interleave_datasets([base().shuffle(4).concat_chunk(4), base().repeat(2).chunk(4)], [1, 2])
+        .shuffle(3)
+        .enumerate()
+        .stride(2, 1)
+        .cache()
+        .take(17)
+        .batch(3)
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -63,8 +69,12 @@ def test_unordered_workers_run_far_ahead_of_a_slow_sample() -> None:
         return sample
 
     def make() -> Chain:
-        return base().parallel_map(
-            held, ordered=False, executor_type="thread", max_workers=3, prefetch_factor=2
-        ).shuffle(5)  # fmt: skip
+        return (
+            base()
+            .parallel_map(
+                held, ordered=False, executor_type="thread", max_workers=3, prefetch_factor=2
+            )
+            .shuffle(5)
+        )
 
     require_resumes(make)

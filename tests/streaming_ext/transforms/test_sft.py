@@ -24,8 +24,12 @@ WITHOUT = "{% for message in messages %}{{ message.content }}{% endfor %}"
 
 def talk(*contents: str) -> dict[str, Any]:
     roles = ["user", "assistant"] * len(contents)
-    return {"messages": [{"role": role, "content": content}
-                         for role, content in zip(roles, contents, strict=False)]}  # fmt: skip
+    return {
+        "messages": [
+            {"role": role, "content": content}
+            for role, content in zip(roles, contents, strict=False)
+        ]
+    }
 
 
 TALKS = [
@@ -40,9 +44,11 @@ def test_the_labels_of_transformers(hub_tokenizer) -> None:
     assert len(found) == len(TALKS)
     for sample, conversation in zip(found, TALKS, strict=True):
         expected = hub_tokenizer.apply_chat_template(
-            conversation["messages"], chat_template=TEMPLATE, return_dict=True,
+            conversation["messages"],
+            chat_template=TEMPLATE,
+            return_dict=True,
             return_assistant_tokens_mask=True,
-        )  # fmt: skip
+        )
         assert sample["input_ids"] == expected["input_ids"]
         assert sample["labels"] == [
             token if said else -100
@@ -54,17 +60,20 @@ def test_the_labels_of_transformers(hub_tokenizer) -> None:
 def test_packed_padded_and_resumed(hub_tokenizer) -> None:
     def make() -> Chain:
         return (
-            Chain.from_sequence(TALKS).sft(hub_tokenizer, chat_template=TEMPLATE)
+            Chain.from_sequence(TALKS)
+            .sft(hub_tokenizer, chat_template=TEMPLATE)
             .pack_chunk(64, ("input_ids", "labels"))
-            .pad({"input_ids": 0, "labels": -100}, 64).batch(2)
-        )  # fmt: skip
+            .pad({"input_ids": 0, "labels": -100}, 64)
+            .batch(2)
+        )
 
     batches = require_resumes(make, some=3)
     ids = [row for batch in batches for row in batch["input_ids"]]
     labels = [row for batch in batches for row in batch["labels"]]
     assert {len(row) for row in ids + labels} == {64}
-    assert all(b in {a, -100} for x, y in zip(ids, labels, strict=True)
-               for a, b in zip(x, y, strict=True))  # fmt: skip
+    assert all(
+        b in {a, -100} for x, y in zip(ids, labels, strict=True) for a, b in zip(x, y, strict=True)
+    )
 
 
 def test_pairs(hub_tokenizer) -> None:
@@ -79,10 +88,15 @@ def test_pairs(hub_tokenizer) -> None:
     assert found[1]["labels"] == [known.eos_token_id]
 
 
-@pytest.mark.parametrize("template", [
-    TEMPLATE.replace("{{ eos_token }}", "{{ '\\n' }}"),
-    TEMPLATE.replace("{{ message.content }}{{ eos_token }}", "{{ '\\n' }}{{ message.content }}"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "template",
+    [
+        TEMPLATE.replace("{{ eos_token }}", "{{ '\\n' }}"),
+        TEMPLATE.replace(
+            "{{ message.content }}{{ eos_token }}", "{{ '\\n' }}{{ message.content }}"
+        ),
+    ],
+)
 def test_labels_end_where_a_tokenizer_drops_characters(template) -> None:
     """Of words alone: no token holds the line feed at an end of what the assistant says."""
     dataset = Chain.from_sequence([talk("one", "two", "three four", "five"), talk("one", "two")])
@@ -99,10 +113,15 @@ def test_tools_reach_the_template(hub_tokenizer) -> None:
     talks = [talk("Two and two?", "add") | {"tools": tools} for tools in (TOOLS, [], None)]
     found = samples_of(Chain.from_sequence(talks).sft(hub_tokenizer, chat_template=WITH_TOOLS))
     for sample, conversation in zip(found, talks, strict=True):
-        assert sample["input_ids"] == hub_tokenizer.apply_chat_template(
-            conversation["messages"], tools=conversation["tools"], chat_template=WITH_TOOLS,
-            return_dict=True,
-        )["input_ids"]  # fmt: skip
+        assert (
+            sample["input_ids"]
+            == hub_tokenizer.apply_chat_template(
+                conversation["messages"],
+                tools=conversation["tools"],
+                chat_template=WITH_TOOLS,
+                return_dict=True,
+            )["input_ids"]
+        )
     assert "add" in hub_tokenizer.decode(found[0]["input_ids"][:-9])
 
 
@@ -150,33 +169,42 @@ def around(begin: str, end: str) -> str:
     )
 
 
-@pytest.mark.parametrize(("sample", "template", "message"), [
-    (TALK, around("{% filter trim %}", "{% endfilter %}"), "changes what it puts between"),
-    (TALK, around("{% set said %}", "{% endset %}{{ said | trim }}"), "changes what it puts"),
-    (TALK | {"tools": TOOLS}, TEMPLATE, "the chat template does not use `tools`"),
-    (TALK | {"tools": "[]"}, WITH_TOOLS, r"must be a list of dictionaries, got '\[\]'"),
-    (TALK | {"tools": ["add"]}, WITH_TOOLS, "must be a list of dictionaries"),
-    ({"messages": [{"role": "assistant", "content": None}]}, WORDS_ADDED,
-     "refuses a conversation: .*NoneType"),
-    ({"messages": ["Hello?"]}, TEMPLATE, "conversation must be a list"),
-    ({"messages": None}, TEMPLATE, "conversation must be a list"),
-    ({"text": "Hello"}, TEMPLATE, "no column 'messages'; it has 'text'"),
-    (TALK, TEMPLATE.replace("'assistant'", "'bot'"), "marks nothing.*'role': 'user'"),
-    (talk("Hello?"), TEMPLATE, "marks nothing"),
-    (TALK, "{{ ''.__class__.__mro__ }}" + "".join(GENERATION), "refuses a conversation"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sample", "template", "message"),
+    [
+        (TALK, around("{% filter trim %}", "{% endfilter %}"), "changes what it puts between"),
+        (TALK, around("{% set said %}", "{% endset %}{{ said | trim }}"), "changes what it puts"),
+        (TALK | {"tools": TOOLS}, TEMPLATE, "the chat template does not use `tools`"),
+        (TALK | {"tools": "[]"}, WITH_TOOLS, r"must be a list of dictionaries, got '\[\]'"),
+        (TALK | {"tools": ["add"]}, WITH_TOOLS, "must be a list of dictionaries"),
+        (
+            {"messages": [{"role": "assistant", "content": None}]},
+            WORDS_ADDED,
+            "refuses a conversation: .*NoneType",
+        ),
+        ({"messages": ["Hello?"]}, TEMPLATE, "conversation must be a list"),
+        ({"messages": None}, TEMPLATE, "conversation must be a list"),
+        ({"text": "Hello"}, TEMPLATE, "no column 'messages'; it has 'text'"),
+        (TALK, TEMPLATE.replace("'assistant'", "'bot'"), "marks nothing.*'role': 'user'"),
+        (talk("Hello?"), TEMPLATE, "marks nothing"),
+        (TALK, "{{ ''.__class__.__mro__ }}" + "".join(GENERATION), "refuses a conversation"),
+    ],
+)
 def test_a_sample_that_gives_no_labels_is_refused(hub_tokenizer, sample, template, message) -> None:
     with pytest.raises(UsageError, match=message):
         list(Chain.from_sequence([sample]).sft(hub_tokenizer, chat_template=template))
 
 
-@pytest.mark.parametrize(("settings", "message"), [
-    ({"chat_template": WITHOUT}, "does not say which tokens are the assistant's"),
-    ({}, "has no chat template"),
-    ({"chat_template": "{% if %}"}, "is no Jinja template"),
-    ({"prompt": "text"}, "`completion` must be given"),
-    ({"tokenizer": "gpt2"}, "needs a fast tokenizer of transformers"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"chat_template": WITHOUT}, "does not say which tokens are the assistant's"),
+        ({}, "has no chat template"),
+        ({"chat_template": "{% if %}"}, "is no Jinja template"),
+        ({"prompt": "text"}, "`completion` must be given"),
+        ({"tokenizer": "gpt2"}, "needs a fast tokenizer of transformers"),
+    ],
+)
 def test_wrong_usage(hub_tokenizer, settings, message) -> None:
     with pytest.raises(UsageError, match=message):
         Chain.from_sequence(TALKS).sft(**{"tokenizer": hub_tokenizer, **settings})

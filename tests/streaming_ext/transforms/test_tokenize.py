@@ -31,10 +31,15 @@ def tokens(dataset: Chain) -> list[list[int]]:
     return [sample["input_ids"] for sample in samples_of(dataset.chunk(1))]
 
 
-@pytest.mark.parametrize("settings", [
-    {}, {"max_workers": 2}, {"parallel": False},
-    {"max_workers": None, "prefetch_factor": 4, "ordered": False, "executor_type": "process"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"max_workers": 2},
+        {"parallel": False},
+        {"max_workers": None, "prefetch_factor": 4, "ordered": False, "executor_type": "process"},
+    ],
+)
 def test_own(vocabulary, settings) -> None:
     texts = [{"text": text} for text in TEXTS]
     known = load_tokenizer(str(vocabulary), pattern="gpt2")

@@ -75,8 +75,11 @@ def test_a_toy_output_is_written_published_verified_shown_and_read(
     manifest = read_manifest(storage)
     assert manifest.spec.output_format == "flat"
     files = storage.list("train")
-    assert [*files] == ["train/00000/shard.00000.flat", "train/00001/shard.00000.flat",
-                        "train/index.json"]  # fmt: skip
+    assert [*files] == [
+        "train/00000/shard.00000.flat",
+        "train/00001/shard.00000.flat",
+        "train/index.json",
+    ]
     report = verify(storage, deep=True, deep_documents=30)
     assert report.findings == ()
     assert report.checked.documents == 30

@@ -34,9 +34,13 @@ def both(tmp_path_factory: pytest.TempPathFactory, rank_path: Path) -> dict[str,
     found = {}
     for name in ("mds", "webdataset"):
         found[name] = build_dataset(
-            tmp_path_factory.mktemp(name), [texts[:24], texts[24:]], tokenizer=str(rank_path),
-            sequence_length=LENGTH, output_format=name, shard_size=2048,
-        )  # fmt: skip
+            tmp_path_factory.mktemp(name),
+            [texts[:24], texts[24:]],
+            tokenizer=str(rank_path),
+            sequence_length=LENGTH,
+            output_format=name,
+            shard_size=2048,
+        )
     return found
 
 
@@ -59,9 +63,13 @@ def test_no_two_tars_have_one_name(both, tmp_path, rank_path) -> None:
     """Caches of `webdataset` and `wids` know a tar by it: they would give one for the other."""
     texts = [text[:500] for text in make_documents(20, seed=4)]
     other = build_dataset(
-        tmp_path, [texts], tokenizer=str(rank_path), sequence_length=LENGTH,
-        output_format="webdataset", shard_size=2048,
-    )  # fmt: skip
+        tmp_path,
+        [texts],
+        tokenizer=str(rank_path),
+        sequence_length=LENGTH,
+        output_format="webdataset",
+        shard_size=2048,
+    )
     merged([both["webdataset"], other], tmp_path / "merged")
     for root, parts in ((both["webdataset"], 2), (tmp_path / "merged", 3)):
         names = [file.name for file in root.rglob("*.tar")]
@@ -73,9 +81,14 @@ def test_no_two_tars_have_one_name(both, tmp_path, rank_path) -> None:
 
 def batches_of(root: Path, split: str) -> list[Any]:
     dataset = StreamingTokenDataset(
-        local=root, split=split, batch_size=4, shuffle=True, extras=["sequence_ids"], dp_rank=0,
+        local=root,
+        split=split,
+        batch_size=4,
+        shuffle=True,
+        extras=["sequence_ids"],
+        dp_rank=0,
         dp_world_size=1,
-    )  # fmt: skip
+    )
     return [
         (batch["sequence_ids"].tolist(), batch["tokens"].tolist())
         for batch in StreamingTokenLoader(dataset)
@@ -148,9 +161,12 @@ def test_exports_and_imports_of_it(both, rank_path, tmp_path) -> None:
     assert one == other
     assert len(one) == 4
     options = {
-        "tokenizer": str(rank_path), "pattern": "gpt2", "holdout_fraction": 0,
-        "output_format": "webdataset", "sequence_length": LENGTH,
-    }  # fmt: skip
+        "tokenizer": str(rank_path),
+        "pattern": "gpt2",
+        "holdout_fraction": 0,
+        "output_format": "webdataset",
+        "sequence_length": LENGTH,
+    }
     back = imported("olmo", tmp_path / "mds" / "train", tmp_path / "back", **options)
     assert documents_in(back)["train"] == documents_in(both["mds"])["train"]
 

@@ -38,8 +38,14 @@ EOT, BOS = 1024, 1025
 FIRST = {"bos_token": "<s>"}
 TEXTS: list[str | None] = [
     *(text[: 9 + 71 * n % 700] for n, text in enumerate(make_documents(60, seed=8))),
-    "", None, "a", "<s>", "<s>a<|endoftext|>", "twice", "twice",
-]  # fmt: skip
+    "",
+    None,
+    "a",
+    "<s>",
+    "<s>a<|endoftext|>",
+    "twice",
+    "twice",
+]
 FILES = [TEXTS[:20], TEXTS[20:50], TEXTS[50:]]
 MORE = ["one more", *(text[:200] for text in make_documents(9, seed=9))]
 LEAST = 60  # tokens of a text
@@ -154,10 +160,13 @@ def test_a_set_without_beginnings_gets_them_and_its_holdout_stays(tmp_path) -> N
     write_ids(tmp_path / "x.bin", ids)
     write_ids(tmp_path / "y.bin", [one[1:] if one[0] == BOS else one for one in ids])
     made = [
-        streams_of(imported("nanogpt", tmp_path / f"{name}.bin", tmp_path / name,
-                            holdout_fraction=0.3, **FIRST))
+        streams_of(
+            imported(
+                "nanogpt", tmp_path / f"{name}.bin", tmp_path / name, holdout_fraction=0.3, **FIRST
+            )
+        )
         for name in "xy"
-    ]  # fmt: skip
+    ]
     assert made[0] == made[1]
     documents = [one for ids in made[0].values() for one in cut(np.array(ids), EOT)]
     assert sorted(documents) == sorted(

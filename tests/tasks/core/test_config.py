@@ -83,9 +83,13 @@ def test_what_is_understood() -> None:
 
 def test_a_specification_by_hand() -> None:
     chosen = {
-        "text_column": "body", "sequence_length": 8, "holdout_fraction": 0.25, "holdout_seed": 9,
-        "shard_size": 1024, "compression": "none",
-    }  # fmt: skip
+        "text_column": "body",
+        "sequence_length": 8,
+        "holdout_fraction": 0.25,
+        "holdout_seed": 9,
+        "shard_size": 1024,
+        "compression": "none",
+    }
     assert spec(**chosen) == DatasetSpec(tokenizer=TOKENIZER, **chosen)
     assert spec(shuffle="documents").shuffle_seed == 0
     assert spec(shuffle="documents", shuffle_seed=3).shuffle_seed == 3
@@ -95,22 +99,39 @@ def test_a_specification_by_hand() -> None:
 
 @pytest.mark.parametrize(
     "means",
-    [{"workers": 1}, {"scratch": "/s"}, {"executor": "dask://h:1"}, {"partitions": 2},
-     {"engine": "reference"}, {"sources": ["z"]}, {"output": "z"}, {"max_files": 1},
-     {"tokenizer": "another name"}, {"text_separator": " "}],
+    [
+        {"workers": 1},
+        {"scratch": "/s"},
+        {"executor": "dask://h:1"},
+        {"partitions": 2},
+        {"engine": "reference"},
+        {"sources": ["z"]},
+        {"output": "z"},
+        {"max_files": 1},
+        {"tokenizer": "another name"},
+        {"text_separator": " "},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_means_do_not_decide_the_bytes(means) -> None:
     assert spec(**means) == spec()
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"text_column": "x"}, {"text_column": ("x", "y")}, {"on_bad_document": "skip"},
-     {"sequence_length": 4}, {"holdout_fraction": 0.5}, {"holdout_seed": 1}, {"shard_size": 10**6},
-     {"compression": "none"}, {"format": "jsonl"}],
+    [
+        {"text_column": "x"},
+        {"text_column": ("x", "y")},
+        {"on_bad_document": "skip"},
+        {"sequence_length": 4},
+        {"holdout_fraction": 0.5},
+        {"holdout_seed": 1},
+        {"shard_size": 10**6},
+        {"compression": "none"},
+        {"format": "jsonl"},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_each_of_the_others_does(change) -> None:
     [line] = spec().differences(spec(**change))
     assert line.removeprefix("source_").startswith(next(iter(change)))

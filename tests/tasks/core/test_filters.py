@@ -52,8 +52,9 @@ def test_what_stays_is_what_a_filtered_source_would_give(filtered, tmp_path) -> 
     assert report.checked.retokenized > 10
     manifest = manifest_of(filtered)
     assert manifest.spec.filters.given() == FILTERS
-    dropped = {name: sum(part.dropped_documents[name] for part in manifest.parts)
-               for name in FILTERS}  # fmt: skip
+    dropped = {
+        name: sum(part.dropped_documents[name] for part in manifest.parts) for name in FILTERS
+    }
     assert dropped["where"] == LANGUAGES.count("de")
     assert all(dropped.values())
     (tmp_path / "sources").mkdir()

@@ -101,9 +101,12 @@ def test_every_format_has_the_same_values(tmp_path, suffix, times) -> None:
 def test_a_condition_may_look_at_what_is_kept(tmp_path, suffix) -> None:
     path = write(tmp_path, suffix)
     config = ShardConfig(
-        sources=(str(path),), output="x", tokenizer="gpt2",
-        where="score >= 5 and `meta.url` is not None", keep_columns="score,meta.url",
-    )  # fmt: skip
+        sources=(str(path),),
+        output="x",
+        tokenizer="gpt2",
+        where="score >= 5 and `meta.url` is not None",
+        keep_columns="score,meta.url",
+    )
     found = values_of(batches_of(path, config.read_options))
     assert found == [(score, url) for _, url, score, _ in EXPECTED if score >= 5 and url]
 
@@ -167,8 +170,7 @@ PHASES: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("phases", PHASES)
 def test_values_stay_with_their_documents(tmp_path, sources, phases) -> None:
     kept = ["language", "meta.url", "score", "adult", "id", "source"]
-    root = build_from(sources, tmp_path / "dataset", keep_columns=kept,
-                      **PHASES[phases])  # fmt: skip
+    root = build_from(sources, tmp_path / "dataset", keep_columns=kept, **PHASES[phases])
     manifest = manifest_of(root)
     assert manifest.spec.keep_columns == tuple(kept)
     found = []
@@ -189,7 +191,7 @@ def test_values_stay_with_their_documents(tmp_path, sources, phases) -> None:
 
 
 def test_verify_finds_another_value(tmp_path, sources) -> None:
-    root = build_from(sources, tmp_path / "dataset", keep_columns="score", max_files=1)  # fmt: skip
+    root = build_from(sources, tmp_path / "dataset", keep_columns="score", max_files=1)
     forger = Forger(root)
     table = pq.read_table(root / "documents/00000.parquet")
     scores = table["column.score"].to_pylist()

@@ -147,8 +147,14 @@ def test_a_dataset_says_nothing_of_options_that_are_not_used(lines, tmp_path) ->
     manifest = json.loads(text)
     assert manifest["format"] == 1
     assert set(manifest["parts"][0]) == {
-        "part", "source", "record", "rows", "null_documents", "empty_documents", "text_bytes"
-    }  # fmt: skip
+        "part",
+        "source",
+        "record",
+        "rows",
+        "null_documents",
+        "empty_documents",
+        "text_bytes",
+    }
     text += (root / "parts/00000.json").read_text()
     assert [word for word in ("spans", "dup", "unicode", "keep_columns") if word in text] == []
     assert pq.read_schema(root / "documents/00000.parquet").names == ["row", "split", "tokens"]

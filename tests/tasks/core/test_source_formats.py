@@ -25,9 +25,28 @@ from tests.tasks.core.build_dataset import (
 )
 from tests.tasks.core.check.damage import check
 
-SUFFIXES = [".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson.bz2", ".jsonl.xz", ".parquet", ".arrow",
-            ".ndjson", ".jsonl.lz4", ".cbor", ".cbor.gz", ".cbor.zst", ".tar", ".tar.gz", ".avro",
-            ".csv", ".tsv", ".csv.gz", ".tsv.zst", ".avro.xz"]  # fmt: skip
+SUFFIXES = [
+    ".jsonl",
+    ".jsonl.gz",
+    ".jsonl.zst",
+    ".ndjson.bz2",
+    ".jsonl.xz",
+    ".parquet",
+    ".arrow",
+    ".ndjson",
+    ".jsonl.lz4",
+    ".cbor",
+    ".cbor.gz",
+    ".cbor.zst",
+    ".tar",
+    ".tar.gz",
+    ".avro",
+    ".csv",
+    ".tsv",
+    ".csv.gz",
+    ".tsv.zst",
+    ".avro.xz",
+]
 DOCUMENTS = [text[:2000] for text in make_documents(100, seed=5)]
 FILES: list[list[str | None]] = [
     [*DOCUMENTS[number :: len(SUFFIXES)], *[None, ""][: number % 3]]

@@ -49,8 +49,11 @@ def test_rows_stay_as_python_says(text: str) -> None:
 
 def test_paths_and_odd_names() -> None:
     condition = Condition("meta.language == 'en' and `lang-score` > 0.5 and meta.`a b`.c is None")
-    assert condition.columns == {"meta.language": "text", "lang-score": "number",
-                                 "meta.a b.c": "any"}  # fmt: skip
+    assert condition.columns == {
+        "meta.language": "text",
+        "lang-score": "number",
+        "meta.a b.c": "any",
+    }
 
 
 def test_backticks_within_texts_are_characters() -> None:
@@ -83,12 +86,15 @@ def test_numbers_that_a_type_does_not_hold(kind: pa.DataType) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a == 1", [True, None, False]), ("a != 1", [False, None, True]),
-        ("not a == 1", [False, None, True]), ("a not in [1]", [False, None, True]),
-        ("a is None", [False, True, False]), ("a is not None and a > 1", [False, False, True]),
+        ("a == 1", [True, None, False]),
+        ("a != 1", [False, None, True]),
+        ("not a == 1", [False, None, True]),
+        ("a not in [1]", [False, None, True]),
+        ("a is None", [False, True, False]),
+        ("a is not None and a > 1", [False, False, True]),
         ("a == 1 or a is None", [True, True, False]),
     ],
-)  # fmt: skip
+)
 def test_nothing_is_neither_true_nor_false(text: str, expected: list[bool | None]) -> None:
     assert kept(text, pa.table({"a": [1, None, 2]})) == expected
 

@@ -69,10 +69,15 @@ def test_in_every_format(kind: Kind, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "stays"),
     [
-        (None, True), ("lang is None", True), ("lang == 'en'", False), ("not lang", False),
-        ("lang != 5 or n == 1", True), ("lang and n == 1", False), ("lang in [1.5]", False),
+        (None, True),
+        ("lang is None", True),
+        ("lang == 'en'", False),
+        ("not lang", False),
+        ("lang != 5 or n == 1", True),
+        ("lang and n == 1", False),
+        ("lang in [1.5]", False),
     ],
-)  # fmt: skip
+)
 def test_a_column_without_any_value(tmp_path: Path, where: str | None, stays: bool) -> None:
     row: Row = {"title": None, "lang": None, "n": 1, "text": "a"}
     (tmp_path / "x.jsonl").write_bytes(json_lines([row]))
@@ -131,9 +136,12 @@ def test_row_groups_without_a_row_that_stays_are_not_read(tmp_path: Path) -> Non
     with pytest.raises(SourceError, match="damaged from row"):
         read(path, ReadOptions())
     for where, expected in [
-        ("year == 2002", range(20, 30)), ("year > 2001", range(20, 40)), ("year < 2001", range(10)),
-        ("year in [2000, 2003]", [*range(10), *range(30, 40)]), ("year > 3000", []),
-    ]:  # fmt: skip
+        ("year == 2002", range(20, 30)),
+        ("year > 2001", range(20, 40)),
+        ("year < 2001", range(10)),
+        ("year in [2000, 2003]", [*range(10), *range(30, 40)]),
+        ("year > 3000", []),
+    ]:
         texts, dropped, _ = read(path, ReadOptions(filters=Filters(where=where)))
         assert [*texts] == [*expected]
         assert dropped == {"where": 40 - len(texts)}

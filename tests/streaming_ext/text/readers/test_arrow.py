@@ -44,11 +44,14 @@ EACH_WRITER = pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize(
     "kind",
     [
-        pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string()),
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.dictionary(pa.int32(), pa.string()),
         pa.dictionary(pa.int32(), pa.large_string()),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_kinds_of_columns(tmp_path: Path, name: str, kind: pa.DataType) -> None:
     kinds = pa.array([*"xxyxxyx"], kind if pa.types.is_string_view(kind) else pa.string())
     texts = pa.array(TEXTS, pa.string()).cast(kind)
@@ -90,23 +93,33 @@ def test_a_text_that_is_too_long(
     assert faults(bad) == [(1, "row 1", "a text of 11 bytes, at most 10 are read")]
 
 
-COLUMNS = pa.table({
-    "text": pa.array(["a"]), "id": pa.array([1]), "blob": pa.array([b"b"]),
-    "words": pa.array(["a"]).dictionary_encode(), "list": pa.array([["a"]]),
-    "a.b": pa.array(["dotted"]), "meta": pa.array([{"text": "inner"}]),
-})  # fmt: skip
+COLUMNS = pa.table(
+    {
+        "text": pa.array(["a"]),
+        "id": pa.array([1]),
+        "blob": pa.array([b"b"]),
+        "words": pa.array(["a"]).dictionary_encode(),
+        "list": pa.array([["a"]]),
+        "a.b": pa.array(["dotted"]),
+        "meta": pa.array([{"text": "inner"}]),
+    }
+)
 
 
 @EACH_WRITER
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        *((name, rf"column '{name}' is of type .*Columns of text: text, words, a\.b")
-          for name in ("id", "blob", "list")),
-        *((name, rf"no column '{name}'.*text, id, blob, words, list, a\.b, meta")
-          for name in ("Text", "", "tex", "text.x")),
+        *(
+            (name, rf"column '{name}' is of type .*Columns of text: text, words, a\.b")
+            for name in ("id", "blob", "list")
+        ),
+        *(
+            (name, rf"no column '{name}'.*text, id, blob, words, list, a\.b, meta")
+            for name in ("Text", "", "tex", "text.x")
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_column_that_holds_no_text_is_named(
     tmp_path: Path, name: str, column: str, said: str
 ) -> None:
@@ -121,11 +134,13 @@ def test_a_column_that_holds_no_text_is_named(
 def test_columns_without_any_text(tmp_path: Path, name: str) -> None:
     options = ReadOptions(columns=("title", "text"))
     for table, said in (
-        (pa.table({"title": pa.nulls(2), "text": pa.nulls(2)}),
-         f"{name} holds no text: every row of 'title' and"),
+        (
+            pa.table({"title": pa.nulls(2), "text": pa.nulls(2)}),
+            f"{name} holds no text: every row of 'title' and",
+        ),
         (pa.table({"title": [1], "text": ["a"]}), "column 'title' is of type"),
         (pa.table([["a"], ["b"], ["c"]], ["title", "text", "text"]), "more than one column 'text'"),
-    ):  # fmt: skip
+    ):
         WRITERS[name](tmp_path / name, table)
         with pytest.raises(UsageError, match=said):
             format_of(name).check(looked_at(tmp_path / name), options)

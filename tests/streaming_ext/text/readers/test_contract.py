@@ -106,13 +106,23 @@ AVRO = {
         {"name": "id", "type": ["null", "long"], "default": None},
         {"name": "text", "type": ["null", "string"], "default": None},
         {"name": "title", "type": ["null", "string"], "default": None},
-        {"name": "meta", "default": None, "type": ["null", {
-            "type": "record", "name": "Meta", "fields": [
-                {"name": "n", "type": ["null", "long"]},
-                {"name": "text", "type": ["null", "string"]},
-            ]}]},
+        {
+            "name": "meta",
+            "default": None,
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "Meta",
+                    "fields": [
+                        {"name": "n", "type": ["null", "long"]},
+                        {"name": "text", "type": ["null", "string"]},
+                    ],
+                },
+            ],
+        },
     ],
-}  # fmt: skip
+}
 
 
 def avro(codec: str) -> Callable[[Sequence[Row]], bytes]:
@@ -148,8 +158,10 @@ KINDS = [
     Kind(".parquet", parquet, "not a whole Parquet file"),
     Kind(".jsonl", bytes_as(json_lines), "line 8, byte [0-9]+: no valid JSON"),
     Kind(".ndjson", bytes_as(json_lines), "line 8, byte [0-9]+: no valid JSON"),
-    *(Kind(f".jsonl{suffix}", bytes_as(json_lines, codec), "damaged or cut short")
-      for suffix, codec in CODECS.items()),
+    *(
+        Kind(f".jsonl{suffix}", bytes_as(json_lines, codec), "damaged or cut short")
+        for suffix, codec in CODECS.items()
+    ),
     Kind(".json", bytes_as(json_array), "not a whole json file, .* after document 7"),
     Kind(".lines.json", bytes_as(json_lines), "line 8, byte [0-9]+: no valid JSON"),
     Kind(".json.gz", bytes_as(json_array, "gzip"), "damaged or cut short"),
@@ -168,7 +180,7 @@ KINDS = [
     Kind(".csv.gz", bytes_as(cells(","), "gzip"), "damaged or cut short"),
     Kind(".tsv", bytes_as(cells("\t")), ".*damaged from row 8 on .*within a quoted cell"),
     Kind(".tsv.zst", bytes_as(cells("\t"), "zstd"), "damaged or cut short"),
-]  # fmt: skip
+]
 ALL = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.suffix)
 # Without those that are packed: what is packed does not depend on how.
 PLAIN = [kind for kind in KINDS if not kind.suffix.endswith(tuple(CODECS))]
@@ -235,9 +247,15 @@ class CountedBytes:
         return self._file.read(start, end)
 
 
-@pytest.mark.parametrize("kind", [one for one in KINDS if one.suffix[1:] in
-                                  {"json", "cbor", "array.cbor", "tar", "jsonl", "csv"}],
-                         ids=lambda kind: kind.suffix)  # fmt: skip
+@pytest.mark.parametrize(
+    "kind",
+    [
+        one
+        for one in KINDS
+        if one.suffix[1:] in {"json", "cbor", "array.cbor", "tar", "jsonl", "csv"}
+    ],
+    ids=lambda kind: kind.suffix,
+)
 def test_a_look_reads_no_large_document(kind: Kind, tmp_path: Path) -> None:
     path = tmp_path / f"x{kind.suffix}"
     kind.write(path, ["a", "b" * 30 * 2**20, "c"])
@@ -306,9 +324,11 @@ def test_a_look_goes_on_until_a_document_has_the_column(kind: Kind, tmp_path: Pa
 
 
 @pytest.mark.parametrize("value", [5, ["a"], {"a": "b"}, True])
-@pytest.mark.parametrize("kind", [one for one in PLAIN if one.suffix in
-                                  {".jsonl", ".json", ".cbor", ".array.cbor", ".tar"}],
-                         ids=lambda kind: kind.suffix)  # fmt: skip
+@pytest.mark.parametrize(
+    "kind",
+    [one for one in PLAIN if one.suffix in {".jsonl", ".json", ".cbor", ".array.cbor", ".tar"}],
+    ids=lambda kind: kind.suffix,
+)
 def test_a_wrong_type_in_the_first_documents_is_bad_there(
     kind: Kind, tmp_path: Path, value: object
 ) -> None:

@@ -31,8 +31,10 @@ def test_cells(tmp_path: Path, newline: str, mark: bytes) -> None:
 
 def test_a_column_alone(tmp_path: Path) -> None:
     assert documents(tmp_path / "x.csv", b'text\na\n\n"b\n\nc"\n""\n') == [
-        (0, "a"), (2, "b\n\nc"), (3, "")
-    ]  # fmt: skip
+        (0, "a"),
+        (2, "b\n\nc"),
+        (3, ""),
+    ]
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -63,8 +65,9 @@ def test_bad_rows_cost_no_other(
     options = ReadOptions(on_bad_document="skip", filters=Filters(where="n > 5"), kept=("id",))
     good, bad, count = [], [], 0
     for batch in format_of(path.name).read(path, options):
-        good += zip(batch.rows.tolist(), batch.texts.to_pylist(), batch.values[0].to_pylist(),
-                    strict=True)  # fmt: skip
+        good += zip(
+            batch.rows.tolist(), batch.texts.to_pylist(), batch.values[0].to_pylist(), strict=True
+        )
         bad += batch.bad
         count += batch.num_rows
     assert (good, count) == ([(5, "f", "6")], 7)

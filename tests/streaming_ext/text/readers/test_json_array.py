@@ -46,8 +46,12 @@ def test_chunks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chu
 )
 @pytest.mark.parametrize("chunk", [1, 2**20])
 def test_what_is_bad_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, problem: str, chunk: int,
-) -> None:  # fmt: skip
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    data: bytes,
+    problem: str,
+    chunk: int,
+) -> None:
     monkeypatch.setattr(json_files, "_CHUNK_BYTES", chunk)
     with pytest.raises(SourceError) as caught:
         documents(tmp_path / "x.json", data, batch_bytes=50)
@@ -93,9 +97,7 @@ def test_a_value_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     written(500)
     (batch,) = JsonFormat().read(path, ReadOptions(on_bad_document="skip"))
     assert (batch.texts.to_pylist(), batch.num_rows) == (["a", "b"], 4)
-    assert [(bad.row, bad.location) for bad in batch.bad] == [
-        (1, "row 1"), (3, "row 3")
-    ]  # fmt: skip
+    assert [(bad.row, bad.location) for bad in batch.bad] == [(1, "row 1"), (3, "row 3")]
     with pytest.raises(SourceError, match=r"x\.json: row 1: a text of 1500 bytes"):
         list(JsonFormat().read(path, ReadOptions()))
     monkeypatch.setattr(json_files, "MAX_ITEM_BYTES", 1000)

@@ -246,8 +246,14 @@ def test_names_of_columns_break_no_line(tmp_path: Path, name: str) -> None:
 def test_a_look_refuses_no_more_than_another_column(tmp_path: Path) -> None:
     """Damage is left to the part that reads it."""
     path = tmp_path / "x.jsonl"
-    for data in (b"", b"\n\n", b'{"text": null}\n', b'{"text": "a"}', b"{\n",
-                 b'{"a": 1}\n{"text": "a"}\n'):  # fmt: skip
+    for data in (
+        b"",
+        b"\n\n",
+        b'{"text": null}\n',
+        b'{"text": "a"}',
+        b"{\n",
+        b'{"a": 1}\n{"text": "a"}\n',
+    ):
         path.write_bytes(data)
         JsonLinesFormat().check(looked_at(path), ReadOptions())
     path.write_bytes(b'{\n{"a": 1}\n')

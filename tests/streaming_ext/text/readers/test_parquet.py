@@ -104,9 +104,13 @@ class TestDamage:
     def file(self, tmp_path: Path) -> Path:
         """Six row groups of ten rows, with checksums on their pages."""
         write_source(
-            tmp_path / "x.parquet", pa.array(self.TEXTS), row_group_size=10,
-            compression="none", use_dictionary=False, write_page_checksum=True,
-        )  # fmt: skip
+            tmp_path / "x.parquet",
+            pa.array(self.TEXTS),
+            row_group_size=10,
+            compression="none",
+            use_dictionary=False,
+            write_page_checksum=True,
+        )
         return tmp_path / "x.parquet"
 
     @pytest.mark.parametrize("content", [b"no parquet at all", b"PAR1", b"PAR1PAR1"])
@@ -203,8 +207,9 @@ def test_encrypted_columns(tmp_path: Path, column: str) -> None:
 
     (found,) = in_processes(1, trial)
     sound: list[object] = [20, 2, True, True]
-    refused = [isinstance(each, str) and "a column that is read is encrypted" in each
-               for each in found]  # fmt: skip
+    refused = [
+        isinstance(each, str) and "a column that is read is encrypted" in each for each in found
+    ]
     assert refused == [column == "text"] * 4 + [True] * 4
     assert column == "text" or found[:4] == sound
     with pytest.raises(SourceError, match=r"footer\.parquet: not a whole Parquet file.*encrypted"):

@@ -31,16 +31,22 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux boun
 def repeated(path: Path, texts: list[str], numbers: Sequence[int | None]) -> Path:
     """A file in which many rows stand for texts that are stored once."""
     column = pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32()), pa.array(texts))
-    pq.write_table(pa.table({"text": column}), path, compression="zstd",
-                   dictionary_pagesize_limit=2**28, **LAYOUT)  # fmt: skip
+    pq.write_table(
+        pa.table({"text": column}),
+        path,
+        compression="zstd",
+        dictionary_pagesize_limit=2**28,
+        **LAYOUT,
+    )
     return path
 
 
 def one_text(path: Path, size: int) -> Path:
     """A file of one text, which packs to nothing."""
     column = pa.array([b"x " * (size // 2)], pa.binary()).view(pa.string())
-    pq.write_table(pa.table({"text": column}), path, compression="zstd", use_dictionary=False,
-                   **LAYOUT)  # fmt: skip
+    pq.write_table(
+        pa.table({"text": column}), path, compression="zstd", use_dictionary=False, **LAYOUT
+    )
     return path
 
 
@@ -70,8 +76,13 @@ def worker(
 
     def run(file: Path) -> object:
         source = SourceFile(url=str(file), size=file.stat().st_size if file.exists() else 1)
-        job = TokenizeJob(part=Part.whole(0, source), scratch=str(scratch),
-                          tokenizer_folder=str(saved), engine="reference", spec=spec)  # fmt: skip
+        job = TokenizeJob(
+            part=Part.whole(0, source),
+            scratch=str(scratch),
+            tokenizer_folder=str(saved),
+            engine="reference",
+            spec=spec,
+        )
         return pool.run(job)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -105,21 +116,26 @@ for batch in ParquetFormat().read(Path({str(file)!r}), ReadOptions()):
 print(len(rows), rows == sorted(set(rows)), sizes)
 """
     environment = os.environ | _MEMORY_SETTINGS | {"SHARDMILL_WORKER_MEMORY": limit}
-    return subprocess.run([sys.executable, "-c", code], env=environment, text=True,
-                          capture_output=True, check=False)  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, text=True, capture_output=True, check=False
+    )
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda path: one_text(path, 270_000_000),
-         f"row 0: a text of 270000000 bytes, at most {MAX_TEXT_BYTES}"),
-        (lambda path: one_text(path, 700_000_000),
-         "more memory than the 0.75 GiB that a worker may have"),
+        (
+            lambda path: one_text(path, 270_000_000),
+            f"row 0: a text of 270000000 bytes, at most {MAX_TEXT_BYTES}",
+        ),
+        (
+            lambda path: one_text(path, 700_000_000),
+            "more memory than the 0.75 GiB that a worker may have",
+        ),
         (lying, "its footer promises 1042112"),
     ],
     ids=["long", "longest", "lying"],
-)  # fmt: skip
+)
 def test_is_refused_and_the_worker_lives(
     worker: tuple[WorkerPool, Run], tmp_path: Path, make: Callable[[Path], Path], said: str
 ) -> None:

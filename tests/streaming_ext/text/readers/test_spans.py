@@ -53,10 +53,12 @@ def texts_of_spans(path: Path, cuts: Iterable[int], batch_bytes: int) -> list[li
 
 TEXTS = st.text(st.sampled_from('a"\n\r é😀\u2028'), max_size=12)
 LINES = st.lists(
-    st.one_of(TEXTS.map(lambda text: json.dumps({"text": text}, ensure_ascii=False)),
-              st.sampled_from(["", "  ", '{"id": 1}'])),
+    st.one_of(
+        TEXTS.map(lambda text: json.dumps({"text": text}, ensure_ascii=False)),
+        st.sampled_from(["", "  ", '{"id": 1}']),
+    ),
     max_size=12,
-)  # fmt: skip
+)
 
 
 @given(

@@ -28,10 +28,14 @@ def rows(path: Path, files: Files, column: str = "text") -> list[tuple[int, str]
 
 
 SAMPLES = [
-    ("a/0.txt", b"zero"), ("a/0.json", b'{"text": "not this", "body": "one"}'),
-    ("a/1.json", b'\xef\xbb\xbf{"text": "two"}'), ("a/1.cls", b"5"), ("a/2.jpg", b"\xff\xd8"),
-    ("b/2.x.txt", b"other ending"), ("b/3.TXT", b"\xef\xbb\xbfthree"),
-]  # fmt: skip
+    ("a/0.txt", b"zero"),
+    ("a/0.json", b'{"text": "not this", "body": "one"}'),
+    ("a/1.json", b'\xef\xbb\xbf{"text": "two"}'),
+    ("a/1.cls", b"5"),
+    ("a/2.jpg", b"\xff\xd8"),
+    ("b/2.x.txt", b"other ending"),
+    ("b/3.TXT", b"\xef\xbb\xbfthree"),
+]
 
 
 def test_samples(tmp_path: Path) -> None:
@@ -40,8 +44,9 @@ def test_samples(tmp_path: Path) -> None:
     assert rows(path, SAMPLES, "txt") == [(0, "zero"), (4, "three")]
     assert rows(path, SAMPLES, "body") == [(0, "one")]
     assert rows(path, [("./0.txt", b"a"), ("__meta__/x", b""), ("1.txt", b"")]) == [
-        (0, "a"), (1, "")
-    ]  # fmt: skip
+        (0, "a"),
+        (1, ""),
+    ]
 
 
 def test_long_names_in_any_language_and_tars_end_to_end(tmp_path: Path) -> None:
@@ -72,11 +77,16 @@ def test_bad_samples_cost_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tar_members, "MAX_TEXT_BYTES", 1000)
     path = tmp_path / "x.tar"
     write_members(
-        path, member("0.txt", b"a"), member("1.txt", b"\xff"), member("2.json", b"{"),
-        member("3.txt", b"x" * 1001), member("4.txt", kind=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        path,
+        member("0.txt", b"a"),
+        member("1.txt", b"\xff"),
+        member("2.json", b"{"),
+        member("3.txt", b"x" * 1001),
+        member("4.txt", kind=tarfile.SYMTYPE, linkname="/etc/passwd"),
         member("5.txt", kind=tarfile.LNKTYPE, linkname="/etc/passwd"),
-        member("6.txt", kind=tarfile.FIFOTYPE), member("7.txt", b"b"),
-    )  # fmt: skip
+        member("6.txt", kind=tarfile.FIFOTYPE),
+        member("7.txt", b"b"),
+    )
     good, bad, *_ = read(path)
     assert [text for _, text in good] == ["a", "b"]
     assert [(location, reason) for _, location, reason in faults(bad)] == [
@@ -85,7 +95,7 @@ def test_bad_samples_cost_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("sample '3'", ".txt: longer than 1000 bytes"),
         ("sample '4'", ".txt: a link, which is not followed"),
         ("sample '5'", ".txt: a link, which is not followed"),
-    ]  # fmt: skip
+    ]
     with pytest.raises(SourceError, match=r"x\.tar: sample '1': \.txt: no valid UTF-8"):
         read(path, ReadOptions())
 

@@ -101,9 +101,12 @@ def _hub(_: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 _LOCATIONS = {
-    "s3": contextmanager(_s3), "gs": contextmanager(_gs), "az": contextmanager(_az),
-    "https": contextmanager(_https), "hub": contextmanager(_hub),
-}  # fmt: skip
+    "s3": contextmanager(_s3),
+    "gs": contextmanager(_gs),
+    "az": contextmanager(_az),
+    "https": contextmanager(_https),
+    "hub": contextmanager(_hub),
+}
 
 
 @contextmanager

@@ -71,8 +71,9 @@ def test_a_span_fetches_its_own_bytes(
 def test_a_hash_is_given_up_only_for_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SMALLEST_FILE", 100)
     monkeypatch.setattr(module, "_MERGE_BYTES", 5)
-    plain, hashed = (SourceFile(url="s3://b/x", size=100, version=version)
-                     for version in ("etag:1", "sha256:1"))  # fmt: skip
+    plain, hashed = (
+        SourceFile(url="s3://b/x", size=100, version=version) for version in ("etag:1", "sha256:1")
+    )
     assert worth_fetching(plain, [(50, 60), (0, 47)]) == [(0, 60)]
     assert worth_fetching(plain, [(0, 90)]) is None
     assert worth_fetching(hashed, [(0, 60)]) is None

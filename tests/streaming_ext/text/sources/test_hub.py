@@ -45,12 +45,18 @@ FILES = {
 
 TEN = ["sample/10BT/000_00000.parquet", "sample/10BT/001_00000.parquet"]
 DATA = [path for path in FILES if path.startswith("data/")]
-CARD = {"configs": [
-    {"config_name": "two", "data_files": [
-        {"split": "train", "path": ["sample/100BT/*", "plain/*.parquet"]},
-        {"split": "test", "path": "data/**"}]},
-    {"config_name": "one", "data_files": "sample/10BT/000*"},
-]}  # fmt: skip
+CARD = {
+    "configs": [
+        {
+            "config_name": "two",
+            "data_files": [
+                {"split": "train", "path": ["sample/100BT/*", "plain/*.parquet"]},
+                {"split": "test", "path": "data/**"},
+            ],
+        },
+        {"config_name": "one", "data_files": "sample/10BT/000*"},
+    ]
+}
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +123,16 @@ class TestListing:
     )
     def test_files_of_any_name(self, hub: Hub, pattern: str, expected: list[str]) -> None:
         """Files about the dataset are no sources, unless they are named."""
-        names = ("README.md", ".gitattributes", "notes.md", "LICENSE", "docs/README.md",
-                 "docs/.gitattributes", "docs/a.md", "docs/COPYING")  # fmt: skip
+        names = (
+            "README.md",
+            ".gitattributes",
+            "notes.md",
+            "LICENSE",
+            "docs/README.md",
+            "docs/.gitattributes",
+            "docs/a.md",
+            "docs/COPYING",
+        )
         hub.datasets["org/text"].commit(dict.fromkeys(names, b"text"))
         named = list_sources([f"hf://datasets/org/text/{pattern}"], any_name=True)
         assert paths(named, hub) == expected
@@ -308,8 +322,10 @@ class TestFetch:
         monkeypatch.setattr(fetch_module, "SMALLEST_FILE", 1000)
         monkeypatch.setattr(fetch_module, "_MERGE_BYTES", 100)
         rng, file = random.Random(1), tmp_path / "x"
-        rows = {name: [rng.randbytes(size).hex() for _ in range(40)]
-                for name, size in (("a", 4000), ("text", 1000), ("b", 4000))}  # fmt: skip
+        rows = {
+            name: [rng.randbytes(size).hex() for _ in range(40)]
+            for name, size in (("a", 4000), ("text", 1000), ("b", 4000))
+        }
         pq.write_table(pa.table(rows), file, compression="none", write_page_checksum=checksums)
         hub.datasets["org/text"].commit({"data/x.parquet": file.read_bytes()})
         (source,) = list_sources(["org/text"])

@@ -49,8 +49,16 @@ def found(tree: Path, patterns: Sequence[str], max_files: int | None = None) -> 
     [
         (["a.parquet"], ["a.parquet"]),
         (["notes.txt"], ["notes.txt"]),  # who names a file means it
-        (["."], ["2024/deep/er/y.parquet", "2024/x.parquet", "2025/x.parquet", "a.parquet",
-                 "b.parquet"]),
+        (
+            ["."],
+            [
+                "2024/deep/er/y.parquet",
+                "2024/x.parquet",
+                "2025/x.parquet",
+                "a.parquet",
+                "b.parquet",
+            ],
+        ),
         (["2024"], ["2024/deep/er/y.parquet", "2024/x.parquet"]),
         (["*.parquet"], ["a.parquet", "b.parquet"]),
         (["[b-z].parquet"], ["b.parquet"]),
@@ -61,13 +69,15 @@ def found(tree: Path, patterns: Sequence[str], max_files: int | None = None) -> 
         (["{2024..2025}/x.parquet"], ["2024/x.parquet", "2025/x.parquet"]),
         (["{2024/deep,2025}"], ["2024/deep/er/y.parquet", "2025/x.parquet"]),
         (["{2024,2024/deep}/**/y.parquet"], ["2024/deep/er/y.parquet"]),
-        (["2024", "./2025/../2024", "2024//x.parquet"],
-         ["2024/deep/er/y.parquet", "2024/x.parquet"]),
+        (
+            ["2024", "./2025/../2024", "2024//x.parquet"],
+            ["2024/deep/er/y.parquet", "2024/x.parquet"],
+        ),
         (["a.parquet", "*.parquet", "{a,a}.parquet", "./a.parquet"], ["a.parquet", "b.parquet"]),
         ([".hidden.parquet"], [".hidden.parquet"]),
         ([".cache"], [".cache/z.parquet"]),
     ],
-)  # fmt: skip
+)
 def test_patterns(tree: Path, patterns: list[str], expected: list[str]) -> None:
     assert found(tree, patterns) == expected
 
@@ -156,8 +166,11 @@ def test_a_name_that_says_no_format(tmp_path: Path) -> None:
     (tmp_path / "data.foo").write_text('{"text": "a"}\n')
     (tmp_path / "data").write_text("")
     (tmp_path / "a.jsonl").write_text("")
-    for name, said in (("data.foo", r"the ending \.foo names"), ("data", "its name has no ending"),
-                       ("*", "its name has no ending")):  # fmt: skip
+    for name, said in (
+        ("data.foo", r"the ending \.foo names"),
+        ("data", "its name has no ending"),
+        ("*", "its name has no ending"),
+    ):
         with pytest.raises(UsageError, match=rf"data(\.foo)?: {said}.* --format \(parquet, jsonl"):
             list_sources([f"{tmp_path}/{name}"])
     assert len(list_sources([f"{tmp_path}/data.foo"], any_name=True)) == 1
@@ -186,8 +199,10 @@ def test_a_file_is_identified_by_size_and_content(
     path.write_bytes(data)
     identity = identify(SourceFile(url="/far/away", size=size), path)
     assert identity.model_dump(exclude_defaults=True) == {
-        "url": "/far/away", "size": size, "version": f"xxh128:{xxhash.xxh3_128_hexdigest(data)}",
-    }  # fmt: skip
+        "url": "/far/away",
+        "size": size,
+        "version": f"xxh128:{xxhash.xxh3_128_hexdigest(data)}",
+    }
     for wrong, said in (
         (tmp_path / "gone", "cannot be read: no such file"),
         (tmp_path, "cannot be read: is a directory"),
@@ -224,8 +239,11 @@ class TestOddFiles:
     def test_scratch_in_a_folder_of_sources_is_left_out(self, tree: Path) -> None:
         (tree / "2025" / SCRATCH_MARK).touch()
         assert found(tree, ["."]) == [
-            "2024/deep/er/y.parquet", "2024/x.parquet", "a.parquet", "b.parquet",
-        ]  # fmt: skip
+            "2024/deep/er/y.parquet",
+            "2024/x.parquet",
+            "a.parquet",
+            "b.parquet",
+        ]
         assert found(tree, ["2025"]) == ["2025/x.parquet"]  # who names it means it
         assert found(tree, ["2025/*.parquet"]) == ["2025/x.parquet"]
         without = ["2024/deep/er/y.parquet", "2024/x.parquet", "a.parquet", "b.parquet"]

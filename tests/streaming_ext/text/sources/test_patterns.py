@@ -26,8 +26,14 @@ def test_braces_for_all_files_of_a_large_dataset() -> None:
     ],
 )
 def test_patterns(pattern: str, expected: list[str]) -> None:
-    names = ("a/x.parquet", "a/deep/y.parquet", "a/.hidden/z.parquet", "a/notes.txt",
-             "b/x.parquet", "a2/x.parquet")  # fmt: skip
+    names = (
+        "a/x.parquet",
+        "a/deep/y.parquet",
+        "a/.hidden/z.parquet",
+        "a/notes.txt",
+        "b/x.parquet",
+        "a2/x.parquet",
+    )
     assert matching(names, pattern, has_known_suffix) == expected
 
 

@@ -45,14 +45,27 @@ def test_many_are_looked_at_at_once() -> None:
         ("https://me:planted-secret@host/x.parquet", "must not hold credentials"),
         ("http://host/*.parquet", "cannot be listed"),
         ("ftp://host/x", "^ftp://host/x: ftp:// is not supported as source"),
-        *((url, ".") for url in (
-            "https://h:99999999/x.parquet", "https://[::1/x", "https://exa mple/x",
-            "https://a..b/x", "https:///x.parquet", "https://\0/x", "https://xn--a/x",
-            "https://127.0.0.1:9/\udc80", "https://h:-1/x", "s3://b/a/../c", "s3://b/a\nb", "s3://",
-            "s3:///x", "s3://k:planted@b/x",
-        )),
+        *(
+            (url, ".")
+            for url in (
+                "https://h:99999999/x.parquet",
+                "https://[::1/x",
+                "https://exa mple/x",
+                "https://a..b/x",
+                "https:///x.parquet",
+                "https://\0/x",
+                "https://xn--a/x",
+                "https://127.0.0.1:9/\udc80",
+                "https://h:-1/x",
+                "s3://b/a/../c",
+                "s3://b/a\nb",
+                "s3://",
+                "s3:///x",
+                "s3://k:planted@b/x",
+            )
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_names_no_source(url: str, words: str) -> None:
     with pytest.raises(UsageError, match=words) as caught:
         list_sources([url])

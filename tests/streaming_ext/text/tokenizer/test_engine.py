@@ -345,14 +345,23 @@ def test_a_run_chooses_once_and_workers_trust_what_it_saved(kind: str, tmp_path:
     ("changes", "reason"),
     [
         ({"normalizer": {"type": "NFKC"}}, "another way than NFC"),
-        ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True,
-                            "use_regex": True}}, "pre-tokenizer"),
+        (
+            {
+                "pre_tokenizer": {
+                    "type": "ByteLevel",
+                    "add_prefix_space": True,
+                    "trim_offsets": True,
+                    "use_regex": True,
+                }
+            },
+            "pre-tokenizer",
+        ),
         ({"pre_tokenizer": {"type": "Whitespace"}}, "pre-tokenizer"),
         ({"special": False, "lstrip": True}, "strip spaces"),
         ({"special": False, "single_word": True}, "are words"),
         ({"special": False, "content": "é", "normalizer": {"type": "NFC"}}, "normalized text"),
     ],
-)  # fmt: skip
+)
 def test_other_tokenizer_jsons_go_to_the_reference(
     changes: dict[str, Any], reason: str, tokenizer_json: str, tmp_path: Path
 ) -> None:

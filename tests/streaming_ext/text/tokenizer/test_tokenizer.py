@@ -67,8 +67,10 @@ def test_saves_the_same_bytes_each_time_and_opens_them(
     assert opened.encode("It's 12345") == tokenizer.encode("It's 12345")
     tokenizer.save(tmp_path / "b")
     opened.save(tmp_path / "c")
-    saved = [{file.name: file.read_bytes() for file in (tmp_path / folder).iterdir()}
-             for folder in ("a", "b", "c")]  # fmt: skip
+    saved = [
+        {file.name: file.read_bytes() for file in (tmp_path / folder).iterdir()}
+        for folder in ("a", "b", "c")
+    ]
     assert saved[0] == saved[1] == saved[2]
     assert sorted(saved[0]) == sorted(TOKENIZER_FILES[kind])
 
@@ -161,9 +163,13 @@ def test_a_rank_file_of_another_name_needs_a_pattern(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("family", "eot", "size"),
-    [("llama3", "<|end_of_text|>", 256), ("llama4", "<|end_of_text|>", 2048),
-     ("qwen2", "<|endoftext|>", 208), ("qwen35", "<|endoftext|>", 33)],
-)  # fmt: skip
+    [
+        ("llama3", "<|end_of_text|>", 256),
+        ("llama4", "<|end_of_text|>", 2048),
+        ("qwen2", "<|endoftext|>", 208),
+        ("qwen35", "<|endoftext|>", 33),
+    ],
+)
 def test_rank_files_of_meta_and_qwen(
     family: str, eot: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,18 +353,35 @@ KINDS: dict[str, dict[str, Any]] = {
     "NFKC": {"normalizer": {"type": "NFKC"}},
     "lower case": {"normalizer": {"type": "Lowercase"}},
     "WordPiece": {
-        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-                  "max_input_chars_per_word": 100, "vocab": {"[UNK]": 2, "a": 3, "##b": 4}},
-        "pre_tokenizer": {"type": "BertPreTokenizer"}, "decoder": None,
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {"[UNK]": 2, "a": 3, "##b": 4},
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": None,
     },
     "Unigram": {
-        "model": {"type": "Unigram", "unk_id": 2, "vocab": [
-            ["\u0001", 0], ["\u0002", 0], ["?", -9.0], ["\u2581", -1.0], ["\u2581a", -1.5],
-            ["b", -2.0], ["ab", -2.5], ["<", -3.0],
-        ]},
-        "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581"}, "decoder": None,
+        "model": {
+            "type": "Unigram",
+            "unk_id": 2,
+            "vocab": [
+                ["\u0001", 0],
+                ["\u0002", 0],
+                ["?", -9.0],
+                ["\u2581", -1.0],
+                ["\u2581a", -1.5],
+                ["b", -2.0],
+                ["ab", -2.5],
+                ["<", -3.0],
+            ],
+        },
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581"},
+        "decoder": None,
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -408,9 +431,13 @@ def test_a_tokenizer_that_cannot_be_honoured_is_refused(
     whole_words = {"type": "WordLevel", "vocab": {"<unk>": 0, "</s>": 1, "a": 2}}
     with pytest.raises(TokenizerError, match="becomes the end-of-text id 1"):
         load_json(
-            tmp_path / "tokenizer.json", tokenizer_json, added_tokens=[end], decoder=None,
-            model={**whole_words, "unk_token": "<unk>"}, pre_tokenizer={"type": "WhitespaceSplit"},
-        )  # fmt: skip
+            tmp_path / "tokenizer.json",
+            tokenizer_json,
+            added_tokens=[end],
+            decoder=None,
+            model={**whole_words, "unk_token": "<unk>"},
+            pre_tokenizer={"type": "WhitespaceSplit"},
+        )
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"model": 1}', '{"added_tokens": []}', "\x00"])
@@ -484,8 +511,10 @@ def test_a_process_that_imported_nothing_of_the_hub_looks_into_its_cache(tmp_pat
     ended = subprocess.run(
         [sys.executable, "-P", "-c", code],
         env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ended.stdout.startswith("Cannot get tokenizer.json of the Hugging Face"), ended.stderr
 
 

@@ -63,8 +63,10 @@ def test_text_flows_as_arrays_and_resumes(folder, records, vocabulary) -> None:
             Chain.from_files(str(folder), n_active_shards=2, shuffle_shards=True)
             .tokenize(str(vocabulary), pattern="gpt2")
             .ensure_bos_eos(str(vocabulary), pattern="gpt2")
-            .concat_chunk(32).shuffle(20).batch(4)
-        )  # fmt: skip
+            .concat_chunk(32)
+            .shuffle(20)
+            .batch(4)
+        )
 
     batches = require_resumes(make, some=10)
     tokenizer = load_tokenizer(str(vocabulary), pattern="gpt2")
@@ -165,10 +167,12 @@ def test_from_object_storage(folder, vocabulary, s3) -> None:
     client.close()
     url = f"s3://{bucket}/in/{{0..2}}.jsonl"
     local, remote = (
-        Chain.from_files(where, n_active_shards=2).tokenize(str(vocabulary), pattern="gpt2")
-        .concat_chunk(32).batch(2)
+        Chain.from_files(where, n_active_shards=2)
+        .tokenize(str(vocabulary), pattern="gpt2")
+        .concat_chunk(32)
+        .batch(2)
         for where in (str(folder), url)
-    )  # fmt: skip
+    )
     batches = [batch["input_ids"].tolist() for batch in local]
     with remote.iter() as found:
         assert [next(found)["input_ids"].tolist() for _ in range(3)] == batches[:3]

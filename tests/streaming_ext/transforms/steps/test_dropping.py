@@ -69,17 +69,27 @@ def test_of_files(tmp_path) -> None:
     assert [one["id"] for one in files.filter(last).take(3)] == [len(NUMBERED) - 1] * 3
 
 
-@pytest.mark.parametrize(("chain", "step"), [
-    (lambda d: d.filter_map(none), r"filter_map\(none\)"),
-    (lambda d: d.chunk(100), r"chunk\(100, .*, True\)"),
-    (lambda d: d.map(lambda s: {"input_ids": [0, 1]}).pack_chunk(
-        1, ["input_ids"], discard_long_samples=True), r"pack_chunk\(1, .*, True\)"),
-    (lambda d: d.map(lambda s: {"input_ids": []}).pack_chunk(8, ["input_ids"]), r"pack_chunk\(8"),
-    (lambda d: interleave_datasets([d, d.filter(nothing)]).shuffle(3).batch(2), "filter"),
-    (lambda d: d.filter(nothing) + d, "filter"),
-    (lambda d: d.filter(nothing).repeat(2), "filter"),
-    (lambda d: d.filter(nothing).concat_chunk(4).cache(), "filter"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("chain", "step"),
+    [
+        (lambda d: d.filter_map(none), r"filter_map\(none\)"),
+        (lambda d: d.chunk(100), r"chunk\(100, .*, True\)"),
+        (
+            lambda d: d.map(lambda s: {"input_ids": [0, 1]}).pack_chunk(
+                1, ["input_ids"], discard_long_samples=True
+            ),
+            r"pack_chunk\(1, .*, True\)",
+        ),
+        (
+            lambda d: d.map(lambda s: {"input_ids": []}).pack_chunk(8, ["input_ids"]),
+            r"pack_chunk\(8",
+        ),
+        (lambda d: interleave_datasets([d, d.filter(nothing)]).shuffle(3).batch(2), "filter"),
+        (lambda d: d.filter(nothing) + d, "filter"),
+        (lambda d: d.filter(nothing).repeat(2), "filter"),
+        (lambda d: d.filter(nothing).concat_chunk(4).cache(), "filter"),
+    ],
+)
 def test_the_step_is_named(chain, step) -> None:
     with pytest.raises(UsageError, match=f"{step}.* left out every sample"):
         list(islice(chain(endless()), 3))

@@ -18,10 +18,15 @@ GREETINGS = [{"text": text} for text in ("Hello", "Hallo", "Salut", "Ciao")]
 
 def test_pad_fills_up_and_refuses_what_is_longer() -> None:
     dataset = Chain.from_sequence([{"input_ids": [10, 11, 12]}, {"input_ids": [*range(20, 27)]}])
-    padded = samples_of(dataset.map(lambda s: s | {"labels": s["input_ids"]}).pad(
-        {"input_ids": 0, "labels": -100}, 7))  # fmt: skip
-    assert padded[0] == {"input_ids": [10, 11, 12, 0, 0, 0, 0],
-                         "labels": [10, 11, 12, -100, -100, -100, -100]}  # fmt: skip
+    padded = samples_of(
+        dataset.map(lambda s: s | {"labels": s["input_ids"]}).pad(
+            {"input_ids": 0, "labels": -100}, 7
+        )
+    )
+    assert padded[0] == {
+        "input_ids": [10, 11, 12, 0, 0, 0, 0],
+        "labels": [10, 11, 12, -100, -100, -100, -100],
+    }
     with pytest.raises(UsageError, match="'input_ids' of a sample has 7 tokens"):
         samples_of(dataset.pad({"input_ids": 0}, 6))
 
@@ -38,9 +43,11 @@ def test_the_first_epoch_is_in_epochraft_s_order() -> None:
 
 
 def test_a_pass_that_another_one_overtakes_in_the_cache() -> None:
-    dataset = Chain.from_sequence(NUMBERED).parallel_map(
-        dict, executor_type="thread", max_workers=2, ordered=False
-    ).cache()  # fmt: skip
+    dataset = (
+        Chain.from_sequence(NUMBERED)
+        .parallel_map(dict, executor_type="thread", max_workers=2, ordered=False)
+        .cache()
+    )
     first = iter(dataset)
     first_ids = [next(first)["id"] for _ in range(3)]
     both = [sample["id"] for sample in dataset], first_ids + [sample["id"] for sample in first]
@@ -61,10 +68,15 @@ def crew(**settings: Any) -> Callable[[Chain, Callable[..., Any]], Chain]:
     return lambda dataset, function: dataset.parallel_map(function, max_workers=1, **settings)
 
 
-@pytest.mark.parametrize("mapped", [
-    Chain.map, crew(executor_type="process"), crew(executor_type="thread"),
-    crew(executor_type="thread", ordered=False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "mapped",
+    [
+        Chain.map,
+        crew(executor_type="process"),
+        crew(executor_type="thread"),
+        crew(executor_type="thread", ordered=False),
+    ],
+)
 @pytest.mark.parametrize("behind", [lambda d: d, lambda d: d.shuffle(3).repeat(2)])
 def test_a_pass_that_failed_resumes_from_its_state(mapped, behind, tmp_path) -> None:
     """No sample comes twice, and none is lost."""
@@ -94,40 +106,57 @@ def test_a_worker_process_that_dies_is_an_error() -> None:
         list(dataset)
 
 
-@pytest.mark.parametrize(("wrong", "message"), [
-    (lambda d: d.take(-1), "`max_count` must be at least 0, got -1"),
-    (lambda d: d.stride(3, 3), r"`offset` must be a whole number up to 2, got 3"),
-    (lambda d: d.shuffle(0), "`buffer_size` must be at least 1"),
-    (lambda d: interleave_datasets([d], [0]), "`weights` must be"),
-    (lambda d: interleave_datasets([d, d], chunk_size=0), "`chunk_size` must be at least 1, got 0"),
-    (lambda d: list(d.map(lambda _: None)), r"map\(\) returned None"),
-    (lambda d: list(d.concat_chunk(4, ["labels"])), "no column 'labels'; it has 'id', 'input_ids'"),
-    (lambda d: list(d.take(0).repeat()), "would never end"),
-    (lambda _: list(Chain.from_sequence([], repeat=True)), "without a sample cannot repeat"),
-    (lambda _: list(Chain.from_iterable([], repeat=True)), "without a sample cannot repeat"),
-    (lambda d: list(Chain.from_iterable(iter(NUMBERED))), "is used up by reading it"),
-    (lambda d: list(d.parallel_map(dict, executor_type="cpu")), "executor_type must be"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda d: d.take(-1), "`max_count` must be at least 0, got -1"),
+        (lambda d: d.stride(3, 3), r"`offset` must be a whole number up to 2, got 3"),
+        (lambda d: d.shuffle(0), "`buffer_size` must be at least 1"),
+        (lambda d: interleave_datasets([d], [0]), "`weights` must be"),
+        (
+            lambda d: interleave_datasets([d, d], chunk_size=0),
+            "`chunk_size` must be at least 1, got 0",
+        ),
+        (lambda d: list(d.map(lambda _: None)), r"map\(\) returned None"),
+        (
+            lambda d: list(d.concat_chunk(4, ["labels"])),
+            "no column 'labels'; it has 'id', 'input_ids'",
+        ),
+        (lambda d: list(d.take(0).repeat()), "would never end"),
+        (lambda _: list(Chain.from_sequence([], repeat=True)), "without a sample cannot repeat"),
+        (lambda _: list(Chain.from_iterable([], repeat=True)), "without a sample cannot repeat"),
+        (lambda d: list(Chain.from_iterable(iter(NUMBERED))), "is used up by reading it"),
+        (lambda d: list(d.parallel_map(dict, executor_type="cpu")), "executor_type must be"),
+    ],
+)
 def test_wrong_usage(wrong, message) -> None:
     with pytest.raises(UsageError, match=message):
         wrong(Chain.from_sequence(NUMBERED))  # type: ignore[operator]
 
 
 WORDS = {
-    "iter": "state_dict", "from_sequence": "sequence repeat shuffle shuffle_seed",
+    "iter": "state_dict",
+    "from_sequence": "sequence repeat shuffle shuffle_seed",
     "from_iterable": "iterable repeat",
     "from_files": "urls repeat shuffle_shards format n_active_shards n_standby_shards",
-    "map": "fn", "filter": "fn", "filter_map": "fn", "enumerate": "count_column",
-    "take": "max_count", "shuffle": "buffer_size seed", "stride": "interval offset",
-    "batch": "batch_size collate_fn drop_last", "cache": "",
+    "map": "fn",
+    "filter": "fn",
+    "filter_map": "fn",
+    "enumerate": "count_column",
+    "take": "max_count",
+    "shuffle": "buffer_size seed",
+    "stride": "interval offset",
+    "batch": "batch_size collate_fn drop_last",
+    "cache": "",
     "tokenize": "tokenizer tokenizer_kwargs target_column parallel max_workers prefetch_factor "
-                "ordered executor_type",
+    "ordered executor_type",
     "add_bos_eos": "bos_token_id eos_token_id target_column",
-    "ensure_bos_eos": "tokenizer target_column", "pad": "pad_values chunk_length",
+    "ensure_bos_eos": "tokenizer target_column",
+    "pad": "pad_values chunk_length",
     "chunk": "chunk_length target_columns drop_remainder",
     "concat_chunk": "chunk_length target_columns",
     "pack_chunk": "chunk_length target_columns discard_long_samples",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WORDS)

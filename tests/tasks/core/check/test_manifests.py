@@ -33,8 +33,10 @@ KEPT = {"keep_columns": ("score",), "min_tokens": 2, "on_bad_document": "skip"}
 
 def lines(folder: Path, first: int, count: int = 12) -> Path:
     """A file of JSON lines: documents, a copy, one without text, a bad one."""
-    made = [json.dumps({"text": f"Document {first + n} of some words.", "score": n})
-            for n in range(count)]  # fmt: skip
+    made = [
+        json.dumps({"text": f"Document {first + n} of some words.", "score": n})
+        for n in range(count)
+    ]
     folder.mkdir(exist_ok=True)
     path = folder / f"{first:03}.jsonl"
     path.write_text("\n".join([*made, made[0], '{"text": ""}', '{"text": 5}']) + "\n")

@@ -146,8 +146,10 @@ def test_the_same_is_found(built, rows, monkeypatch) -> None:
     assert whole[0].checked.retokenized == whole[0].checked.documents > 30
     small_batches(monkeypatch, rows)
     report, description, decoded = (
-        checked(built), describe(storage), decode_samples(storage, "train", samples)
-    )  # fmt: skip
+        checked(built),
+        describe(storage),
+        decode_samples(storage, "train", samples),
+    )
     assert report == whole[0]
     assert description.facts() == whole[1].facts()
     assert decoded == whole[2]

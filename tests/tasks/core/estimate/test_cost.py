@@ -21,15 +21,24 @@ from tests.tasks.core.doubles import make_spec
 
 MB = 10**6
 WORK = Work(
-    parts=[100 * MB] * 40, text=8000 * MB, fetched=0.0, output=3100 * MB, documents=10 * MB,
-    tokens=2000 * MB, uploads=False,
-)  # fmt: skip
+    parts=[100 * MB] * 40,
+    text=8000 * MB,
+    fetched=0.0,
+    output=3100 * MB,
+    documents=10 * MB,
+    tokens=2000 * MB,
+    uploads=False,
+)
 
 
 def taken(
-    work: Work = WORK, *, link: float = 125 * MB, shuffle: str | None = None,
-    deduplicate: str | None = None, **machines: float,
-) -> Cost:  # fmt: skip
+    work: Work = WORK,
+    *,
+    link: float = 125 * MB,
+    shuffle: str | None = None,
+    deduplicate: str | None = None,
+    **machines: float,
+) -> Cost:
     """By four workers a host, each of which does 100 MB of text a second."""
     config = EstimateConfig(sources=("x",), tokenizer="y", workers=4, **machines)
     spec = make_spec(shuffle=shuffle, deduplicate=deduplicate)

@@ -31,8 +31,13 @@ Plan = Callable[..., Estimate]
 @pytest.fixture
 def plan(vocabulary, one_worker) -> Plan:
     """Makes an estimate."""
-    options = {"tokenizer": str(vocabulary), "pattern": "gpt2", "workers": 1,
-               "engine": "reference", **MADE_WITH}  # fmt: skip
+    options = {
+        "tokenizer": str(vocabulary),
+        "pattern": "gpt2",
+        "workers": 1,
+        "engine": "reference",
+        **MADE_WITH,
+    }
 
     def plan(source: object, **changes: object) -> Estimate:
         return estimate(EstimateConfig(sources=(str(source),), **(options | changes)))

@@ -100,8 +100,10 @@ def read_litdata(root: Path, split: str) -> list[list[int]]:
         (items,) = np.frombuffer(data, "<u4", 1).tolist()
         offsets = np.frombuffer(data, "<u4", items + 1, 4).tolist()
         assert (items, offsets[0], offsets[-1]) == (
-            chunk["chunk_size"], 4 * (items + 2), len(data),
-        )  # fmt: skip
+            chunk["chunk_size"],
+            4 * (items + 2),
+            len(data),
+        )
         ids = [np.frombuffer(data[start:end], dtype).tolist() for start, end in pairwise(offsets)]
         assert sum(map(len, ids)) == chunk["dim"]
         found += ids
@@ -162,8 +164,10 @@ def read_tars(root: Path, split: str) -> list[dict[str, bytes]]:
         offsets = np.fromfile(f"{file}.idx", "<u8").tolist()
         assert offsets == [*begins, end]
         assert entry == {
-            "url": file.name, "nsamples": len(begins), "filesize": file.stat().st_size,
-        }  # fmt: skip
+            "url": file.name,
+            "nsamples": len(begins),
+            "filesize": file.stat().st_size,
+        }
         assert counts[f"{split}/{file.name}"] == len(begins)
     return list(samples.values())
 

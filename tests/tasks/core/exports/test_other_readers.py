@@ -64,9 +64,12 @@ def tars(request, dataset, expected, tmp_path) -> tuple[Path, list[list[int]]]:
         root = exported(dataset, tmp_path / "out", "webdataset", **options)
         return root / "train", expected["train"]
     root = build_dataset(
-        tmp_path, [[text[:500] for text in make_documents(40, seed=3)]], sequence_length=LENGTH,
-        output_format="webdataset", shard_size=2048,
-    )  # fmt: skip
+        tmp_path,
+        [[text[:500] for text in make_documents(40, seed=3)]],
+        sequence_length=LENGTH,
+        output_format="webdataset",
+        shard_size=2048,
+    )
     made = StreamingTokenDataset(local=root, batch_size=1)
     return root / "train", [made[number]["tokens"].tolist() for number in range(made.size)]
 
@@ -120,10 +123,17 @@ class TestMegatron:
 
         prefixes = [str(root / split / "text_document") for split in ("train", "holdout")]
         config = gpt.GPTDatasetConfig(
-            random_seed=1, sequence_length=LENGTH, blend=(prefixes, [0.9, 0.1]), split="1,0,0",
-            path_to_cache=str(tmp_path / "cache"), tokenizer=Tokenizer(), reset_position_ids=False,
-            reset_attention_mask=False, eod_mask_loss=False, create_attention_mask=False,
-        )  # fmt: skip
+            random_seed=1,
+            sequence_length=LENGTH,
+            blend=(prefixes, [0.9, 0.1]),
+            split="1,0,0",
+            path_to_cache=str(tmp_path / "cache"),
+            tokenizer=Tokenizer(),
+            reset_position_ids=False,
+            reset_attention_mask=False,
+            eod_mask_loss=False,
+            create_attention_mask=False,
+        )
         train, _, _ = builder.BlendedMegatronDatasetBuilder(
             gpt.GPTDataset, [100, 0, 0], lambda: True, config
         ).build()
@@ -198,9 +208,11 @@ def test_a_cell_of_the_document(library, expected, tmp_path, monkeypatch) -> Non
 
 def test_the_cell_of_tars_straight_from_text(tmp_path, monkeypatch) -> None:
     build_dataset(
-        tmp_path / "made", [[text[:500] for text in make_documents(40, seed=3)]],
-        sequence_length=LENGTH, output_format="webdataset",
-    ).rename(tmp_path / "fineweb-edu-tars")  # fmt: skip
+        tmp_path / "made",
+        [[text[:500] for text in make_documents(40, seed=3)]],
+        sequence_length=LENGTH,
+        output_format="webdataset",
+    ).rename(tmp_path / "fineweb-edu-tars")
     monkeypatch.chdir(tmp_path)
     cell, shape = cell_of("fineweb-edu-tars")
     assert (first_of(cell).shape, shape) == ((LENGTH,), f"({LENGTH},)")

@@ -22,9 +22,10 @@ def write_source(file: Path, texts: Sequence[str | None]) -> Path:
 def planned(dataset: Path | str, *sources: Path, **options: Any) -> tuple[ShardBuild, Storage]:
     """The plan of an extension, which has taken the dataset."""
     config = ExtendConfig(
-        dataset=str(dataset), sources=tuple(map(str, sources)),
+        dataset=str(dataset),
+        sources=tuple(map(str, sources)),
         **{"workers": 1, "engine": "reference", **options},
-    ).run  # fmt: skip
+    ).run
     storage = open_storage(str(dataset))
     seen = state_of(storage)
     plan = plan_shard(config, storage)

@@ -38,8 +38,10 @@ from tests.tasks.core.moving.moved import copied, merged
 from tests.tasks.core.running import do_parts, publish
 from tests.tasks.core.subsets.test_subset import subset
 
-OLD = [[f"Old document {number} of file {file}, and some words." for number in range(30)]
-       for file in range(2)]  # fmt: skip
+OLD = [
+    [f"Old document {number} of file {file}, and some words." for number in range(30)]
+    for file in range(2)
+]
 NEW = [f"New document {number}, which came later." for number in range(40)]
 
 
@@ -68,9 +70,11 @@ def twin(old, new, tmp_path) -> Path:
 
 def opened(root: Path, generation: str | None = None) -> StreamingTokenDataset:
     return StreamingTokenDataset(
-        streams=[TokenStream(local=root, generation=generation)], batch_size=4, dp_rank=0,
+        streams=[TokenStream(local=root, generation=generation)],
+        batch_size=4,
+        dp_rank=0,
         dp_world_size=1,
-    )  # fmt: skip
+    )
 
 
 # --- generations

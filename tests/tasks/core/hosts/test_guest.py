@@ -36,9 +36,13 @@ class ParentRun:
         self.storage = LocalStorage(folder)
         self.storage.create()
         config = ShardConfig(
-            sources=(str(sources),), output=str(folder), tokenizer=str(vocabulary), pattern="gpt2",
-            engine="reference", workers=1,
-        )  # fmt: skip
+            sources=(str(sources),),
+            output=str(folder),
+            tokenizer=str(vocabulary),
+            pattern="gpt2",
+            engine="reference",
+            workers=1,
+        )
         listed = tuple(list_sources(config.sources))
         plan = make_plan(config, self.storage, listed)
         put_shared_plan(plan, self.storage, RUN, 1)

@@ -56,8 +56,14 @@ def planned(
     name: str, sources: Path | str, output: Path, **options: Any
 ) -> tuple[ShardBuild, Storage]:
     """An import, which has taken its output; with the small vocabulary unless another is named."""
-    settings = {"tokenizer": str(small_vocabulary()), "pattern": "gpt2", "sequence_length": 16,
-                "shard_size": 1024, "workers": 1, **options}  # fmt: skip
+    settings = {
+        "tokenizer": str(small_vocabulary()),
+        "pattern": "gpt2",
+        "sequence_length": 16,
+        "shard_size": 1024,
+        "workers": 1,
+        **options,
+    }
     config = ImportConfig(format=name, sources=(str(sources),), output=str(output), **settings)
     return running.planned(plan_shard, config.run)
 

@@ -87,9 +87,12 @@ def test_a_merged_dataset_is_merged_as_its_parts(first, second, both, tmp_path) 
 
 def test_what_does_not_go_together_is_refused_by_field(first, tmp_path) -> None:
     other = build_dataset(
-        tmp_path / "other", [["A text of its own."] * 5],
-        sequence_length=32, holdout_fraction=0.5, compression="none",
-    )  # fmt: skip
+        tmp_path / "other",
+        [["A text of its own."] * 5],
+        sequence_length=32,
+        holdout_fraction=0.5,
+        compression="none",
+    )
     with pytest.raises(ConfigMismatchError) as refused:
         merged([first, other], tmp_path / "out")
     lines = str(refused.value).splitlines()
@@ -141,10 +144,9 @@ def test_a_file_that_was_cut_in_another_way_is_the_same_file(tmp_path) -> None:
     lines = [json.dumps({"text": f"Text {number} of one file."}) for number in range(300)]
     (tmp_path / "sources/one.jsonl").write_text("\n".join(lines) + "\n")
     whole, *cut = (
-        build_from(tmp_path / "sources", tmp_path / str(size),
-                   part_size=size)
+        build_from(tmp_path / "sources", tmp_path / str(size), part_size=size)
         for size in (10**9, 3000, 4096)
-    )  # fmt: skip
+    )
     for datasets in ([whole, cut[0]], cut):
         with pytest.raises(UsageError, match=r"one\.jsonl is a source of .* its texts would be"):
             merged(datasets, tmp_path / "out")

@@ -113,8 +113,11 @@ class TestInAFolderOfSources:
     def test_where_files_are_listed(self, config, tmp_path, request, monkeypatch, kind) -> None:
         made = build(tmp_path / "made", numbered_parts(some_documents(30))).root
         source = (tmp_path / "sources/0.parquet").read_bytes()
-        files = {f"raw/out/{path.relative_to(made)}": path.read_bytes()
-                 for path in made.rglob("*") if path.is_file()}  # fmt: skip
+        files = {
+            f"raw/out/{path.relative_to(made)}": path.read_bytes()
+            for path in made.rglob("*")
+            if path.is_file()
+        }
         files |= {"raw/0.parquet": source, "raw/train/1.parquet": source}
         if kind == "s3":
             url = f"s3://{request.getfixturevalue('bucket')}"

@@ -21,18 +21,30 @@ BEGAN = datetime(2031, 2, 3, tzinfo=UTC)
 
 def part(number: int, source: str = "", **changes: Any) -> PartTimes:
     values: dict[str, Any] = {
-        "part": number, "source": source or f"/data/{number:05}.parquet", "host": "a",
-        "tokenized_at": BEGAN.timestamp() + 10, "text_bytes": 400, "tokens": 110, "documents": 10,
-        "shard_bytes": 50, "tokenize_seconds": 4.0, "write_seconds": 1.0,
-    }  # fmt: skip
+        "part": number,
+        "source": source or f"/data/{number:05}.parquet",
+        "host": "a",
+        "tokenized_at": BEGAN.timestamp() + 10,
+        "text_bytes": 400,
+        "tokens": 110,
+        "documents": 10,
+        "shard_bytes": 50,
+        "tokenize_seconds": 4.0,
+        "write_seconds": 1.0,
+    }
     return PartTimes(**(values | changes))
 
 
 def report(*parts: PartTimes, **changes: Any) -> RunReport:
     values: dict[str, Any] = {
-        "began": BEGAN, "seconds": 20.0, "files": len(parts), "files_done": len(parts),
-        "failed": (), "published": True, "parts": parts,
-    }  # fmt: skip
+        "began": BEGAN,
+        "seconds": 20.0,
+        "files": len(parts),
+        "files_done": len(parts),
+        "failed": (),
+        "published": True,
+        "parts": parts,
+    }
     return make_report(**(values | changes))
 
 
@@ -108,9 +120,11 @@ class TestWhatWasSkipped:
     def test_each_with_its_reason(self) -> None:
         failed = FailedFile(part=3, source="/x", step="write", reason="full")
         found = figures(
-            part(1, null_documents=3, empty_documents=1), part(2, null_documents=4),
-            failed=(failed,), published=False,
-        )  # fmt: skip
+            part(1, null_documents=3, empty_documents=1),
+            part(2, null_documents=4),
+            failed=(failed,),
+            published=False,
+        )
         assert [what for what, _ in found.skipped] == ["1 part", "7 rows", "1 row", "the manifest"]
         assert "null in the column text" in found.skipped[1][1]
 

@@ -27,16 +27,29 @@ def clock(monkeypatch) -> Clock:
 
 def snapshot(**changes: object) -> Snapshot:
     values: dict[str, object] = {
-        "phase": "sharding", "parts_done": 0, "parts_failed": 0, "parts_total": 4,
-        "text_bytes": 0, "tokens": 0, "source_bytes": 0.0, "source_bytes_total": 400,
+        "phase": "sharding",
+        "parts_done": 0,
+        "parts_failed": 0,
+        "parts_total": 4,
+        "text_bytes": 0,
+        "tokens": 0,
+        "source_bytes": 0.0,
+        "source_bytes_total": 400,
         "seconds": 0.0,
-    }  # fmt: skip
+    }
     return Snapshot(**(values | changes))  # type: ignore[arg-type]
 
 
 def done(part: int, *, text_bytes: int = 0, tokens: int = 0) -> PartTimes:
-    return PartTimes(part=part, source="/a", text_bytes=text_bytes, tokens=tokens, shard_bytes=1,
-                     tokenize_seconds=1.0, write_seconds=1.0)  # fmt: skip
+    return PartTimes(
+        part=part,
+        source="/a",
+        text_bytes=text_bytes,
+        tokens=tokens,
+        shard_bytes=1,
+        tokenize_seconds=1.0,
+        write_seconds=1.0,
+    )
 
 
 def failed(part: int) -> FailedFile:
@@ -72,8 +85,15 @@ def test_a_run_from_begin_to_end(clock) -> None:
         parts_done=1, source_bytes=130.0, text_bytes=260, tokens=65, seconds=10.0
     )
     progress.finish(failed(1), source_bytes=100)
-    expected = snapshot(parts_done=1, parts_failed=1, source_bytes=100.0, source_bytes_total=300,
-                        text_bytes=200, tokens=50, seconds=10.0)  # fmt: skip
+    expected = snapshot(
+        parts_done=1,
+        parts_failed=1,
+        source_bytes=100.0,
+        source_bytes_total=300,
+        text_bytes=200,
+        tokens=50,
+        seconds=10.0,
+    )
     assert progress.snapshot() == expected  # nothing of the failed part is left to do
     clock.now += 10
     progress.end("sharded")

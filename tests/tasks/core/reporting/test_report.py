@@ -35,11 +35,16 @@ def make_report(**changes: Any) -> RunReport:
         "published": False,
         "parts": (
             PartTimes(
-                part=0, source="/a", text_bytes=3_000_000, tokens=700, shard_bytes=1400,
-                tokenize_seconds=1.5, write_seconds=0.5,
+                part=0,
+                source="/a",
+                text_bytes=3_000_000,
+                tokens=700,
+                shard_bytes=1400,
+                tokenize_seconds=1.5,
+                write_seconds=0.5,
             ),
         ),
-    }  # fmt: skip
+    }
     return RunReport(**(values | changes))
 
 

@@ -61,9 +61,14 @@ def documents_of(root: Path) -> list[Listed]:
 
 @pytest.mark.parametrize(
     ("options", "seed"),
-    [({"documents": 1}, 0), ({"documents": 25}, None), ({"documents": 25}, 7),
-     ({"tokens": "2k"}, None), ({"tokens": "2k"}, 0)],
-)  # fmt: skip
+    [
+        ({"documents": 1}, 0),
+        ({"documents": 25}, None),
+        ({"documents": 25}, 7),
+        ({"tokens": "2k"}, None),
+        ({"tokens": "2k"}, 0),
+    ],
+)
 def test_the_documents_of_the_choice(original, tmp_path, options, seed) -> None:
     how = {"first": True} if seed is None else {"seed": seed}
     output = tmp_path / "subset"

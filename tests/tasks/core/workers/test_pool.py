@@ -106,9 +106,11 @@ def test_the_pool_replaces_workers_that_are_killed(pool, job, waiting, threads) 
     ]
     wait_for(lambda: all(each.reached() for each in waiting[:2]))
     for pid, sent, said in zip(
-        pool.pids, (signal.SIGKILL, signal.SIGTERM), ("when memory is out", "by SIGTERM"),
+        pool.pids,
+        (signal.SIGKILL, signal.SIGTERM),
+        ("when memory is out", "by SIGTERM"),
         strict=True,
-    ):  # fmt: skip
+    ):
         os.kill(pid, sent)
         wait_for(lambda: any(future.done() for future in futures))
         (ended,) = (future for future in futures if future.done())
