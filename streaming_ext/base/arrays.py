@@ -1,6 +1,6 @@
-"""Types of arrays, and windows of values as single elements, which numpy moves as one."""
+"""Types of arrays, and arithmetic that NumPy lacks."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -8,10 +8,19 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Tokens = npt.NDArray[np.integer[Any]]  # ids, of any type
+Whole = TypeVar("Whole", int, Ints)
+
+
+def ceil_div(number: Whole, divisor: int) -> Whole:
+    """Divide and round up: ceil_div(7, 4) is 2."""
+    return -(-number // divisor)
 
 
 def windows(values: npt.NDArray[Any], width: int) -> npt.NDArray[np.void]:
-    """Every window of `width` values, in the memory of `values`: (values - width + 1,)."""
+    """Every window of `width` values as one element, which NumPy moves at once.
+
+    They lie in the memory of `values`: (values - width + 1,).
+    """
     count = values.size - width + 1
     return np.ndarray((count,), f"V{width * values.itemsize}", values, strides=(values.itemsize,))
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Ints, ceil_div
 from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.format.compression import decompress
 from streaming_ext.format.schema import Hash, Value, content_hash, require_all
@@ -222,5 +222,5 @@ def sequence_starts(starts: Ints, sequence_length: int) -> Ints:
     step = 1 if not (starts[:-1] % sequence_length).any() else CROSSING_RUN
     edges = starts[:-1:step]
     count = int(starts[-1]) // sequence_length
-    first = np.minimum(-(-edges // sequence_length), count)
+    first = np.minimum(ceil_div(edges, sequence_length), count)
     return np.concatenate([first, [count]])

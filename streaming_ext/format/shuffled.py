@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Ints, ceil_div
 from streaming_ext.format.layout import DOCUMENTS_FOLDER
 from streaming_ext.format.parquet import parquet_bytes, read_batches
 from streaming_ext.format.record import SourceIdentity, Span
@@ -74,8 +74,8 @@ def num_parts(id_bytes: int, shard_size: int) -> int:
         id_bytes: bytes of all ids, end-of-text ids counted.
         shard_size: upper bound of a shard, in bytes.
     """
-    each = min(MAX_PART_BYTES, max(shard_size, -(-id_bytes // _LEAST_PARTS), 1))
-    return max(1, -(-id_bytes // each))
+    each = min(MAX_PART_BYTES, max(shard_size, ceil_div(id_bytes, _LEAST_PARTS), 1))
+    return max(1, ceil_div(id_bytes, each))
 
 
 def key_range(part: int, parts: int) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Ints, ceil_div
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.kinds import count
 from streaming_ext.order.growth import GrownOrders
@@ -80,7 +80,7 @@ class EpochPlan:
             self.choose = self.chosen(self.start(0))
         else:
             counts = tuple(
-                count // self.row if drop_last else -(-count // self.row) for count in choose
+                count // self.row if drop_last else ceil_div(count, self.row) for count in choose
             )
             if 0 in counts:
                 raise UsageError(

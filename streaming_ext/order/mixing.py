@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from streaming_ext.base.arrays import Ints, ranges
+from streaming_ext.base.arrays import Ints, ceil_div, ranges
 from streaming_ext.base.errors import UsageError
 from streaming_ext.order.order import Recent, key_of, permutation
 from streaming_ext.order.steps import Schedule, starts_of
@@ -55,7 +55,7 @@ class Mixture:
         # Rows, windows and rows of each stream before each of them: (spans + 1,)
         sizes = [sum(span) for span in spans]
         self._first_rows = np.append(0, np.cumsum(sizes))
-        self._first_windows = np.append(0, np.cumsum([-(-size // window) for size in sizes]))
+        self._first_windows = np.append(0, np.cumsum([ceil_div(size, window) for size in sizes]))
         self._before = list(accumulate(spans, _added, initial=zero))
         self.rows = self._before[-1]
         self.amounts = tuple(rows * canonical_nodes for rows in self.rows)
@@ -127,7 +127,7 @@ class Mixture:
 
     def consumed(self, epoch: int, positions: int) -> tuple[int, ...]:
         """Draws of each stream after the first `positions` positions, rounded up to whole rows."""
-        row = min(-(-positions // self.canonical_nodes), sum(self.rows))
+        row = min(ceil_div(positions, self.canonical_nodes), sum(self.rows))
         own = self._streams_before(epoch, row)
         counts = np.bincount(own, minlength=len(self.rows)) + self.counts(row - len(own))
         return tuple((counts * self.canonical_nodes).tolist())
@@ -296,7 +296,7 @@ class Mixing:
         """How many consecutive rows have one mixture, and the token whose proportions they have."""
         begin = 0
         for change in [*self.changes(tokens, tokens + rows * row_tokens), None]:
-            stop = rows if change is None else min(rows, -(-(change - tokens) // row_tokens))
+            stop = rows if change is None else min(rows, ceil_div(change - tokens, row_tokens))
             size, start = stop - begin, tokens + begin * row_tokens
             if not size:
                 continue

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Ints, ceil_div
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.format.index import TokenIndex
 from streaming_ext.format.manifest import NodePartition
@@ -76,7 +76,7 @@ class NodePlan(EpochPlan):
         batch = steps.global_batch.largest // group.nodes
         # The longest partition decides how many steps an epoch has on every node.
         longest = max(group.sequences)
-        count = longest // batch if drop_last else -(-longest // batch)
+        count = longest // batch if drop_last else ceil_div(longest, batch)
         self._partitions = group.sequences
         super().__init__(
             spec,

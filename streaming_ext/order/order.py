@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Ints, ceil_div
 
 Keys = npt.NDArray[np.uint64]
 Key = TypeVar("Key")
@@ -199,7 +199,7 @@ class PassOrder(NamedTuple):
         # The first draw of this pass may fall into any canonical node; they keep their numbers.
         first_draw = number * size
         node_first = first_draw + (np.arange(nodes) - first_draw) % nodes
-        lengths = np.maximum(0, -(-(first_draw + size - node_first) // nodes))
+        lengths = np.maximum(0, ceil_div(first_draw + size - node_first, nodes))
         return cls(
             keys=key_of(spec.seed, stream, number, 1),
             sizes=bounds[-1:],
@@ -320,7 +320,7 @@ class StreamOrders:
         left_out, size = self._left_out[stream], int(self.sizes[stream])
         sequences = sequences[~np.isin(sequences, left_out)]
         kept = sequences - np.searchsorted(left_out, sequences)
-        passes = range(draws.start // size, -(-draws.stop // size))
+        passes = range(draws.start // size, ceil_div(draws.stop, size))
         found = [self.at_pass(stream, number).draws_of(kept[kept < size]) for number in passes]
         return [draw for own in found for draw in own.tolist() if draw in draws]
 

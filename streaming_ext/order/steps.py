@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Ints, ceil_div
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.units import COUNTS
 from streaming_ext.order.ranks import DataRank
@@ -409,10 +409,10 @@ class StepSizes:
             batch, length = self.at(seen)
             per_position = self.longest // length
             rows = batch // per_position
-            steps = (end - position) // rows if drop_last else -(-(end - position) // rows)
+            steps = (end - position) // rows if drop_last else ceil_div(end - position, rows)
             changes = (start for start, _, _ in self.entries() if start > seen)
             if change := next(changes, None):  # the last step of a phase may go beyond its end
-                steps = min(steps, -(-(change - seen) // (rows * self.longest)))
+                steps = min(steps, ceil_div(change - seen, rows * self.longest))
             if not steps:
                 break
             phase = Phase(

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.base.arrays import Flags, Ints, Tokens, ranges, windows
+from streaming_ext.base.arrays import Flags, Ints, Tokens, ceil_div, ranges, windows
 from streaming_ext.reading.buffers import Buffers
 
 MASKS: Final = ("targets", "position_ids", "document_ids", "cu_seqlens", "max_seqlen")
@@ -255,11 +255,13 @@ class Spread:
         """
         steps = len(edge_steps) - 1
         size = self.shape[0] * self.shape[1]
-        granules = -(-size // _GRANULE) + 1
+        granules = ceil_div(size, _GRANULE) + 1
         step = np.repeat(np.arange(steps), np.diff(edge_steps))
         begins = self.boundaries.edges[:-1] - step * size
         # How many segments begin in front of each granule: (steps * granules,)
-        before = np.bincount(step * granules - -begins // _GRANULE, minlength=steps * granules)
+        before = np.bincount(
+            step * granules + ceil_div(begins, _GRANULE), minlength=steps * granules
+        )
         segments = (np.cumsum(before) - 1).reshape(steps, granules)
         positions: Ints = np.arange(granules) * _GRANULE - begins[segments]
         return positions

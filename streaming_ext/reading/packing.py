@@ -36,7 +36,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import numpy as np
 import xxhash
 
-from streaming_ext.base.arrays import Flags, Ints, ranges
+from streaming_ext.base.arrays import Flags, Ints, ceil_div, ranges
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.schema import content_hash
@@ -161,7 +161,7 @@ def pack_group(
     row_of = np.empty(len(rest), np.int64)
     row_of[order], count = best_fit(np.bincount(room[order], minlength=length + 1), length)
     # All segments, in the order of the stream: full rows, and the rest of each document.
-    counts = -(-lengths // length)
+    counts = ceil_div(lengths, length)
     owners = np.repeat(np.arange(len(lengths)), counts)
     number = ranges(np.zeros_like(counts), counts)
     offsets = number * length
@@ -181,7 +181,7 @@ def pack_group(
 
 def rounded_up(lengths: Ints, multiple: int) -> Ints:
     """The least multiples that hold some lengths."""
-    return lengths if multiple == 1 else -(-lengths // multiple) * multiple
+    return lengths if multiple == 1 else ceil_div(lengths, multiple) * multiple
 
 
 def _words(count: int, key: int, what: int) -> Keys:
@@ -394,7 +394,7 @@ def plan_groups(
 
 def _cut(documents: Iterable[Documents], *, count: int, tokens: int) -> Iterator[Documents]:
     """The documents of each group: as many in each, to within one."""
-    groups = max(1, round(count / GROUP_DOCUMENTS), -(-tokens // GROUP_TOKENS))
+    groups = max(1, round(count / GROUP_DOCUMENTS), ceil_div(tokens, GROUP_TOKENS))
     ends = [count * (number + 1) // groups for number in range(groups)]
     held: list[Documents] = []
     given = found = 0

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from streaming_ext.base.arrays import ceil_div
 from streaming_ext.base.errors import ShardmillError
 from streaming_ext.order.order import OrderSpec
 from streaming_ext.reading.token_reader import TokenReader
@@ -31,7 +32,7 @@ def sequences_ahead(
         ranks: that read them.
         batch_size: sequences a step.
     """
-    per_shard = -(-sum(sizes) // shards)
+    per_shard = ceil_div(sum(sizes), shards)
     window = min(order.window, max(sizes)) if order.shuffle else 0
     per_node = max(window // 2, 3 * per_shard)
     wanted = max(per_node * order.canonical_nodes, THREADS * per_shard)

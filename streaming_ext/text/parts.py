@@ -9,6 +9,7 @@ Large files are cut evenly, small ones taken together in their order:
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from streaming_ext.base.arrays import ceil_div
 from streaming_ext.format.record import made_of_text
 from streaming_ext.text.documents.files import Span
 from streaming_ext.text.sources import SourceFile
@@ -77,7 +78,7 @@ def sizes_of(parts: Sequence[Part]) -> list[int]:
 
 def cut_evenly(size: int, part_size: int) -> list[Span]:
     """The fewest spans of a file that are at most `part_size` bytes each, end to end."""
-    count = -(-size // part_size)
+    count = ceil_div(size, part_size)
     return [(size * n // count, size * (n + 1) // count) for n in range(count)]
 
 

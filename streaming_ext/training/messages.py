@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from streaming_ext.base.arrays import ceil_div
 from streaming_ext.order.state import Cursor
 from streaming_ext.training.batch_reader import Batch, BatchReader
 from streaming_ext.training.workers import pinned
@@ -48,7 +49,7 @@ class Messages:
             self._steps.append((range(phase.first, phase.stop), size))
             row_bytes = phase.length * reader.token_bytes
             most = max(most, size * phase.batch_size * (row_bytes + row_bytes // 2 + _ROW_EXTRAS))
-        self._bytes = -(-(most + 16 * _ALIGNMENT) // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._bytes = ceil_div(most + 16 * _ALIGNMENT, mmap.PAGESIZE) * mmap.PAGESIZE
         total = num_workers * slots * self._bytes
         self._memory: mmap.mmap | torch.Tensor = (
             mmap.mmap(-1, total)
@@ -76,7 +77,7 @@ class Messages:
                 return True
             memory[offset:end] = values
             spans.append((offset, end))
-            offset = -(-end // _ALIGNMENT) * _ALIGNMENT
+            offset = ceil_div(end, _ALIGNMENT) * _ALIGNMENT
             return False
 
         return worker, slot, spans, pickle.dumps(batch, 5, buffer_callback=is_sent)

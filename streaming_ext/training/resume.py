@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
+from streaming_ext.base.arrays import ceil_div
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.state import Cursor, Growth, LoaderState, PastSizes, StreamState
@@ -219,7 +220,7 @@ class Resume:
         for stream in now.streams:
             alike = counts.get(stream.fingerprint)
             own = alike.pop(0) if alike else stream
-            before.append(-(-own.drawn * old.longest // (now.longest * row)) * row)
+            before.append(ceil_div(own.drawn * old.longest, now.longest * row) * row)
             missed.append(own.missed * old.longest // now.longest)
         growth = None
         same = len(before) == 1 and counts.keys() == {now.streams[0].fingerprint}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Ints, ceil_div
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.provenance import SourceRow
 from streaming_ext.order.state import Cursor
@@ -212,5 +212,5 @@ def _spans(
                         position=column + start - begin,
                     )
                 )
-        column += -(-(end - begin) // source.multiple) * source.multiple
+        column += ceil_div(end - begin, source.multiple) * source.multiple
     return tuple(spans)

@@ -20,6 +20,7 @@ from typing import Final
 
 import numpy as np
 
+from streaming_ext.base.arrays import ceil_div
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store.scratch import new_folder
 from streaming_ext.text.documents.document_rows import DocumentRows
@@ -53,7 +54,7 @@ def fingerprint(sources: Sequence[SourceFile]) -> str:
     digest = hashlib.sha256()
     for source in sources:
         digest.update(f"{source.name} {source.size} {source.version}\n".encode())
-    for source in sources[:: -(-len(sources) // _LOOKED_INTO)]:
+    for source in sources[:: ceil_div(len(sources), _LOOKED_INTO)]:
         if source.local_path is not None:
             file = LocalBytes(source.local_path, source.url)
             digest.update(file.read(0, min(_END_BYTES, source.size)))

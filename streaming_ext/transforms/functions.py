@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from torch.utils.data import get_worker_info
 
+from streaming_ext.base.arrays import ceil_div
 from streaming_ext.base.errors import UsageError, WorkerDiedError
 from streaming_ext.training.workers import Forks, end_with_parent
 from streaming_ext.transforms.block import Block, Sample, State, copied
@@ -97,7 +98,7 @@ class Crew(NamedTuple):
                 "executor_type must be 'thread' or 'process', max_workers and prefetch_factor 1 or "
                 f"more, got {executor_type!r}, {max_workers} and {prefetch_factor}."
             )
-        samples = -(-prefetch_factor // _IN_FLIGHT)
+        samples = ceil_div(prefetch_factor, _IN_FLIGHT)
         return cls(executor_type=executor_type, workers=workers, samples=samples, ordered=ordered)
 
     def start(self, function: OfBlock) -> tuple[Executor, OfBlock]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import torch
 from torch.utils.data import default_collate
 
-from streaming_ext.base.arrays import Ints, ranges
+from streaming_ext.base.arrays import Ints, ceil_div, ranges
 from streaming_ext.base.errors import UsageError
 from streaming_ext.transforms.block import (
     Block,
@@ -106,7 +106,7 @@ def _rows(columns: Mapping[str, Column], starts: Ints, lengths: Ints) -> Block:
 def chunk(block: Block, *, length: int, names: Sequence[str], drop_rest: bool) -> Block:
     """Rows of each sample alone; a shorter rest is left out if `drop_rest`."""
     columns, lengths = _columns(block, names)
-    counts = lengths // length if drop_rest else -(-lengths // length)
+    counts = lengths // length if drop_rest else ceil_div(lengths, length)
     # before: (rows,), tokens of its sample before each row; row_lengths: (rows,)
     before = ranges(np.zeros_like(counts), counts) * length
     row_lengths = np.minimum(np.repeat(lengths, counts) - before, length)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streaming_ext.base.arrays import ceil_div
 from streaming_ext.format.compression import Compression
 from streaming_ext.format.layout import Split
 from streaming_ext.format.record import SplitPart
@@ -113,7 +114,7 @@ class SplitWriter:
 
     def _store(self) -> None:
         """Write the tokens that are held as a shard."""
-        samples = -(-self._held // self._format.sequence_length)
+        samples = ceil_div(self._held, self._format.sequence_length)
         end = samples * self._format.sequence_length
         self._make_room(end)
         self._room[self._held : end] = self._eot

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Ints, ceil_div
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.base.git_lfs import MOST_POINTER_BYTES
 from streaming_ext.format.schema import content_hash
@@ -181,7 +181,7 @@ class IdsOfFile:
         """The ids [first, last) that begin in some bytes of the file, by default all."""
         if span is None:
             return 0, self.count
-        first, last = (-(-max(byte - self.head, 0) // self.itemsize) for byte in span)
+        first, last = (ceil_div(max(byte - self.head, 0), self.itemsize) for byte in span)
         return min(first, self.count), min(last, self.count)
 
     def begins(self, position: int) -> bool:

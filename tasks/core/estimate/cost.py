@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
+from streaming_ext.base.arrays import ceil_div
 from streaming_ext.format.spec import DatasetSpec
 from tasks.core.estimate.config import EstimateConfig
 
@@ -166,7 +167,7 @@ def cost(
     seconds = START_SECONDS + busy[bottleneck]
     seconds += sum(each for name, each in ends.items() if name != bottleneck)
     on_scratch = config.workers * (2 if work.uploads else 1) + PARTS_AHEAD
-    on_scratch = min(on_scratch, -(-len(work.parts) // hosts))
+    on_scratch = min(on_scratch, ceil_div(len(work.parts), hosts))
     return Cost(
         seconds=seconds,
         bottleneck=bottleneck,

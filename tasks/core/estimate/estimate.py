@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from streaming_ext.base.arrays import ceil_div
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.record import RowCounts
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
@@ -184,10 +185,10 @@ def _planned_for(
     files = config.total_files or max(1, round(total / max(1, sum(sizes) / len(sizes))))
     size = max(1, total // files)
     if size > config.part_size and can_be_cut(listed[0], config.read_options):
-        parts = files * -(-size // int(config.part_size))
+        parts = files * ceil_div(size, int(config.part_size))
     else:
-        together = min(-(-int(config.min_part_size) // size), int(config.part_size) // size)
-        parts = -(-files // max(1, together))
+        together = min(ceil_div(int(config.min_part_size), size), int(config.part_size) // size)
+        parts = ceil_div(files, max(1, together))
     if max(files, parts) > MOST_PARTS:
         raise UsageError(
             f"--total-size makes {files:,} files and {parts:,} parts; `plan` takes "

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming_ext.base.arrays import ceil_div
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.filters import NO_FILTERS
@@ -130,7 +131,7 @@ def sample_files(
 
 def read_texts(files: Sequence[SampledFile], config: EstimateConfig) -> list[Texts]:
     """Texts of some blocks of each file, drawn at random; all of them if they are few."""
-    blocks, most = max(2, -(-_BLOCKS // len(files))), None
+    blocks, most = max(2, ceil_div(_BLOCKS, len(files))), None
     if sum(file.size for file in files) > config.sample_size:
         most = config.sample_size // (len(files) * blocks)
 
@@ -233,7 +234,7 @@ def work_on(
         return pool.run(tokenize), pool.run(write)
 
     with WorkerPool(workers) as pool, ThreadPoolExecutor(workers) as threads:
-        done = list(threads.map(do, range(-(-2 * workers // len(files)) * len(files))))
+        done = list(threads.map(do, range(ceil_div(2 * workers, len(files)) * len(files))))
     timed = done[workers:] or done
     counts = [
         (

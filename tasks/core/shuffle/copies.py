@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Ints, ceil_div
 from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.format.duplicates import (
     Digests,
@@ -110,7 +110,7 @@ def put_comparison(
         [key_range(part, parts)[0] if shuffled else first_part + part for part in range(parts)],
         np.uint64,
     )
-    ranges = max(1, -(-documents // RANGE_DOCUMENTS))
+    ranges = max(1, ceil_div(documents, RANGE_DOCUMENTS))
     for number in range(ranges):
         own = index.read(storage, *key_range(number, ranges), DIGESTS)
         stay, copies, keys = _compared(own, older, *key_range(number, ranges))

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Ints, ceil_div
 from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.base.memory import within_memory
 from streaming_ext.format.duplicates import duplicates_path
@@ -128,7 +128,7 @@ def _sorted(job: MergeJob, storage: Storage, index: MergeIndex) -> Steps:
     most = MOST_STEP_BYTES
     if not storage.remote:
         most = min(most, max(_LEAST_STEP_BYTES, _READ_BYTES * len(index.documents.paths)))
-    count = max(1, -(-index.documents.size(start, end) // within_memory(most)))
+    count = max(1, ceil_div(index.documents.size(start, end), within_memory(most)))
     edges = [start + (end - start) * step // count for step in range(count + 1)]
     schema = documents_schema(job.spec.keep_columns)
     for step in range(count):

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from streaming_ext.base.arrays import ceil_div
 from streaming_ext.format.shuffled import (
     MAX_PART_BYTES,
     ascending,
@@ -70,8 +71,8 @@ def test_number_of_parts() -> None:
     assert num_parts(2**26, 2**26) == 1
     assert num_parts(2**26 + 1, 2**26) == 2
     assert num_parts(2**26, 1024) == 64  # no more while they would be small
-    assert num_parts(2**40, 1024) == -(-(2**40) // MAX_PART_BYTES)
-    assert num_parts(2**40, 2**30) == -(-(2**40) // MAX_PART_BYTES)
+    assert num_parts(2**40, 1024) == ceil_div(2**40, MAX_PART_BYTES)
+    assert num_parts(2**40, 2**30) == ceil_div(2**40, MAX_PART_BYTES)
 
 
 @pytest.mark.parametrize("most", [1, 40, 2**64 - 1])

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from streaming_ext.base.arrays import ceil_div
 from streaming_ext.base.errors import ConfigMismatchError, SourceError
 from streaming_ext.format.provenance import SourceRows
 from streaming_ext.format.reading import read_manifest, read_record
@@ -133,7 +134,7 @@ def test_lines_longer_than_a_part(sources, tmp_path) -> None:
     write_documents(lines, ["a" * 5000, "b", "c" * 9000, "d"])
     root = build_from(sources, tmp_path / "out", part_size=1024, holdout_fraction=0)
     parts = manifest_of(root).parts
-    assert len(parts) == -(-lines.stat().st_size // 1024)
+    assert len(parts) == ceil_div(lines.stat().st_size, 1024)
     assert [part.rows for part in parts if part.rows] == [1, 1, 1, 1]
     assert rows_of(root) == [(str(lines), row, "train") for row in range(4)]
     require_sound(root, deep=True)

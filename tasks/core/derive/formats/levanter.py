@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from streaming_ext.base.arrays import ceil_div
 from streaming_ext.format.layout import Split
 from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
 from tasks.core.derive.export_records import Made
@@ -75,7 +76,7 @@ def _array(folder: str, dtype: str, total: int) -> StreamFiles:
 def _frames(array: StreamFiles) -> dict[str, tuple[int, int]]:
     """How many frames each shard of an array has, and the bytes of a frame, by its path."""
     frame = _FRAME_HEAD + _CHUNK * array.dtype.itemsize
-    return {path: (-(-values // _CHUNK), frame) for path, values in array.counts.items()}
+    return {path: (ceil_div(values, _CHUNK), frame) for path, values in array.counts.items()}
 
 
 def _index(frames: int, frame: int) -> bytes:

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from streaming_ext.base.arrays import ceil_div
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split
 from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
@@ -127,7 +128,7 @@ class ModdedNanogptFormat(LlmcFormat):
     def each(self, split: Split) -> int:
         """Few enough for two files of `train`."""
         each = super().each(split)
-        return min(each, -(-self.totals[split].tokens // 2)) if split == "train" else each
+        return min(each, ceil_div(self.totals[split].tokens, 2)) if split == "train" else each
 
     def require_possible(self) -> None:
         """Refuse ids that it would not read as GPT-2's."""

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from streaming_ext.base.arrays import ceil_div
 from streaming_ext.format.layout import Split
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.format.webdataset import BLOCK, END, NPY_HEAD, member, npy
@@ -49,8 +50,8 @@ class WebdatasetFormat(ExportFormat):
 
     def files_of(self, documents: int, tokens: int) -> int:
         """As many tars as its samples fill."""
-        samples = documents if self._documents_are_samples else -(-tokens // self._length)
-        return -(-samples // self._most)
+        samples = documents if self._documents_are_samples else ceil_div(tokens, self._length)
+        return ceil_div(samples, self._most)
 
     def _sample_bytes(self, tokens: int) -> int:
         content = NPY_HEAD + tokens * self.dtype.itemsize

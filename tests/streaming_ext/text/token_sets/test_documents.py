@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streaming_ext.base.arrays import ceil_div
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.schema import content_hash
 from streaming_ext.format.spec import ReadOptions, TokenSetName
@@ -63,7 +64,9 @@ def test_documents_of_spans_of_files(
         end = path.stat().st_size
         cuts = sorted({0, end, *cut.draw(st.lists(st.integers(0, end), max_size=3))})
         for span in pairwise(cuts):
-            first, last = (max(0, -(-(position - 1024) // 2)) + number * size for position in span)
+            first, last = (
+                max(0, ceil_div(position - 1024, 2)) + number * size for position in span
+            )
             own = [found for position, found in expected if first <= position < last]
             assert read(path, options("llmc"), span) == own
             check_needed(path, options("llmc"), span, own)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
 
+from streaming_ext.base.arrays import ceil_div
 from streaming_ext.text.tokenizer.fast_tokenizer import BYTE_NAMES, JSON_SPLITS, SPACES, fast_model
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.text.tokenizer.model_json import json_of_model
@@ -200,7 +201,7 @@ def differing_code_points(
             return []
         if len(points) == 1:
             return list(points)
-        size = -(-len(points) // 8)
+        size = ceil_div(len(points), 8)
         chunks = [points[start : start + size] for start in range(0, len(points), size)]
         return [point for chunk in chunks for point in differing(chunk, template)]
 

@@ -14,6 +14,7 @@ import google_crc32c
 import numpy as np
 import pyarrow.parquet as pq
 
+from streaming_ext.base.arrays import ceil_div
 from tests.streaming_ext.build import EOT
 from tests.tasks.core.exports.exporting import PARTS, Documents
 
@@ -197,7 +198,7 @@ def read_zarr(folder: Path, count: int) -> np.ndarray:
         metadata["chunk_grid"]["configuration"]["chunk_shape"],
     )
     dtype, found = np.dtype(metadata["data_type"]), []
-    for number in range(-(-count // shard)):
+    for number in range(ceil_div(count, shard)):
         data = (folder / f"c/{number}").read_bytes()
         index = data[-16 * (shard // chunk) - 4 :]
         assert google_crc32c.value(index[:-4]).to_bytes(4, "little") == index[-4:]
