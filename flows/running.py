@@ -11,7 +11,7 @@ from flows.commands.options import OutputOptions
 from flows.prefect_api.own_server import OwnServer
 from flows.stops import EXIT_FAILED, EXIT_TERMINATED, stops_held
 from flows.terminal.printing import attach_handlers, counted, err, out, print_problem, say
-from streaming_ext.base.errors import UsageError, one_line
+from streaming_ext.base.errors import UnreachableError, UsageError, one_line
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import Storage, open_storage
 from tasks.core.derive.export_records import is_export, read_export
@@ -98,7 +98,7 @@ def _run_flow(config: Any, flow: str, progress: "RunProgress") -> "State":
         load_prefect()
         from prefect.states import Completed
 
-        from flows.prefect_api.connection import UnreachableError, api_in_use, require_server
+        from flows.prefect_api.connection import api_in_use, require_server
 
         published = progress.planned is not None and progress.planned[1].published
         try:

@@ -14,10 +14,10 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.executors.here import MAX_THREADS, finished_parts
 from flows.executors.on_hosts import REFUSED, partition_name
 from flows.prefect_api.connection import leaving_without_a_server, one_attempt
-from streaming_ext.base.errors import StoppedError
+from streaming_ext.base.errors import CannotTakePartError, StoppedError
 from streaming_ext.store import open_storage
 from streaming_ext.store.locations import require_no_secret
-from tasks.core.hosts.guest import CannotTakePartError, Guest
+from tasks.core.hosts.guest import Guest
 from tasks.core.linux import require_linux
 from tasks.core.reporting.report import FailedFile
 

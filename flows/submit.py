@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from flows import datasets
 from flows.dashboard.updates import METADATA, PROGRESS, SNAPSHOT
 from flows.prefect_api.connection import refusal, refuses, require_server, shown_url
-from streaming_ext.base.errors import ShardmillError, UsageError, nearest
+from streaming_ext.base.errors import LostSightError, ShardmillError, UsageError, nearest
 from streaming_ext.base.plain_faults import in_words
 from streaming_ext.store.locations import require_no_secret
 from tasks.core.reporting.progress import Snapshot
@@ -37,10 +37,6 @@ from tasks.core.workers.pool import as_error
 POLL_SECONDS = 1.0
 SILENT_SECONDS = 300.0  # without an answer; then the run is followed no longer
 END_SECONDS = 90.0  # after Ctrl+C: hosts end within seconds, a dead one is given up within this
-
-
-class LostSightError(ShardmillError):
-    """The run can be followed no longer; it may continue."""
 
 
 def open_client() -> SyncPrefectClient:

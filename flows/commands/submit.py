@@ -5,6 +5,7 @@ from flows.running import load_prefect
 from flows.stops import EXIT_FAILED, EXIT_TERMINATED, EXIT_USAGE
 from flows.terminal.printing import err, out, say
 from flows.terminal.run_progress import shown
+from streaming_ext.base.errors import LostSightError
 from tasks.core.reporting.progress import Snapshot
 
 
@@ -20,7 +21,7 @@ def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OU
     """
     with printing.applied(), shown(lambda: Snapshot(phase="starting"), err):
         load_prefect()
-        from flows.submit import LostSightError, ended_for_wrong_usage, open_client, start
+        from flows.submit import ended_for_wrong_usage, open_client, start
 
         client = open_client()
     with printing.applied(), client:

@@ -28,10 +28,9 @@ from pydantic import TypeAdapter
 from flows.prefect_api.cancellation import is_suspended
 from flows.terminal.printing import count_text, counted, plain, shortened, visible
 from flows.terminal.run_progress import describe
-from streaming_ext.base.errors import ShardmillError, StoppedError
+from streaming_ext.base.errors import InternalError, ShardmillError, StoppedError
 from tasks.core.reporting.progress import RunProgress, Snapshot, WorkingFile
 from tasks.core.reporting.report import FailedFile, PartTimes
-from tasks.core.workers.pool import InternalError
 
 PARTS, HOSTS = "shard-parts", "shard-hosts"
 PROGRESS = "shard-progress"  # key of the artifact that shows the counters

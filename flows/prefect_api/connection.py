@@ -27,7 +27,7 @@ from prefect.settings import (
 from flows.prefect_api.own_server import FLUSH_SECONDS, OwnServer
 from flows.stops import leave
 from flows.terminal.printing import print_problem
-from streaming_ext.base.errors import ShardmillError, UsageError, one_line
+from streaming_ext.base.errors import UnreachableError, UsageError, one_line
 from tasks.core.reporting.progress import RunProgress
 
 REFUSED_SECONDS = 2.0  # a server that was just started listens within this
@@ -39,14 +39,12 @@ LOOK_SECONDS = 2.0
 _PASSING: Final = {httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_MANY_REQUESTS}
 
 
-class UnreachableError(ShardmillError):
-    """The configured server does not answer, or refuses."""
-
-    def __init__(self, url: str, error: Exception) -> None:
-        super().__init__(
-            f"{refusal(error, url)} Start it, or run without it: `prefect config unset "
-            "PREFECT_API_URL`, and unset it in the environment."
-        )
+def _unreachable(url: str, error: Exception) -> UnreachableError:
+    """The error of a server that does not answer, or refuses."""
+    return UnreachableError(
+        f"{refusal(error, url)} Start it, or run without it: `prefect config unset "
+        "PREFECT_API_URL`, and unset it in the environment."
+    )
 
 
 def shown_url(url: str) -> str:
@@ -136,7 +134,7 @@ def _configured_in_use(url: str) -> Iterator[None]:
         cause = error if isinstance(error, httpx.HTTPError) else error.__cause__
         server = httpx.URL(url).netloc
         if isinstance(cause, httpx.HTTPError) and cause.request.url.netloc == server:
-            raise UnreachableError(url, cause) from error
+            raise _unreachable(url, cause) from error
         raise
     finally:
         drain(DRAIN_SECONDS if answers(url) else 0.0)
@@ -201,7 +199,7 @@ def require_server() -> None:
         except httpx.HTTPError as error:
             patience = REFUSED_SECONDS if isinstance(error, httpx.ConnectError) else ANSWER_SECONDS
             if refuses(error) or time.monotonic() - began >= patience:
-                raise UnreachableError(url, error) from error
+                raise _unreachable(url, error) from error
         time.sleep(0.2)
 
 

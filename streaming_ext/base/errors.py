@@ -1,5 +1,31 @@
 """Every error that Shardmill raises on purpose, as one tree; callers catch by type.
 
+    ShardmillError
+        UsageError
+            ConfigMismatchError
+            MissingExtraError           also an ImportError
+            TokenizerError
+        SourceError
+            DamagedSourceError
+        EngineMismatchError
+        WorkerDiedError
+        StoppedError
+        InternalError
+        StorageError
+            ScratchError
+            TransientStorageError
+                HeldError
+        StorageDownError
+        DatasetError
+            FileMissingError
+            CorruptDatasetError
+            NewerVersionError           also a ConfigMismatchError
+            NotADatasetError
+                MissingFolderError      also a UsageError
+        CannotTakePartError
+        UnreachableError
+        LostSightError
+
 `transient` says whether the same work may succeed if it is simply repeated, `fatal` whether
 every other file of the run would meet the same fault.
 """
@@ -28,12 +54,6 @@ class ConfigMismatchError(UsageError):
 class MissingExtraError(UsageError, ImportError):
     """A package is not installed that an extra of this distribution brings."""
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(
-            f"The package {package} is not installed. The extra `{extra}` brings it: "
-            f"pip install 'shardmill[{extra}]'."
-        )
-
 
 class TokenizerError(UsageError):
     """A tokenizer cannot be found, read or trusted."""
@@ -41,6 +61,10 @@ class TokenizerError(UsageError):
 
 class SourceError(ShardmillError):
     """A source file cannot be read: missing, truncated, corrupt, or not what its listing said."""
+
+
+class DamagedSourceError(SourceError):
+    """The bytes that came are not those that were listed, or whose hash the server reports."""
 
 
 class EngineMismatchError(ShardmillError):
@@ -55,6 +79,10 @@ class WorkerDiedError(ShardmillError):
 
 class StoppedError(ShardmillError):
     """The run is being stopped: work was abandoned, it did not fail."""
+
+
+class InternalError(ShardmillError):
+    """A defect of Shardmill itself: an exception that nobody expected, with its traceback."""
 
 
 class StorageError(ShardmillError):
@@ -81,6 +109,10 @@ class TransientStorageError(StorageError):
     asks_to_wait: float = 0.0
 
 
+class HeldError(TransientStorageError):
+    """Another thread or process holds a lock."""
+
+
 class StorageDownError(ShardmillError):
     """Storage failed too many files in a row: the others would fail too."""
 
@@ -89,6 +121,14 @@ class StorageDownError(ShardmillError):
 
 class DatasetError(ShardmillError):
     """A dataset on storage is missing, unfinished or damaged."""
+
+
+class FileMissingError(DatasetError):
+    """A file does not exist, though the storage answers."""
+
+
+class CorruptDatasetError(DatasetError):
+    """A file of a published dataset is not the one that its manifest describes."""
 
 
 class NewerVersionError(DatasetError, ConfigMismatchError):
@@ -103,8 +143,16 @@ class MissingFolderError(NotADatasetError, UsageError):
     """There is nothing at the location that was named as a dataset."""
 
 
-class CorruptDatasetError(DatasetError):
-    """A file of a published dataset is not the one that its manifest describes."""
+class CannotTakePartError(ShardmillError):
+    """This host cannot work for a run; another one may."""
+
+
+class UnreachableError(ShardmillError):
+    """The configured Prefect server does not answer, or refuses."""
+
+
+class LostSightError(ShardmillError):
+    """The Prefect server no longer reports on a run that was submitted; it may continue."""
 
 
 def command(*words: object) -> str:

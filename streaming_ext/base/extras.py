@@ -25,7 +25,10 @@ def extras_named() -> Iterator[None]:
         package = (error.name or "?").partition(".")[0]
         if (extra := _extra_of(package)) is None:
             raise
-        raise MissingExtraError(package, extra) from None
+        raise MissingExtraError(
+            f"The package {package} is not installed. The extra `{extra}` brings it: "
+            f"pip install 'shardmill[{extra}]'."
+        ) from None
 
 
 def require(package: str) -> None:

@@ -12,7 +12,12 @@ from typing import Final
 
 import numpy as np
 
-from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, UsageError
+from streaming_ext.base.errors import (
+    CorruptDatasetError,
+    FileMissingError,
+    NotADatasetError,
+    UsageError,
+)
 from streaming_ext.format.layout import MANIFEST, Split, kept_index_path
 from streaming_ext.format.manifest import Manifest, chosen_generation
 from streaming_ext.format.mds_index import read_table
@@ -20,7 +25,7 @@ from streaming_ext.format.reading import listed_record, manifest_of, read_listed
 from streaming_ext.format.schema import FileRecord, content_hash
 from streaming_ext.format.shard import ShardTable, is_shard_name
 from streaming_ext.format.spec import TokenizerIdentity
-from streaming_ext.store.remote import FileMissingError, Remote
+from streaming_ext.store.remote import Remote
 
 MAX_INDEX_BYTES: Final = 2**31
 

@@ -17,12 +17,17 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from streaming_ext.base.errors import CorruptDatasetError, StorageError, TransientStorageError
+from streaming_ext.base.errors import (
+    CorruptDatasetError,
+    FileMissingError,
+    StorageError,
+    TransientStorageError,
+)
 from streaming_ext.format.index import TokenIndex
 from streaming_ext.format.shard import difference
 from streaming_ext.reading.made_once import written_atomically
 from streaming_ext.store.file_lock import alone
-from streaming_ext.store.remote import FileMissingError, Remote
+from streaming_ext.store.remote import Remote
 
 UNPACKED: Final = ".unpacked"  # below a local dataset whose shards are compressed
 DOWNLOADS: Final = 4  # at once, a process and stream; while others are unpacked and verified

@@ -7,13 +7,9 @@ from typing import Final
 
 from filelock import FileLock, Timeout
 
-from streaming_ext.base.errors import StorageError, TransientStorageError, reason_of
+from streaming_ext.base.errors import HeldError, StorageError, reason_of
 
 _PAUSE: Final = 0.01  # seconds between two attempts to take a lock
-
-
-class HeldError(TransientStorageError):
-    """Another thread or process holds a lock."""
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from streaming_ext.base.errors import (
     CorruptDatasetError,
-    DatasetError,
+    FileMissingError,
     StorageError,
     TransientStorageError,
 )
@@ -25,10 +25,6 @@ Result = TypeVar("Result")
 _ACCOUNT = re.compile(
     r"(?P<scheme>az|abfs)://(?P<container>[^/@:]+)@(?P<account>[^/@:.]+)\.[^/@:]+(?P<path>/.*|)"
 )
-
-
-class FileMissingError(DatasetError):
-    """A file does not exist, though the storage answers."""
 
 
 def within(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import xxhash
 
-from streaming_ext.base.errors import SourceError
+from streaming_ext.base.errors import DamagedSourceError, SourceError
 from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.record import LOCAL_VERSION, NOT_CHECKED, SourceIdentity
 from streaming_ext.format.schema import content_hash
@@ -52,10 +52,6 @@ _PARTIAL = ".partial"  # the first bytes of a file
 _WITH_HOLES = ".ranges"  # some ranges of a file
 _ANSWERED = ".answered"  # next to it: the number of its requests that were answered
 _UNCHECKED = ".unchecked"  # next to a file that was compared by its size alone
-
-
-class DamagedSourceError(SourceError):
-    """The bytes that came are not those that were listed, or whose hash the server reports."""
 
 
 def local_name(source: SourceFile) -> str:

@@ -19,7 +19,7 @@ from typing import Final, Literal
 import numpy as np
 from tqdm.auto import tqdm
 
-from streaming_ext.base.errors import StoppedError, StorageError, UsageError
+from streaming_ext.base.errors import HeldError, StoppedError, StorageError, UsageError
 from streaming_ext.format.compression import Compression
 from streaming_ext.format.layout import MANIFEST, TOKENIZER_FOLDER, documents_path, record_path
 from streaming_ext.format.manifest import Manifest
@@ -28,7 +28,7 @@ from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import LocalStorage, Storage, uploads
-from streaming_ext.store.file_lock import HeldError, alone
+from streaming_ext.store.file_lock import alone
 from streaming_ext.store.scratch import writing_scratch
 from streaming_ext.text.documents.text_array import num_text_bytes
 from streaming_ext.text.look import look_into

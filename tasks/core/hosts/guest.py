@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from streaming_ext.base.errors import (
+    CannotTakePartError,
     ConfigMismatchError,
     NotADatasetError,
     ScratchError,
@@ -36,11 +37,6 @@ from tasks.core.hosts.cluster import (
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.workers.messages import Failure
-
-
-class CannotTakePartError(ShardmillError):
-    """This host cannot work for a run; another one may."""
-
 
 UNFIT = (StorageError, NotADatasetError, ConfigMismatchError)  # errors before any work
 

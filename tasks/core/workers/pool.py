@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import IO
 
 from streaming_ext.base import errors
-from streaming_ext.base.errors import ShardmillError, StoppedError, WorkerDiedError
+from streaming_ext.base.errors import InternalError, ShardmillError, StoppedError, WorkerDiedError
 from streaming_ext.own_module import start_module
 from tasks.core.workers.messages import Failure, Job, JobProgress, R
 
@@ -24,10 +24,6 @@ _MEMORY_SETTINGS = {
     "MALLOC_TRIM_THRESHOLD_": str(2**40),
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
-
-
-class InternalError(ShardmillError):
-    """A defect of Shardmill itself: an exception that nobody expected, with its traceback."""
 
 
 class Worker:

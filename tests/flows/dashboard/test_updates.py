@@ -17,10 +17,9 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.dashboard import updates as module
 from flows.dashboard.updates import Updates
-from streaming_ext.base.errors import SourceError
+from streaming_ext.base.errors import InternalError, SourceError
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import PartTimes
-from tasks.core.workers.pool import InternalError
 from tests.command_line import wait_for
 from tests.servers.fault_proxy import FaultProxy, Faults
 from tests.servers.prefect.server import ask

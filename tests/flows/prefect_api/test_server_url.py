@@ -7,9 +7,9 @@ from prefect import flow
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from flows.prefect_api import connection
-from flows.prefect_api.connection import UnreachableError, api_in_use, require_server
+from flows.prefect_api.connection import api_in_use, require_server
 from flows.submit import open_client
-from streaming_ext.base.errors import UsageError
+from streaming_ext.base.errors import UnreachableError, UsageError
 from tasks.core.reporting.progress import RunProgress
 from tests.servers.scripted import PAGE, Answer, scripted
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from streaming_ext.base.errors import StorageError, TransientStorageError
+from streaming_ext.base.errors import FileMissingError, StorageError, TransientStorageError
 from streaming_ext.store.buckets import Bucket
 from streaming_ext.store.patience import Attempts, Retry
 from streaming_ext.store.process_clients import client_of_process
-from streaming_ext.store.remote import FileMissingError, Remote, within
+from streaming_ext.store.remote import Remote, within
 from tests.servers.scripted import Answer, scripted
 from tests.streaming_ext.build import Built
 from tests.streaming_ext.store.conftest import Cloud

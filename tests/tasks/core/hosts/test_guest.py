@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.base.errors import StoppedError
+from streaming_ext.base.errors import CannotTakePartError, StoppedError
 from streaming_ext.format.schema import from_json
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.listing import list_sources
@@ -18,7 +18,7 @@ from tasks.core.hosts.cluster import (
     parent_path,
     put_shared_plan,
 )
-from tasks.core.hosts.guest import CannotTakePartError, Guest
+from tasks.core.hosts.guest import Guest
 from tests.command_line import wait_for
 from tests.tasks.core.running import make_plan
 

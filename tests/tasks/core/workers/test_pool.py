@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from streaming_ext.base.errors import (
+    InternalError,
     SourceError,
     StoppedError,
     StorageError,
@@ -23,7 +24,7 @@ from streaming_ext.store import LocalStorage, holding
 from streaming_ext.text.sources import SourceFile
 from tasks.core.synthetic import make_documents
 from tasks.core.workers.messages import JobProgress
-from tasks.core.workers.pool import InternalError, WorkerPool
+from tasks.core.workers.pool import WorkerPool
 from tests.command_line import PATIENCE_SECONDS, is_alive, wait_for
 from tests.tasks.core.doubles import EOT, ids_in, make_spec, record_in, write_job, write_source
 from tests.tasks.core.workers.waiting import GONE, failed
