@@ -40,7 +40,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 FIRST = (
     "tests/flows/hosts/test_restarts.py",
     "tests/test_readme.py",
-    "tests/streaming_ext/trainers/test_recipes.py",
+    "tests/streaming_ext/training/trainers/test_recipes.py",
     "tests/flows/storage/test_object_store.py",
     "tests/flows/storage/test_faults.py",
     "tests/flows/test_bad_input.py",

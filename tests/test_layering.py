@@ -89,7 +89,7 @@ def test_what_streaming_ext_loads() -> None:
         [
             "streaming_ext.training.token_dataset",
             "streaming_ext.training.loader",
-            "streaming_ext.training.trace",
+            "streaming_ext.training.features.trace",
         ],
         modules_of("streaming_ext"),
     )
@@ -178,7 +178,7 @@ def test_the_check_sees_imports_everywhere() -> None:
     assert "pathlib.Path" in seen
     assert any(name.startswith("prefect") for name in imports_of("tasks.steps"))
     for_types_only = "streaming_ext.training.token_dataset.StreamingTokenDataset"
-    assert for_types_only in imports_of("streaming_ext.training.trace")
+    assert for_types_only in imports_of("streaming_ext.training.features.trace")
     above = ("flows.cli", "prefect.task", "torch", "streaming_ext.training.token_dataset.x")
     assert not [name for name in (*above, "tasks.steps.OURS") if allowed_in_core(name)]
 

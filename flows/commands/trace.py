@@ -186,7 +186,7 @@ def _streams(config: TraceConfig, cache: str) -> "list[TokenStream]":
 
 def _show_steps(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
     """The documents of some steps, on the terminal or in a Parquet file."""
-    from streaming_ext.training.trace import trace_step, write_traces
+    from streaming_ext.training.features.trace import trace_step, write_traces
 
     traces = {step: trace_step(dataset, step, epoch=config.epoch) for step in config.steps}
     if config.output is not None:
@@ -205,7 +205,7 @@ def _show_steps(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
 
 def _show_visits(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
     """The steps of some epochs that hold the documents in question."""
-    from streaming_ext.training.trace import trace_document
+    from streaming_ext.training.features.trace import trace_document
 
     for source, row in _documents(dataset.streams, config):
         if config.document is None:
@@ -263,7 +263,7 @@ def _documents(streams: "Sequence[TokenStream]", config: TraceConfig) -> list[tu
 
 def _show_plan(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
     """The phases of training: a table on the terminal, or a picture in a file."""
-    from streaming_ext.training.training_plan import training_plan
+    from streaming_ext.training.features.training_plan import training_plan
 
     plan = training_plan(dataset.plan, dataset.plan.start(config.epoch), epochs=config.epochs)
     if config.output is None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from flows.terminal.printing import count_text
 
 if TYPE_CHECKING:
-    from streaming_ext.training.training_plan import TrainingPlan
+    from streaming_ext.training.features.training_plan import TrainingPlan
 
 # Tones of Okabe and Ito's palette, which colour-blind people can tell apart, moved towards a
 # medium lightness: the contrast to white and to black is about the same.

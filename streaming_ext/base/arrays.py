@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+Small = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 Tokens = npt.NDArray[np.integer[Any]]  # ids, of any type
 Whole = TypeVar("Whole", int, Ints)

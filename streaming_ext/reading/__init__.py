@@ -1,1 +1,1 @@
-"""From shards to batches: cache, maps, packing, masks."""
+"""From shards to rows of tokens: cache, maps, threads that read ahead, sources."""

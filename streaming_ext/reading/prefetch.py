@@ -4,13 +4,17 @@ import atexit
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
-from streaming_ext.base.arrays import ceil_div
+import numpy as np
+
+from streaming_ext.base.arrays import Ints, ceil_div
 from streaming_ext.base.errors import ShardmillError
 from streaming_ext.order.order import OrderSpec
-from streaming_ext.reading.token_reader import TokenReader
+from streaming_ext.reading.source import TokenSource
+from streaming_ext.reading.token_reader import FILLING, TokenReader
 
 THREADS = 8  # twice as many as download at once: the others unpack and verify
 _PATIENCE = 0.05  # seconds between looks at how far training is
@@ -39,6 +43,48 @@ def sequences_ahead(
     return max(wanted // ranks, 64 * batch_size)
 
 
+@contextmanager
+def read_ahead(
+    source: TokenSource,
+    upcoming: Iterable[tuple[range, Ints, Ints]],
+    *,
+    ahead: int,
+    now: Callable[[], int],
+) -> Iterator[Callable[[], None]]:
+    """Open the shards of coming steps in threads, in their order, until the block ends.
+
+    The result is a function that raises an unexpected error of these threads.
+
+    Args:
+        source: the source of the rows.
+        upcoming: steps with their streams and sequences: (steps, rows per step) each.
+        ahead: steps to run ahead of training.
+        now: gives the step that training has reached.
+    """
+    prefetcher = Prefetcher(source.reader, _first_uses(source, upcoming), ahead=ahead, now=now)
+    try:
+        yield prefetcher.require_well
+    finally:
+        prefetcher.stop()
+
+
+def _first_uses(
+    source: TokenSource, upcoming: Iterable[tuple[range, Ints, Ints]]
+) -> Iterator[tuple[int, int]]:
+    """Step and shard of each first use, leaving out what is ready."""
+    ready = source.reader.shards.ready
+    for steps, streams, sequences in upcoming:
+        if ready.all():
+            return
+        located = source.locate(streams.reshape(-1), sequences.reshape(-1), source.length)
+        rows, shards = located.uses()
+        distinct, at = np.unique(shards, return_index=True)
+        for offset in np.argsort(at).tolist():
+            shard = int(distinct[offset])
+            if shard != FILLING and not ready[shard]:
+                yield steps[int(rows[at[offset]]) // streams.shape[1]], shard
+
+
 class Prefetcher:
     """Threads that open shards in the order of their first use, within bounds.
 
@@ -53,7 +99,6 @@ class Prefetcher:
         upcoming: Iterator[tuple[int, int]],
         *,
         ahead: int,
-        limit: int | None,
         now: Callable[[], int],
     ) -> None:
         """Start.
@@ -62,13 +107,12 @@ class Prefetcher:
             reader: where shards are opened.
             upcoming: pairs of step and shard, by step.
             ahead: steps to run ahead of training.
-            limit: bytes of shards that are opened ahead of their use, at most.
             now: the step that training is at.
         """
         self.reader = reader
         self._upcoming = upcoming
         self._ahead = ahead
-        self._limit = limit
+        self._limit = reader.ahead_limit  # bytes of shards that are opened ahead of their use
         self._most = reader.shards.most // 2  # shards that are opened ahead of their use
         self._now = now
         self._guard = threading.Lock()

@@ -13,8 +13,8 @@ import numpy as np
 
 from streaming_ext.base.arrays import Ints, Tokens, ranges
 from streaming_ext.base.errors import UsageError
+from streaming_ext.reading.boundaries import DocumentEnds, Ends
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.masks import DocumentEnds, Ends
 from streaming_ext.reading.shards import OpenShards
 
 FILLING = -1  # instead of a shard: padding after a segment
@@ -56,6 +56,8 @@ class TokenReader:
         stream_starts: first token of each stream, then the end: (streams + 1,).
         headers: bytes of each shard's file before its first token: (shards,).
         hold_limit: bytes of shards that are held at once, unless one is larger; None for no limit.
+        ahead_limit: bytes of shards that are opened ahead of their use; None for no limit.
+        patience: seconds after which a row that does not come is a failure.
     """
 
     def __init__(self, caches: Sequence[ShardCache], *, eot_id: int | None = None) -> None:
@@ -88,6 +90,9 @@ class TokenReader:
         limits = [cache.limit or 0 for cache in caches]
         limited = any(cache.is_limited for cache in caches)
         self.hold_limit = sum(limits) // 4 if limited else None
+        self.ahead_limit = sum(limits) // 2 or None
+        # What fetching a shard may take, with its retries and those of other processes.
+        self.patience = 6 * caches[0].source.timeout + 60
         self._eot = eot_id
         self._start()
 

@@ -11,7 +11,7 @@ from streaming_ext.base.kinds import check_fields, checked, integer, positive
 from streaming_ext.base.units import parse_bytes
 from streaming_ext.order.ranks import RankPosition
 from streaming_ext.order.settings import OrderSettings
-from streaming_ext.reading.masks import MASKS
+from streaming_ext.training.features.masks import MASKS
 from streaming_ext.training.streams import TokenStream
 
 NUMBERS: Final = ("sequence_ids", "stream_ids", "domain_ids")

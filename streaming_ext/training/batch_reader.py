@@ -12,13 +12,15 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.state import Cursor
 from streaming_ext.order.steps import Phase
+from streaming_ext.reading.boundaries import IGNORED, Boundaries
 from streaming_ext.reading.buffers import Buffers
-from streaming_ext.reading.context import ContextSlice
-from streaming_ext.reading.domains import TokenDomains
-from streaming_ext.reading.masks import IGNORED, MASKS, Boundaries, Spread
-from streaming_ext.reading.repeats import repeats_more
-from streaming_ext.reading.rows import Rows, TokenSource
+from streaming_ext.reading.prefetch import read_ahead
+from streaming_ext.reading.source import Rows, TokenSource
 from streaming_ext.training.arguments import NUMBERS, BatchContents
+from streaming_ext.training.features.context import ContextSlice
+from streaming_ext.training.features.domains import TokenDomains
+from streaming_ext.training.features.masks import MASKS, Spread
+from streaming_ext.training.features.repeats import repeats_more
 
 PLANNED_ROWS: Final = 4096  # planned at once: the plan then costs little a batch
 MASKED: Final = "masked"  # rows that a filter masked: for those who count, not for training
@@ -102,7 +104,7 @@ class BatchReader:
     def token_bytes(self) -> int:
         """Bytes that raw batches hold for each token, boundaries left out."""
         of_domains = self.domains is not None and "domain_ids" in self.extras
-        return self.source.dtype.itemsize + (4 if of_domains else 0)
+        return self.source.reader.dtype.itemsize + (4 if of_domains else 0)
 
     def batches(
         self,
@@ -140,8 +142,8 @@ class BatchReader:
             (block, streams, sequences // phase.per_position)  # of the longest length
             for block, phase, streams, sequences in planned()
         )
-        with self.source.read_ahead(
-            upcoming, self.plan.length, ahead=max(1, self.predownload // size), now=lambda: now
+        with read_ahead(
+            self.source, upcoming, ahead=max(1, self.predownload // size), now=lambda: now
         ) as require_well:
             for numbers, phase, streams, sequences in planned():
                 block = self._located(streams, sequences, phase.length)

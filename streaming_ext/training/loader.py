@@ -7,15 +7,20 @@ from typing import Any
 from streaming_ext.base.errors import DatasetError, UsageError
 from streaming_ext.order.ranks import DataRank
 from streaming_ext.order.state import Cursor
-from streaming_ext.reading.domains import DomainCounts
 from streaming_ext.training.batch_reader import MASKED, PLANNED_ROWS, Batch
-from streaming_ext.training.masked_rows import Masked, MaskedCount
+from streaming_ext.training.features.domains import DomainCounts
+from streaming_ext.training.features.repeats import Masked, MaskedCount
+from streaming_ext.training.features.trace import (
+    DocumentVisit,
+    SequenceTrace,
+    trace_document,
+    trace_step,
+)
+from streaming_ext.training.features.training_plan import TrainingPlan, training_plan
 from streaming_ext.training.messages import Messages, to_tensors
 from streaming_ext.training.position import Newest
 from streaming_ext.training.streams import StreamUsage, domains_of
 from streaming_ext.training.token_dataset import StreamingTokenDataset
-from streaming_ext.training.trace import DocumentVisit, SequenceTrace, trace_document, trace_step
-from streaming_ext.training.training_plan import TrainingPlan, training_plan
 from streaming_ext.training.workers import forks, messages_of, require_settings
 
 CACHED_BYTES = 1 << 19  # ids copied at once: no more than a core's own cache holds
@@ -61,7 +66,7 @@ class StreamingTokenLoader:
         self._workers = {
             "num_workers": num_workers,
             "prefetch_factor": prefetch_factor,
-            "timeout": dataset.batch_reader.source.patience if timeout is None else timeout,
+            "timeout": dataset.reader.patience if timeout is None else timeout,
             "multiprocessing_context": multiprocessing_context,
         }
         self._cursor = dataset.start_cursor()
@@ -296,7 +301,7 @@ class StreamingTokenLoader:
                 (range(phase.first, phase.stop), max(1, PLANNED_ROWS // phase.batch_size))
                 for phase in self.dataset.plan.phases(cursor)
             ]
-            ids = CACHED_BYTES // reader.source.dtype.itemsize
+            ids = CACHED_BYTES // reader.source.reader.dtype.itemsize
             yield from reader.batches(cursor, steps, ids_at_once=ids)
             return
         messages = Messages(

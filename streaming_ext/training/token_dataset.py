@@ -14,13 +14,14 @@ from streaming_ext.order.node_local import NodePlan, find_node_group
 from streaming_ext.order.ranks import DataRank, find_rank
 from streaming_ext.order.state import Cursor
 from streaming_ext.order.steps import StepSizes
-from streaming_ext.reading.context import context_slice
-from streaming_ext.reading.domains import open_domains
-from streaming_ext.reading.prefetch import sequences_ahead
-from streaming_ext.reading.rows import source_of
+from streaming_ext.reading.prefetch import end_all, sequences_ahead
+from streaming_ext.reading.source import Sequences, TokenSource
 from streaming_ext.training.arguments import settings_of, takes_settings
 from streaming_ext.training.batch_reader import PLANNED_ROWS, BatchReader
-from streaming_ext.training.exclusions import Exclusions, sequences_with
+from streaming_ext.training.features.context import context_slice
+from streaming_ext.training.features.domains import open_domains
+from streaming_ext.training.features.exclusions import Excluding
+from streaming_ext.training.features.packing import Packed
 from streaming_ext.training.messages import samples_of
 from streaming_ext.training.opening import end_of_text, open_streams, require_a_sequence
 from streaming_ext.training.position import Newest, TrainingPosition
@@ -51,38 +52,30 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         rank = find_rank(self.position)
         self.streams = self.location.members
         mixing = mixing_of(self.streams, order)
-        exclusions = None if order.exclude is None else Exclusions.read(order.exclude)
         caches = open_streams(order, self.location)
         indexes = [cache.index for cache in caches]
         self.eot_id = end_of_text(indexes, contents.eot_id)
         self.unknown = tuple(dict.fromkeys(word for index in indexes for word in index.unknown))
         steps = order.steps(own_length=indexes[0].sample_tokens, num_ranks=rank.size)
-        excluded = None if exclusions is None else exclusions.documents(caches)
-        source = source_of(
-            caches,
-            packing=order.packing,
-            length=steps.longest,
-            cache_limit=self.location.cache_limit,
-            left_out=excluded,
-            multiple=order.document_multiple,
-        )
+        source: TokenSource = Sequences(caches, steps.longest)
+        if order.exclude is not None:
+            source = Excluding(source, order.exclude)
+        if order.packing:
+            source = Packed(source, multiple=order.document_multiple)
         self.reader = source.reader
         self.token_domains = open_domains(caches, contents.domain_by)
         self.domains, domain_of_stream = domains_of(self.streams)
         if self.token_domains is not None:
             self.domains = self.token_domains.names
-        self._bounds = source.bounds(steps.longest)
-        left_out = None
+        self._bounds, left_out = source.bounds(), source.left_out()
         sizes = [int(bounds[-1]) for bounds in self._bounds]
         require_a_sequence(caches, sizes, steps.longest)
-        if excluded is not None and not order.packing:
-            pairs = zip(excluded, self._bounds, strict=True)
-            left_out = [sequences_with(*each, steps.longest) for each in pairs]
+        if left_out is not None:
             sizes = [size - len(out) for size, out in zip(sizes, left_out, strict=True)]
         named = order.named(
             steps,
             num_ranks=rank.size,
-            exclude=exclusions and exclusions.fingerprint,
+            exclude=source.identity().get("exclude"),
             domain_by=contents.domain_by,
             **(mixing.identity() if mixing else {}),
         )
@@ -107,7 +100,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                 rank=rank,
                 method=order.batching_method,
                 mixing=mixing,
-                earlier=earlier_of(indexes, steps.longest, plain=not (order.packing or excluded)),
+                earlier=earlier_of(indexes, steps.longest, plain=not source.identity()),
             )
         predownload = self.location.predownload or sequences_ahead(
             order.spec,
@@ -277,7 +270,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
 
     def close(self) -> None:
         """Wait until no thread of this process reads ahead, before the cache is removed."""
-        self.batch_reader.source.close()
+        end_all(self.reader)
 
     def start_cursor(self) -> Cursor:
         """Where the next iteration starts."""

@@ -20,7 +20,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.reading.masks import IGNORED
+from streaming_ext.reading.boundaries import IGNORED
 from streaming_ext.transforms.block import Block, shown, tokens_of
 from streaming_ext.transforms.tokenizers import hub_described, without_ends
 

@@ -71,6 +71,16 @@ def open_raw(raw: Built) -> Callable[..., StreamingTokenDataset]:
 
 
 @pytest.fixture
+def load(open_raw: Callable[..., StreamingTokenDataset]) -> Callable[..., StreamingTokenLoader]:
+    """Load the raw dataset as one rank, shuffled unless told otherwise."""
+
+    def make(*, num_workers: int = 0, **changes: Any) -> StreamingTokenLoader:
+        return StreamingTokenLoader(open_raw(**changes), num_workers=num_workers)
+
+    return make
+
+
+@pytest.fixture
 def open_cached(
     packed: Built, open_raw: Callable[..., StreamingTokenDataset], tmp_path: Path
 ) -> Callable[..., StreamingTokenDataset]:

@@ -253,8 +253,8 @@ def test_settings_given_or_left_out_are_those_of_the_reader(root, tmp_path, seed
     ],
 )
 def test_what_decides_the_order_is_handed_on(root, tmp_path, options, stream) -> None:
-    from streaming_ext.training.trace import trace_step
-    from streaming_ext.training.training_plan import training_plan
+    from streaming_ext.training.features.trace import trace_step
+    from streaming_ext.training.features.training_plan import training_plan
 
     dataset = StreamingTokenDataset(
         streams=[TokenStream(local=root, **stream)],

@@ -16,7 +16,7 @@ import pytest
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import UsageError
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
-from tests.streaming_ext.order.loading import saved
+from tests.streaming_ext.loading import saved
 
 SEED = 20_261_124
 MASKS = ("targets", "position_ids", "document_ids", "starts_inside")

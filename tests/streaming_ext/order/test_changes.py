@@ -13,7 +13,7 @@ import pytest
 from streaming_ext import StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
-from tests.streaming_ext.order.loading import saved, sequences
+from tests.streaming_ext.loading import saved, sequences
 
 Load = Callable[..., StreamingTokenLoader]
 Sequences = list[tuple[int, int]]

@@ -12,7 +12,7 @@ from streaming_ext import TokenStream
 from streaming_ext.base.arrays import ceil_div
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
-from tests.streaming_ext.order.loading import sequences
+from tests.streaming_ext.loading import sequences
 
 
 @pytest.mark.parametrize(("length", "shuffle"), [(1, True), (7, False), (100, False), (1024, True)])

@@ -12,7 +12,7 @@ import torch
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.base.errors import UsageError
 from tests.streaming_ext.processes import in_processes, join_group
-from tests.streaming_ext.trainers.recipes import load_recipe
+from tests.streaming_ext.training.trainers.recipes import load_recipe
 
 Steps = list[list[int]]
 

@@ -14,7 +14,7 @@ import pytest
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError
 from streaming_ext.format.schema import content_hash
-from tests.streaming_ext.order.loading import saved
+from tests.streaming_ext.loading import saved
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.extending.extended import extended, write_source
 

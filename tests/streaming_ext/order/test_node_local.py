@@ -17,7 +17,7 @@ from streaming_ext.format.manifest import NodePartition
 from streaming_ext.format.schema import to_json
 from streaming_ext.order.node_local import PartitionReport, require_one_group
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents, spec_of
-from tests.streaming_ext.order.loading import saved, sequences
+from tests.streaming_ext.loading import saved, sequences
 from tests.streaming_ext.processes import in_processes, join_group
 
 LENGTH = 8

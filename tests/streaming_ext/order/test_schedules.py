@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from streaming_ext import StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from tests.streaming_ext.build import build, numbered_parts, some_documents
-from tests.streaming_ext.order.loading import saved, sequences
+from tests.streaming_ext.loading import saved, sequences
 
 # 585 samples of 8 tokens; steps of 96, 96, 192 and 192 tokens, then of 384
 CHANGES: dict[str, Any] = {

@@ -20,7 +20,7 @@ from streaming_ext.transforms import CheckpointableDataset
 from streaming_ext.transforms.block import Block, State
 from streaming_ext.transforms.flow import Flow, Subset
 from tests.command_line import is_alive, wait_for
-from tests.streaming_ext.trainers.recipes import ROOT
+from tests.streaming_ext.training.trainers.recipes import ROOT
 from tests.streaming_ext.transforms.chains import batches_of
 
 SAMPLES = [{"id": number} for number in range(20)]

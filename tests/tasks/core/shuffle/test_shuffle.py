@@ -16,7 +16,7 @@ from streaming_ext.format.provenance import SourceRows
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.shuffled import SOURCES_PATH, document_keys, sources_of
 from streaming_ext.store import LocalStorage
-from streaming_ext.training.trace import trace_step
+from streaming_ext.training.features.trace import trace_step
 from streaming_ext.writing.part_files import PartFiles
 from tasks.core.engine.engine import mark_of
 from tasks.core.shuffle.sort import SortedSpills

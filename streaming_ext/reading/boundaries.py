@@ -1,0 +1,137 @@
+"""Where documents end in shards, and so where they begin and end in the rows of a batch.
+
+A document ends in one end-of-text id; an end-of-text id after another one is padding. Boundaries
+are few: they are found for the rows of many steps at once.
+"""
+
+import threading
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from streaming_ext.base.arrays import Flags, Ints, Small, Tokens, ranges
+
+IGNORED: Final = -100  # what torch's cross entropy leaves out
+_SCANNED: Final = 1 << 18  # tokens looked at together: what a core's own cache holds
+
+
+class Boundaries(NamedTuple):
+    """Where documents and padding begin and end in the rows of some steps, laid end to end.
+
+    A segment is what a row holds of a document, or of padding.
+
+    Attributes:
+        edges: first offset of every segment, then the end: (segments + 1,).
+        ignored: offsets without a target, besides the last of each row: (ignored,).
+        last_targets: target of the last token of each row, if targets are wanted: (rows,).
+    """
+
+    edges: Small
+    ignored: Ints
+    last_targets: Ints
+
+    @classmethod
+    def of(cls, edges: Ints, padding: Ints, after: Ints | None, *, length: int) -> "Boundaries":
+        """Those of some edges.
+
+        Args:
+            edges: as above, in any order, one at the beginning of each row.
+            padding: offsets of padding: (padding,).
+            after: the target of each row's last token, -1 for none; None if no targets are
+                wanted: (rows,).
+            length: tokens a row.
+        """
+        # The token before padding has nothing to predict.
+        ignored = np.union1d(padding, padding[padding % length > 0] - 1)
+        none = np.empty(0, np.int64)
+        targets = none if after is None else np.where(after < 0, IGNORED, after)
+        return cls(np.unique(edges.astype(np.int32)), ignored, targets)
+
+
+class Ends(NamedTuple):
+    """Ends of documents: all arrays of shape (ends,).
+
+    Attributes:
+        offsets: of the end-of-text ids.
+        padding: whether each is padding: an end after another one of the same shard.
+        followed: whether the token after each is padding.
+    """
+
+    offsets: Ints
+    padding: Flags
+    followed: Flags
+
+    def chosen(self, which: Flags) -> "Ends":
+        """Some of them."""
+        return Ends(self.offsets[which], self.padding[which], self.followed[which])
+
+
+class DocumentEnds:
+    """The ends of documents in all shards that were opened so far; those of closed ones stay.
+
+    Tokens are numbered across shards, in the order in which the shards were added. An end is one
+    word: the number of its token, times four, plus two if it is padding, plus one if the token
+    after it is padding. So the array of all words is sorted, and one search finds many ends.
+    """
+
+    def __init__(self, shards: int, eot_id: int) -> None:
+        """Begin without ends.
+
+        Args:
+            shards: how many can be added.
+            eot_id: the id that ends a document.
+        """
+        self._eot = eot_id
+        self._guard = threading.Lock()
+        self._origins: Ints = np.full(shards, -1)  # the number of each shard's first token
+        self._tokens = 0
+        self._room: Ints = np.empty(0, np.int64)
+        self._words = self._room  # what of it is in use
+
+    def unknown(self, shards: Ints) -> list[int]:
+        """Which of some shards were not added yet, each once."""
+        unknown: list[int] = np.unique(shards[self._origins[shards] < 0]).tolist()
+        return unknown
+
+    def add(self, shard: int, tokens: Tokens) -> None:
+        """Find the ends of a shard: (tokens,)."""
+        if self._origins[shard] >= 0:
+            return
+        found = [
+            np.flatnonzero(tokens[at : at + _SCANNED] == self._eot) + at
+            for at in range(0, len(tokens), _SCANNED)
+        ]
+        offsets = np.concatenate(found)
+        padding = np.diff(offsets, prepend=-2, append=-2) == 1  # the last one is of nothing
+        words = offsets * 4 + padding[:-1] * 2 + padding[1:]
+        with self._guard:
+            begin, end = len(self._words), len(self._words) + len(words)
+            if end > len(self._room):
+                self._room = np.empty(2 * end, np.int64)
+                self._room[:begin] = self._words
+            np.add(words, self._tokens * 4, out=self._room[begin:end])
+            self._words = self._room[:end]
+            self._origins[shard] = self._tokens
+            self._tokens += len(tokens)
+
+    def in_runs(self, shards: Ints, begins: Ints, sizes: Ints) -> Ends:
+        """Those in some runs of tokens, as the runs are laid end to end.
+
+        Args:
+            shards: of each run: (runs,).
+            begins: its first token in its shard: (runs,).
+            sizes: its tokens: (runs,).
+        """
+        begins = self._origins[shards] + begins
+        words = self._words
+        # In the order of the words: sorted numbers are found several times faster.
+        order = np.argsort(begins)
+        begins, sizes, laid = begins[order], sizes[order], (np.cumsum(sizes) - sizes)[order]
+        first = np.searchsorted(words, begins * 4)
+        counts = np.searchsorted(words, (begins + sizes) * 4) - first
+        found = words[ranges(first, counts)]
+        return Ends(
+            offsets=(found >> 2) + np.repeat(laid - begins, counts),
+            padding=found & 2 > 0,
+            followed=found & 1 > 0,
+        )

@@ -1,0 +1,1 @@
+"""One file for each feature of training: sources, columns, and answers about the data."""

@@ -1,0 +1,231 @@
+"""The documents of a split in the order of its token stream: where each lies, and its source."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.base.errors import CorruptDatasetError, UsageError
+from streaming_ext.base.threads import mapped_ahead
+from streaming_ext.format.layout import SPLITS
+from streaming_ext.format.provenance import (
+    DocumentRows,
+    SourceRow,
+    SourceRows,
+    read_provenance,
+)
+from streaming_ext.format.reading import listed_record, read_listed
+from streaming_ext.format.record import PartRecord
+from streaming_ext.format.shuffled import sources_of
+from streaming_ext.reading.cache import ShardCache
+from streaming_ext.reading.source import Documents
+
+
+class PartSpan(NamedTuple):
+    """A part, its first token in the split's stream, and the token after its last."""
+
+    part: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartDocuments:
+    """All documents of a part in one split, in the order of the stream.
+
+    Attributes:
+        origins: source files of the part.
+        begin: first token of the part in the split's stream.
+        lengths: tokens of each, its end-of-text id counted: (documents,).
+        rows: of the part, or in a shuffled dataset of the sources: (documents,).
+        sources: numbers of the sources in a shuffled dataset: (documents,).
+        labels: see `SplitDocuments.read`: (documents,).
+    """
+
+    origins: SourceRows
+    begin: int
+    lengths: Ints
+    rows: Ints
+    sources: Ints
+    labels: Ints
+
+    @cached_property
+    def ends(self) -> Ints:
+        """The token after each: (documents,)."""
+        return self.begin + np.cumsum(self.lengths)
+
+    @cached_property
+    def starts(self) -> Ints:
+        """First token of each: (documents,)."""
+        return self.ends - self.lengths
+
+    @property
+    def in_files(self) -> tuple[Ints, Ints]:
+        """Number of the file of each document, and its row there: (documents,) each."""
+        return self.origins.numbered(self.rows, self.sources)
+
+    def source_row(self, document: int) -> SourceRow:
+        """The source file and row of a document."""
+        return self.origins.of(int(self.rows[document]), int(self.sources[document]))
+
+
+class SplitDocuments:
+    """The documents of a split, part by part.
+
+    All methods raise `CorruptDatasetError` if a record or table of documents is missing or damaged,
+    or contradicts the shards.
+
+    Attributes:
+        manifest: of the dataset.
+        split: one of its splits.
+    """
+
+    def __init__(self, cache: ShardCache) -> None:
+        """Read nothing yet.
+
+        Args:
+            cache: of the split.
+
+        Raises:
+            UsageError: the dataset does not list its documents.
+        """
+        manifest = cache.index.manifest
+        if manifest is None:
+            raise UsageError(
+                f"{cache.source.url} has no lists of documents, which packing, exclude, domain_by "
+                "and traces need. Make the dataset with `shardmill shard`, or leave them out."
+            )
+        self.manifest = manifest
+        self.split = next(split for split in SPLITS if split == cache.index.split)
+        self._index, self._source = cache.index, cache.source
+
+    @cached_property
+    def spans(self) -> list[PartSpan]:
+        """The parts that have shards in the split, in order."""
+        index = self._index
+        numbers = np.array([int(name.partition("/")[0]) for name in index.raw_names], np.int64)
+        parts, first = np.unique(numbers, return_index=True)
+        begins = index.token_starts[np.append(first, len(numbers))].tolist()
+        return [*map(PartSpan, parts.tolist(), begins, begins[1:])]
+
+    def record(self, part: int) -> PartRecord:
+        """The record of a part."""
+        listed = self.manifest.parts[part].record
+        where = f"{self._source.url}/{listed.path}"
+        return listed_record(read_listed(self._source, listed), self.manifest, part, where=where)
+
+    def origins(self, record: PartRecord) -> SourceRows:
+        """The source files of a part's documents."""
+        if self.manifest.shuffled is None:
+            return SourceRows.of_part(record, self.manifest)
+        return self._all_sources
+
+    @cached_property
+    def _all_sources(self) -> SourceRows:
+        assert self.manifest.shuffled is not None  # noqa: S101 - the caller has looked
+        table = read_listed(self._source, self.manifest.shuffled.sources)
+        return SourceRows.of_sources(sources_of(table))
+
+    def read(
+        self, span: PartSpan, *, label: Callable[[DocumentRows, Flags], Ints] | None = None
+    ) -> PartDocuments:
+        """The documents of a part.
+
+        Args:
+            span: the part.
+            label: gives each document that is chosen from a table's batch a number.
+        """
+        record, url = self.record(span.part), self._source.url
+        arrays = [np.empty((4, 0), np.int64)]  # lengths, rows, sources and labels of each batch
+        try:
+            for some in read_provenance(read_listed(self._source, record.documents)):
+                chosen = some.of(self.split)
+                rows = some.rows[chosen]
+                sources = np.zeros_like(rows) if some.sources is None else some.sources[chosen]
+                labels = np.zeros_like(rows) if label is None else label(some, chosen)
+                arrays.append(np.stack([some.tokens[chosen] + 1, rows, sources, labels]))
+        except CorruptDatasetError as error:
+            raise CorruptDatasetError(f"{url}/{record.documents.path}: {error}") from error
+        lengths, rows, sources, labels = np.concatenate(arrays, axis=1)
+        total, stored = int(lengths.sum()), span.end - span.begin
+        if not 0 <= stored - total < self._index.sample_tokens:
+            raise CorruptDatasetError(
+                f"{url}: the documents of part {span.part} have {total} tokens, its shards "
+                f"{stored}. Run `shardmill verify` on it."
+            )
+        return PartDocuments(
+            origins=self.origins(record),
+            begin=span.begin,
+            lengths=lengths,
+            rows=rows,
+            sources=sources,
+            labels=labels,
+        )
+
+    def all(self) -> Iterator[Documents]:
+        """All documents."""
+        for part in mapped_ahead(self.read, self.spans):
+            yield Documents(part.starts, part.lengths)
+
+    def between(self, begin: int, end: int) -> Iterator[PartDocuments]:
+        """The parts that hold any of the tokens [begin, end)."""
+        for span in self.spans:
+            if span.begin < end and span.end > begin:
+                yield _kept(self, span)
+
+    def parts_with(self, urls: set[str]) -> Iterator[PartDocuments]:
+        """The parts that may hold documents of some source files."""
+        for span in self.spans:
+            summary = self.manifest.parts[span.part]
+            # Of a part of several files the manifest names the first; shuffled ones are of all.
+            if (
+                summary.source.url in urls
+                or summary.files > 1
+                or self.manifest.shuffled is not None
+            ):
+                yield _kept(self, span)
+
+    def find(self, source: str, row: int) -> Iterator[tuple[int, int, SourceRow]]:
+        """Where a document lies: first token, the token after its last, source and row.
+
+        Args:
+            source: URL of the source file, or the end of it.
+            row: of the document in it.
+
+        Raises:
+            UsageError: several files end in `source`.
+        """
+        known = set(self._urls())
+        urls = sorted(url for url in known if url.endswith(f"/{source}"))
+        if source in known:
+            urls = [source]
+        if len(urls) > 1:
+            raise UsageError(f"{source} may be {urls[0]} or {urls[1]}: give more of its name.")
+        for part in self.parts_with(set(urls)):
+            own = [number for number, (url, _) in enumerate(part.origins.files) if url in urls]
+            numbers, rows = part.in_files
+            for found in np.flatnonzero(np.isin(numbers, own) & (rows == row)).tolist():
+                yield int(part.starts[found]), int(part.ends[found]), part.source_row(found)
+
+    def _urls(self) -> Iterator[str]:
+        """The URLs of all source files."""
+        if self.manifest.shuffled is not None:
+            yield from (url for url, _ in self._all_sources.files)
+            return
+        spans = {span.part: span for span in self.spans}
+        for part, summary in enumerate(self.manifest.parts):
+            if summary.files == 1:
+                yield summary.source.url
+            elif part in spans:
+                yield from (url for url, _ in _kept(self, spans[part]).origins.files)
+
+
+split_documents = lru_cache(maxsize=16)(SplitDocuments)
+
+
+@lru_cache(maxsize=32)  # some hundred megabytes at most
+def _kept(documents: SplitDocuments, span: PartSpan) -> PartDocuments:
+    return documents.read(span)

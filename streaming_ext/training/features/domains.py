@@ -1,0 +1,370 @@
+"""Domains: of each token of rows, and of all tokens that training received.
+
+A domain is a folder of source files, or a value of a kept column. A map in the cache holds the
+ranges of tokens of one domain in a split's stream:
+
+words      int64 (ranges,), first token of each range and the number of its domain
+directory  JSON: names of the domains, the hash of the words
+end        length of the directory, 8 bytes; its XXH3-128, 16 bytes
+
+Counts come from the order, without other ranks: a call adds the tokens of the positions since the
+last call. So training itself spends nothing on them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from streaming_ext.base.arrays import Flags, Ints, ranges
+from streaming_ext.base.errors import UsageError
+from streaming_ext.base.threads import mapped_ahead
+from streaming_ext.format.provenance import DocumentRows
+from streaming_ext.format.schema import content_hash
+from streaming_ext.order.epoch_plan import EpochPlan
+from streaming_ext.order.state import Cursor
+from streaming_ext.reading.cache import ShardCache
+from streaming_ext.reading.made_once import damaged, made_once, map_file, write_directory
+from streaming_ext.reading.source import Spans, TokenSource
+from streaming_ext.reading.token_reader import by_value
+from streaming_ext.training.features.documents import PartSpan, split_documents
+
+VERSION: Final = 3
+PADDING: Final = -1
+_BITS: Final = 17  # of a word for the number of a domain, from 0 for padding; the others for tokens
+Codes = npt.NDArray[np.int32]
+
+
+def write_map(file: BinaryIO, cache: ShardCache, by: str) -> None:
+    """Write the map of a split; see `ranges_of`."""
+    codes: dict[str, int] = {}
+    digest = xxhash.xxh3_128()
+    for starts, numbers in ranges_of(cache, by, codes):
+        data = (starts << _BITS | numbers + 1).astype("<i8").tobytes()
+        digest.update(data)
+        file.write(data)
+    write_directory(file, {"version": VERSION, "names": list(codes), "xxh128": digest.hexdigest()})
+
+
+class DomainMap:
+    """The domains of the tokens of one split.
+
+    Attributes:
+        path: of the file.
+        names: of the domains, by their codes.
+    """
+
+    def __init__(self, path: Path, *, verify: bool = True) -> None:
+        """Open a file.
+
+        Args:
+            path: of it.
+            verify: whether its content is compared with its hash.
+
+        Raises:
+            FileNotFoundError: there is none.
+            CorruptDatasetError: it is damaged, or was made by another version.
+            StorageError: it cannot be mapped.
+        """
+        self.path = path
+        data, directory = map_file(path, version=VERSION)
+        if verify and content_hash(data.data) != directory["xxh128"]:
+            raise damaged(path, "its content has another hash")
+        self._words = data.view("<i8")
+        self.names = tuple(directory["names"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process maps the file itself, which this one has verified."""
+        return partial(DomainMap, verify=False), (self.path,)
+
+    def look_up(self, starts: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints]:
+        """The ranges in some spans of the stream.
+
+            ranges of domain 0 from 0 on, of domain 1 from 10 on
+            spans [4, 8) and [8, 12): of spans 0, 1 and 1, with 4, 2 and 2 tokens of 0, 0 and 1
+
+        Args:
+            starts: first token of each span: (spans,).
+            lengths: tokens of each: (spans,).
+
+        Returns:
+            the span, the domain and the tokens of each range within a span: (ranges,) each.
+        """
+        first = np.searchsorted(self._words, starts + 1 << _BITS) - 1
+        counts = np.searchsorted(self._words, starts + lengths << _BITS) - first
+        span = np.repeat(np.arange(len(starts)), counts)
+        words = self._words[ranges(first, counts)]
+        begins = np.maximum(words >> _BITS, starts[span])
+        ends = np.append(begins[1:], 0)
+        ends[np.cumsum(counts) - 1] = starts + lengths
+        return span, (words & (1 << _BITS) - 1) - 1, ends - begins
+
+
+FOLDER: Final = "folder"
+COLUMN: Final = "column:"
+NOTHING: Final = "(nothing)"  # of a document that has no value in the column
+MOST: Final = 1 << 16  # domains; a count of each stands in the state
+
+
+def ranges_of(cache: ShardCache, by: str, codes: dict[str, int]) -> Iterator[tuple[Ints, Ints]]:
+    """Where ranges of documents of one domain begin in the split's stream, and which it is.
+
+    Args:
+        cache: of the split.
+        by: see `open_domains`.
+        codes: filled with the number of each domain by its name, in the order of the stream.
+
+    Raises:
+        UsageError: the dataset does not have the column, or there are too many domains.
+        CorruptDatasetError: a record or table of documents is missing or damaged.
+    """
+    listed = split_documents(cache)
+    column, kept = by.removeprefix(COLUMN), listed.manifest.spec.keep_columns
+    if by != FOLDER and column not in kept:
+        raise UsageError(
+            f"{cache.source.url} did not keep the column {column!r}; it kept "
+            f"{', '.join(kept) or 'none'}. Make it with --keep-columns {column}, or pass "
+            f"domain_by={FOLDER!r}."
+        )
+
+    def read(span: PartSpan) -> tuple[Ints, Ints, list[str]]:
+        """Tokens of a part's documents, the number of each one's domain, and the domains' names."""
+        if by != FOLDER:
+            words: dict[str, int] = {}
+            documents = listed.read(span, label=partial(_numbers_of_values, column, words))
+            return documents.lengths, documents.labels, list(words)
+        record = listed.record(span.part)
+        folders = [url.rpartition("/")[0] for url, _ in listed.origins(record).files]
+        if len(set(folders)) == 1:  # no need to read the table of documents
+            return (
+                np.array([record.splits[listed.split].tokens]),
+                np.zeros(1, np.int64),
+                folders[:1],
+            )
+        documents = listed.read(span)
+        return documents.lengths, documents.in_files[0], folders
+
+    for span, part in zip(listed.spans, mapped_ahead(read, listed.spans), strict=True):
+        lengths, numbers, found = part
+        for name in found:
+            codes.setdefault(name, len(codes))
+        if len(codes) > MOST:
+            raise UsageError(
+                f"domain_by={by!r} of {cache.source.url} gives more than {MOST:,} domains: take "
+                "a column of fewer values."
+            )
+        own = np.array([codes[name] for name in found], np.int64)[numbers]
+        ends = span.begin + np.cumsum(lengths)
+        starts = ends - lengths
+        if ends[-1] < span.end:
+            own, starts = np.append(own, PADDING), np.append(starts, ends[-1])
+        changes = np.flatnonzero(np.diff(own, prepend=own[:1] + 1))
+        yield starts[changes], own[changes]
+
+
+def _numbers_of_values(
+    column: str, words: dict[str, int], documents: DocumentRows, chosen: Flags
+) -> Ints:
+    """Which value of a column each chosen document has, counted as they come in `words`."""
+    values = documents.values[column].filter(pa.array(chosen))
+    encoded = values.dictionary_encode(null_encoding="encode")
+    found = [words.setdefault(_word(value), len(words)) for value in encoded.dictionary.to_pylist()]
+    numbers: Ints = np.array(found, np.int64)[np.asarray(encoded.indices)]
+    return numbers
+
+
+def _word(value: str | float | bool | None) -> str:
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+class TokenDomains:
+    """Looks up the domains of tokens.
+
+    Attributes:
+        by: what makes a domain.
+        names: of all domains, by their numbers.
+    """
+
+    def __init__(self, maps: Sequence[DomainMap], *, by: str) -> None:
+        """Number the domains of all streams together.
+
+        Args:
+            maps: one a stream.
+            by: what makes a domain.
+        """
+        self.by = by
+        self.names = tuple(sorted({name for each in maps for name in each.names}))
+        numbers = {name: number for number, name in enumerate(self.names)}
+        self._maps = tuple(maps)
+        # Of each stream: the numbers of its domains, and last what stands for padding.
+        self._numbers = [
+            np.array([*(numbers[name] for name in each.names), PADDING], np.int32) for each in maps
+        ]
+
+    def of_tokens(self, spans: Spans, *, length: int, real: Flags) -> Codes:
+        """The domain of each token of some rows: (rows, length).
+
+        Args:
+            spans: that the rows are made of.
+            length: of a row.
+            real: False for rows that only fill up a batch: (rows,).
+        """
+        owners, domains, tokens = self._ranges(spans)
+        gaps = spans.rooms - spans.lengths
+        padded = np.flatnonzero(gaps)  # padding after a span is a range too
+        if padded.size:
+            at = np.searchsorted(owners, padded, side="right")
+            domains = np.insert(domains, at, np.int32(PADDING))
+            tokens = np.insert(tokens, at, gaps[padded])
+        found: Codes = np.repeat(domains, tokens).reshape(len(real), length)
+        found[~real] = PADDING
+        return found
+
+    def count(self, spans: Spans) -> Ints:
+        """Tokens of each domain in each stream, padding left out: (streams, domains)."""
+        owners, domains, tokens = self._ranges(spans)
+        shape = len(self._maps), len(self.names) + 1  # the last for padding
+        cell = spans.streams[spans.rows[owners]] * shape[1] + domains % shape[1]
+        counts = np.bincount(cell, tokens, minlength=shape[0] * shape[1])
+        result: Ints = counts.astype(np.int64).reshape(shape)[:, :-1]
+        return result
+
+    def _ranges(self, spans: Spans) -> tuple[Ints, Codes, Ints]:
+        """Span, domain and tokens of each range of tokens of one domain, in their order."""
+        if len(self._maps) == 1:
+            owners, codes, tokens = self._maps[0].look_up(spans.starts, spans.lengths)
+            return owners, self._numbers[0][codes], tokens
+        columns = []
+        for stream, own in by_value(spans.streams[spans.rows]):
+            found, codes, tokens = self._maps[stream].look_up(spans.starts[own], spans.lengths[own])
+            columns.append((own[found], self._numbers[stream][codes], tokens))
+        owners, domains, tokens = (np.concatenate(column) for column in zip(*columns, strict=True))
+        order = np.argsort(owners, kind="stable")
+        return owners[order], domains[order], tokens[order]
+
+
+def open_domains(caches: Sequence[ShardCache], by: str | None) -> TokenDomains | None:
+    """The domains of some streams, whose maps are made if they are missing.
+
+    Args:
+        caches: of the streams.
+        by: `folder` or `column:NAME`; None if streams are domains.
+
+    Raises:
+        UsageError: `by` is neither, a dataset lists no documents, or it did not keep the column.
+        CorruptDatasetError: a record or table of documents is missing or damaged.
+        StorageError: a map cannot be kept.
+    """
+    if by is None:
+        return None
+    if by != FOLDER and not (by.startswith(COLUMN) and by != COLUMN):
+        raise UsageError(
+            f"`domain_by` must be {FOLDER!r} or {COLUMN + 'NAME'!r}, for a column that was kept by "
+            f"--keep-columns; got {by!r}. Leave it out to count by streams."
+        )
+    digest = xxhash.xxh3_64_hexdigest(by.encode())
+
+    def open_map(cache: ShardCache) -> DomainMap:
+        return made_once(
+            cache.beside / f"{cache.name}.domains-{VERSION}-{digest}.map",
+            what="The map of domains",
+            opened=DomainMap,
+            make=partial(write_map, cache=cache, by=by),
+        )
+
+    return TokenDomains([open_map(cache) for cache in caches], by=by)
+
+
+STATE_KEY: Final = "domains"  # of a state
+_AT_ONCE: Final = 1 << 15  # positions
+
+
+class DomainCounts:
+    """Tokens of each domain that training received of each stream, over all ranks and resumes."""
+
+    def __init__(
+        self, plan: EpochPlan, source: TokenSource, domains: TokenDomains, cursor: Cursor
+    ) -> None:
+        """Begin with nothing counted.
+
+        Args:
+            plan: of any rank.
+            source: of the tokens.
+            domains: of the streams.
+            cursor: where counting begins.
+        """
+        self._plan, self._source, self._domains = plan, source, domains
+        self._counts: Ints = np.zeros((len(plan.sizes), len(domains.names)), np.int64)
+        self._at = cursor
+
+    def up_to(self, cursor: Cursor) -> list[dict[str, int]]:
+        """Of each stream the tokens of its domains up to a cursor, by the domains' names."""
+        while self._at.epoch < cursor.epoch:
+            self._count_to(self._plan.epoch_size)
+            self._at = self._plan.next_epoch(self._at)
+        self._count_to(cursor.position)
+        names = self._domains.names
+        return [
+            {names[number]: int(counts[number]) for number in np.flatnonzero(counts).tolist()}
+            for counts in self._counts
+        ]
+
+    def _count_to(self, position: int) -> None:
+        """Count up to a position of the epoch, or back to it if the epoch was restarted."""
+        begin, end = sorted((self._at.position, position))
+        sign = 1 if end == position else -1
+        for first in range(begin, end, _AT_ONCE):
+            positions = np.arange(first, min(first + _AT_ONCE, end))
+            streams, sequences = self._plan.at_positions(self._at, positions)
+            if sequences.size:
+                rows = self._source.locate(streams, sequences, self._plan.length)
+                self._counts += sign * self._domains.count(rows.spans(slice(0, len(sequences))))
+        self._at = replace(self._at, position=position)
+
+    def state(self, cursor: Cursor, fingerprints: Sequence[str]) -> dict[str, Any]:
+        """What a state at a cursor holds of it.
+
+        Args:
+            cursor: of the state.
+            fingerprints: of the streams.
+        """
+        streams = [
+            {"fingerprint": fingerprint, "tokens": tokens}
+            for fingerprint, tokens in zip(fingerprints, self.up_to(cursor), strict=True)
+        ]
+        return {STATE_KEY: {"by": self._domains.by, "streams": streams}}
+
+    def resume(
+        self, state: Mapping[str, Any], cursor: Cursor, fingerprints: Sequence[Sequence[str]]
+    ) -> None:
+        """Take the counts of a state; from zero if it counted other domains, or none.
+
+        Args:
+            state: as it was saved.
+            cursor: that it stands for.
+            fingerprints: of each stream, then those of its older generations.
+        """
+        self._counts, self._at = np.zeros_like(self._counts), cursor
+        saved = state.get(STATE_KEY)
+        if saved is None or saved["by"] != self._domains.by:
+            return
+        numbers = {name: number for number, name in enumerate(self._domains.names)}
+        of_stream: dict[str, list[Mapping[str, int]]] = {}  # one dataset may be two streams
+        for each in saved["streams"]:
+            of_stream.setdefault(each["fingerprint"], []).append(each["tokens"])
+        for stream, names in enumerate(fingerprints):
+            found = next((of_stream[name] for name in names if of_stream.get(name)), None)
+            for domain, tokens in found.pop(0).items() if found else ():
+                self._counts[stream, numbers[domain]] = tokens

@@ -1,0 +1,158 @@
+"""Documents that training leaves out, named by a table of source files and rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming_ext.base.arrays import Ints, ranges
+from streaming_ext.base.errors import UsageError, one_line
+from streaming_ext.format.schema import content_hash
+from streaming_ext.reading.cache import ShardCache
+from streaming_ext.reading.source import Documents, Rows, TokenSource
+from streaming_ext.training.features.documents import split_documents
+
+_COLUMNS = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("from_byte", pa.uint64(), nullable=False),
+        pa.field("row", pa.uint64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Exclusions:
+    """Which documents are left out.
+
+    Attributes:
+        rows: of each source file, sorted, by its URL and the byte that rows are counted from.
+    """
+
+    rows: dict[tuple[str, int], Ints]
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Exclusions":
+        """Read a Parquet file with the columns `source` and `row`, and maybe `from_byte`.
+
+        Raises:
+            UsageError: there is no such file, or it lacks a column, a source or a row.
+        """
+        try:
+            table = pq.read_table(path)
+            if "from_byte" not in table.column_names:
+                table = table.append_column("from_byte", pa.array(np.zeros(len(table), np.int64)))
+            table = table.select(_COLUMNS.names).cast(_COLUMNS)
+        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+            raise UsageError(
+                f"exclude={str(path)!r} cannot be read: {one_line(error)}. Give a Parquet file "
+                "with the columns `source` (text) and `row` (whole numbers from 0), as `shardmill "
+                "trace --output` writes it."
+            ) from error
+        if not len(table):
+            raise UsageError(f"exclude={str(path)!r} names no document. Leave exclude out.")
+        files = table.group_by(["source", "from_byte"]).aggregate([("row", "list")])
+        sources, from_bytes, rows = (column.to_pylist() for column in files.columns)
+        keys = zip(sources, from_bytes, strict=True)
+        return cls({key: np.unique(own) for key, own in zip(keys, rows, strict=True)})
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Content hash of what is left out, in whatever order and however often it was named."""
+        lines = [
+            f"{url}\t{from_byte}\t{','.join(map(str, rows.tolist()))}"
+            for (url, from_byte), rows in sorted(self.rows.items())
+        ]
+        return content_hash("\n".join(lines).encode())
+
+    def documents(self, caches: Sequence[ShardCache]) -> list[Documents]:
+        """The documents that each stream leaves out.
+
+        Raises:
+            UsageError: a dataset does not list its documents, or no stream holds any of them.
+            CorruptDatasetError: a record or table of documents is missing or damaged.
+        """
+        found = [self._documents_in(cache) for cache in caches]
+        if not any(len(each.starts) for each in found):
+            url = next(iter(self.rows))[0]
+            raise UsageError(
+                f"exclude= names no document of this dataset and split; one of its sources is "
+                f"{url}. Was the table made from another one?"
+            )
+        return found
+
+    def _documents_in(self, cache: ShardCache) -> Documents:
+        found = [np.empty((2, 0), np.int64)]
+        for documents in split_documents(cache).parts_with({url for url, _ in self.rows}):
+            numbers, rows = documents.in_files
+            chosen = np.zeros(len(rows), bool)
+            for number, file in enumerate(documents.origins.files):
+                if file in self.rows:
+                    own = np.flatnonzero(numbers == number)
+                    chosen[own] = np.isin(rows[own], self.rows[file])
+            found.append(np.stack([documents.starts, documents.lengths])[:, chosen])
+        return Documents(*np.concatenate(found, axis=1))
+
+
+def sequences_with(documents: Documents, bounds: Ints, length: int) -> Ints:
+    """The sequences of a stream that hold a token of some documents, sorted.
+
+    Args:
+        documents: of the stream.
+        bounds: see `PassOrder`.
+        length: tokens a sequence.
+    """
+    starts, lengths = documents
+    first = starts // length
+    counts = (starts + lengths - 1) // length - first + 1
+    sequences: Ints = np.unique(ranges(first, counts))
+    return sequences[: np.searchsorted(sequences, bounds[-1])]
+
+
+class Excluding(TokenSource):
+    """The rows of another source, without those that hold a token of some documents."""
+
+    def __init__(self, source: TokenSource, path: str | Path) -> None:
+        """Find the documents in the streams.
+
+        Args:
+            source: the source that rows are left out of.
+            path: the table of the documents, see `Exclusions.read`.
+
+        Raises:
+            UsageError: the table cannot be read, or names no document of the streams.
+        """
+        exclusions = Exclusions.read(path)
+        self._source, self.reader, self.length = source, source.reader, source.length
+        self._fingerprint = exclusions.fingerprint
+        self.excluded = exclusions.documents(source.reader.caches)
+
+    def identity(self) -> dict[str, Any]:
+        """The hash of what is left out."""
+        return {"exclude": self._fingerprint} | self._source.identity()
+
+    def bounds(self) -> list[Ints]:
+        """The groups of the source; rows keep their numbers."""
+        return self._source.bounds()
+
+    def left_out(self) -> list[Ints]:
+        """The rows with a token of the documents."""
+        pairs = zip(self.excluded, self.bounds(), strict=True)
+        return [sequences_with(*pair, self.length) for pair in pairs]
+
+    def find_ends(self, eot_id: int) -> None:
+        """See the source."""
+        self._source.find_ends(eot_id)
+
+    def locate(self, streams: Ints, sequences: Ints, length: int) -> Rows:
+        """See the source."""
+        return self._source.locate(streams, sequences, length)
+
+    def sequences_with(self, stream: int, first: int, stop: int) -> Ints:
+        """See the source."""
+        return self._source.sequences_with(stream, first, stop)

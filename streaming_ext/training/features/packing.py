@@ -1,0 +1,578 @@
+"""Packing: which documents share a row, by best fit decreasing on a histogram of lengths.
+
+Documents are taken from the longest to the shortest, and each goes into the fullest row that still
+holds it. Rows with the same room are interchangeable, and so are documents of one length. So a move
+takes as many rows as it can at once, and the work grows with the number of lengths, not of
+documents:
+
+    2,000 documents of 700 and 2,000 of 600 in rows of 2,048
+    move 1: 1,000 new rows take 2 of 700 each, and have a room of 648
+    move 2: those 1,000 rows take 1 of 600 each; move 3: 333 new rows take 3 of 600; ...
+
+Groups of consecutive documents are packed among themselves. A document that is longer than a row is
+cut into full rows, and the rest is packed like a document:
+
+    rows of 8, documents of 5, 19 and 3 at tokens 0, 5 and 24 of the stream
+    full rows [5, 13) and [13, 21); rests 5, 3 and 3 make the row [0, 5) + [24, 27) or
+    [0, 5) + [21, 24), and another one of 3 with a padding of 5
+
+The plan of a split is a mapped file, made once on a machine. It has a section a group, and at its
+end a directory with the hash of each section, so that opening costs as much as there are groups;
+each process verifies a section when it first uses it:
+
+    section      words of 4 bytes: firsts of the rows (rows + 1,), starts of the segments from the
+                 group's first token on (segments,), their marked lengths (segments,)
+    directory    JSON
+    end          length of the directory, 8 bytes; its XXH3-128, 16 bytes
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import numpy as np
+import xxhash
+
+from streaming_ext.base.arrays import Flags, Ints, ceil_div, ranges
+from streaming_ext.base.errors import CorruptDatasetError, UsageError
+from streaming_ext.base.threads import mapped_ahead
+from streaming_ext.format.schema import content_hash
+from streaming_ext.order.order import Keys, key_of, mix
+from streaming_ext.reading.cache import ShardCache
+from streaming_ext.reading.made_once import damaged, made_once, map_file, write_directory
+from streaming_ext.reading.source import Documents, Rows, Spans, TokenSource
+from streaming_ext.reading.token_reader import FILLING, Runs, TokenReader, by_value
+from streaming_ext.training.features.documents import split_documents
+
+
+def best_fit(counts: Ints, length: int) -> tuple[Ints, int]:
+    """Pack documents into rows; of several rows with the same room, the first that came to have it.
+
+    Args:
+        counts: how many documents have each length: (length + 1,).
+        length: tokens a row.
+
+    Returns:
+        the row of each document, the longest first: (documents,); and the number of rows.
+    """
+    taken: list[int] = []  # rows, and how many documents each takes at a time
+    times: list[int] = []
+    num_rows = 0
+    waiting: defaultdict[int, list[int]] = defaultdict(list)  # rows with each room
+    open_rooms = 0  # bit r: some row has room r
+    for size in reversed(np.flatnonzero(counts).tolist()):
+        left = int(counts[size])
+        while left:
+            fitting = open_rooms >> size
+            if fitting:
+                room = size + (fitting & -fitting).bit_length() - 1
+                available = len(waiting[room])
+            else:
+                room = length
+                available = left  # as many new rows as may be needed
+            each = room // size
+            number = min(available, left // each)
+            if not number:  # the last row takes what is left
+                each, number = left, 1
+            if fitting:
+                rows = waiting[room][:number]
+                del waiting[room][:number]
+                if number == available:
+                    open_rooms ^= 1 << room
+            else:
+                rows = list(range(num_rows, num_rows + number))
+                num_rows += number
+            taken += rows
+            times += [each] * number
+            left -= number * each
+            room -= each * size
+            if room:
+                waiting[room].extend(rows)
+                open_rooms |= 1 << room
+    return np.repeat(np.array(taken, np.int64), np.array(times, np.int64)), num_rows
+
+
+_DOCUMENTS, _ROWS = range(2)  # what is permuted, part of each key
+_WORD: Final = np.uint64(16)  # bits of what permutations sort by
+_WORD_MASK: Final = np.uint64((1 << 16) - 1)
+_MARKS: Final = 2  # bits beside the length of a segment
+_BEGINS, _ENDS = np.int64(1), np.int64(2)
+
+
+class RowSegments(NamedTuple):
+    """The segments of some rows, row by row.
+
+    Attributes:
+        firsts: first segment of each row, then the number of segments: (rows + 1,).
+        starts: first token of each segment in the split's stream: (segments,).
+        marked: tokens of each segment, with two marks in the lowest bits: whether it begins and
+            ends its document: (segments,).
+    """
+
+    firsts: Ints
+    starts: Ints
+    marked: Ints
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of each segment: (segments,)."""
+        return self.marked >> _MARKS
+
+    @property
+    def begins(self) -> Flags:
+        """Whether each segment begins its document: (segments,)."""
+        return (self.marked & _BEGINS).astype(bool)
+
+    @property
+    def ends(self) -> Flags:
+        """Whether each segment ends its document: (segments,)."""
+        return (self.marked & _ENDS).astype(bool)
+
+
+def pack_group(
+    starts: Ints, lengths: Ints, *, length: int, key: int, multiple: int = 1
+) -> RowSegments:
+    """Pack some documents into rows.
+
+    Which of the documents of one length goes where, and the order of the rows, are keyed
+    permutations. Within a row documents have the order of the stream.
+
+    Args:
+        starts: first token of each document in the stream: (documents,).
+        lengths: tokens of each, its end-of-text id counted: (documents,).
+        length: tokens a row.
+        key: of the permutations.
+        multiple: of tokens that a segment takes in its row; divides `length`.
+    """
+    rest = lengths % length
+    room = rounded_up(rest, multiple)
+    # The rests in the order in which they are taken: the longest first.
+    order = stable_argsort(
+        room.astype(np.uint64) << _WORD | _words(len(rest), key, _DOCUMENTS),
+        bits=length.bit_length() + int(_WORD),
+    )[::-1]
+    order = order[: np.count_nonzero(rest)]
+    row_of = np.empty(len(rest), np.int64)
+    row_of[order], count = best_fit(np.bincount(room[order], minlength=length + 1), length)
+    # All segments, in the order of the stream: full rows, and the rest of each document.
+    counts = ceil_div(lengths, length)
+    owners = np.repeat(np.arange(len(lengths)), counts)
+    number = ranges(np.zeros_like(counts), counts)
+    offsets = number * length
+    sizes = np.minimum(lengths[owners] - offsets, length)
+    marked = sizes << _MARKS  # length and marks in one number, which is sorted at once
+    marked += (number == 0) * _BEGINS + (number == counts[owners] - 1) * _ENDS
+    # Full rows have the last numbers.
+    is_full = sizes == length
+    row = np.where(is_full, count - 1 + np.cumsum(is_full), row_of[owners])
+    count += int(np.count_nonzero(is_full))
+    # Rows in any order, the segments of each together.
+    row = stable_argsort(_words(count, key, _ROWS), bits=int(_WORD))[row]
+    by_row = stable_argsort(row.astype(np.uint64), bits=count.bit_length())
+    firsts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=count))])
+    return RowSegments(firsts, (starts[owners] + offsets)[by_row], marked[by_row])
+
+
+def rounded_up(lengths: Ints, multiple: int) -> Ints:
+    """The least multiples that hold some lengths."""
+    return lengths if multiple == 1 else ceil_div(lengths, multiple) * multiple
+
+
+def _words(count: int, key: int, what: int) -> Keys:
+    """What a keyed permutation sorts by: (count,); the few that are alike keep their order."""
+    return mix(key_of(key, what) ^ np.arange(count, dtype=np.uint64)) & _WORD_MASK
+
+
+def stable_argsort(values: Keys, *, bits: int) -> Ints:
+    """A stable argsort of values below 2 to the power of `bits`.
+
+    Where a value and its entry fit one word, words are sorted: three times as fast.
+    """
+    room = len(values).bit_length()
+    if bits + room > 64:
+        return np.argsort(values, kind="stable")
+    words = values << np.uint64(room)
+    words |= np.arange(len(values), dtype=np.uint64)
+    words.sort()
+    words &= np.uint64((1 << room) - 1)
+    return words.view(np.int64)
+
+
+VERSION: Final = 2
+MAX_ROW: Final = 1 << 30  # tokens; two bits of a word are marks
+GROUP_DOCUMENTS: Final = 1 << 18  # packed among themselves
+GROUP_TOKENS: Final = 1 << 30  # or fewer documents, if they are long
+_MAX_TOKENS: Final = 1 << 32
+_KEY: Final = 17  # of the permutations: the plan of given lengths is always the same
+
+
+def write_plan(file: BinaryIO, groups: Iterable[tuple[int, RowSegments]], *, length: int) -> None:
+    """Write a plan.
+
+    Args:
+        file: empty.
+        groups: first token and rows of each.
+        length: tokens a row.
+    """
+    sections = []
+    for origin, (firsts, starts, marked) in groups:
+        if starts.size and int(starts.max()) - origin >= _MAX_TOKENS:
+            raise UsageError(
+                f"Some {len(starts):,} documents have more than {_MAX_TOKENS:,} tokens together: "
+                "packing= is not made for documents as long as that. Leave it out."
+            )
+        data = np.concatenate([firsts, starts - origin, marked]).astype("<u4").tobytes()
+        sections.append(
+            {
+                "rows": len(firsts) - 1,
+                "segments": len(starts),
+                "origin": origin,  # first token of the group in the split's stream
+                "xxh128": xxhash.xxh3_128_hexdigest(data),
+            }
+        )
+        file.write(data)
+    directory = {"version": VERSION, "sequence_length": length, "groups": sections}
+    write_directory(file, directory)
+
+
+class PackingPlan:
+    """The rows of a split, by their numbers.
+
+    Attributes:
+        path: of the file.
+        length: tokens a row.
+        bounds: first row of each group, then their number: (groups + 1,).
+    """
+
+    def __init__(self, path: Path, *, length: int) -> None:
+        """Open a file.
+
+        Args:
+            path: of the file.
+            length: tokens a row.
+
+        Raises:
+            FileNotFoundError: there is none.
+            CorruptDatasetError: it is damaged, or was made by another version.
+        """
+        self.path, self.length = path, length
+        data, directory = map_file(path, version=VERSION, sequence_length=length)
+        sections = directory["groups"]
+        self._words = data.view("<u4")
+        self._digests = [section["xxh128"] for section in sections]
+        self._verified = np.zeros(len(sections), bool)
+        names = ("rows", "segments", "origin")
+        columns = [[section[name] for section in sections] for name in names]
+        rows, segments, self._origins = np.array(columns, np.int64)
+        self.bounds: Ints = np.concatenate([[0], np.cumsum(rows)])
+        # First word of each group, then the end; and of its starts and marked lengths.
+        self._firsts_at = np.concatenate([[0], np.cumsum(rows + 1 + 2 * segments)])
+        self._starts_at = self._firsts_at[:-1] + rows + 1
+        self._marked_at = self._starts_at + segments
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process maps the file itself."""
+        return partial(PackingPlan, length=self.length), (self.path,)
+
+    def look_up(self, rows: Ints) -> RowSegments:
+        """The segments of some rows: (rows,).
+
+        Raises:
+            CorruptDatasetError: a group is damaged.
+        """
+        group = np.searchsorted(self.bounds, rows, side="right") - 1
+        for number in np.unique(group[~self._verified[group]]).tolist():
+            self._verify(number)
+        at = self._firsts_at[group] + rows - self.bounds[group]
+        first = self._words[at].astype(np.int64)
+        counts = self._words[at + 1].astype(np.int64) - first
+        offset, group = ranges(first, counts), np.repeat(group, counts)
+        return RowSegments(
+            firsts=np.concatenate([[0], np.cumsum(counts)]),
+            starts=self._words[self._starts_at[group] + offset] + self._origins[group],
+            marked=self._words[self._marked_at[group] + offset].astype(np.int64),
+        )
+
+    def rows_with(self, first: int, stop: int) -> Ints:
+        """The rows that hold any of the tokens [first, stop) of the stream, sorted."""
+        found = [np.empty(0, np.int64)]
+        low = int(np.searchsorted(self._origins, first, side="right")) - 1
+        high = int(np.searchsorted(self._origins, stop, side="left"))
+        for group in range(max(0, low), high):
+            own = self.rows_of_group(group)
+            segments = np.flatnonzero((own.starts < stop) & (own.starts + own.lengths > first))
+            rows = np.searchsorted(own.firsts, segments, side="right") - 1
+            found.append(np.unique(rows) + self.bounds[group])
+        return np.concatenate(found)
+
+    def rows_of_group(self, group: int) -> RowSegments:
+        """The segments of all rows of a group."""
+        return self.look_up(np.arange(self.bounds[group], self.bounds[group + 1]))
+
+    def _verify(self, group: int) -> None:
+        data = self._words[self._firsts_at[group] : self._firsts_at[group + 1]]
+        if xxhash.xxh3_128_hexdigest(data.data) != self._digests[group]:
+            raise damaged(self.path, f"group {group} has another hash")
+        self._verified[group] = True
+
+
+def open_plan(
+    cache: ShardCache,
+    length: int,
+    *,
+    left_out: Documents | None = None,
+    multiple: int = 1,
+) -> PackingPlan:
+    """The plan of a split for rows of `length` tokens.
+
+    Args:
+        cache: of the split.
+        length: tokens a row.
+        left_out: documents that no row holds.
+        multiple: of tokens that each segment takes in its row.
+
+    Raises:
+        UsageError: the dataset does not know its documents, or rows are too long.
+        CorruptDatasetError: what the dataset says of its documents is missing or damaged.
+        StorageError: the plan cannot be kept.
+    """
+    if length >= MAX_ROW:
+        raise UsageError(f"`sequence_length` must be below {MAX_ROW} with packing, got {length}.")
+    name = f"{cache.name}.best_fit-{VERSION}-{length}"
+    if left_out is not None and len(left_out.starts):
+        name += f"-without-{content_hash(np.sort(left_out.starts).tobytes())[:16]}"
+    if multiple > 1:
+        name += f"-of-{multiple}"
+    name += ".plan"
+
+    def make(file: BinaryIO) -> None:
+        listed = split_documents(cache)
+        documents, count = listed.all(), listed.manifest.splits[listed.split].documents
+        if left_out is not None:
+            documents, count = _without(documents, left_out.starts), count - len(left_out.starts)
+        tokens = int(cache.index.token_starts[-1])
+        groups = plan_groups(
+            documents, count=count, tokens=tokens, length=length, multiple=multiple
+        )
+        write_plan(file, groups, length=length)
+
+    return made_once(
+        cache.beside / name,
+        what="The packing plan",
+        opened=lambda path: PackingPlan(path, length=length),
+        make=make,
+    )
+
+
+def plan_groups(
+    documents: Iterable[Documents], *, count: int, tokens: int, length: int, multiple: int = 1
+) -> Iterator[tuple[int, RowSegments]]:
+    """First token and rows of each group.
+
+    Args:
+        documents: all of a split, in order.
+        count: how many there are.
+        tokens: that they have together, about.
+        length: of a row.
+        multiple: see `open_plan`.
+    """
+
+    def pack(group: tuple[int, Documents]) -> tuple[int, RowSegments]:
+        number, (starts, lengths) = group
+        rows = pack_group(starts, lengths, length=length, key=_KEY + number, multiple=multiple)
+        return int(starts[0]), rows
+
+    groups = _cut(documents, count=count, tokens=tokens)
+    return mapped_ahead(pack, enumerate(groups), threads=min(4, os.cpu_count() or 1))
+
+
+def _cut(documents: Iterable[Documents], *, count: int, tokens: int) -> Iterator[Documents]:
+    """The documents of each group: as many in each, to within one."""
+    groups = max(1, round(count / GROUP_DOCUMENTS), ceil_div(tokens, GROUP_TOKENS))
+    ends = [count * (number + 1) // groups for number in range(groups)]
+    held: list[Documents] = []
+    given = found = 0
+    for some in documents:
+        held.append(some)
+        found += len(some.starts)
+        while ends and found >= ends[0]:
+            if len(held) > 1:
+                held = [Documents(*map(np.concatenate, zip(*held, strict=True)))]
+            (whole,), size = held, ends.pop(0) - given
+            if size:
+                yield Documents(whole.starts[:size], whole.lengths[:size])
+            held, given = [Documents(whole.starts[size:], whole.lengths[size:])], given + size
+    if found != count:
+        raise CorruptDatasetError(
+            f"The tables of documents list {found:,} documents, the manifest {count:,}. "
+            "Run `shardmill verify` on the dataset."
+        )
+
+
+def _without(documents: Iterable[Documents], starts: Ints) -> Iterator[Documents]:
+    """The documents that do not begin at any of `starts`."""
+    for some in documents:
+        kept = ~np.isin(some.starts, starts)
+        yield Documents(some.starts[kept], some.lengths[kept])
+
+
+class PackedRows(Rows):
+    """Rows of segments of documents, and padding; a plan knows where documents begin and end."""
+
+    def __init__(
+        self,
+        reader: TokenReader,
+        segments: RowSegments,
+        length: int,
+        *,
+        multiple: int,
+        filling: memoryview,
+    ) -> None:
+        """Lay out the segments of each row, and find them in the shards.
+
+        Args:
+            reader: the reader of the shards.
+            segments: segments whose starts count in the reader's space of tokens.
+            length: tokens per row.
+            multiple: of tokens that each segment takes in its row.
+            filling: the bytes of a row of padding.
+        """
+        self.reader, self.length, self.filling = reader, length, filling
+        self._segments = segments
+        firsts = segments.firsts
+        lengths = self._lengths = segments.lengths
+        rooms = rounded_up(lengths, multiple)
+        # Where each segment begins if all are laid end to end, then the end: (segments + 1,)
+        begins = self._begins = np.append(0, np.cumsum(rooms))
+        # Tokens of each row that its segments take: (rows,)
+        self._filled: Ints = np.diff(begins[firsts])
+        # Padding after each segment; the last one of a row has the rest of it: (segments,)
+        self._gaps: Ints = rooms - lengths
+        self._gaps[firsts[1:] - 1] += length - self._filled
+        runs = reader.runs(segments.starts, lengths, np.arange(len(rooms) + 1))
+        gapped = np.flatnonzero(self._gaps)
+        at = runs.firsts[gapped + 1]
+        self.runs = Runs(
+            firsts=runs.firsts[firsts] + np.searchsorted(gapped, firsts),
+            shards=np.insert(runs.shards, at, FILLING),
+            begins=np.insert(runs.begins, at, 0),
+            ends=np.insert(runs.ends, at, self._gaps[gapped] * reader.dtype.itemsize),
+        )
+
+    def start_inside(self, rows: slice, eot_id: int) -> Flags:
+        """Whether each row begins in the middle of a document: (rows,)."""
+        inside: Flags = ~self._segments.begins[self._segments.firsts[:-1][rows]]
+        return inside
+
+    def _stops(self, rows: slice) -> Ints:
+        last = self._last(rows)
+        return self._segments.starts[last] + self._lengths[last]
+
+    def _last(self, rows: slice) -> Ints:
+        """The last segment of each row: (rows,)."""
+        return self._segments.firsts[1:][rows] - 1
+
+    def _edges(self, rows: slice, real: Flags) -> tuple[Ints, Ints, Flags]:
+        """See `Rows`: by the plan, an edge at each segment, and at padding."""
+        some, row = self._some(rows)
+        filled = self._filled[rows]
+        padded = np.flatnonzero(real & (filled < self.length))
+        columns = self._begins[some] - self._begins[self._segments.firsts[rows]][row]
+        offsets = row * self.length + columns
+        edges = np.append(offsets[real[row]], padded * self.length + filled[padded])
+        gaps = np.where(real[row], self._gaps[some], 0)
+        padding = ranges(offsets + self._lengths[some], gaps)
+        return edges, padding, ~self._segments.ends[self._last(rows)]
+
+    def spans(self, rows: slice) -> Spans:
+        """The segments of some rows."""
+        some, row = self._some(rows)
+        starts, lengths = self._segments.starts[some], self._lengths[some]
+        streams, origins = self.reader.streams_of(starts)
+        return Spans(
+            streams=streams[self._segments.firsts[rows] - some.start],
+            rows=row,
+            starts=starts - origins,
+            lengths=lengths,
+            rooms=lengths + self._gaps[some],
+        )
+
+    def _some(self, rows: slice) -> tuple[slice, Ints]:
+        """The segments of some rows, and the row of each among these: (segments,)."""
+        firsts = self._segments.firsts[rows.start : rows.stop + 1]
+        row = np.repeat(np.arange(len(firsts) - 1), np.diff(firsts))
+        return slice(firsts[0], firsts[-1]), row
+
+
+class Packed(TokenSource):
+    """Rows of whole documents of another source, by the plan of each stream."""
+
+    def __init__(self, source: TokenSource, *, multiple: int | None) -> None:
+        """Open the plans, which are made first if they are missing.
+
+        Args:
+            source: the source whose documents are packed.
+            multiple: of tokens that each document takes in its row; 1 by default.
+
+        Raises:
+            UsageError: the streams do not fit together, or do not know their documents.
+            CorruptDatasetError: what a dataset says of its documents is missing or damaged.
+        """
+        self._source, self.reader, self.length = source, source.reader, source.length
+        self.excluded, self._named_multiple = source.excluded, multiple
+        self._multiple = multiple or 1
+        if self.length % self._multiple:
+            raise UsageError(
+                f"`sequence_length` must be a multiple of document_multiple={self._multiple}, got "
+                f"{self.length}."
+            )
+        caches = self.reader.caches
+        excluded: Sequence[Documents | None] = source.excluded or [None] * len(caches)
+        self._plans = [
+            open_plan(cache, self.length, left_out=out, multiple=self._multiple)
+            for cache, out in zip(caches, excluded, strict=True)
+        ]
+        # The id is known: the dataset lists its documents.
+        self._eot = caches[0].index.eot_id
+
+    def identity(self) -> dict[str, Any]:
+        """How documents are packed, and what the source leaves out."""
+        own = {"packing": "best_fit", "document_multiple": self._named_multiple}
+        return own | self._source.identity()
+
+    def bounds(self) -> list[Ints]:
+        """See `TokenSource`; a group is one of the plan."""
+        return [plan.bounds for plan in self._plans]
+
+    def left_out(self) -> None:
+        """All rows come: the plans hold no documents that are left out."""
+
+    def find_ends(self, eot_id: int) -> None:
+        """Do nothing: the plans know where documents end."""
+
+    def locate(self, streams: Ints, sequences: Ints, length: int) -> Rows:
+        """See `TokenSource`."""
+        segments = self._segments(streams, np.maximum(sequences, 0))
+        filling = memoryview(np.full(length, self._eot, self.reader.dtype).tobytes())
+        return PackedRows(self.reader, segments, length, multiple=self._multiple, filling=filling)
+
+    def _segments(self, streams: Ints, rows: Ints) -> RowSegments:
+        """The segments of some rows, with starts in the reader's space of tokens."""
+        if len(self._plans) == 1:
+            return self._plans[0].look_up(rows)
+        found = []
+        for stream, chosen in by_value(streams):
+            own = self._plans[stream].look_up(rows[chosen])
+            starts = own.starts + self.reader.stream_starts[stream]
+            owners = np.repeat(chosen, np.diff(own.firsts))
+            found.append(np.stack([owners, starts, own.marked]))
+        segments = np.concatenate(found, axis=1)
+        owners, starts, marked = segments[:, np.argsort(segments[0], kind="stable")]
+        return RowSegments(np.searchsorted(owners, np.arange(len(rows) + 1)), starts, marked)
+
+    def sequences_with(self, stream: int, first: int, stop: int) -> Ints:
+        """See `TokenSource`."""
+        return self._plans[stream].rows_with(first, stop)

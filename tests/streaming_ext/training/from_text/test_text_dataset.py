@@ -1,0 +1,319 @@
+"""Rows of text are the reference's, in an order that ranks, workers and resumes leave alone."""
+
+import gzip
+import json
+import os
+import shutil
+import signal
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from streaming_ext import StreamingTextDataset, StreamingTokenLoader, TextStream, TokenStream
+from streaming_ext.base.errors import ConfigMismatchError, SourceError, TokenizerError, UsageError
+from streaming_ext.text.text_hashes import document_hashes, held_out
+from streaming_ext.writing import dataset as making
+from streaming_ext.writing.tokenize import make_part
+from tests.streaming_ext.processes import in_processes
+from tests.streaming_ext.training.from_text.conftest import LENGTH, rows_of, rows_read
+
+
+class TestRows:
+    @pytest.mark.parametrize(("length", "workers"), [(LENGTH, 2), (1, 0), (500, 0)])
+    def test_are_those_of_the_reference(self, check_rows, length, workers) -> None:
+        dataset = check_rows(sequence_length=length, workers=workers)
+        assert dataset.reader.num_shards > 10
+
+    def test_of_files_that_cannot_be_entered(self, check_rows, texts, tmp_path) -> None:
+        folder = tmp_path / "sources"
+        folder.mkdir()
+        (folder / "a.json").write_text(json.dumps([{"text": text} for text in texts[0]]))
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts[1])
+        (folder / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+        pq.write_table(pa.table({"text": texts[2]}), folder / "c.parquet", row_group_size=7)
+        sources = [str(folder / "a.json"), str(folder)]
+        check_rows(sources=sources, local=tmp_path / "cache")
+
+    @pytest.mark.parametrize("split", ["train", "holdout"])
+    def test_of_a_split(self, check_rows, texts, split) -> None:
+        kept = []
+        for documents in texts:
+            hashes = document_hashes(pa.array(documents, pa.large_string()), seed=3)
+            in_holdout = held_out(hashes, fraction=0.2)
+            chosen = in_holdout if split == "holdout" else ~in_holdout
+            kept.append([documents[number] for number in np.flatnonzero(chosen)])
+        check_rows(kept, split=split, holdout_fraction=0.2, holdout_seed=3, drop_last=True)
+
+    def test_with_filters(self, check_rows, reference, texts) -> None:
+        kept = [[text for text in some if len(reference.encode(text)) >= 30] for some in texts]
+        assert 0 < sum(map(len, kept)) < sum(map(len, texts))
+        check_rows(kept, min_tokens=30)
+
+
+class TestBeginnings:
+    """Each document begins with an id of its own; what training makes of it, token by token."""
+
+    def test_of_documents(self, open_text, reference, texts) -> None:
+        first = reference.eot_id + 1
+        dataset = open_text(bos_token="<s>", batch_size=1)
+        assert (rows_read(dataset) == rows_of(reference, texts, LENGTH, [first])).all()
+        with pytest.raises(TokenizerError, match="ends each document of .* leave --bos-token out"):
+            open_text(bos_token="<|endoftext|>")
+
+    def test_in_masks(self, open_text, reference, texts) -> None:
+        """Packed, each document whole: positions and targets begin anew with its first id."""
+        eot, most = reference.eot_id, LENGTH - 2
+        loader = StreamingTokenLoader(
+            open_text(
+                bos_token="<s>",
+                packing="best_fit",
+                max_tokens=most,
+                drop_last=False,
+                extras=["targets", "position_ids", "document_ids"],
+            )
+        )
+        found: list[list[int]] = []
+        for batch in loader:
+            for number, row in enumerate(batch["tokens"].tolist()):
+                documents: list[list[int]] = [[]]
+                for token in row:
+                    documents[-1].append(token)
+                    if token == eot:
+                        documents.append([])
+                whole = [one for one in documents if len(one) > 1]
+                found += whole
+                padding = LENGTH - sum(map(len, whole))
+                sizes = [len(one) for one in whole] + [padding] * (padding > 0)
+                places = [(each, at) for each, size in enumerate(sizes) for at in range(size)]
+                assert batch["document_ids"][number].tolist() == [each for each, _ in places]
+                assert batch["position_ids"][number].tolist() == [at for _, at in places]
+                targets = [*row[1 : LENGTH - padding], *[-100] * LENGTH][:LENGTH]
+                assert batch["targets"][number].tolist() == targets
+        every = [reference.encode(text) for some in texts for text in some]
+        expected = [[eot + 1, *ids, eot] for ids in every if len(ids) <= most]
+        assert 50 < len(expected) < len(every)
+        assert sorted(found) == sorted(expected)
+
+
+class TestElastic:
+    def test_workers_and_a_resume_change_nothing(self, open_text, tmp_path) -> None:
+        """Real workers unpack the shards; each time on another number."""
+        expected = [b["tokens"] for b in StreamingTokenLoader(open_text(local=tmp_path))]
+        seen: list[torch.Tensor] = []
+        state: dict[str, Any] | None = None
+        for workers, steps in ((2, 20), (0, 20), (1, 20), (3, None)):
+            shutil.rmtree(next(tmp_path.glob("text-*")) / ".unpacked")
+            loader = StreamingTokenLoader(open_text(local=tmp_path), num_workers=workers)
+            if state is not None:
+                loader.load_state_dict(state)
+            seen += [batch["tokens"] for batch in islice(loader, steps)]
+            state = loader.state_dict()
+            loader.dataset.close()
+        assert len(seen) == len(expected) > 80
+        assert all(map(torch.equal, seen, expected))
+
+    def test_ranks_that_start_at_once_share_the_work(self, open_text, tmp_path) -> None:
+        """No part is made twice, and both read what both made."""
+
+        def work(rank: int) -> tuple[list[int], list[list[int]]]:
+            made: list[int] = []
+
+            def make_one(documents: Any, *rest: Any, **more: Any) -> Any:
+                made.append(documents.part.number)
+                return make_part(documents, *rest, **more)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(making, "make_part", make_one)
+                dataset = open_text(
+                    local=tmp_path, part_size=2000, dp_rank=rank, dp_world_size=2, batch_size=8
+                )
+            return made, steps_of(dataset)
+
+        def steps_of(dataset: StreamingTextDataset) -> list[list[int]]:
+            return [batch["sequence_ids"].tolist() for batch in StreamingTokenLoader(dataset)]
+
+        (one, first), (other, second) = in_processes(2, work)
+        parts = len(list(tmp_path.glob("text-*/parts/*.json")))
+        assert sorted(one + other) == list(range(parts))
+        assert parts > 10
+        alone = steps_of(open_text(part_size=2000, batch_size=16))
+        both = [a + b for a, b in zip(first, second, strict=True)]
+        assert list(map(sorted, both)) == list(map(sorted, alone))
+        assert not list(tmp_path.glob("text-*/.making"))
+
+
+class TestMixture:
+    def test_of_texts_and_datasets(self, open_text, folder, vocabulary, raw, counted) -> None:
+        """Each gives what it would give alone; ids of another tokenizer are refused."""
+        text = TextStream(
+            sources=str(folder),
+            tokenizer=str(vocabulary),
+            pattern="gpt2",
+            local=counted,
+            shard_size=2_000,
+            choose=96,
+        )
+        settings = {
+            "sources": None,
+            "tokenizer": None,
+            "pattern": None,
+            "local": None,
+            "shard_size": None,
+            "scan_threads": None,
+            "extras": ["sequence_ids", "stream_ids"],
+        }
+        alone = rows_read(open_text(batch_size=1))
+        loader = StreamingTokenLoader(
+            open_text(**settings, streams=[text, replace(text, choose=48, shard_size=1_000)])
+        )
+        seen = [0, 0]
+        for batch in loader:
+            expected = alone[batch["sequence_ids"].numpy()]
+            assert (batch["tokens"].numpy() == expected).all()
+            seen = [n + int((batch["stream_ids"] == s).sum()) for s, n in enumerate(seen)]
+        assert seen == [96, 48]
+        with pytest.raises(UsageError, match="different tokenizers"):
+            open_text(**settings, streams=[text, TokenStream(local=raw.root)])
+
+
+class TestCache:
+    def test_what_was_made_is_not_made_again(self, check_rows, monkeypatch) -> None:
+        check_rows()
+        monkeypatch.setattr(making, "make_part", None)
+        check_rows()
+
+    def test_ctrl_c_ends_the_work(self, open_text, check_rows, tmp_path, monkeypatch) -> None:
+        """A part that is in hand is left; the next process makes it."""
+
+        def interrupted(*_: object, report: Any, **__: object) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            while True:
+                report(0.5, None)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(making, "make_part", interrupted)
+            open_text(local=tmp_path, scan_threads=2)
+        check_rows(local=tmp_path)
+
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_the_first_error_is_raised(self, open_text, tmp_path, monkeypatch, threads) -> None:
+        """Not that the other threads stopped for it."""
+
+        def failing(documents: Any, *_: object, report: Any, **__: object) -> None:
+            if documents.part.number == min(2, threads - 1):
+                raise SourceError("cut off")
+            while True:
+                report(0.5, None)
+
+        monkeypatch.setattr(making, "make_part", failing)
+        with pytest.raises(SourceError, match="cut off"):
+            open_text(local=tmp_path, scan_threads=threads)
+
+    def test_shards_that_are_not_compressed_are_read_in_place(self, check_rows, tmp_path) -> None:
+        check_rows(local=tmp_path, compression="none", workers=2)
+        assert not list(tmp_path.rglob(".unpacked"))
+
+
+class TestFaults:
+    @pytest.fixture
+    def copy(self, folder: Path, tmp_path: Path) -> Path:
+        return Path(shutil.copytree(folder, tmp_path / "copy"))
+
+    def test_files_that_are_gone_once_the_dataset_is_made(
+        self, open_text, reference, texts, copy, tmp_path
+    ) -> None:
+        dataset = open_text(sources=str(copy), local=tmp_path / "cache", batch_size=1)
+        shutil.rmtree(copy)
+        assert (rows_read(dataset, workers=2) == rows_of(reference, texts, LENGTH)).all()
+
+    @pytest.mark.parametrize("same_size", [True, False])
+    def test_a_file_that_changes_while_it_is_read(
+        self, open_text, copy, tmp_path, monkeypatch, same_size
+    ) -> None:
+
+        def changed(documents: Any, *rest: Any, **more: Any) -> Any:
+            path = copy / "1.jsonl"
+            data = path.read_bytes()
+            path.write_bytes(data if same_size else data + b'{"text": "more"}\n')
+            return make_part(documents, *rest, **more)
+
+        settings = {"sources": str(copy), "local": tmp_path / "cache"}
+        words = r"1\.jsonl: (.*when|changed since) the run began"
+        with monkeypatch.context() as patch, pytest.raises(SourceError, match=words):
+            patch.setattr(making, "make_part", changed)
+            open_text(**settings)
+        assert open_text(**settings).size
+
+    def test_a_state_of_files_that_changed_since(self, open_text, copy, tmp_path) -> None:
+        state = open_text(sources=str(copy)).state_dict()
+        moved = tmp_path / "moved"
+        shutil.copytree(copy, moved)  # other times, another folder, the same content
+        open_text(sources=str(moved)).load_state_dict(state)
+        with (moved / "1.jsonl").open("a") as file:
+            file.write('{"text": "more"}\n')
+        with pytest.raises(ConfigMismatchError, match="streams"):
+            open_text(sources=str(moved)).load_state_dict(state)
+
+    def test_a_damaged_line_is_named(self, open_text, copy, tmp_path) -> None:
+        lines = (copy / "1.jsonl").read_text().splitlines(keepends=True)
+        (copy / "1.jsonl").write_text("".join([*lines[:3], '{"text": 5}\n', *lines[3:]]))
+        with pytest.raises(SourceError, match=r"1\.jsonl: line 4"):
+            open_text(sources=str(copy), local=tmp_path / "cache")
+
+    @pytest.mark.parametrize(
+        ("settings", "words"),
+        [
+            ({"sources": "nowhere"}, "no such file"),
+            ({"split": "holdout"}, "has the splits train, got 'holdout'"),
+            ({"sources": None}, "sources is missing"),
+            ({"streams": [TextStream(sources="a", tokenizer="gpt2")]}, "Give either streams="),
+            ({"holdout_fraction": 2.0}, "holdout_fraction"),
+        ],
+    )
+    def test_wrong_arguments(self, open_text, settings, words) -> None:
+        with pytest.raises(UsageError, match=words):
+            open_text(**settings)
+
+
+@pytest.mark.parametrize(
+    "sources", ["text", "te[x]t/*.jsonl", ["text/{0,1}.jsonl", "text/2.jsonl"]]
+)
+def test_relative_paths_are_those_of_its_construction(
+    open_text, folder, vocabulary, sources, tmp_path, monkeypatch
+) -> None:
+    where = tmp_path / "a [folder]"  # brackets of the folder are no pattern
+    shutil.copytree(folder, where / "text")
+    shutil.copy(vocabulary, where / "own.tiktoken")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(where)
+    named = {"sources": sources, "tokenizer": "own.tiktoken", "local": "cache"}
+    dataset, stream = open_text(**named), TextStream(**named, pattern="gpt2", shard_size=2_000)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    found = rows_read(dataset)
+    assert len(found) > 100
+    mixed = {"sequence_length": LENGTH, "batch_size": 1, "extras": ["sequence_ids"]}
+    again = StreamingTextDataset(streams=[stream], **mixed, dp_rank=0, dp_world_size=1)
+    assert np.array_equal(rows_read(again), found)
+    assert not list(Path.cwd().iterdir())
+    caches = {each.reader.caches[0].source.path for each in (dataset, again)}
+    assert caches == {path for path in (where / "cache").iterdir() if path.is_dir()}
+
+
+def test_the_first_rank_of_a_machine_shows_the_progress(
+    open_text, tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    made = open_text(local=tmp_path / "shown").reader.caches[0].source.path
+    *_, last = capsys.readouterr().err.split("\r")
+    assert last.startswith(f"Tokenizing into {made.name}: 100%")
+    open_text(local=tmp_path / "shown")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    open_text(local=tmp_path / "silent")
+    assert capsys.readouterr().err == ""
