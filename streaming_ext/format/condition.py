@@ -81,12 +81,6 @@ class Condition:
         self._build(self._tree, seen)
         return kinds
 
-    @cached_property
-    def negates(self) -> bool:
-        """Whether it has `not`, `!=` or `not in`."""
-        nodes = ast.walk(self._tree)
-        return any(isinstance(node, ast.Not | ast.NotEq | ast.NotIn) for node in nodes)
-
     def apply(self, column_of: Callable[[str], Any]) -> Any:
         """The condition on columns as `column_of` returns them by name: arrays, or `pc.field`s.
 

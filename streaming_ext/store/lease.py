@@ -19,13 +19,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from streaming_ext.base.errors import StorageError, TransientStorageError, UsageError
+from streaming_ext.store.contract import Storage
 from streaming_ext.store.holding import LOCK_FOLDER, Holder
-
-if TYPE_CHECKING:
-    from streaming_ext.store.objects import ObjectStorage
 
 LEASE_SECONDS = 30.0
 BEAT_SECONDS = 5.0
@@ -35,10 +33,18 @@ _LOCK = re.compile(rf"{LOCK_FOLDER}/\.lock-(\d{{1,12}})")
 RELEASED = b'{"released": true}\n'
 
 
+class Lockable(Storage, Protocol):
+    """A storage that can refuse to put a file over another one."""
+
+    def put_new(self, path: str, data: bytes) -> bool:
+        """Put a file if there is none; False if another process put one."""
+        ...
+
+
 class Lease:
     """The hold of one run on a dataset."""
 
-    def __init__(self, storage: "ObjectStorage") -> None:
+    def __init__(self, storage: Lockable) -> None:
         self._storage = storage
         self._token = uuid.uuid4().hex
         self._generation = 0

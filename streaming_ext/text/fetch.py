@@ -1,6 +1,6 @@
 """Fetching remote source files to scratch, and what pins the bytes of any source file.
 
-A cut download is resumed, and a file is checked before it counts.
+A cut download of a file is resumed, and a file is checked before it counts.
 
 If that saves enough, only some ranges of a file are fetched. They are written at their offsets into
 a file of the full length; the rest stays a hole.
@@ -50,7 +50,6 @@ _NAMED_HASH = re.compile(r"([A-Za-z0-9-]+)=:?([A-Za-z0-9+/]+=*)")
 _DONE = ".source"
 _PARTIAL = ".partial"  # the first bytes of a file
 _WITH_HOLES = ".ranges"  # some ranges of a file
-_ANSWERED = ".answered"  # next to it: the number of its requests that were answered
 _UNCHECKED = ".unchecked"  # next to a file that was compared by its size alone
 
 
@@ -150,29 +149,22 @@ def _fetch_ranges(
     reader: Reader, ranges: Sequence[Span], size: int, target: Path, report: Report
 ) -> int:
     """Fetch ranges into a file with holes; returns the number of bytes that came."""
-    partial, answered = target.with_suffix(_WITH_HOLES), target.with_suffix(_ANSWERED)
+    partial = target.with_suffix(_WITH_HOLES)
     requests = [
         (position, min(position + _CHUNK_BYTES, end))
         for start, end in ranges
         for position in range(start, end, _CHUNK_BYTES)
     ]
-    plan, done, fetched = f"{size} {requests}", 0, 0
-    if answered.exists() and partial.exists():
-        number, _, before = answered.read_text().partition("\n")
-        done = int(number) if before == plan else 0
-    have, left = sum(end - start for start, end in requests[:done]), requests[done:]
-    with partial.open("r+b" if done else "wb") as file:
+    fetched = 0
+    with partial.open("wb") as file:
         file.truncate(size)
-        found = mapped_ahead(lambda request: reader.read(*request), left, threads=_AT_ONCE)
-        for (start, _), data in zip(left, found, strict=True):
+        found = mapped_ahead(lambda request: reader.read(*request), requests, threads=_AT_ONCE)
+        for (start, _), data in zip(requests, found, strict=True):
             file.seek(start)
             file.write(data)
-            file.flush()
-            fetched, done = fetched + len(data), done + 1
-            answered.write_text(f"{done}\n{plan}")
-            report(have + fetched)
+            fetched += len(data)
+            report(fetched)
     target.with_suffix(_UNCHECKED).touch()
-    answered.unlink(missing_ok=True)  # first: it must not outlive the file
     partial.replace(target)
     return fetched
 

@@ -180,13 +180,6 @@ class DocumentRows:
             )
         self.row, self._fraction = first + len(texts), fraction
 
-    def passed_over(self, count: int, fraction: float) -> DocumentBatch:
-        """The next rows, if it is known beforehand that the condition drops them all."""
-        none, texts = np.empty(0, np.int64), pa.array([], pa.large_string())
-        self.row, self._fraction = self.row + count, fraction
-        values = tuple(pa.nulls(0) for _ in self.options.kept)
-        return DocumentBatch(none, texts, count, fraction, none, (), {"where": count}, values)
-
     def refuse(self, bad: BadDocument) -> None:
         """Raise an error for a bad document, unless bad ones are skipped.
 

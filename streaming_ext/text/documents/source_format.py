@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import pyarrow as pa
 
@@ -229,10 +229,10 @@ class Table(NamedTuple):
     """Some consecutive rows of a file; see `DocumentRows.batches`.
 
     Attributes:
-        batch: the rows; a number if the condition drops that many rows, which were not read.
+        batch: the rows.
     """
 
-    batch: Any  # pa.RecordBatch | int
+    batch: pa.RecordBatch
     fraction: float
     bad: Sequence[BadDocument] = ()
     positions: Ints | None = None
@@ -258,9 +258,6 @@ class TableFormat(SourceFormat):
         with faults(rows.file, self.name, lambda: f", damaged from row {rows.file_row} on"):
             names = [".".join(path) for path in paths.values() if path]
             for batch, fraction, bad, positions in self.tables(rows, names):
-                if isinstance(batch, int):
-                    yield rows.passed_over(batch, fraction)
-                    continue
                 columns = [
                     column_at(batch, paths[name]).cast(pa.large_string())
                     for name in options.columns

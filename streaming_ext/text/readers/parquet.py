@@ -7,17 +7,15 @@ uncompressed bytes. So the parts of a file are even, and the footer alone decide
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset
 import pyarrow.parquet as pq
 
-from streaming_ext.base.errors import SourceError, one_line
+from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.columns import paths_of
 from streaming_ext.text.documents.document_rows import MAX_BATCH_ROWS, DocumentRows
@@ -51,8 +49,6 @@ class ParquetFormat(TableFormat):
         file, footer = rows.file, Footer(rows.file)
         groups, rows.rows_before, end_row = footer.groups_of(rows.span)
         total = end_row - rows.rows_before
-        footer.require_plain(names)
-        chosen = groups if names is None else footer.groups_that_may_stay(rows.options)
         # pre-buffered, an open file would keep every column chunk that it has read
         with pq.ParquetFile(
             open_for_arrow(file, _READ_BYTES),
@@ -60,16 +56,10 @@ class ParquetFormat(TableFormat):
             pre_buffer=False,
             buffer_size=_READ_BYTES,
         ) as opened:
-            for may_stay, consecutive in groupby(groups, key=chosen.__contains__):
-                own = list(consecutive)
-                if may_stay:
-                    at_once = _rows_a_batch(footer, names, rows.batch_bytes, own)
-                    for batch in _batches(opened, own, names, at_once):
-                        yield Table(batch, (rows.row + len(batch)) / max(total, 1))
-                        del batch  # before the next is read: one may be large
-                else:
-                    count = sum(footer.metadata.row_group(group).num_rows for group in own)
-                    yield Table(count, (rows.row + count) / max(total, 1))
+            at_once = _rows_a_batch(footer, names, rows.batch_bytes, groups)
+            for batch in _batches(opened, groups, names, at_once):
+                yield Table(batch, (rows.row + len(batch)) / max(total, 1))
+                del batch  # before the next is read: one may be large
         if rows.row != total:
             raise SourceError(
                 f"{file.name}: {rows.row} rows could be read, its footer promises {total}."
@@ -111,15 +101,16 @@ class Footer:
         Raises:
             SourceError: the file is no whole Parquet file.
         """
-        self._file, self.size = file, file.size
+        self._name, self.size = file.name, file.size
         with faults(file, "Parquet"):
             tail = file.read(max(0, self.size - _TAIL_BYTES), self.size)
             length = int.from_bytes(tail[-8:-4], "little")
             if len(tail) < length + 8 <= self.size:
                 tail = file.read(self.size - length - 8, self.size)
             self.metadata = pq.read_metadata(pa.BufferReader(tail))
-            # A signature follows the metadata.
-            self._may_be_encrypted = length > self.metadata.serialized_size
+            if length > self.metadata.serialized_size:  # a signature follows
+                # Arrow ends a process that asks where an encrypted column lies.
+                raise ValueError("it is encrypted, or signed")
             _ = self.schema
 
     @cached_property
@@ -144,31 +135,13 @@ class Footer:
         end = max(first, bisect_left(self.starts, span[1]))
         return range(first, end), rows[first], rows[end]
 
-    def require_plain(self, names: Names) -> None:
-        """Refuse encrypted columns: Arrow ends a process that asks where one lies.
-
-        Raises:
-            SourceError: one of these columns is encrypted.
-        """
-        if not self._may_be_encrypted or not self.metadata.num_row_groups:
-            return
-        try:
-            with pq.ParquetFile(open_for_arrow(self._file)) as opened:
-                next(opened.iter_batches(1, [0], names, use_threads=False), None)
-        except OSError as error:
-            raise SourceError(
-                f"{self._file.name}: a column that is read is encrypted ({one_line(error)}). "
-                "Decrypt the file, or leave it out."
-            ) from error
-
     def names(self, options: ReadOptions) -> Sequence[str]:
         """The columns that are read, as Arrow names them."""
-        paths = paths_of(self.schema, options, where=self._file.name)
+        paths = paths_of(self.schema, options, where=self._name)
         return [".".join(path) for path in paths.values() if path]
 
     def chunks(self, groups: Sequence[int], names: Names) -> list[pq.ColumnChunkMetaData]:
-        """What is read of some row groups; see `require_plain`."""
-        self.require_plain(names)
+        """What is read of some row groups."""
         paths = [self.metadata.schema.column(n).path for n in range(self.metadata.num_columns)]
         # Arrow reads all leaves of a column
         leaves = [
@@ -189,32 +162,6 @@ class Footer:
         if any(not 0 <= start <= end <= self.size for start, end in ranges):
             return None
         return tuple(sorted(ranges))
-
-    def groups_that_may_stay(self, options: ReadOptions) -> Collection[int]:
-        """The row groups with a row that may stay, by the least and largest of each column.
-
-        If statistics are missing, or cannot be compared with the values of the condition, a group
-        may stay: its rows are compared one by one. Statistics leave out NaN, for which `!=`,
-        `not in` and comparisons after `not` are true: if the condition has one of these, all groups
-        may stay. So they may if the file lacks a column of the condition.
-        """
-        every = range(self.metadata.num_row_groups)
-        condition = options.filters.condition
-        if condition is None or condition.negates:
-            return every
-        paths = paths_of(self.schema, options, where=self._file.name)
-        compared = {name: path for name in condition.columns if (path := paths[name])}
-        if len(compared) < len(condition.columns):
-            return every
-        fragment = pa.dataset.ParquetFileFormat().make_fragment(open_for_arrow(self._file))
-        try:
-            kept = fragment.subset(
-                filter=condition.apply(lambda column: pc.field(*compared[column])),
-                schema=self.schema,
-            )
-        except pa.ArrowException:
-            return every
-        return {group.id for group in kept.row_groups}
 
 
 def _batches(

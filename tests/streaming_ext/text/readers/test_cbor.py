@@ -45,9 +45,9 @@ def test_a_bad_item_costs_no_other(tmp_path: Path, item: bytes, reason: str) -> 
     path.write_bytes(A + item + B)
     good, bad, *_ = read(path)
     assert good == [(0, "a"), (2, "b")]
-    assert [(row, place) for row, place, _ in faults(bad)] == [(1, f"document 2, byte {len(A)}")]
+    assert [(row, place) for row, place, _ in faults(bad)] == [(1, "document 2")]
     assert bad[0].reason.startswith(reason)
-    with pytest.raises(SourceError, match=rf"x\.cbor: document 2, byte {len(A)}: {reason}"):
+    with pytest.raises(SourceError, match=rf"x\.cbor: document 2: {reason}"):
         read(path, ReadOptions())
 
 
@@ -64,7 +64,7 @@ def test_a_bad_item_costs_no_other(tmp_path: Path, item: bytes, reason: str) -> 
 )
 def test_what_makes_the_rest_unreadable(tmp_path: Path, end: bytes, said: str) -> None:
     for options in (ReadOptions(), SKIP):
-        with pytest.raises(SourceError, match=rf"cut short after document 1, byte 0 \({said}"):
+        with pytest.raises(SourceError, match=rf"cut short after document 1 \({said}"):
             documents(tmp_path / "x.cbor", A + end, options)
         with pytest.raises(SourceError, match="more bytes follow the end of the array"):
             documents(tmp_path / "x.cbor", b"\x81" + A + end, options)

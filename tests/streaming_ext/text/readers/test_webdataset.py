@@ -137,7 +137,7 @@ def test_sparse_files_are_refused_and_fields_of_all_members_are_known(tmp_path: 
         subprocess.run([*command, "2.txt"], check=True)
         assert read(path).good == [(0, "b")]
         subprocess.run([*command, "-S", "1.txt", "2.txt"], check=True)
-        with pytest.raises(SourceError, match=r"x\.tar: .*\(a sparse member, which is not read\)"):
+        with pytest.raises(SourceError, match=r"x\.tar: .*\(a sparse member"):
             read(path)
 
 
@@ -158,24 +158,24 @@ def header(size: bytes, kind: bytes = b"0") -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    "data",
     [
-        (b"", "no block of zeros"),
-        (b"no tar" * 200, "invalid header|bad checksum"),
-        (header(b"\xff" * 12), "a header or a member of -"),
-        (header(b"\x80" + b"\xff" * 11), "a header or a member of"),
-        (header(b"77777777777"), "a header or a member of"),
-        (header(b"77777777777", b"x"), "a header or a member of"),
-        (header(b"77777777777", b"L"), "a header or a member of"),
-        (header(b"12345"), "ends within a member"),
-        (header(b"00000000005", b"x") + b"5 a=b".ljust(512, b"\0"), "invalid field"),
-        (header(b"00000000005", b"x") + b"1 a=b".ljust(512, b"\0"), "invalid field"),
+        b"",
+        b"no tar" * 200,
+        *(
+            header(size, kind)
+            for size in (b"\xff" * 12, b"\x80" + b"\xff" * 11, b"77777777777", b"12345")
+            for kind in (b"0", b"x", b"L", b"S")
+        ),
+        header(b"00000000005", b"x") + b"5 a=b".ljust(512, b"\0"),
+        header(b"00000000005", b"x") + b"1 a=b".ljust(512, b"\0"),
     ],
 )
-def test_hostile_tars(tmp_path: Path, data: bytes, said: str) -> None:
+@pytest.mark.timeout(20)
+def test_hostile_tars(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "x.tar"
     path.write_bytes(data)
-    with pytest.raises(SourceError, match=rf"x\.tar: not a whole webdataset file .*({said})"):
+    with pytest.raises(SourceError, match=r"x\.tar: not a whole webdataset file \(.*\)"):
         read(path)
 
 
@@ -194,5 +194,5 @@ def test_a_look(tmp_path: Path) -> None:
 
 def test_a_size_of_hundreds_of_digits_is_damage(tmp_path: Path) -> None:
     write_members(tmp_path / "x.tar", member("a.txt", pax_headers={"size": "9" * 300}))
-    with pytest.raises(SourceError, match="a header or a member of 99999"):
+    with pytest.raises(SourceError, match="a member of 99999"):
         read(tmp_path / "x.tar")

@@ -1,7 +1,6 @@
 """Spans of remote files: their own bytes come, once, and the documents are those of the file."""
 
 import json
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,14 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.base.errors import TransientStorageError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text import fetch as module
 from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched, worth_fetching
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.sources.source_bytes import Reader, open_reader
 from tests.servers.storage.swift import SwiftServer, s3_client
 
 TEXT = ReadOptions()
@@ -79,42 +76,3 @@ def test_a_hash_is_given_up_only_for_much(monkeypatch: pytest.MonkeyPatch) -> No
     assert worth_fetching(hashed, [(0, 60)]) is None
     assert worth_fetching(hashed, [(0, 20), (30, 35)]) == [(0, 20), (30, 35)]
     assert worth_fetching(SourceFile(url="s3://b/x", size=99), [(0, 1)]) is None
-
-
-class Failing:
-    """A reader whose connection is lost after a number of reads."""
-
-    def __init__(self, reader: Reader, reads: int) -> None:
-        self._reader, self._left = reader, reads
-
-    def read(self, start: int, end: int) -> bytes:
-        self._left -= 1
-        if self._left < 0:
-            raise TransientStorageError("gone")
-        return self._reader.read(start, end)
-
-    def check(self) -> None:
-        self._reader.check()
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._reader, name)
-
-
-def test_a_cut_download_goes_on(
-    remote: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chunk = 2**17
-    monkeypatch.setattr(module, "_CHUNK_BYTES", chunk)
-    monkeypatch.setattr(module, "_MERGE_BYTES", 0)
-    monkeypatch.setattr(module, "_AT_ONCE", 2)
-    span = (0, remote.size // 2)
-    _, all_bytes = fetch(remote, tmp_path / "whole", options=TEXT, span=span)
-    attempts: Iterator[int] = iter([8, 10**6])
-    monkeypatch.setattr(
-        module, "open_reader", lambda source: Failing(open_reader(source), next(attempts))
-    )
-    with pytest.raises(TransientStorageError):
-        fetch(remote, tmp_path / "s", options=TEXT, span=span)
-    path, fetched = fetch(remote, tmp_path / "s", options=TEXT, span=span)
-    assert fetched < all_bytes - 2 * chunk
-    assert texts_of(remote, path, span) == TEXTS[: len(texts_of(remote, path, span))] != []
