@@ -1,4 +1,4 @@
-"""What the benchmarks share: the machine, running and watching commands, tables."""
+"""Parts that benchmarks share: the machine, running and watching commands, tables."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class Measured:
     """One command that has run.
 
     Attributes:
-        seconds: of its whole life.
-        cpu_seconds: of it and its children.
+        seconds: seconds from its start to its end.
+        cpu_seconds: processor time of it and its children.
         others: cores that the rest of the machine kept busy meanwhile; should be near 0.
-        output: what it printed.
+        output: the text that it printed.
         memory: samples (seconds since the start, resident bytes) of each process.
     """
 
@@ -221,7 +221,7 @@ def back_memory(size: int) -> None:
 
 
 def pool_seconds(work: Callable[[Any], object], items: Sequence[Any], workers: int) -> float:
-    """What processes take for all items, one at a time each; their start is not counted."""
+    """Measure the seconds of processes for all items, one at a time each, without their start."""
     with multiprocessing.Pool(workers) as pool:
         pool.map(_nothing, range(workers), chunksize=1)
         began = time.monotonic()
@@ -236,11 +236,11 @@ def _nothing(_: int) -> None:
 def rounds(
     contenders: dict[str, Callable[[], float]], count: int, *, backed: int = 0
 ) -> dict[str, list[float]]:
-    """What each contender measures, in alternating rounds.
+    """Measure each contender, in alternating rounds.
 
     Args:
         contenders: by name; each measures once.
-        count: of rounds.
+        count: the number of rounds.
         backed: bytes of memory that are touched before each measurement, see `back_memory`.
     """
     values: dict[str, list[float]] = {name: [] for name in contenders}

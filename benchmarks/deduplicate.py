@@ -1,4 +1,4 @@
-"""What leaving out copies costs: runs with `--deduplicate` beside runs without, in alternation.
+"""The cost of leaving out copies: runs with `--deduplicate` beside runs without, in alternation.
 
 On a corpus without copies, and on the same one of which three documents of ten are copies of
 others, spread over all files. Whatever leaves out copies has to know of all texts before it packs
@@ -103,13 +103,13 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def once_more(texts: int, ids: int, folder: Path, *, workers: int) -> float:
-    """What processes take to hash texts, and to write and read ids; their start is not counted.
+    """Measure processes that hash texts, and write and read ids, without their start.
 
     Args:
         texts: bytes of all texts.
         ids: bytes of all ids.
-        folder: to write to.
-        workers: how many processes.
+        folder: the folder to write to.
+        workers: the number of processes.
     """
     work = partial(_pass, texts // workers, ids // workers, folder)
     return common.pool_seconds(work, range(workers), workers)

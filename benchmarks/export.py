@@ -1,4 +1,4 @@
-"""How fast a dataset is exported to each format, beside `cp` of the same bytes.
+"""The rate of an export to each format, beside `cp` of the same bytes.
 
     python -m benchmarks.export [--megabytes 4000] [--compression none]
 
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """All contenders in alternating rounds; returns MB of output a second."""
+    """Measure all contenders in alternating rounds, in MB of output per second."""
     files = make_corpus(
         args.scratch / "export-corpus",
         files=args.files,
@@ -141,7 +141,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         ours = middle["megatron"] / 2 * 1e6 / tokens * size / 1e6
         theirs = preprocess(common.SHARED, files[0], output, args.workers)
         print(
-            f"megatron: {ours:.0f} MB of text a second, preprocess_data.py {theirs:.1f}: "
+            f"megatron: {ours:.0f} MB of text per second, preprocess_data.py {theirs:.1f}: "
             f"{ours / theirs:.0f} times (at least {_OF_MEGATRON})"
         )
         result["preprocess"] = {"ours": ours, "theirs": theirs}
@@ -149,7 +149,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def export(name: str, dataset: Path, output: Path, workers: int) -> float:
-    """MB of output a second, from the first part to the published manifest."""
+    """Measure MB of output per second, from the first part to the published manifest."""
     shutil.rmtree(output, ignore_errors=True)
     command = [sys.executable, "-P", "-m", "flows.cli", "export", name, dataset]
     common.run([*command, "--output", output, "--workers", str(workers)])
@@ -165,7 +165,7 @@ def export(name: str, dataset: Path, output: Path, workers: int) -> float:
 def bare(
     dataset: Path, output: Path, compression: str, workers: int, *, limit: bool = False
 ) -> float:
-    """MB a second that unpacking writes, or `cp`, or the loop that is the limit of an export."""
+    """Measure MB per second of unpacking, `cp`, or the loop that is the limit of an export."""
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     shards = [
@@ -200,7 +200,7 @@ def bare(
 
 
 def preprocess(shared: Path, file: Path, output: Path, workers: int) -> float:
-    """MB of text a second of Megatron's own preprocessing, on one file."""
+    """Measure MB of text per second of Megatron's own preprocessing, on one file."""
     shutil.rmtree(output, ignore_errors=True)
     done = common.run(
         [

@@ -1,4 +1,4 @@
-"""What `shardmill shard` takes for one small file, the whole command: start, work and end.
+"""The seconds of `shardmill shard` for one small file, the whole command: start, work and end.
 
 python -m benchmarks.start                             # without a server, and with one
 python -m benchmarks.start --beside ../older/.venv/bin/shardmill --rounds 10

@@ -15,7 +15,7 @@ from torch import nn
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 
-LENGTH, BATCH = 128, 8  # tokens a sequence, sequences a step
+LENGTH, BATCH = 128, 8  # tokens per sequence, sequences per step
 
 
 class SmallGPT(nn.Module):
@@ -23,7 +23,7 @@ class SmallGPT(nn.Module):
 
     Args:
         vocabulary: number of token ids.
-        width: of the embeddings.
+        width: the width of the embeddings.
     """
 
     def __init__(self, vocabulary: int, width: int = 128) -> None:

@@ -17,10 +17,10 @@ class Command:
     """`shardmill shard`, its processes in a group of their own, each start with a log of its own.
 
     Args:
-        arguments: of the command.
-        environment: of its processes.
-        logs: folder for what it says.
-        most: commands, after which something is wrong.
+        arguments: the arguments of the command.
+        environment: the environment of its processes.
+        logs: the folder of its output.
+        most: the number of commands after which something is wrong.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class Command:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, well or not."""
+        """True if it has ended, well or not."""
         return self._process is not None and self._process.poll() is not None
 
     def is_done(self) -> bool:
-        """Whether its work is done; where it ended before that, it is given again.
+        """Return True if its work is done; give it again if it ended before that.
 
         Raises:
             AssertionError: it ended as no fault should make it end.

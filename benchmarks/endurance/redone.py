@@ -15,16 +15,16 @@ _QUIET_SECONDS = 3.0  # task runs are recorded behind the run's back
 
 @dataclass(frozen=True, slots=True)
 class Redone:
-    """What was begun more than once.
+    """Work that was begun more than once.
 
     A task counts as begun while it waits for a worker, so these are upper bounds; but for what a
     server that was killed had not yet recorded.
 
     Attributes:
-        files: that were begun more than once.
-        attempts: beyond the first, of all files.
-        text_bytes: of those attempts, as if each had come to its end.
-        share: of the text of all files.
+        files: files that were begun more than once.
+        attempts: attempts beyond the first, of all files.
+        text_bytes: bytes of text of those attempts, as if each had come to its end.
+        share: their part of the text of all files.
         unknown: files of which Prefect knows no attempt.
     """
 
@@ -36,7 +36,7 @@ class Redone:
 
 
 def work_redone(api: str, run_name: str, dataset: Path) -> Redone:
-    """What runs whose name holds `run_name` tokenized more than once of a dataset."""
+    """Find the work that runs with `run_name` in their names did more than once for a dataset."""
     texts = {}
     for file in (dataset / "parts").iterdir():
         record = PartRecord.model_validate_json(file.read_bytes())
@@ -62,7 +62,7 @@ def _settled(api: str, run_name: str) -> Counter[int]:
 
 
 def _attempts(api: str, run_name: str) -> Counter[int]:
-    """How often the task `tokenize` was begun, by part."""
+    """Count the beginnings of the task `tokenize`, by part."""
     attempts: Counter[int] = Counter()
     wanted = {
         "task_runs": {"name": {"like_": "tokenize"}},

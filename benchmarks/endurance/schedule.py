@@ -1,4 +1,4 @@
-"""Which fault comes when: drawn at random from a seed, all along the work, each kind in each round.
+"""The faults and their times: drawn from a seed, all along the work, each kind in each round.
 
 The clock is the work itself, in source files that are recorded: a slower machine meets the same
 faults at the same places.

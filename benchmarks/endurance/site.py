@@ -1,4 +1,4 @@
-"""What a run stands on, all of it real and able to fail: S3, the way there, Prefect, scratch."""
+"""The services of a run, all of them real and able to fail: S3, the way there, Prefect, scratch."""
 
 import os
 import shutil
@@ -32,9 +32,9 @@ class Site:
     """The servers, and where the run works.
 
     Attributes:
-        client: of S3, past the proxy.
-        link: to S3 and back, in bytes a second; None for as fast as it goes.
-        scratch: of the disturbed run; a disk of its own where `bounded`.
+        client: the client of S3, past the proxy.
+        link: the rate to S3 and back, in bytes per second; None for no limit.
+        scratch: the scratch folder of the disturbed run; a disk of its own if `bounded`.
     """
 
     s3: SwiftServer
@@ -48,7 +48,7 @@ class Site:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of a run: S3 behind the proxy, the server of Prefect, nothing of the user's own."""
+        """The environment of a run: S3 behind the proxy, Prefect, no settings of the user."""
         return {
             **clean_environment(self.folder / "home"),
             "XDG_CACHE_HOME": str(CACHE / "cache"),  # what is known of the tokenizer
@@ -61,7 +61,7 @@ class Site:
         self.wire.inflict(Faults(bytes_per_second=self.link))
 
     def recorded(self, output: str) -> int:
-        """How many files are recorded below a prefix of the bucket."""
+        """Count the files that are recorded below a prefix of the bucket."""
         pages = self.client.get_paginator("list_objects_v2").paginate(
             Bucket=BUCKET, Prefix=f"{output}/parts/"
         )

@@ -1,4 +1,4 @@
-"""What does training straight from text cost, beside the engine alone?
+"""The cost of training straight from text, beside the engine alone.
 
 Run: python -m benchmarks.from_text.rates FOLDER --tokenizer FILE [--pattern gpt2] [--length 1024]
 Each figure is of a process of its own, all on the same files: the engine alone on texts in memory;

@@ -1,4 +1,4 @@
-"""What every peer is given and gives back, so that all are measured alike.
+"""The input and output of every peer, so that all are measured alike.
 
 A peer runs as a script in an environment of its own, with `--output`, `--tokenizer` (a rank file
 or a tokenizer.json), `--workers` and Parquet files with a `text` column, or JSON Lines where it

@@ -1,4 +1,4 @@
-"""What does a batch with masks cost beside a plain one, in processor time?
+"""The cost of a batch with masks beside a plain one, in processor time.
 
 Run: python -m benchmarks.reading.masks [--folder FOLDER] [--rounds N]
 The data of peers.py, batch 16 by 2048, in this process, shuffled and warm. All kinds of batches

@@ -1,4 +1,4 @@
-"""How fast is one rank fed? Shardmill beside stock StreamingDataLoader, litData and a bare gather.
+"""The rate of one rank: Shardmill beside stock StreamingDataLoader, litData and a bare gather.
 
 Run: python -m benchmarks.reading.peers [--folder FOLDER] [--stock-batches N]
 litData is measured where it is installed. Every reader gets the same random ids from a warm page
@@ -77,7 +77,7 @@ def write(root: Path, samples: int = SAMPLES) -> None:
 
 
 def rate(batches: Iterator[Any], count: int) -> float:
-    """Million tokens a second over `count` batches, after a tenth as many to warm up."""
+    """Measure million tokens per second over `count` batches, after a tenth as many to warm up."""
     for _ in range(count // 10 + 1):
         next(batches)
     started = time.perf_counter()

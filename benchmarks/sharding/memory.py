@@ -1,4 +1,4 @@
-"""How much memory a worker takes: over the size of a file, and over many files, by sampling."""
+"""The memory of a worker: over the size of a file, and over many files, by sampling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many MB of text a second become shards, beside the bare limit and the peers.
+"""The MB of text per second that become shards, beside the bare limit and the peers.
 
 All contenders get the same files, the slow peers only the first few of them; files are in the
 page cache; values are medians of alternating rounds. Seconds leave start-up out: for the pipeline
@@ -73,7 +73,7 @@ class Benchmark:
             }
 
     def ours(self) -> float:
-        """MB of text a second of the pipeline."""
+        """Measure MB of text per second of the pipeline."""
         output = self.scratch / "ours"
         files = self.given.values()
         sharded = common.shard(files, output, self.args.tokenizer, workers=self.args.workers)
@@ -83,7 +83,7 @@ class Benchmark:
         return sum(self.sizes.values()) / 1e6 / sharded.seconds
 
     def peer(self, name: str) -> float:
-        """MB of text a second of a peer."""
+        """Measure MB of text per second of a peer."""
         peer, output = CONTENDERS[name], self.scratch / CONTENDERS[name].script
         files, python = self.files, Path(sys.executable)
         if peer.requirements:
@@ -134,7 +134,7 @@ class Benchmark:
             ratio = f"{medians[OURS] / rate:.2f}" if OURS in medians else ""
             workers = (name in CONTENDERS and CONTENDERS[name].workers) or self.args.workers
             rows.append((name, f"{rate:.1f}", f"{rate / workers:.1f}", spread, ratio))
-        columns = ("contender", "MB/s", "MB/s a core", "from, to", "shardmill is times")
+        columns = ("contender", "MB/s", "MB/s per core", "from, to", "shardmill is times")
         return common.table(columns, rows)
 
 

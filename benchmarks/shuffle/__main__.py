@@ -1,4 +1,4 @@
-"""What a global shuffle costs: a run with it beside one without, and the second phase beside `cp`.
+"""The cost of a global shuffle: a run with it beside one without, the second phase beside `cp`.
 
 The second phase compresses, `cp` does not. So its limit stands beside it: as many processes
 that read the raw shards, compress, hash and write them, and do nothing else. With `--terashuf` a

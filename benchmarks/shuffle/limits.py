@@ -1,4 +1,4 @@
-"""What bounds the second phase of a shuffle: copying its bytes, and packing its shards."""
+"""The limits of the second phase of a shuffle: copying its bytes, and packing its shards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streaming_ext.store import LocalStorage
 
 
 def copy_seconds(size: int, folder: Path) -> float:
-    """What `cp` takes for a file of so many bytes until it is on the disk."""
+    """Measure the seconds of `cp` until a file of `size` bytes is on the disk."""
     source, target = folder / "cp-source", folder / "cp-target"
     source.write_bytes(np.random.default_rng(0).bytes(size))
     subprocess.run(["sync", source], check=True)
@@ -33,14 +33,14 @@ def copy_seconds(size: int, folder: Path) -> float:
 
 
 def packing_seconds(dataset: Path, folder: Path, *, workers: int) -> float:
-    """What processes take to read, hash, compress and write the raw shards of a dataset.
+    """Measure processes that read, hash, compress and write the raw shards of a dataset.
 
     Their start is not counted; the raw shards are as lately written as runs are when they are read.
 
     Args:
         dataset: as it was published.
-        folder: to work in.
-        workers: how many processes.
+        folder: the folder to work in.
+        workers: the number of processes.
     """
     storage = LocalStorage(dataset)
     manifest = read_manifest(storage)

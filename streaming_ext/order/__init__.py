@@ -1,1 +1,1 @@
-"""Which sequence comes when, and the state of the loader: pure arithmetic."""
+"""The order of sequences, the partition among ranks, and the state of the loader: arithmetic."""

@@ -1,7 +1,13 @@
-"""Which sequences a rank reads in which step: order, mixture and ranks together."""
+"""The sequences of each rank and step: order, mixture and ranks together.
+
+one stream of 10 sequences, not shuffled; 2 canonical nodes: draws 0 5 1 6 2 7 3 8 4 9
+steps of 4 sequences hold the positions 0 to 3 and 4 to 7; drop_last leaves out 8 and 9
+step 0 on two ranks: rank 0 reads its positions of node 0, sequences 0 1; rank 1 reads 5 6
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import add, sub
 
 import numpy as np
 
@@ -21,9 +27,9 @@ class EpochPlan:
 
     Attributes:
         row: consecutive positions that draw from one stream.
-        epoch_size: positions of an epoch.
+        epoch_size: positions per epoch.
         choose: sequences of each stream in the first epoch.
-        filled: positions before the last fillers.
+        filled: positions of an epoch before the last fillers.
     """
 
     def __init__(
@@ -44,15 +50,15 @@ class EpochPlan:
 
         Args:
             spec: the order within each stream.
-            bounds: see `PassOrder`, one a stream.
-            choose: sequences of each stream an epoch; with `mixing` only their sum counts.
-            steps: their sizes, over all ranks.
-            rank: the one that reads.
-            drop_last: leave out the last short step of an epoch, and the last short row of each
-                stream; or fill both up with sequence -1.
-            left_out: see `StreamOrders`, one a stream.
-            method: how a step mixes streams, one of `METHODS`.
-            mixing: proportions of the streams, if they change or have limits.
+            bounds: the groups of each stream, see `PassOrder`.
+            choose: sequences of each stream per epoch; with `mixing` only their sum counts.
+            steps: the sizes of the steps, over all ranks.
+            rank: the data-parallel rank that reads.
+            drop_last: True to leave out the last short step of an epoch, and the last short row of
+                each stream; False to fill both up with sequence -1.
+            left_out: sequences of each stream that no pass holds, see `StreamOrders`.
+            method: one of `METHODS`, by which a step mixes streams.
+            mixing: the proportions of the streams, if they change or have limits.
             earlier: older generations of the one stream, see `GrownOrders`.
 
         Raises:
@@ -84,26 +90,21 @@ class EpochPlan:
             )
             if 0 in counts:
                 raise UsageError(
-                    f"A stream gives {min(choose)} sequences an epoch, less than the {self.row} "
+                    f"A stream gives {min(choose)} sequences per epoch, less than the {self.row} "
                     f"that batching_method={method!r} takes at once. Raise its proportion or "
                     "epoch_size, or lower batch_size or num_canonical_nodes."
                 )
-            self._constant = self._dealt([counts], step if method == "stratified" else WINDOW_ROWS)
+            window = step if method == "stratified" else WINDOW_ROWS
+            self._constant = Mixture(spec, counts, row_size=self.row, window=window)
             self.epoch_size = sum(counts) * self.row
             if drop_last:
                 self.choose = self._constant.amounts
-        self.filled = self.epoch_size  # positions before the last fillers
+        self.filled = self.epoch_size
         if drop_last:
             steps.require_epoch(self.epoch_size)
 
-    def _dealt(self, spans: Sequence[tuple[int, ...]], window: int) -> Mixture:
-        spec = self._spec
-        return Mixture(
-            *spans, canonical_nodes=self.row, seed=spec.seed, shuffle=spec.shuffle, window=window
-        )
-
     def _mixture(self, cursor: Cursor) -> Mixture:
-        """How the cursor's epoch is dealt out to the streams."""
+        """Allocate the positions of the cursor's epoch to the streams."""
         mixing = self.mixing
         if mixing is None:
             return self._constant
@@ -115,13 +116,13 @@ class EpochPlan:
                 row_tokens=self.row * self.length,
                 room=mixing.room(self.sizes, cursor.before, row=self.row),
             )
-            return self._dealt(spans, WINDOW_ROWS)
+            return Mixture(self._spec, *spans, row_size=self.row)
 
         key = replace(cursor, position=0, grown=None, past=None)
         return self._mixtures.get_or_make(key, make)
 
     def start(self, epoch: int) -> Cursor:
-        """The beginning of an epoch in a training that changed nothing before it.
+        """Find the beginning of an epoch in a training that changed nothing before it.
 
         Raises:
             UsageError: there is no such epoch.
@@ -141,64 +142,65 @@ class EpochPlan:
         )
 
     def next_epoch(self, cursor: Cursor) -> Cursor:
-        """The beginning of the epoch after the cursor's."""
-        before = tuple(a + b for a, b in zip(cursor.before, self.chosen(cursor), strict=True))
+        """Find the beginning of the epoch after the cursor's."""
+        before = tuple(map(add, cursor.before, self.chosen(cursor)))
         return replace(
             cursor,
             epoch=cursor.epoch + 1,
             position=0,
             before=before,
             tokens=cursor.tokens + self.tokens_of(self.epoch_size),
-            grown=self.orders.still(cursor.grown, before[0]),
+            grown=self.orders.growth_from(cursor.grown, before[0]),
             past=None,
         )
 
     def chosen(self, cursor: Cursor) -> tuple[int, ...]:
-        """Sequences of each stream in the cursor's epoch."""
+        """Count the sequences of each stream in the cursor's epoch."""
         return self.choose if self.mixing is None else self._mixture(cursor).amounts
 
     def phases(self, cursor: Cursor) -> list[Phase]:
-        """The steps after a cursor, to the end of its epoch; the first one is number 0."""
-        return self._phases.get_or_make(cursor, lambda: self._phases_after(cursor))
+        """List the steps after a cursor, to the end of its epoch; the first one is number 0."""
 
-    def _phases_after(self, cursor: Cursor) -> list[Phase]:
-        sizes = [(self.steps, self.epoch_size)]
-        if (past := cursor.past) is not None:
-            sizes.insert(0, (past.sizes, past.until))
-        phases: list[Phase] = []
-        position = cursor.position
-        for each, end in sizes:
-            phases += each.phases(
-                first=phases[-1].stop if phases else 0,
-                position=position,
-                end=end,
-                tokens=cursor.tokens,
-                canonical_nodes=self._nodes_of_ranks,
-                rank=self.rank,
-                drop_last=self.drop_last,
-            )
-            position = max(position, end)
-        return phases
+        def make() -> list[Phase]:
+            sizes = [(self.steps, self.epoch_size)]
+            if (past := cursor.past) is not None:
+                sizes.insert(0, (past.sizes, past.until))
+            phases: list[Phase] = []
+            position = cursor.position
+            for each, end in sizes:
+                phases += each.phases(
+                    first=phases[-1].stop if phases else 0,
+                    position=position,
+                    end=end,
+                    tokens=cursor.tokens,
+                    canonical_nodes=self._nodes_of_ranks,
+                    rank=self.rank,
+                    drop_last=self.drop_last,
+                )
+                position = max(position, end)
+            return phases
+
+        return self._phases.get_or_make(cursor, make)
 
     def phase_of(self, cursor: Cursor, step: int) -> Phase:
-        """The phase of a step after a cursor; the last phase if there is no such step."""
+        """Find the phase of a step after a cursor; the last phase if there is no such step."""
         phases = self.phases(cursor)
         return next((phase for phase in phases if step < phase.stop), phases[-1])
 
     def steps_left(self, cursor: Cursor) -> int:
-        """Steps after a cursor, to the end of its epoch."""
+        """Count the steps after a cursor, to the end of its epoch."""
         phases = self.phases(cursor)
         return phases[-1].stop if phases else 0
 
     def after(self, cursor: Cursor, steps: int) -> Cursor:
-        """The cursor after some further steps of its epoch."""
+        """Find the cursor after some further steps of its epoch."""
         if not steps:
             return cursor
         position = self.phase_of(cursor, steps - 1).position_of(steps)
         return replace(cursor, position=min(position, self.epoch_size))
 
     def steps_done(self, cursor: Cursor) -> int:
-        """Steps of the cursor's epoch before it."""
+        """Count the steps of the cursor's epoch before it."""
         begin = replace(cursor, position=0)
         for phase in self.phases(begin):
             if phase.position <= cursor.position <= phase.end:
@@ -206,42 +208,41 @@ class EpochPlan:
         return self.steps_left(begin)
 
     def tokens_seen(self, cursor: Cursor) -> int:
-        """Tokens of training up to a cursor, of all streams that it ever had."""
+        """Count the tokens of training up to a cursor, of all streams that it ever had."""
         return cursor.tokens + self.tokens_of(cursor.position)
 
     def tokens_of(self, positions: int) -> int:
-        """Tokens of the first positions of an epoch, over all ranks."""
+        """Count the tokens of the first positions of an epoch, over all ranks."""
         return positions * self.length
 
     def drawn(self, cursor: Cursor) -> tuple[int, ...]:
-        """Draws of each stream up to a cursor, in whole rows."""
-        return self._up_to(cursor, cursor.before, Mixture.consumed)
+        """Count the draws of each stream up to a cursor, in whole rows."""
+        return self._with_epoch(cursor, cursor.before, Mixture.consumed)
 
     def seen(self, cursor: Cursor) -> tuple[int, ...]:
-        """Sequences of each stream up to a position, to the last one."""
-        before = tuple(a - b for a, b in zip(cursor.before, cursor.missed, strict=True))
-        return self._up_to(cursor, before, Mixture.seen)
+        """Count the sequences of each stream up to a cursor."""
+        before = tuple(map(sub, cursor.before, cursor.missed))
+        return self._with_epoch(cursor, before, Mixture.received)
 
-    def _up_to(
+    def _with_epoch(
         self,
         cursor: Cursor,
         before: tuple[int, ...],
         count: Callable[[Mixture, int, int], tuple[int, ...]],
     ) -> tuple[int, ...]:
-        """Draws before an epoch and in it, without those that only fill up."""
+        """Add draws before an epoch and those in it, without those that only fill up."""
         if not cursor.position:  # there need not be a further epoch: streams may be used up
             return before
         counts = count(self._mixture(cursor), cursor.epoch, cursor.position)
-        inside = map(min, counts, self.chosen(cursor))
-        return tuple(a + b for a, b in zip(before, inside, strict=True))
+        return tuple(map(add, before, map(min, counts, self.chosen(cursor))))
 
     def steps_with(self, cursor: Cursor, stream: int, sequences: Ints) -> list[int]:
-        """The steps of the cursor's epoch that hold some sequences of a stream.
+        """Find the steps of the cursor's epoch that hold some sequences of a stream.
 
         Args:
-            cursor: anywhere in the epoch.
-            stream: number of the stream.
-            sequences: of the longest length: (sequences,).
+            cursor: a position in the epoch.
+            stream: the number of the stream.
+            sequences: sequences of the longest length: (sequences,).
         """
         base = self._first_draws(cursor)[stream]
         draws = range(base, base + min(self.chosen(cursor)[stream], self.filled))
@@ -253,15 +254,15 @@ class EpochPlan:
         return sorted(steps - {self.steps_left(begin)})  # the last one holds what is left out
 
     def _first_draws(self, cursor: Cursor) -> tuple[int, ...]:
-        """The first draw of each stream in the cursor's epoch."""
+        """Find the first draw of each stream in the cursor's epoch."""
         return cursor.before
 
     def sequences(self, cursor: Cursor, steps: Ints) -> tuple[Ints, Ints]:
-        """What this rank reads in some steps.
+        """Find the sequences of this rank in some steps.
 
         Args:
-            cursor: where step 0 begins.
-            steps: numbers of steps after the cursor, of one phase: (steps,).
+            cursor: the position at which step 0 begins.
+            steps: the numbers of steps after the cursor, of one phase: (steps,).
 
         Returns:
             streams and sequences, each (steps, batch_size); sequence -1 fills a short step. In a
@@ -270,17 +271,17 @@ class EpochPlan:
         return self._of_phase(cursor, steps, self.phase_of(cursor, int(steps[0])))
 
     def step_of_all_ranks(self, cursor: Cursor, step: int) -> tuple[Ints, Ints]:
-        """What all ranks read in one step, rank by rank: streams and sequences, (sequences,)."""
+        """Find streams and sequences of all ranks in one step, rank by rank: (sequences,) each."""
         phase = self.phase_of(cursor, step).of_all_ranks
         streams, sequences = self._of_phase(cursor, np.array([step]), phase)
         return streams[0], sequences[0]
 
     def at_positions(self, cursor: Cursor, positions: Ints) -> tuple[Ints, Ints]:
-        """Streams and sequences of some positions of the cursor's epoch, of all ranks.
+        """Find streams and sequences of some positions of the cursor's epoch, of all ranks.
 
         Args:
-            cursor: anywhere in the epoch.
-            positions: (positions,); those that hold no sequence are left out.
+            cursor: a position in the epoch.
+            positions: the positions: (positions,). Those that hold no sequence are left out.
         """
         streams, sequences = self._look_up(cursor, positions)
         real = sequences >= 0
@@ -288,14 +289,11 @@ class EpochPlan:
 
     def _of_phase(self, cursor: Cursor, steps: Ints, phase: Phase) -> tuple[Ints, Ints]:
         shift = cursor.before[0] % self._spec.canonical_nodes  # of the epoch's first position
-        positions = phase.positions(steps, shift=shift)
-        streams, sequences = self._look_up(cursor, positions)
-        if phase.per_position > 1:
-            sequences = sequences * phase.per_position + phase.index_in_position
-        return streams, sequences
+        streams, sequences = self._look_up(cursor, phase.positions(steps, shift=shift))
+        return streams, phase.parts_of(sequences)
 
     def _look_up(self, cursor: Cursor, positions: Ints) -> tuple[Ints, Ints]:
-        """Streams and sequences of positions of any shape; sequence -1 of one that holds none."""
+        """Find streams and sequences of positions of any shape; -1 if one holds no sequence."""
         streams, sequences = np.zeros_like(positions), np.full_like(positions, -1)
         inside = positions < self.filled
         firsts = self._first_draws(cursor)

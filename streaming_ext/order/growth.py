@@ -4,8 +4,9 @@ The sequences of an older generation are the first ones of the newer, so the pos
 that were read stay as they were. After them come the rest of that pass, in its order, and the new
 sequences, in the order of a pass over them alone, interleaved in rows of canonical nodes:
 
-    a pass over 6 sequences stands at position 2 when 4 more come: positions 0 and 1 are those of
-    the old pass, positions 2 to 9 its other four and the four new ones, in turn
+    a pass over 6 sequences, in the order 5 0 3 1 4 2, stands at position 2 when 4 more come
+    a pass over the new ones alone has the order 8 6 9 7; rows have one position
+    the grown pass: 5 0 | 8 3 6 1 9 4 7 2
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,28 +34,28 @@ class GrownOrders(StreamOrders):
         """Lay out the streams.
 
         Args:
-            spec: what decides the order.
+            spec: the settings of the order.
             earlier: bounds of the older generations, by the fingerprints of their indexes.
-            streams: of the newest generation, see `StreamOrders`.
+            streams: the newest generation, as `StreamOrders` takes it.
         """
         super().__init__(spec, **streams)
         self.earlier = earlier
         self._grown: Recent[Growth, list[_Generation]] = Recent(1)
 
     def sequences(self, streams: Ints, draws: Ints, growth: Growth | None = None) -> Ints:
-        """The sequences of some draws, counted in passes of the newest generation."""
+        """Find the sequences of some draws, counted in passes of the newest generation."""
         found = super().sequences(streams, draws)
         if growth is not None:
             positions = draws - growth.number * int(self.sizes[0])
             inside = (positions >= 0) & (positions < self.sizes[0])
-            generations = self._grown.get_or_make(growth, lambda: self._laid_out(growth))
-            found[inside] = _in_pass(generations, positions[inside])
+            generations = self._grown.get_or_make(growth, lambda: self._generations_of(growth))
+            found[inside] = _sequences_of_pass(generations, positions[inside])
         return found
 
     def draws_of(
         self, stream: int, sequences: Ints, draws: range, growth: Growth | None = None
     ) -> list[int]:
-        """The draws of some sequences within a range of draws.
+        """Find the draws of some sequences within a range of draws.
 
         All draws are searched if the pass grew: it has no inverse.
         """
@@ -67,98 +68,101 @@ class GrownOrders(StreamOrders):
             found += numbers[np.isin(own, sequences)].tolist()
         return found
 
-    def still(self, growth: Growth | None, draw: int) -> Growth | None:
-        """The growth, if a draw or a later one may be of the grown pass."""
+    def growth_from(self, growth: Growth | None, draw: int) -> Growth | None:
+        """Return the growth if a draw or a later one is of the grown pass, else None."""
         if growth is None or draw >= (growth.number + 1) * self.sizes[0]:
             return None
         return growth
 
-    def _laid_out(self, growth: Growth) -> "list[_Generation]":
-        """The generations that a pass was in, the oldest first."""
-        spec, number, found = self._spec, growth.number, []
-        before, seen = 0, 0
-        older = [(self.earlier[fingerprint], received) for fingerprint, received in growth.steps]
-        for bounds, received in [*older, (self._bounds[0], 0)]:
-            added = (
-                np.unique(np.append(before, bounds[bounds > before])) - before if before else bounds
-            )
-            order = PassOrder.of(spec, bounds=added, number=number)
-            found.append(_Generation(order, number * int(added[-1]), before, seen))
-            before, seen = int(bounds[-1]), received
+    def _generations_of(self, growth: Growth) -> "list[_Generation]":
+        """Lay out what each generation added to a pass, the oldest first."""
+        found = []
+        before, received = np.zeros(1, np.int64), 0
+        older = [(self.earlier[fingerprint], count) for fingerprint, count in growth.steps]
+        for bounds, count in [*older, (self._bounds[0], 0)]:
+            old = int(before[-1])
+            # A group may end within the sequences that are old: its other ones are a group now.
+            added = np.unique(np.maximum(bounds, old)) - old if old else bounds
+            order = PassOrder.of(self._spec, bounds=added, number=growth.number)
+            found.append(_Generation(order, growth.number * int(added[-1]), old, received))
+            before, received = bounds, count
         return found
 
 
 class _Generation(NamedTuple):
-    """What one generation added to a pass.
+    """The sequences that one generation added to a pass.
 
     Attributes:
-        order: of the pass over the new sequences alone.
-        first_draw: of that pass.
+        order: the pass over the new sequences alone.
+        first_draw: the first draw of that pass.
         before: sequences of the generations before it.
-        seen: sequences of the pass that training had received before it.
+        received: sequences of the pass that training had received before it.
     """
 
     order: PassOrder
     first_draw: int
     before: int
-    seen: int
+    received: int
 
 
-def _in_pass(generations: Sequence[_Generation], positions: Ints) -> Ints:
-    """The sequences at some positions of a pass that was in some generations."""
-    *older, (order, first_draw, before, seen) = generations
+def _sequences_of_pass(generations: Sequence[_Generation], positions: Ints) -> Ints:
+    """Find the sequences at some positions of a pass that was in some generations."""
+    *older, (order, first_draw, before, received) = generations
     if not older:
         return order.sequences(first_draw + positions)
-    early = positions < seen
-    is_old, numbers = laid_in(
-        np.maximum(positions - seen, 0),
-        left=before - seen,
-        added=int(order.sizes[0]),
+    after = positions - received
+    is_old, numbers = interleave(
+        np.maximum(after, 0),
+        first=before - received,
+        second=int(order.sizes[0]),
         row=order.spec.canonical_nodes,
     )
-    is_old |= early
+    is_old |= after < 0
     result = np.empty_like(positions)
-    result[is_old] = _in_pass(older, np.where(early, positions, seen + numbers)[is_old])
+    of_old = received + np.where(after < 0, after, numbers)
+    result[is_old] = _sequences_of_pass(older, of_old[is_old])
     result[~is_old] = order.sequences(first_draw + numbers[~is_old]) + before
     return result
 
 
-def laid_in(positions: Ints, *, left: int, added: int, row: int) -> tuple[Flags, Ints]:
-    """Two lists interleaved evenly in rows; the rest that makes no row comes at the end.
+def interleave(positions: Ints, *, first: int, second: int, row: int) -> tuple[Flags, Ints]:
+    """Interleave two lists evenly in rows; the rest that makes no row comes at the end.
+
+        lists a b c d e and v w x, rows of 2: the first list has 2 rows, both together have 3
+        of the first 1, 2, 3 rows, 1 * 2 // 3 = 0, 2 * 2 // 3 = 1, 3 * 2 // 3 = 2 are its own
+        so they are v w, a b, c d; the rest, e and x, comes at the end: v w a b c d e x
 
     Args:
-        positions: in [0, left + added): (positions,).
-        left: length of the first list.
-        added: length of the second one.
-        row: positions of a row, all of one list.
+        positions: positions among both lists: (positions,).
+        first: the length of the first list.
+        second: the length of the second list.
+        row: positions per row, all of one list.
 
     Returns:
-        whether each position is of the first list, and which element it is: (positions,) each.
+        True for each position of the first list, and the number of its element: (positions,) each.
     """
-    left_rows, added_rows = left // row, added // row
-    rows = left_rows + added_rows
+    first_rows, second_rows = first // row, second // row
+    rows = first_rows + second_rows
     number, inside = np.divmod(positions, row)
-    before = number * left_rows // max(1, rows)  # rows of the first list
-    is_left = (number + 1) * left_rows // max(1, rows) > before
-    element = np.where(is_left, before, number - before) * row + inside
+    before = number * first_rows // max(1, rows)  # rows of the first list
+    is_first = (number + 1) * first_rows // max(1, rows) > before
+    element = np.where(is_first, before, number - before) * row + inside
     tail = positions - rows * row  # after all rows
-    in_tail, left_tail = tail >= 0, left - left_rows * row
-    is_left = np.where(in_tail, tail < left_tail, is_left)
-    of_tail = np.where(
-        tail < left_tail, left_rows * row + tail, added_rows * row + tail - left_tail
-    )
-    return is_left, np.where(in_tail, of_tail, element)
+    in_tail, first_tail = tail >= 0, first - first_rows * row
+    is_first = np.where(in_tail, tail < first_tail, is_first)
+    of_tail = tail + np.where(tail < first_tail, first_rows * row, second_rows * row - first_tail)
+    return is_first, np.where(in_tail, of_tail, element)
 
 
 def earlier_of(indexes: Sequence[TokenIndex], length: int, *, plain: bool) -> dict[str, Ints]:
-    """The bounds of the older generations of the one stream, by the fingerprints of their indexes.
+    """Find the bounds of the older generations of the one stream, by the hashes of their indexes.
 
     There are none of several streams, or of packed rows. The newest generation is left out.
 
     Args:
-        indexes: of the streams.
-        length: tokens of a sequence.
-        plain: whether sequences are cut out of the stream, and none is left out.
+        indexes: the indexes of the streams.
+        length: tokens per sequence.
+        plain: True if sequences are cut out of the stream, and none is left out.
     """
     if len(indexes) > 1 or not plain or indexes[0].manifest is None:
         return {}

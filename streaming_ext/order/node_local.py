@@ -3,6 +3,10 @@
 The manifest of each node's dataset says which partition of how many it is. Ranks read the partition
 of their node only. Before the first step all ranks compare what they hold: a partition that is
 missing, held twice, or made from other sources or settings is refused by all ranks.
+
+    partitions of 5 and 7 sequences on two nodes, steps of 4 sequences, 2 from each node
+    each node reads ceil(7 / 2) = 4 steps; on node 0 positions 5 to 7 hold no sequence
+    with drop_last, each node reads 7 // 2 = 3 steps; on node 0 position 5 holds none
 """
 
 from collections import Counter
@@ -30,9 +34,9 @@ class NodeGroup:
     """All partitions together, and the position of this rank among them.
 
     Attributes:
-        rank: among the ranks of its node.
-        sequences: of each partition: (nodes,).
-        fingerprint: of all partitions in their order.
+        rank: the rank among those of its node.
+        sequences: sequences of each partition: (nodes,).
+        fingerprint: the hash of all partitions in their order.
     """
 
     rank: DataRank
@@ -41,7 +45,7 @@ class NodeGroup:
 
     @property
     def nodes(self) -> int:
-        """How many partitions there are."""
+        """The number of partitions."""
         return len(self.sequences)
 
 
@@ -63,7 +67,7 @@ class NodePlan(EpochPlan):
         drop_last: bool,
         left_out: Sequence[Ints] | None = None,
     ) -> None:
-        """See `EpochPlan` for the arguments.
+        """Lay out the partition of this node; see `EpochPlan` for the arguments.
 
         Raises:
             UsageError: an epoch is less than one step, or steps change their size.
@@ -74,7 +78,7 @@ class NodePlan(EpochPlan):
                 "sequence_length as numbers, or pass node_local=False."
             )
         batch = steps.global_batch.largest // group.nodes
-        # The longest partition decides how many steps an epoch has on every node.
+        # The longest partition decides the steps of an epoch on every node.
         longest = max(group.sequences)
         count = longest // batch if drop_last else ceil_div(longest, batch)
         self._partitions = group.sequences
@@ -92,11 +96,11 @@ class NodePlan(EpochPlan):
         self.filled = min(self._own, self.epoch_size)
 
     def tokens_of(self, positions: int) -> int:
-        """Of the sequences of all partitions: after its last one a shorter partition has none."""
+        """Count tokens of all partitions: after its last sequence a shorter one has none."""
         return self.length * sum(min(positions, count) for count in self._partitions)
 
     def seen(self, cursor: Cursor) -> tuple[int, ...]:
-        """Sequences of all partitions up to a position."""
+        """Count the sequences of all partitions up to a cursor."""
         return (self.tokens_seen(cursor) // self.length,)
 
     def _first_draws(self, cursor: Cursor) -> tuple[int, ...]:
@@ -104,14 +108,14 @@ class NodePlan(EpochPlan):
 
 
 class PartitionReport(NamedTuple):
-    """What one rank, or one node's manifest, says of its partition.
+    """The report of one rank, or of one node's manifest, on its partition.
 
     Attributes:
-        origin: for messages: `rank 3`, or a file.
-        partition: which one; None for a whole dataset.
-        spec: what decided its bytes.
-        index_hash: content hash of its index: the identity of the data.
-        sequences: in the partition.
+        origin: the name of its origin in messages: `rank 3`, or a file.
+        partition: the number of the partition among all; None for a whole dataset.
+        spec: the settings that decided its bytes.
+        index_hash: the content hash of its index: the identity of the data.
+        sequences: sequences in the partition.
         settings: arguments that decide the order.
     """
 
@@ -124,12 +128,12 @@ class PartitionReport(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Of the partition."""
+        """The number of the partition; -1 for a whole dataset."""
         return -1 if self.partition is None else self.partition.rank
 
     @property
-    def alike(self) -> Mapping[str, Any]:
-        """What all reports have in common, besides `spec`."""
+    def common(self) -> Mapping[str, Any]:
+        """The values that must be equal in all reports, besides `spec`."""
         own = {} if self.partition is None else self.partition.model_dump(exclude={"rank"})
         return {**own, **self.settings}
 
@@ -142,13 +146,13 @@ def find_node_group(
     sequences: int,
     settings: Mapping[str, Any],
 ) -> NodeGroup | None:
-    """The group of partitions that this dataset is one of, None if it is read as a whole.
+    """Find the group of partitions that this dataset is one of; None if it is read as a whole.
 
     Args:
-        indexes: of the streams.
-        position: what the user says of nodes and ranks.
-        rank: among all data-parallel ranks.
-        sequences: that this partition holds.
+        indexes: the indexes of the streams.
+        position: the position among nodes and ranks that the user gives.
+        rank: the rank among all data-parallel ranks.
+        sequences: sequences of this partition.
         settings: every argument that decides the order; must be the same on all ranks.
 
     Raises:
@@ -165,7 +169,7 @@ def find_node_group(
         return None
     if len(indexes) > 1 or "epoch_size" in settings:
         raise UsageError(
-            "Partitions of nodes are read as one dataset, a whole pass an epoch: leave out "
+            "Partitions of nodes are read as one dataset, a whole pass per epoch: leave out "
             "streams= and epoch_size=, or pass node_local=False."
         )
     if "domain_by" in settings:
@@ -220,7 +224,7 @@ def find_node_group(
 
 
 def _from_ranks(own: PartitionReport, rank: DataRank, group: Any) -> list[PartitionReport]:
-    """The reports of all data-parallel ranks, in their order."""
+    """Gather the reports of all data-parallel ranks, in their order."""
     if rank.size == 1 and not (own.partition and own.partition.nodes > 1) and not has_group():
         return [own]
     reports = gather(
@@ -241,7 +245,7 @@ def _from_ranks(own: PartitionReport, rank: DataRank, group: Any) -> list[Partit
 
 
 def _from_manifests(folder: Path, split: str, settings: Mapping[str, Any]) -> list[PartitionReport]:
-    """The reports of all manifests in a folder, which are taken to be read with these settings."""
+    """Read the reports of all manifests in a folder, as if they were read with these settings."""
     reports = []
     for file in sorted(file for file in folder.rglob("*.json") if file.is_file()):
         manifest = manifest_of(file.read_bytes(), where=str(file))
@@ -257,7 +261,7 @@ def _from_manifests(folder: Path, split: str, settings: Mapping[str, Any]) -> li
 
 
 def require_one_group(reports: Sequence[PartitionReport]) -> list[PartitionReport]:
-    """One report a partition, in their order, if all match the first report.
+    """Choose one report per partition, in their order, if all match the first report.
 
     Raises:
         ConfigMismatchError: naming who differs, in what.
@@ -291,13 +295,13 @@ def require_one_group(reports: Sequence[PartitionReport]) -> list[PartitionRepor
 
 
 def _differences(one: PartitionReport, other: PartitionReport) -> str:
-    """In what two reports of a group may not differ, and do."""
+    """Name the values of two reports that may not differ, and do."""
     lines = []
     if one.spec and other.spec:
         lines = one.spec.differences(other.spec, ours=one.origin, theirs=other.origin)
     lines += [
         f"{name}: {one.origin} {ours!r}, {other.origin} {theirs!r}"
-        for name in sorted({*one.alike, *other.alike})
-        if (ours := one.alike.get(name)) != (theirs := other.alike.get(name))
+        for name in sorted({*one.common, *other.common})
+        if (ours := one.common.get(name)) != (theirs := other.common.get(name))
     ]
     return "; ".join(lines)

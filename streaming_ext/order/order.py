@@ -3,7 +3,12 @@
 The groups of a dataset (a shard, or several shards where sequences cross their borders) are
 permuted and laid end to end. That list of sequences is cut into canonical nodes, and in each
 canonical node windows of `window` sequences are permuted. Both permutations are functions of a key,
-so the state is a few numbers a group, whatever the number of sequences.
+so the state is a few numbers per group, whatever the number of sequences.
+
+    groups of 5, 4 and 3 sequences; 2 canonical nodes; windows of 4; groups permuted to 2, 0, 1:
+    list     9 10 11 0 1 2 | 3 4 5 6 7 8, in windows (9 10 11 0) (1 2) | (3 4 5 6) (7 8)
+    windows  permuted: (11 9 0 10) (2 1) | (6 4 5 3) (8 7)
+    draws    from the two nodes in turn: 11 6 9 4 0 5 10 3 2 8 1 7
 
 Everything is integer arithmetic written out here: NumPy promises no stream of random numbers from
 one version to the next, and an order must outlive them.
@@ -44,7 +49,7 @@ def mix(keys: Keys) -> Keys:
 
 
 def _mix_number(key: int) -> int:
-    """What `mix` makes of one word."""
+    """Scramble one word as `mix` does."""
     key = (key + 0x9E3779B97F4A7C15) & _WORD
     key = ((key ^ key >> 30) * 0xBF58476D1CE4E5B9) & _WORD
     key = ((key ^ key >> 27) * 0x94D049BB133111EB) & _WORD
@@ -52,7 +57,7 @@ def _mix_number(key: int) -> int:
 
 
 def key_of(*words: int) -> Keys:
-    """A key of some integers: (1,)."""
+    """Make a key of some integers: (1,)."""
     number = 0  # Python computes one number in a tenth of NumPy's time
     for word in words:
         number = _mix_number(number ^ _mix_number(word & _WORD))
@@ -60,14 +65,14 @@ def key_of(*words: int) -> Keys:
 
 
 def with_words(keys: Keys, *words: Ints) -> Keys:
-    """Keys of the words of `keys` and further ones: (n,), broadcast against each other."""
+    """Add further words to keys: (n,), broadcast against each other."""
     for word in words:
         keys = mix(keys ^ mix(word.view(np.uint64)))
     return keys
 
 
 def permutation(size: int, key: Keys) -> Ints:
-    """A permutation of range(size), held in memory: for shards, not for sequences."""
+    """Permute range(size) in memory: for shards, not for sequences."""
     # Keys differ for different elements, since `mix` is one to one: the sort has no ties.
     return np.argsort(mix(key ^ mix(np.arange(size, dtype=np.uint64))), kind="stable")
 
@@ -78,14 +83,18 @@ def permute(positions: Ints, sizes: Ints, keys: Keys, *, inverse: bool = False) 
     A Feistel network over pairs of digits in base ceil(sqrt(size)); an image that falls outside
     the range walks on along its cycle until it is inside, which for large sizes is rare.
 
+        size 7, base 3: position 5 has the digits 1 2; if the rounds make 2 1 of them, its image is
+        7, outside of range(7); 7 has the digits 2 1; if the rounds make 0 1 of them, that is 1:
+        position 5 goes to 1
+
     Args:
-        positions: shape (n,), each in [0, size).
-        sizes: shape (n,), the size of the range each position belongs to.
-        keys: shape (n,); equal keys and sizes give the same permutation.
-        inverse: whether `positions` are images, whose positions are wanted.
+        positions: the positions, each in [0, size): (n,).
+        sizes: the size of the range of each position: (n,).
+        keys: the key of each position: (n,). Equal keys and sizes give the same permutation.
+        inverse: True if `positions` are images, whose positions are wanted.
 
     Returns:
-        shape (n,), each in [0, size).
+        the images, each in [0, size): (n,).
     """
     base = np.ceil(np.sqrt(sizes.astype(np.float64))).astype(np.int64)
     base += base * base < sizes  # if the square root was rounded down
@@ -121,12 +130,12 @@ class Recent(dict[Key, Value]):
     """The values that were made last. Several threads may use it: each operation is atomic."""
 
     def __init__(self, most: int) -> None:
-        """Keep at most this many."""
+        """Keep at most `most` values."""
         super().__init__()
         self._most = most
 
     def get_or_make(self, key: Key, make: Callable[[], Value]) -> Value:
-        """The value of a key, made if it is not kept."""
+        """Return the value of a key; make it if it is not kept."""
         found = self.get(key)
         if found is None:
             found = make()
@@ -138,12 +147,12 @@ class Recent(dict[Key, Value]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OrderSpec:
-    """What decides an order, besides the data.
+    """The settings that decide an order, besides the data.
 
     Attributes:
-        shuffle: permute groups and windows, or keep both as they lie on disk.
+        shuffle: True to permute groups and windows, False to keep both as they lie on disk.
         seed: any integer.
-        canonical nodes: canonical nodes: independent walks through the data.
+        canonical_nodes: the number of independent walks through the data.
         window: sequences of a canonical node that are shuffled among each other.
     """
 
@@ -160,15 +169,19 @@ class PassOrder(NamedTuple):
     canonical node d % C. Draws walk each canonical node in step, so consecutive draws come from C
     positions of the list.
 
+        7 sequences, 3 canonical nodes; pass 1 has the draws 7 to 13
+        node 0 has the draws 9 and 12, node 1 has 7, 10 and 13, node 2 has 8 and 11
+        node_first [9, 7, 8], node_length [2, 3, 2], node_start [0, 2, 5]
+
     Attributes:
-        keys: of the windows of each pass: (passes,).
+        keys: the key of the windows of each pass: (passes,).
         sizes: sequences of each pass: (passes,).
-        node_first: first draw in each canonical node: (passes, canonical nodes).
-        node_length: draws in each: (passes, canonical nodes).
-        node_start: where each starts in the list: (passes, canonical nodes).
-        firsts: first sequence of each group, in the order of the list: (groups,).
-        starts: where each group starts in the list: (groups,).
-        spec: what decides the order.
+        node_first: the first draw in each canonical node: (passes, canonical nodes).
+        node_length: draws in each canonical node: (passes, canonical nodes).
+        node_start: the first position of each node in the list: (passes, canonical nodes).
+        firsts: the first sequence of each group, in the order of the list: (groups,).
+        starts: the first position of each group in the list: (groups,).
+        spec: the settings of the order.
     """
 
     keys: Keys
@@ -185,11 +198,11 @@ class PassOrder(NamedTuple):
         """Lay out one pass.
 
         Args:
-            spec: what decides the order.
-            bounds: first sequence of each group in the order on disk, then the number of all
-                sequences; shape (groups + 1,), never falling.
-            stream: number of the stream, part of the key.
-            number: the pass, part of the key.
+            spec: the settings of the order.
+            bounds: the first sequence of each group in the order on disk, then the number of all
+                sequences: (groups + 1,), never falling.
+            stream: the number of the stream, part of the key.
+            number: the number of the pass, part of the key.
         """
         size, counts, nodes = int(bounds[-1]), np.diff(bounds), spec.canonical_nodes
         groups = np.arange(len(counts))
@@ -213,7 +226,7 @@ class PassOrder(NamedTuple):
 
     @classmethod
     def joined(cls, passes: "Sequence[PassOrder]") -> "PassOrder":
-        """Several passes, of one spec: a hundred cost as much as two."""
+        """Join several passes of one spec: to look up a hundred costs as much as two."""
         *columns, specs = zip(*passes, strict=True)
         joined = cls._make([*map(np.concatenate, columns), specs[0]])
         offsets = np.cumsum(joined.sizes) - joined.sizes
@@ -223,43 +236,40 @@ class PassOrder(NamedTuple):
             starts=joined.starts + np.repeat(offsets, counts),
         )
 
-    def sequences(self, draws: Ints, at: Ints | int = 0) -> Ints:
-        """The sequences of some draws, as their numbers in the order on disk: (n,).
+    def sequences(self, draws: Ints, passes: Ints | int = 0) -> Ints:
+        """Find the sequences of some draws, as their numbers in the order on disk: (n,).
 
         Args:
-            draws: shape (n,).
-            at: which of the passes each draw is of, (n,) or one number.
+            draws: the draws: (n,).
+            passes: the pass of each draw among those that are joined: (n,), or one number.
         """
         node = draws % self.spec.canonical_nodes
-        depth = (draws - self.node_first[at, node]) // self.spec.canonical_nodes
-        depth = self._in_windows(depth, node, at)
-        position = self.node_start[at, node] + depth
+        depth = (draws - self.node_first[passes, node]) // self.spec.canonical_nodes
+        position = self.node_start[passes, node] + self._permuted(depth, node, passes)
         group = np.searchsorted(self.starts, position, side="right") - 1
         result: Ints = self.firsts[group] + position - self.starts[group]
         return result
 
     def draws_of(self, sequences: Ints) -> Ints:
-        """The draws of the one pass that are some sequences: `sequences` backwards."""
+        """Find the draws of some sequences in a single pass: `sequences` backwards."""
         on_disk = np.argsort(self.firsts)
-        at = np.searchsorted(self.firsts, sequences, side="right", sorter=on_disk) - 1
-        group = on_disk[at]
+        group = on_disk[np.searchsorted(self.firsts, sequences, side="right", sorter=on_disk) - 1]
         position = self.starts[group] + sequences - self.firsts[group]
         node = np.searchsorted(self.node_start[0], position, side="right") - 1
-        depth = position - self.node_start[0, node]
-        depth = self._in_windows(depth, node, 0, inverse=True)
+        depth = self._permuted(position - self.node_start[0, node], node, 0, inverse=True)
         result: Ints = self.node_first[0, node] + depth * self.spec.canonical_nodes
         return result
 
-    def _in_windows(
-        self, depth: Ints, node: Ints, at: Ints | int, *, inverse: bool = False
+    def _permuted(
+        self, depth: Ints, node: Ints, passes: Ints | int, *, inverse: bool = False
     ) -> Ints:
-        """Depths in canonical nodes, permuted within their windows, or back: (n,)."""
+        """Permute depths in canonical nodes within their windows, or back: (n,)."""
         if not self.spec.shuffle:
             return depth
         window = depth // self.spec.window
         begin = window * self.spec.window
-        sizes = np.minimum(self.spec.window, self.node_length[at, node] - begin)
-        keys = with_words(self.keys[at], node, window)
+        sizes = np.minimum(self.spec.window, self.node_length[passes, node] - begin)
+        keys = with_words(self.keys[passes], node, window)
         return begin + permute(depth - begin, sizes, keys, inverse=inverse)
 
 
@@ -272,12 +282,12 @@ class StreamOrders:
         """Lay out the streams.
 
         Args:
-            spec: what decides the order.
-            bounds: see `PassOrder`, one a stream.
-            left_out: sequences that no pass holds, sorted, one array a stream.
+            spec: the settings of the order.
+            bounds: the groups of each stream, see `PassOrder`.
+            left_out: sequences of each stream that no pass holds, sorted.
         """
         self._spec = spec
-        self._left_out = left_out or [np.empty(0, np.int64) for _ in bounds]
+        self._left_out = left_out or [np.empty(0, np.int64)] * len(bounds)
         # Of the sequences that are kept, numbered without those that are left out.
         self._bounds: list[Ints] = [
             own - np.searchsorted(out, own) for own, out in zip(bounds, self._left_out, strict=True)
@@ -286,46 +296,42 @@ class StreamOrders:
         # An epoch's end needs two passes of each stream.
         self._passes: Recent[tuple[int, int], PassOrder] = Recent(3 * len(bounds))
         # The passes looked up last, by a number of each: pass * streams + stream.
-        self._joined = np.zeros(1, np.int64), self.at_pass(0, 0)
-        # Of all streams end to end; in between, room for what is looked up in each.
-        self._room: Ints = np.concatenate([[0], np.cumsum(self.sizes + 1)])[:-1]
-        # How many are kept before each that is left out: sequences 2 and 3 of five are out,
-        # so 0, 1 and 2 of those that are kept are 0, 1 and 4: two are left out before the last.
-        self._kept_before = np.concatenate(
-            [
-                own - np.arange(len(own)) + room
-                for own, room in zip(self._left_out, self._room, strict=True)
-            ]
-        )
-        self._first_left_out = np.searchsorted(self._kept_before, self._room)
+        self._joined = np.zeros(1, np.int64), self.pass_order(0, 0)
+        # How many sequences are kept before each that is left out: if 2 and 3 of five are out, two
+        # are kept before both. So the kept sequences 0, 1 and 2 are 0, 1 and 2 + 2 on disk.
+        self._kept_before = {
+            stream: own - np.arange(len(own))
+            for stream, own in enumerate(self._left_out)
+            if len(own)
+        }
 
     def sequences(self, streams: Ints, draws: Ints) -> Ints:
-        """The sequences of some draws of some streams, in any order: (n,) each."""
+        """Find the sequences of some draws of some streams, in any order: (n,) each."""
         codes = draws // self.sizes[streams] * len(self.sizes) + streams
-        known, passes = self._joined  # another thread may look ahead meanwhile
-        at = np.minimum(np.searchsorted(known, codes), len(known) - 1)
-        if (known[at] != codes).any():
-            known, at = np.unique(codes, return_inverse=True)
+        known, joined = self._joined  # another thread may look ahead meanwhile
+        passes = np.minimum(np.searchsorted(known, codes), len(known) - 1)
+        if (known[passes] != codes).any():
+            known, passes = np.unique(codes, return_inverse=True)
             wanted = (divmod(code, len(self.sizes)) for code in known.tolist())
-            passes = PassOrder.joined([self.at_pass(stream, number) for number, stream in wanted])
-            self._joined = known, passes
-        found = passes.sequences(draws, at)
-        if self._kept_before.size:
-            before = np.searchsorted(self._kept_before, found + self._room[streams], side="right")
-            found = found + before - self._first_left_out[streams]
+            joined = PassOrder.joined([self.pass_order(stream, each) for each, stream in wanted])
+            self._joined = known, joined
+        found = joined.sequences(draws, passes)
+        for stream, kept_before in self._kept_before.items():
+            own = streams == stream
+            found[own] += np.searchsorted(kept_before, found[own], side="right")
         return found
 
     def draws_of(self, stream: int, sequences: Ints, draws: range) -> list[int]:
-        """The draws of some sequences within a range of draws."""
+        """Find the draws of some sequences within a range of draws."""
         left_out, size = self._left_out[stream], int(self.sizes[stream])
         sequences = sequences[~np.isin(sequences, left_out)]
         kept = sequences - np.searchsorted(left_out, sequences)
         passes = range(draws.start // size, ceil_div(draws.stop, size))
-        found = [self.at_pass(stream, number).draws_of(kept[kept < size]) for number in passes]
+        found = [self.pass_order(stream, each).draws_of(kept[kept < size]) for each in passes]
         return [draw for own in found for draw in own.tolist() if draw in draws]
 
-    def at_pass(self, stream: int, number: int) -> PassOrder:
-        """One pass over a stream."""
+    def pass_order(self, stream: int, number: int) -> PassOrder:
+        """Lay out one pass over a stream, or return it if it was made lately."""
         return self._passes.get_or_make(
             (stream, number),
             lambda: PassOrder.of(

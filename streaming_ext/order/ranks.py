@@ -1,4 +1,4 @@
-"""Which data-parallel rank this process is: from arguments, a mesh or group, or the environment."""
+"""The data-parallel rank of this process: from arguments, a mesh or group, or the environment."""
 
 import multiprocessing
 import os
@@ -43,19 +43,20 @@ class DataRank:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankPosition:
-    """Who reads: the position of this process among the ranks.
+    """The position of this process among the ranks.
 
     Attributes:
         replication: consecutive ranks of the environment that read the same.
-        dp_rank: data-parallel rank, with `dp_world_size`.
-        dp_world_size: number of data-parallel ranks.
-        device_mesh: one-dimensional mesh of the data-parallel ranks.
-        process_group: group of the data-parallel ranks.
-        cp_rank: rank within a context-parallel group, with `cp_size`: it gets its part of each row.
-        cp_size: ranks of that group.
+        dp_rank: the data-parallel rank, with `dp_world_size`.
+        dp_world_size: the number of data-parallel ranks.
+        device_mesh: the one-dimensional mesh of the data-parallel ranks.
+        process_group: the group of the data-parallel ranks.
+        cp_rank: the rank within a context-parallel group, with `cp_size`: it gets its part of each
+            row.
+        cp_size: the number of ranks of that group.
         cp_layout: `balanced` (a chunk from each end), `documents` (of each) or `contiguous`.
-        node_local: each node reads its own partition of the data, by default if the manifest says
-            that it is one; or a folder with all manifests, if there is no process group.
+        node_local: True if each node reads its own partition of the data, by default if the
+            manifest names one; or a folder with all manifests, if there is no process group.
     """
 
     replication: int | None = None
@@ -70,17 +71,17 @@ class RankPosition:
 
     @property
     def named(self) -> bool:
-        """Whether the user says which ranks read the same rows."""
+        """True if the user says which ranks read the same rows."""
         given = (self.dp_rank, self.device_mesh, self.process_group, self.replication)
         return any(each is not None for each in given)
 
 
 def find_rank(position: RankPosition, *, environment: Mapping[str, str] | None = None) -> DataRank:
-    """The data-parallel rank, from the first of its fields that says it, or the environment.
+    """Find the data-parallel rank in the position that the user gives, or in the environment.
 
     Args:
-        position: what the user says.
-        environment: in place of `os.environ`.
+        position: the position that the user gives.
+        environment: the variables to read in place of `os.environ`.
 
     Raises:
         UsageError: the answers contradict each other, or several processes see no rank.
@@ -121,7 +122,7 @@ def find_rank(position: RankPosition, *, environment: Mapping[str, str] | None =
 
 
 def has_group() -> bool:
-    """Whether this process is in a process group of torch, which it then has imported."""
+    """Return True if this process is in a process group of torch, which it then has imported."""
     if "torch" not in sys.modules:
         return False
     from torch import distributed
@@ -130,12 +131,12 @@ def has_group() -> bool:
 
 
 def gather(rank: DataRank, value: Value, group: Any, *, why: str) -> list[list[Value]]:
-    """The values of each data-parallel rank; all ranks call this together.
+    """Gather the values of each data-parallel rank; all ranks call this together.
 
     Args:
-        rank: of this process.
-        value: of this process.
-        group: torch process group with every data-parallel rank; None for the default one.
+        rank: the rank of this process.
+        value: the value of this process.
+        group: the torch process group with every data-parallel rank; None for the default one.
         why: the message if there is no group.
 
     Raises:
@@ -172,12 +173,9 @@ def _environment_rank(environment: Mapping[str, str]) -> DataRank:
         own_rank = variable.removesuffix("SIZE") + "RANK"
         count, rank = environment.get(variable, "1"), environment.get(own_rank, "0")
         if (count, rank) != ("1", "0"):
-            started = f"{count} processes ({variable})"
-            if count == "1":
-                started = f"several processes ({own_rank}={rank})"
             raise UsageError(
-                f"{launcher} started {started}, but none can see its rank: each would read "
-                "everything." + _WAYS_OUT
+                f"{launcher} started several processes ({variable}={count}, {own_rank}={rank}), "
+                "but none can see its rank: each would read everything." + _WAYS_OUT
             )
     if multiprocessing.parent_process() is not None and environment is os.environ:
         raise UsageError(

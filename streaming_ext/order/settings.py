@@ -18,36 +18,36 @@ PACKINGS: Final = ("best_fit",)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OrderSettings:
-    """What decides which sequence comes when; a state names all of it.
+    """The settings that decide the order of sequences; a state names them all.
 
     Attributes:
         split: `train`, `holdout`, or None if the folder is a plain MDS set itself.
-        sequence_length: tokens a sequence; the dataset's own unless given. Also as a schedule in
+        sequence_length: tokens per sequence; the dataset's own unless given. Also as a schedule in
             tokens of training, "0:512 10B:2048"; each length divides the longest.
-        batch_size: sequences a rank and step: the DataLoader's batch size.
-        global_batch: in place of it, sequences a step over all ranks; also as a schedule, "0:768
-            250B:1536". Schedules of either need `StreamingTokenLoader`.
-        shuffle: shuffle groups and windows, with a new order each pass.
+        batch_size: sequences per rank and step: the DataLoader's batch size.
+        global_batch: sequences per step over all ranks, in place of `batch_size`; also as a
+            schedule, "0:768 250B:1536". Schedules of either need `StreamingTokenLoader`.
+        shuffle: True to shuffle groups and windows, with a new order each pass.
         shuffle_seed: any whole number from 0, below 2^63.
         shuffle_block_size: sequences of a canonical node that are shuffled among each other.
         num_canonical_nodes: independent walks through the data: 8 when shuffled, else 1. A multiple
             of the number of nodes lets each node fetch only its part.
-        epoch_size: sequences an epoch (`64M` for 64 million), all by default; further epochs
+        epoch_size: sequences per epoch (`64M` for 64 million), all by default; further epochs
             continue from there.
-        drop_last: leave out the last step of an epoch that is less than a global batch. By
-            default so, except for the holdout split: it is filled up, and `real` says
-            which rows count.
-        at_max_repeats: what happens if a stream reaches its `max_repeats`: `error`, or
-            `renormalize`: the others take over in their proportions.
+        drop_last: True to leave out a last step that is less than a global batch. The default,
+            except for the holdout split: it is filled up, and `real` says which rows count.
+        at_max_repeats: `error` if a stream may not go beyond its `max_repeats`, or `renormalize`:
+            the others take over in their proportions.
         batching_method: `random` mixes streams in a step, `stratified` in the proportions of the
             epoch; `per_stream` fills a step from one, `device_per_stream` each rank's batch.
         packing: `best_fit` for rows of whole documents, planned once; only documents
             longer than a row are cut. None for sequences cut out of one stream.
-        document_multiple: of tokens that each document takes in a packed row, padding with it.
+        document_multiple: the multiple of tokens that each document takes in a packed row, with
+            padding.
         exclude: a Parquet table of documents (`source` and `row`, as `shardmill trace --output`
             writes it); packed rows do not hold them, sequences with a token of one do not come.
-        max_repeated_ngram: how often an n-gram of 1 to 13 tokens may repeat directly; rows in
-            which it repeats more often do not count: `real` is False, `targets` -100.
+        max_repeated_ngram: the most direct repeats of an n-gram of 1 to 13 tokens; rows in which
+            one repeats more often do not count: `real` is False, `targets` -100.
     """
 
     split: str | None = "train"
@@ -71,20 +71,20 @@ class OrderSettings:
         check_fields(self)
         if self.batch_size is not None and self.global_batch is not None:
             raise UsageError(
-                f"Give batch_size={self.batch_size}, the sequences a rank and step, or "
+                f"Give batch_size={self.batch_size}, the sequences per rank and step, or "
                 f"global_batch={self.global_batch!r}, those of all ranks, not both."
             )
         if self.document_multiple is not None and self.packing is None:
             raise UsageError(
-                "`document_multiple` is of documents that are packed: give packing='best_fit'."
+                "`document_multiple` needs documents that are packed: give packing='best_fit'."
             )
 
     def steps(self, *, own_length: int, num_ranks: int) -> StepSizes:
-        """The sizes of the steps, over all ranks.
+        """Read the sizes of the steps, over all ranks.
 
         Args:
-            own_length: tokens a sequence if the user named none.
-            num_ranks: data-parallel ranks.
+            own_length: tokens per sequence if the user named none.
+            num_ranks: the number of data-parallel ranks.
 
         Raises:
             UsageError: lengths, batches and ranks do not fit together, or a change of them does
@@ -116,7 +116,7 @@ class OrderSettings:
 
     @property
     def names_batch(self) -> bool:
-        """Whether the user says what a step holds."""
+        """True if the user says what a step holds."""
         return self.batch_size is not None or self.global_batch is not None
 
     @property
@@ -134,12 +134,12 @@ class OrderSettings:
 
     @property
     def canonical_nodes(self) -> int:
-        """Their number, also if none was named."""
+        """The number of canonical nodes, also if none was named."""
         return self.num_canonical_nodes or (DEFAULT_CANONICAL_NODES if self.shuffle else 1)
 
     @property
     def drops_last(self) -> bool:
-        """Whether a short last step is left out: by default so, but not of the holdout."""
+        """True if a short last step is left out: by default so, but not of the holdout."""
         return self.split != "holdout" if self.drop_last is None else self.drop_last
 
     @property
@@ -153,14 +153,12 @@ class OrderSettings:
         )
 
     def named(self, steps: StepSizes, *, num_ranks: int, **known: Any) -> dict[str, Any]:
-        """All settings with defaults filled in, as a state names them.
-
-        A setting that is None is not named.
+        """Name all settings for a state, with defaults filled in; one that is None has no name.
 
         Args:
-            steps: their sizes.
-            num_ranks: data-parallel ranks.
-            known: of these fields, and others that belong to the order.
+            steps: the sizes of the steps.
+            num_ranks: the number of data-parallel ranks.
+            known: values in place of these fields, and of others that belong to the order.
         """
         method: str | None = self.batching_method
         if method == "device_per_stream":

@@ -39,12 +39,12 @@ class StreamState(_Saved):
     """One stream of the data.
 
     Attributes:
-        fingerprint: content hash of the stream's index: two datasets have the same only if
+        fingerprint: the content hash of the stream's index: two datasets have the same only if
             every sample is the same. It leaves out the location of the dataset.
-        choose: sequences an epoch.
+        choose: sequences per epoch.
         before: sequences drawn before this epoch.
         drawn: sequences drawn by now.
-        missed: of `before`, what never came; see `Cursor`.
+        missed: the sequences of `before` that never came; see `Cursor`.
     """
 
     fingerprint: str
@@ -58,9 +58,9 @@ class Growth(_Saved):
     """A pass over a dataset that was extended during it.
 
     Attributes:
-        number: of the pass.
-        steps: for each extension, the fingerprint of the generation before it, and how many
-            sequences of the pass training had received.
+        number: the number of the pass.
+        steps: the fingerprint of the generation before each extension, and the number of sequences
+            of the pass that training had received.
     """
 
     number: Count = Field(alias="pass")
@@ -81,7 +81,7 @@ class PastSizes(_Saved):
 
     @property
     def sizes(self) -> StepSizes:
-        """Of these steps."""
+        """The sizes of these steps."""
         return StepSizes.named(self.model_dump())
 
 
@@ -90,13 +90,13 @@ class Cursor:
     """A position between two steps.
 
     Attributes:
-        epoch: number of the epoch, from 0.
+        epoch: the number of the epoch, from 0.
         position: positions of the epoch before it.
         before: draws of each stream before this epoch.
         missed: those of them that never came: passes before an extension were shorter.
-        tokens: of training before this epoch, of all streams it ever had.
-        grown: of a dataset that was extended during this pass.
-        past: of an epoch in which the sizes of steps were changed.
+        tokens: tokens of training before this epoch, of all streams that it ever had.
+        grown: the growth of a dataset that was extended during this pass.
+        past: the sizes of the epoch's first steps, if they were changed during it.
     """
 
     epoch: int
@@ -112,14 +112,14 @@ class LoaderState(_Saved, extra="ignore"):  # counts of the loader are among the
     """The state of a data loader between two steps.
 
     Attributes:
-        epoch: number of the epoch, from 0.
-        sequences: of this epoch that training received, over all ranks.
+        epoch: the number of the epoch, from 0.
+        sequences: sequences of this epoch that training received, over all ranks.
         order: every setting that decides which sequence a step holds.
-        streams: one a stream, in their order.
-        tokens_before: of training before this epoch, if the counts of the streams do not give it:
-            the streams were others once.
-        grown: of a dataset that was extended during this pass.
-        past: of an epoch in which the sizes of steps were changed.
+        streams: the state of each stream, in their order.
+        tokens_before: tokens of training before this epoch, if the counts of the streams do not
+            give it: the streams were others once.
+        grown: the growth of a dataset that was extended during this pass.
+        past: the sizes of the epoch's first steps, if they were changed during it.
     """
 
     epoch: Count
@@ -131,10 +131,10 @@ class LoaderState(_Saved, extra="ignore"):  # counts of the loader are among the
     past: PastSizes | None = None
 
     def to_dict(self, counts: Mapping[str, Any] = {}) -> dict[str, Any]:
-        """As plain values for JSON, torch.save and the like; defaults are left out.
+        """Convert to plain values for JSON, torch.save and the like; defaults are left out.
 
         Args:
-            counts: what training received, beside the number of sequences.
+            counts: counts of what training received, besides the number of sequences.
         """
         own = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         return sealed({"version": VERSION, **own, **counts})
@@ -180,12 +180,12 @@ class LoaderState(_Saved, extra="ignore"):  # counts of the loader are among the
 
     @property
     def inside(self) -> bool:
-        """Whether it stands within an epoch, not between two."""
+        """True within an epoch, False between two."""
         return self.sequences not in (0, self.order["epoch_size"])
 
     @property
     def sizes(self) -> StepSizes:
-        """Of its steps."""
+        """The sizes of its steps."""
         return StepSizes.named(self.order)
 
     @property
@@ -195,18 +195,18 @@ class LoaderState(_Saved, extra="ignore"):  # counts of the loader are among the
 
     @property
     def numbering(self) -> tuple[Any, ...]:
-        """What decides which sequence has which number in a pass over a stream."""
+        """The settings that decide which sequence has which number in a pass over a stream."""
         names = ("exclude", "packing", "document_multiple")
-        return (*(self.order.get(name) for name in names), self.longest)
+        return (*map(self.order.get, names), self.longest)
 
     @property
     def amounts(self) -> list[tuple[str, int]]:
-        """Fingerprint and sequences an epoch of each stream."""
+        """Fingerprint and sequences per epoch of each stream."""
         return [(stream.fingerprint, stream.choose) for stream in self.streams]
 
     @property
-    def dealing(self) -> list[Any]:
-        """What decides which draw of which stream each position of an epoch is."""
+    def allocation(self) -> list[Any]:
+        """The settings that decide the stream and the draw of each position of an epoch."""
         names = [*MIXING]
         if len(self.streams) > 1:
             names.append("batching_method")
@@ -215,7 +215,7 @@ class LoaderState(_Saved, extra="ignore"):  # counts of the loader are among the
         return [self.numbering, self.amounts, *map(self.order.get, names)]
 
     def _differences(self, now: "LoaderState") -> dict[str, str]:
-        """By name of each setting that differs, both values in words."""
+        """Say both values of each setting that differs, by its name."""
         return {
             name: f"{name}: the state has {old!r}, this loader {new!r}"
             for name in sorted({*self.order, *now.order})
@@ -256,19 +256,16 @@ class LoaderState(_Saved, extra="ignore"):  # counts of the loader are among the
         parts = slice(1 if "epoch_size" in allow_changes else 2)
         if [each[parts] for each in self.amounts] != [each[parts] for each in now.amounts]:
             differences["streams"] = (
-                f"streams: the state has (fingerprint, sequences an epoch) {self.amounts}, "
+                f"streams: the state has (fingerprint, sequences per epoch) {self.amounts}, "
                 f"this loader {now.amounts}"
             )
         lines = [line for name, line in differences.items() if name not in allow_changes]
         if lines:
-            raise ConfigMismatchError(
-                "The state was saved with other settings:\n  "
-                + "\n  ".join(lines)
-                + f"\n{_OVERRIDE}"
-            )
+            listed = "\n  ".join(["The state was saved with other settings:", *lines])
+            raise ConfigMismatchError(f"{listed}\n{_OVERRIDE}")
 
 
 def sealed(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A state with the checksum of everything that it holds."""
+    """Add the checksum of everything that a state holds."""
     held = {name: value for name, value in state.items() if name != CHECKSUM}
     return held | {CHECKSUM: content_hash(json.dumps(held, sort_keys=True).encode())}

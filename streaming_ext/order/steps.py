@@ -29,6 +29,7 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.base.units import COUNTS
 from streaming_ext.order.ranks import DataRank
 
+_MOST: Final = 2**31 - 1  # of whole numbers: sequences per step, tokens per sequence
 _NUMBER: Final = r"(\d+(?:\.\d+)?)"
 _ENTRY: Final = re.compile(rf"{_NUMBER}([kmbt]?):{_NUMBER}(?:->{_NUMBER})?", re.IGNORECASE)
 
@@ -39,8 +40,8 @@ class Point:
 
     Attributes:
         start: tokens of training from which on it holds.
-        value: at the start.
-        end: at the start of the next point; another one than `value` in a ramp.
+        value: the value at the start.
+        end: the value at the start of the next point; another one than `value` in a ramp.
     """
 
     start: int
@@ -48,22 +49,19 @@ class Point:
     end: Fraction
 
 
-_MOST = 2**31 - 1  # of whole numbers: sequences a step, tokens a sequence
-
-
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """A value for each number of tokens: constant between its points, or a straight line.
 
     "0:0.9 900B:0.9->0.2 1T:0.2" is 0.9 up to 900 billion tokens, falls to 0.2 until one
-    trillion, and stays at 0.2.
+    trillion, and stays at 0.2: at 950 billion it is 0.55.
     """
 
     points: tuple[Point, ...]
 
     @classmethod
     def of_integers(cls, value: int | str, *, name: str) -> "Schedule":
-        """A schedule of whole numbers above 0, as a number or as a text.
+        """Read a schedule of whole numbers above 0, a number or a text.
 
         Raises:
             UsageError: it is none; the message says what is allowed.
@@ -80,7 +78,7 @@ class Schedule:
 
     @classmethod
     def of_proportions(cls, value: float | str, *, name: str) -> "Schedule":
-        """A schedule of proportions of at least 0, not 0 everywhere; in steps or ramps.
+        """Read a schedule of proportions of at least 0, not 0 everywhere; in steps or ramps.
 
         Raises:
             UsageError: it is none; the message says what is allowed.
@@ -107,28 +105,28 @@ class Schedule:
 
     @property
     def constant(self) -> bool:
-        """Whether it is one value throughout."""
+        """True if it is one value throughout."""
         return len(self.points) == 1
 
     @property
     def named(self) -> int | str:
-        """A schedule of whole numbers as a state names it: its one value, or its text."""
+        """The name of a schedule of whole numbers in a state: its one value, or its text."""
         return self.largest if self.constant else str(self)
 
     @property
     def largest(self) -> int:
-        """The largest value, of whole numbers."""
+        """The largest value of a schedule of whole numbers."""
         return int(max(point.value for point in self.points))
 
     def then(self, tokens: int, other: "Schedule") -> "Schedule":
-        """This one before a number of tokens, then another one without ramps."""
+        """Join this schedule before a number of tokens, and another one without ramps after it."""
         value = other.at(tokens)
         before = [point for point in self.points if point.start < tokens]
         after = [point for point in other.points if point.start > tokens]
         return Schedule((*before, Point(start=tokens, value=value, end=value), *after))
 
     def at(self, tokens: int) -> Fraction:
-        """The value at a number of tokens."""
+        """Compute the value at a number of tokens."""
         number = self._number(tokens)
         point = self.points[number]
         if point.value == point.end:
@@ -137,12 +135,12 @@ class Schedule:
         return point.value + (point.end - point.value) * Fraction(tokens - point.start, length)
 
     def in_ramp(self, tokens: int) -> bool:
-        """Whether the value is changing at a number of tokens."""
+        """Return True if the value is changing at a number of tokens."""
         point = self.points[self._number(tokens)]
         return point.value != point.end
 
     def __str__(self) -> str:
-        """The one text of all that mean the same, as a state names it."""
+        """Write the one text of all schedules that mean the same, as a state names it."""
         return " ".join(
             f"{point.start}:{_decimal(point.value)}"
             + ("" if point.value == point.end else f"->{_decimal(point.end)}")
@@ -154,7 +152,7 @@ class Schedule:
 
 
 def _points(value: float | str) -> list[Point]:
-    """The points of a number, or of a schedule as a text; none if it is neither."""
+    """Read the points of a number, or of a schedule as a text; none if it is neither."""
     try:
         text = value.strip() if isinstance(value, str) else f"{Decimal(str(value)):f}"
     except ArithmeticError:
@@ -173,23 +171,27 @@ def _points(value: float | str) -> list[Point]:
 
 
 def starts_of(schedules: Iterable[Schedule]) -> list[int]:
-    """Where the entries of some schedules begin, in tokens."""
+    """List the tokens at which entries of some schedules begin."""
     return sorted({point.start for schedule in schedules for point in schedule.points})
 
 
 def _decimal(value: Fraction) -> str:
-    """Without trailing zeros: all values were written as decimals."""
+    """Write a value without trailing zeros: all values were written as decimals."""
     return f"{(Decimal(value.numerator) / value.denominator).normalize():f}"
 
 
 @lru_cache(maxsize=256)
 def step_layout(*, rows: int, canonical_nodes: int, first_node: int) -> Ints:
-    """Offsets of a step's positions in the order in which ranks take them: shape (rows,).
+    """Sort the offsets of a step's positions as ranks take them, by canonical node: (rows,).
+
+        6 rows, 4 canonical nodes, the first position in node 3: nodes 3 0 1 2 3 0
+        sorted by node, the offsets are 1 5, 2, 3, 0 4
+        of two ranks, the first takes 1 5 2, the second 3 0 4
 
     Args:
-        rows: positions a step.
-        canonical_nodes: how many there are.
-        first_node: canonical node of the step's first position.
+        rows: positions per step.
+        canonical_nodes: the number of canonical nodes.
+        first_node: the canonical node of the step's first position.
     """
     return np.argsort((first_node + np.arange(rows)) % canonical_nodes, kind="stable")
 
@@ -199,13 +201,13 @@ class Phase:
     """Consecutive steps of one size, as one rank reads them.
 
     Attributes:
-        first: number of its first step.
-        stop: number of the step after the last one.
-        position: first position of the first step.
-        length: tokens of a sequence.
-        global_batch: sequences a step, over all ranks.
+        first: the number of its first step.
+        stop: the number of the step after its last one.
+        position: the first position of its first step.
+        length: tokens per sequence.
+        global_batch: sequences per step, over all ranks.
         per_position: sequences that each position is cut into.
-        canonical_nodes: by which ranks take the positions of a step.
+        canonical_nodes: the canonical nodes by which ranks take the positions of a step.
         rank: this data-parallel rank.
     """
 
@@ -225,12 +227,12 @@ class Phase:
 
     @property
     def batch_size(self) -> int:
-        """Sequences a rank and step."""
+        """Sequences per rank and step."""
         return self.global_batch // self.rank.size
 
     @property
     def rows(self) -> int:
-        """Positions a step, over all ranks."""
+        """Positions per step, over all ranks."""
         return self.global_batch // self.per_position
 
     @property
@@ -238,27 +240,27 @@ class Phase:
         """The same steps as one rank would read them."""
         return replace(self, rank=DataRank(rank=0, size=1))
 
-    def together(self, ids: int) -> int:
-        """How many steps have at most `ids` ids a rank, 1 to 64."""
+    def steps_at_once(self, ids: int) -> int:
+        """Count the steps that have at most `ids` ids per rank, 1 to 64."""
         return max(1, min(64, ids // (self.length * self.batch_size)))
 
     def position_of(self, step: int) -> int:
-        """The first position of a step."""
+        """Find the first position of a step."""
         return self.position + (step - self.first) * self.rows
 
     def step_of(self, position: int) -> int:
-        """The step that holds a position."""
+        """Find the step that holds a position."""
         return self.first + (position - self.position) // self.rows
 
     def positions(self, steps: Ints, *, shift: int) -> Ints:
-        """The positions of this rank in some steps, each once for each of its sequences.
+        """Find the positions of this rank in some steps, each once for each of its sequences.
 
         Args:
-            steps: their numbers, shape (steps,).
-            shift: canonical node of the epoch's first position.
+            steps: the numbers of the steps: (steps,).
+            shift: the canonical node of the epoch's first position.
 
         Returns:
-            shape (steps, batch_size).
+            the positions: (steps, batch_size).
         """
         starts = self.position + (steps - self.first) * self.rows
         first_nodes = (starts + shift) % self.canonical_nodes
@@ -274,25 +276,32 @@ class Phase:
         result: Ints = starts[:, None] + offsets
         return result
 
-    @property
-    def index_in_position(self) -> Ints:
-        """Which part of its position each sequence of this rank is: (batch_size,)."""
-        return self._own % self.per_position
+    def parts_of(self, sequences: Ints) -> Ints:
+        """Number the parts that positions are cut into, from the sequences that hold them.
+
+            rows of 8 tokens in steps of 4: sequence 5 of 8 tokens holds sequences 10 and 11 of 4
+
+        Args:
+            sequences: sequences of the longest length, as `positions` orders them.
+        """
+        if self.per_position == 1:
+            return sequences
+        return sequences * self.per_position + self._own % self.per_position
 
     @property
     def _own(self) -> Ints:
-        """Numbers of this rank's sequences in a step: (batch_size,)."""
+        """The numbers of this rank's sequences in a step: (batch_size,)."""
         first = self.rank.rank * self.batch_size
         return np.arange(first, first + self.batch_size)
 
 
 @dataclass(frozen=True, slots=True)
 class StepSizes:
-    """How many sequences of what length a step holds, by the tokens of training before it.
+    """The number and the length of a step's sequences, by the tokens of training before it.
 
     Attributes:
-        global_batch: sequences a step, over all ranks.
-        length: tokens a sequence; each divides the longest.
+        global_batch: sequences per step, over all ranks.
+        length: tokens per sequence; each divides the longest.
     """
 
     global_batch: Schedule
@@ -315,7 +324,7 @@ class StepSizes:
 
     @classmethod
     def named(cls, order: Mapping[str, Any]) -> "StepSizes":
-        """The sizes that a state names.
+        """Read the sizes that a state names.
 
         Raises:
             UsageError: they are no schedules, or do not fit together.
@@ -324,22 +333,22 @@ class StepSizes:
         return cls(*(Schedule.of_integers(order[name], name=name) for name in names))
 
     def entries(self) -> Iterator[tuple[int, int, int]]:
-        """Where steps of each size begin, in tokens; sequences of a step, and their length."""
+        """Yield the tokens at which steps of a size begin, sequences per step and their length."""
         for start in starts_of((self.global_batch, self.length)):
             yield start, *self.at(start)
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sequences: of a position."""
+        """Tokens of the longest sequences, and so of a position."""
         return self.length.largest
 
     @property
     def change(self) -> bool:
-        """Whether steps of different sizes come."""
+        """True if steps have several sizes."""
         return not (self.global_batch.constant and self.length.constant)
 
     def at(self, tokens: int) -> tuple[int, int]:
-        """Sequences and their length in a step that begins at a number of tokens."""
+        """Find sequences and their length of a step that begins at a number of tokens."""
         return int(self.global_batch.at(tokens)), int(self.length.at(tokens))
 
     def require_ranks(self, num_ranks: int) -> None:
@@ -360,7 +369,7 @@ class StepSizes:
         """Refuse steps that no epoch holds: later epochs would be empty.
 
         Args:
-            positions: of an epoch, rows of the longest length.
+            positions: positions per epoch, rows of the longest length.
 
         Raises:
             UsageError: naming the step.
@@ -375,7 +384,7 @@ class StepSizes:
                 )
 
     def then(self, tokens: int, other: "StepSizes") -> "StepSizes":
-        """These sizes before a number of tokens, then others."""
+        """Join these sizes before a number of tokens, and others after it."""
         return StepSizes(
             self.global_batch.then(tokens, other.global_batch),
             self.length.then(tokens, other.length),
@@ -392,16 +401,16 @@ class StepSizes:
         rank: DataRank = DataRank(rank=0, size=1),  # noqa: B008 - it is frozen
         drop_last: bool = True,
     ) -> list[Phase]:
-        """The phases of an epoch from a position on.
+        """List the phases of an epoch from a position on.
 
         Args:
-            first: number of the first step.
-            position: where it begins.
+            first: the number of the first step.
+            position: the first position of the first step.
             end: positions of the epoch.
-            tokens: of training at position 0.
-            canonical_nodes: by which ranks take the positions of a step.
+            tokens: tokens of training before position 0.
+            canonical_nodes: the canonical nodes by which ranks take the positions of a step.
             rank: this data-parallel rank.
-            drop_last: leave out a short last step, or keep it.
+            drop_last: True to leave out a short last step.
         """
         phases: list[Phase] = []
         while position < end:
@@ -409,7 +418,8 @@ class StepSizes:
             batch, length = self.at(seen)
             per_position = self.longest // length
             rows = batch // per_position
-            steps = (end - position) // rows if drop_last else ceil_div(end - position, rows)
+            left = end - position
+            steps = left // rows if drop_last else ceil_div(left, rows)
             changes = (start for start, _, _ in self.entries() if start > seen)
             if change := next(changes, None):  # the last step of a phase may go beyond its end
                 steps = min(steps, ceil_div(change - seen, rows * self.longest))

@@ -147,7 +147,7 @@ class BatchReader:
         ) as require_well:
             for numbers, phase, streams, sequences in planned():
                 block = self._located(streams, sequences, phase.length)
-                together = len(numbers) if ids_at_once is None else phase.together(ids_at_once)
+                together = len(numbers) if ids_at_once is None else phase.steps_at_once(ids_at_once)
                 marked = range(0)  # steps whose boundaries are known
                 first = 0
                 while left := len(numbers) - first:

@@ -45,7 +45,7 @@ class Messages:
         self._reader, self._cursor, self._slots = reader, cursor, slots
         most, self._steps = 0, []
         for phase in reader.plan.phases(cursor):
-            size = phase.together(MESSAGE_BYTES // reader.source.reader.dtype.itemsize)
+            size = phase.steps_at_once(MESSAGE_BYTES // reader.source.reader.dtype.itemsize)
             self._steps.append((range(phase.first, phase.stop), size))
             row_bytes = phase.length * reader.token_bytes
             most = max(most, size * phase.batch_size * (row_bytes + row_bytes // 2 + _ROW_EXTRAS))

@@ -100,7 +100,7 @@ class Resume:
                 "inspect` shows."
             )
         old.require_same(now, allow_changes=allow_changes)
-        if old.dealing != now.dealing:
+        if old.allocation != now.allocation:
             return self._new_epoch(old, now)
         return self._same_epoch(old, now)
 
@@ -225,7 +225,7 @@ class Resume:
         growth = None
         same = len(before) == 1 and counts.keys() == {now.streams[0].fingerprint}
         if same and old.numbering == now.numbering:
-            growth = self.plan.orders.still(self._growth_of(old), before[0])
+            growth = self.plan.orders.growth_from(self._growth_of(old), before[0])
         return Cursor(
             epoch=old.epoch + (old.sequences > 0),
             position=0,

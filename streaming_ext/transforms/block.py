@@ -32,8 +32,9 @@ class Block:
     Attributes:
         rows: a dictionary for each sample; None if the columns hold all.
         columns: further values, which replace those of the same name in `rows`.
-        state: where the samples after these begin; None if a flow cannot be opened there.
-        passes: of a source that repeats forever, how many passes ended before these samples.
+        state: the state at which the samples after these begin; None if a flow cannot be opened
+            there.
+        passes: passes that ended before these samples, of a source that repeats forever.
     """
 
     rows: Sequence[Sample] | None = None
@@ -48,7 +49,7 @@ class Block:
         return len(next(iter(self.columns.values()), ()) if self.rows is None else self.rows)
 
     def at(self, state: State, passes: int = 0) -> "Block":
-        """The same samples with another state."""
+        """Give the same samples another state."""
         return replace(self, state=state, passes=passes)
 
     @cached_property
@@ -63,7 +64,7 @@ class Block:
         return [{**row, **new} for row, new in zip(self.rows, made, strict=True)]
 
     def column(self, name: str) -> Column | list[Any]:
-        """The values of a column: an Arrow array, or a list.
+        """Return the values of a column: an Arrow array, or a list.
 
         Raises:
             UsageError: a sample lacks it.
@@ -77,7 +78,7 @@ class Block:
         return [sample[name] for sample in self.samples]
 
     def tokens(self, name: str) -> Column:
-        """A column of tokens.
+        """Return a column of tokens.
 
         Raises:
             UsageError: a sample lacks it, or it holds something else.
@@ -91,7 +92,7 @@ class Block:
         return column
 
     def texts(self, name: str) -> pa.LargeStringArray:
-        """A column of texts; an empty one for None.
+        """Return a column of texts, with an empty one for None.
 
         Raises:
             UsageError: a sample lacks it, or it holds something else.
@@ -103,27 +104,27 @@ class Block:
             raise UsageError(f"Column {name!r} holds no text: {error}.") from error
 
     def with_columns(self, added: Mapping[str, Column]) -> "Block":
-        """The same samples with further columns, or with replaced ones."""
+        """Add columns to the same samples, or replace them."""
         return Block(self.rows, {**self.columns, **added})
 
     def copied(self) -> "Block":
-        """The same samples with values of their own; columns always show new ones."""
+        """Copy the samples with values of their own; columns always show new ones."""
         return Block(self.rows and [copied(row) for row in self.rows], self.columns)
 
     def slice(self, start: int, stop: int) -> "Block":
-        """The samples [start, stop)."""
+        """Take the samples [start, stop)."""
         size = max(stop - start, 0)
         columns = {name: column.slice(start, size) for name, column in self.columns.items()}
         return Block(self.rows and self.rows[start:stop], columns)
 
     def take(self, numbers: Ints) -> "Block":
-        """The samples of some numbers, in this order."""
+        """Take the samples of some numbers, in this order."""
         rows = self.rows and [self.rows[number] for number in numbers.tolist()]
         return Block(rows, {name: _take(each, numbers) for name, each in self.columns.items()})
 
 
 def concat(blocks: Iterable[Block]) -> Block:
-    """One block of several."""
+    """Join several blocks."""
     filled = [block for block in blocks if len(block)]
     if len(filled) < 2:
         return filled[0] if filled else Block()
@@ -142,12 +143,12 @@ def concat(blocks: Iterable[Block]) -> Block:
 
 
 def tokens_of(values: npt.NDArray[Any], lengths: npt.ArrayLike, *, listed: bool = False) -> Column:
-    """A column of tokens.
+    """Make a column of tokens.
 
     Args:
         values: the tokens of all samples, end to end: (tokens,).
-        lengths: how many each sample has: (samples,).
-        listed: whether samples show them as a list.
+        lengths: the number of tokens of each sample: (samples,).
+        listed: True if samples show them as a list.
     """
     offsets = np.append(0, np.cumsum(lengths, dtype=np.int64))
     if listed:
@@ -156,24 +157,24 @@ def tokens_of(values: npt.NDArray[Any], lengths: npt.ArrayLike, *, listed: bool 
 
 
 def rows_of(rows: npt.NDArray[Any]) -> Column:
-    """A column of tokens, as many in each sample: (samples, tokens)."""
+    """Make a column of tokens out of rows of one length: (samples, tokens)."""
     return tokens_of(rows.reshape(-1), np.full(len(rows), rows.shape[1]))
 
 
 def flat(column: Column) -> npt.NDArray[Any]:
-    """The tokens of all samples of a column, end to end: (tokens,)."""
+    """Return the tokens of all samples of a column, end to end: (tokens,)."""
     values: npt.NDArray[Any] = column.flatten().to_numpy()
     return values
 
 
 def lengths_of(column: Column) -> Ints:
-    """How many tokens each sample of a column has: (samples,)."""
+    """Count the tokens of each sample of a column: (samples,)."""
     lengths: Ints = column.value_lengths().to_numpy().astype(np.int64)
     return lengths
 
 
 def regular(column: Column) -> npt.NDArray[Any] | None:
-    """Tensors of one length as (samples, tokens); None for any other column."""
+    """Return tensors of one length as (samples, tokens); None for any other column."""
     if not pa.types.is_large_list(column.type):
         return None
     lengths = lengths_of(column)
@@ -182,7 +183,7 @@ def regular(column: Column) -> npt.NDArray[Any] | None:
 
 
 def shown(column: Column | list[Any]) -> Sequence[Any]:
-    """The values of a column as samples have them, each in memory of its own."""
+    """Return the values of a column as samples have them, each in memory of its own."""
     if isinstance(column, list):
         return column
     if not pa.types.is_large_list(column.type):
@@ -193,13 +194,13 @@ def shown(column: Column | list[Any]) -> Sequence[Any]:
 
 
 def _take(column: Column, numbers: Ints) -> Column:
-    """Some values of a column; Arrow takes four times as long for rows of one length."""
+    """Take some values of a column; Arrow takes four times as long for rows of one length."""
     rows = regular(column)
     return column.take(pa.array(numbers)) if rows is None else rows_of(rows[numbers])
 
 
 def _integers(value: Any, name: str) -> npt.NDArray[np.int64]:
-    """Tokens as users pass them: a list, array, tensor, a single number, None for none."""
+    """Read tokens as users pass them: a list, array, tensor, a single number, None for none."""
     array: npt.NDArray[Any] = np.asarray([] if value is None else value)
     whole = array.size == 0 or np.issubdtype(array.dtype, np.integer)
     if not whole or array.size != max(array.shape, default=1):  # as a row, or a single number
@@ -211,7 +212,7 @@ def _integers(value: Any, name: str) -> npt.NDArray[np.int64]:
 
 
 def copied(value: Any) -> Any:
-    """A value with containers, arrays and tensors of its own, at any depth.
+    """Copy a value with containers, arrays and tensors of its own, at any depth.
 
     Objects of other kinds, such as images, are shared: what a copy of them costs is not known.
     """

@@ -13,13 +13,14 @@ from streaming_ext.base.kinds import MOST, count, flag, plain_real
 from streaming_ext.format.spec import FormatName, OnBadDocument, ReadOptions
 from streaming_ext.training.workers import Sendable, end_without_hooks, this_worker
 from streaming_ext.transforms.block import Block, Sample
-from streaming_ext.transforms.flow import CheckpointableIterator, Open, Subset
-from streaming_ext.transforms.functions import (
+from streaming_ext.transforms.chain import CheckpointableIterator
+from streaming_ext.transforms.flow import Open, Step
+from streaming_ext.transforms.processes import (
     CONSUMER,
-    Crew,
     ExecutorType,
     Function,
-    applied,
+    StepWorkers,
+    of_blocks,
     of_samples,
 )
 
@@ -27,7 +28,7 @@ from streaming_ext.transforms.functions import (
 class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg]
     """Samples, each a dictionary. Each step returns another dataset.
 
-    The workers of a DataLoader have different samples: those of the source are dealt out.
+    The workers of a DataLoader have different samples: those of the source are split among them.
     """
 
     def __init__(self, open_: Open, described: str) -> None:
@@ -35,40 +36,37 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
 
         Args:
             open_: opens a flow, from a state on.
-            described: the steps, by which a state recognizes its chain.
+            described: the source and the steps, by which a state recognizes its chain.
         """
         self.open, self.described = open_, described
 
     def __iter__(self) -> CheckpointableIterator:
-        end_without_hooks()  # in a worker of torch's own loader
         return self.iter()
 
     def iter(self, state_dict: Mapping[str, Any] | None = None) -> CheckpointableIterator:
-        """A pass, which resumes from `state_dict` if given; the state is not changed.
+        """Begin a pass, or resume one from `state_dict`, which is not changed.
 
         Raises:
             ConfigMismatchError: the state is of another chain, or of another number of workers.
         """
-        end_without_hooks()
-        return self.iter_subset(this_worker(), state_dict)
+        end_without_hooks()  # in a worker of torch's own loader
+        return CheckpointableIterator(self, this_worker(), state_dict)
 
-    def iter_subset(
-        self, subset: Subset, state_dict: Mapping[str, Any] | None = None
-    ) -> CheckpointableIterator:
-        """The pass of one worker: its number, and how many workers there are."""
-        return CheckpointableIterator(self, subset, state_dict)
-
-    def _then(self, described: str, flow: Open, **settings: Any) -> "CheckpointableDataset":
-        """The chain with one more step: a flow of this source, from a state on."""
-        open_ = partial(flow, source=self.open, **settings)
-        return CheckpointableDataset(open_, f"{self.described} > {described}")
+    def _then(self, name: str, step: Step, **settings: Any) -> "CheckpointableDataset":
+        """Add a step, which a state recognizes by its name and settings."""
+        open_ = partial(step, source=self.open, **settings)
+        return CheckpointableDataset(open_, f"{self.described} > {_described(name, settings)}")
 
     def _function(
-        self, name: str, function: Callable[..., Block], crew: Crew = CONSUMER, **settings: Any
+        self,
+        name: str,
+        function: Callable[..., Block],
+        workers: StepWorkers = CONSUMER,
+        **settings: Any,
     ) -> "CheckpointableDataset":
-        """The chain with a function of each block."""
-        of_block = partial(function, **settings)
-        return self._then(name, applied, function=of_block, crew=crew, name=name)
+        """Add a function of each block, which a state recognizes by its name and settings."""
+        name, of_block = _described(name, settings), partial(function, **settings)
+        return self._then(name, partial(of_blocks, function=of_block, workers=workers, name=name))
 
     @staticmethod
     def from_sequence(
@@ -77,18 +75,16 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         shuffle: bool = False,
         shuffle_seed: int = 42,
     ) -> "CheckpointableDataset":
-        """Samples by their number; in another order each epoch if `shuffle`."""
+        """Read samples by their number; in another order each epoch if `shuffle`."""
         shuffle_seed = count("shuffle_seed", shuffle_seed, least=-MOST)
         seed = shuffle_seed if flag("shuffle", shuffle) else None
-        described = f"from_sequence({len(sequence)}, {seed}"
-        return _source(
-            described, repeat, of_sources.one_pass, samples=sequence, numbered=True, seed=seed
-        )
+        open_pass = partial(of_sources.one_pass, samples=sequence, numbered=True, seed=seed)
+        return _source(f"from_sequence({len(sequence)}, {seed}", open_pass, repeat)
 
     @staticmethod
     def from_iterable(iterable: Iterable[Sample], repeat: bool = False) -> "CheckpointableDataset":
-        """Samples of an iterable that yields the same ones each time; a resume skips."""
-        return _source("from_iterable(", repeat, of_sources.one_pass, samples=iterable)
+        """Read samples of an iterable that yields the same ones each time; a resume skips some."""
+        return _source("from_iterable(", partial(of_sources.one_pass, samples=iterable), repeat)
 
     @staticmethod
     def from_files(  # noqa: PLR0917 - as its users call it
@@ -101,18 +97,19 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         seed: int = 42,
         on_bad_document: OnBadDocument = "fail",
     ) -> "CheckpointableDataset":
-        """Samples of files: of several files in turns.
+        """Read samples of files, of several files in turns.
 
         Args:
             urls: files, folders, glob and brace patterns, on disk or hf://, s3://, gs://, az://,
                 https://; all that `shardmill shard` takes.
-            repeat: whether another epoch follows.
-            shuffle_shards: whether files come in another order each epoch.
-            format: of the files; "auto" for the one that each file's name says.
+            repeat: True if another epoch follows each.
+            shuffle_shards: True for another order of the files in each epoch.
+            format: the format of the files; "auto" for the one that each file's name says.
             n_active_shards: files that are read at once.
             n_standby_shards: files whose beginning is fetched before their turn comes.
-            seed: of the order of files.
-            on_bad_document: whether a record that cannot be read is an error or left out.
+            seed: the seed of the order of files.
+            on_bad_document: "fail" if a record that cannot be read is an error, "skip" to leave it
+                out.
 
         Raises:
             UsageError: there are no such files.
@@ -130,9 +127,7 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         if not files:
             raise UsageError("from_files() needs at least one file.")
         described = f"{fingerprint(files)}, {order}, {active}, {format}, {on_bad_document}"
-        return _source(
-            f"from_files(files {described}",
-            repeat,
+        open_pass = partial(
             files_pass,
             sources=files,
             options=ReadOptions(
@@ -142,88 +137,83 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
             active=active,
             standby=count("n_standby_shards", n_standby_shards, least=0),
         )
+        return _source(f"from_files(files {described}", open_pass, repeat)
 
     def map(self, fn: Function) -> "CheckpointableDataset":
-        """`fn(sample)` in place of each sample."""
+        """Replace each sample by `fn(sample)`."""
         return self._of_samples("map", fn)
 
     def filter(self, fn: Function) -> "CheckpointableDataset":
-        """The samples for which `fn(sample)` is true."""
+        """Keep the samples for which `fn(sample)` is true."""
         return self._of_samples("filter", fn)
 
     def filter_map(self, fn: Function) -> "CheckpointableDataset":
-        """`fn(sample)` in place of each sample, if it is not None."""
+        """Replace each sample by `fn(sample)`, or leave it out if that is None."""
         return self._of_samples("filter_map", fn)
 
     def parallel_map(self, fn: Function, *workers: Any, **named: Any) -> "CheckpointableDataset":
-        """`map` by workers; see `parallel_filter_map`."""
-        return self._of_samples("map", fn, Crew.of(*workers, **named))
+        """Do what `map` does in workers; see `parallel_filter_map`."""
+        return self._of_samples("map", fn, StepWorkers.of(*workers, **named))
 
     def parallel_filter(self, fn: Function, *workers: Any, **named: Any) -> "CheckpointableDataset":
-        """`filter` by workers; see `parallel_filter_map`."""
-        return self._of_samples("filter", fn, Crew.of(*workers, **named))
+        """Do what `filter` does in workers; see `parallel_filter_map`."""
+        return self._of_samples("filter", fn, StepWorkers.of(*workers, **named))
 
     def parallel_filter_map(
         self, fn: Function, *workers: Any, **named: Any
     ) -> "CheckpointableDataset":
-        """`filter_map` by workers, in the order of the samples.
+        """Do what `filter_map` does in workers, in the order of the samples.
 
         Args:
-            fn: of a sample; None leaves it out.
-            workers, named: `max_workers`; by default one a core. `prefetch_factor`: samples ahead,
-                a worker (10). `ordered`: False lets workers go on far beyond a slow sample (True).
-                `executor_type`: "process" (the default) or "thread".
+            fn: a function of a sample; None leaves it out.
+            workers, named: `max_workers`, by default one per core; `prefetch_factor`, samples ahead
+                per worker (10); `ordered`, False lets workers go on far beyond a slow sample
+                (True); `executor_type`, "process" (the default) or "thread".
         """
-        return self._of_samples("filter_map", fn, Crew.of(*workers, **named))
+        return self._of_samples("filter_map", fn, StepWorkers.of(*workers, **named))
 
     def _of_samples(
-        self, kind: str, fn: Function, crew: Crew = CONSUMER
+        self, kind: str, fn: Function, workers: StepWorkers = CONSUMER
     ) -> "CheckpointableDataset":
         name = f"{kind}({getattr(fn, '__name__', type(fn).__name__)})"
-        return self._function(name, of_samples, crew, made_by=fn, kind=kind)
+        return self._function(name, partial(of_samples, made_by=fn, kind=kind), workers)
 
     def enumerate(self, count_column: str = "step") -> "CheckpointableDataset":
-        """Samples with their number in a column."""
-        return self._then(f"enumerate({count_column})", of_steps.enumerated, column=count_column)
+        """Add a column with the number of each sample."""
+        return self._then("enumerate", of_steps.enumerated, column=count_column)
 
     def take(self, max_count: int) -> "CheckpointableDataset":
-        """The first `max_count` samples."""
-        max_count = count("max_count", max_count, least=0)
-        return self._then(f"take({max_count})", of_steps.take, count=max_count)
+        """Keep the first `max_count` samples."""
+        return self._then("take", of_steps.take, count=count("max_count", max_count, least=0))
 
     def stride(self, interval: int, offset: int) -> "CheckpointableDataset":
-        """One sample of each interval: interval 3 and offset 1 give the samples 1, 4, 7, ..."""
+        """Keep one sample of each interval: of interval 3 and offset 1, samples 1, 4, 7, ..."""
         interval = count("interval", interval, least=1)
         offset = count("offset", offset, least=0, most=interval - 1)
-        described = f"stride({interval}, {offset})"
-        return self._then(described, of_steps.stride, interval=interval, offset=offset)
+        return self._then("stride", of_steps.stride, interval=interval, offset=offset)
 
     def shuffle(self, buffer_size: int, seed: int = 42) -> "CheckpointableDataset":
-        """Samples out of a buffer, a random one each time, as in tf.data and webdataset."""
+        """Take a random sample out of a buffer each time, as tf.data and webdataset do."""
         slots = count("buffer_size", buffer_size, least=1)
         seed = count("seed", seed, least=-MOST)
-        return self._then(f"shuffle({slots}, {seed})", of_steps.shuffle, slots=slots, seed=seed)
+        return self._then("shuffle", of_steps.shuffle, slots=slots, seed=seed)
 
     def batch(
         self, batch_size: int, collate_fn: of_steps.Collate | None = None, drop_last: bool = False
     ) -> "CheckpointableDataset":
-        """Samples in groups, joined by torch's `default_collate` or by `collate_fn`."""
+        """Join samples in groups, by torch's `default_collate` or by `collate_fn`."""
+        step = partial(of_steps.batch, collate=collate_fn or default_collate)
         size = count("batch_size", batch_size, least=1)
-        drop_last = flag("drop_last", drop_last)
-        collate = collate_fn or default_collate
-        described = f"batch({size}, {drop_last})"
-        return self._then(
-            described, of_steps.batch, size=size, drop_last=drop_last, collate=collate
-        )
+        return self._then("batch", step, size=size, drop_last=flag("drop_last", drop_last))
 
     def repeat(self, times: int | None = None) -> "CheckpointableDataset":
-        """The same samples again and again, forever or `times` times."""
+        """Yield the same samples again and again, forever or `times` times."""
         times = count("times", times, least=1, optional=True)
-        return self._then(f"repeat({times})", of_sources.repeat, times=times, dealt=False)
+        return self._then("repeat", partial(of_sources.repeat, numbered=False), times=times)
 
     def cache(self) -> "CheckpointableDataset":
         """Keep the samples of the first whole pass in memory, for later passes."""
-        return self._then("cache", of_sources.cache, kept={})
+        return self._then("cache", partial(of_sources.cache, kept={}))
 
     def chunk(
         self,
@@ -231,51 +221,51 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         target_columns: Sequence[str] = ("input_ids",),
         drop_remainder: bool = True,
     ) -> "CheckpointableDataset":
-        """Rows of `chunk_length` tokens of each sample alone; a shorter rest is left out."""
-        length, names = count("chunk_length", chunk_length, least=1), names_of(target_columns)
-        drop_rest = flag("drop_remainder", drop_remainder)
-        name = f"chunk({length}, {names}, {drop_rest})"
-        return self._function(name, of_steps.chunk, length=length, names=names, drop_rest=drop_rest)
+        """Cut each sample into rows of `chunk_length` tokens; a shorter rest is left out."""
+        return self._function(
+            "chunk",
+            of_steps.chunk,
+            length=count("chunk_length", chunk_length, least=1),
+            names=names_of(target_columns),
+            drop_rest=flag("drop_remainder", drop_remainder),
+        )
 
     def concat_chunk(
         self, chunk_length: int, target_columns: Sequence[str] = ("input_ids",)
     ) -> "CheckpointableDataset":
-        """Rows of `chunk_length` tokens of all samples end to end."""
+        """Join all samples and cut them into rows of `chunk_length` tokens."""
         return self._rows("concat_chunk", of_steps.concat_chunk, chunk_length, target_columns)
 
     def pack_chunk(
         self, chunk_length: int, target_columns: Sequence[str], discard_long_samples: bool = False
     ) -> "CheckpointableDataset":
-        """Rows of at most `chunk_length` tokens, of whole samples; longer ones are cut."""
+        """Pack whole samples into rows of at most `chunk_length` tokens; longer ones are cut."""
         discard = flag("discard_long_samples", discard_long_samples)
         return self._rows("pack_chunk", of_steps.pack_chunk, chunk_length, target_columns, discard)
 
     def _rows(
-        self, kind: str, step: Open, length: int, columns: Sequence[str], discard: bool = False
+        self, kind: str, step: Step, length: int, columns: Sequence[str], discard: bool = False
     ) -> "CheckpointableDataset":
-        """Rows of the samples that have tokens, and not too many."""
+        """Make rows of the samples that have tokens, and not too many."""
         length, names = count("chunk_length", length, least=1), names_of(columns)
-        longest = length if discard else MOST
-        name = f"{kind}({length}, {names}, {discard})"
-        usable = self._function(name, of_steps.filled, names=names, longest=longest)
-        return usable._then("rows", step, length=length, names=names)
+        usable = partial(of_steps.filled, names=names, longest=length if discard else MOST)
+        chain = self._function(f"{kind}({length}, {names}, {discard})", usable)
+        return chain._then("rows", partial(step, length=length, names=names))
 
     def pad(self, pad_values: Mapping[str, int], chunk_length: int) -> "CheckpointableDataset":
-        """Columns filled up to one length, each with its value."""
+        """Fill columns up to one length, each with its value."""
         values = {name: count(name, value, least=-MOST) for name, value in pad_values.items()}
         length = count("chunk_length", chunk_length, least=1)
-        return self._function(
-            f"pad({values}, {length})", of_steps.pad, length=length, values=values
-        )
+        return self._function("pad", of_steps.pad, values=values, length=length)
 
     def add_bos_eos(
         self, bos_token_id: int | None, eos_token_id: int | None, target_column: str = "input_ids"
     ) -> "CheckpointableDataset":
-        """A token before and one after those of each sample."""
+        """Add a token before and one after those of each sample."""
         bos = count("bos_token_id", bos_token_id, least=0, optional=True)
         eos = count("eos_token_id", eos_token_id, least=0, optional=True)
-        name = f"add_bos_eos({bos}, {eos}, {target_column})"
-        return self._function(name, of_steps.add_bos_eos, bos=bos, eos=eos, column=target_column)
+        add = of_steps.add_bos_eos
+        return self._function("add_bos_eos", add, bos=bos, eos=eos, column=target_column)
 
     def sft(
         self,
@@ -287,7 +277,7 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         completion: str | None = None,
         max_workers: int = 1,
     ) -> "CheckpointableDataset":
-        """Conversations to `input_ids`, `attention_mask`, `labels`; the latter leave prompts out.
+        """Turn conversations into `input_ids`, `attention_mask`, and `labels` without prompts.
 
         Args:
             tokenizer: a fast one of transformers.
@@ -295,7 +285,7 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
                 tokenizer's own.
             messages: the column of a conversation.
             prompt, completion: columns of texts, instead of conversations.
-            max_workers: threads.
+            max_workers: the number of threads.
 
         Raises:
             UsageError: the template does not say which tokens are the assistant's.
@@ -303,8 +293,8 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         from streaming_ext.transforms.sft import labelling
 
         function, known = labelling(tokenizer, chat_template, messages, prompt, completion)
-        crew = Crew(workers=count("max_workers", max_workers, least=1))
-        return self._function(f"sft({known})", function, crew)
+        workers = StepWorkers(number=count("max_workers", max_workers, least=1))
+        return self._function(f"sft({known})", function, workers)
 
     def tokenize(  # noqa: PLR0917 - as its users call it
         self,
@@ -319,25 +309,25 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         *,
         pattern: str | None = None,
     ) -> "CheckpointableDataset":
-        """Texts to `input_ids`, a block at once.
+        """Turn texts into `input_ids`, a block at once.
 
         Args:
-            tokenizer: as `shardmill shard` takes it ("gpt2", a file, a Hugging Face repository), or
-                one of transformers, whose own ids these are.
-            tokenizer_kwargs: for each call of one of transformers.
-            target_column: holds the texts; None is an empty one.
-            parallel: whether threads in the background do the work.
-            max_workers: how many; None for one a core.
+            tokenizer: a name, file or Hugging Face repository as `shardmill shard` takes it, or a
+                tokenizer of transformers, whose own ids these are.
+            tokenizer_kwargs: arguments of each call of a tokenizer of transformers.
+            target_column: the column of the texts; None is an empty one.
+            parallel: True if threads in the background do the work.
+            max_workers: the number of threads; None for one per core.
             prefetch_factor, ordered, executor_type: checked, and without effect: threads work a few
                 blocks ahead.
-            pattern: of a .tiktoken file, see `shardmill shard`.
+            pattern: the pattern of a .tiktoken file, see `shardmill shard`.
         """
         from streaming_ext.transforms.tokenizers import tokenizing
 
-        workers = Crew.of(max_workers, prefetch_factor, ordered, executor_type).workers
+        number = StepWorkers.of(max_workers, prefetch_factor, ordered, executor_type).number
         function, known = tokenizing(tokenizer, pattern, tokenizer_kwargs or {}, target_column)
-        crew = Crew(workers=workers) if parallel else CONSUMER
-        return self._function(f"tokenize({known}, {target_column})", function, crew)
+        workers = StepWorkers(number=number) if parallel else CONSUMER
+        return self._function(f"tokenize({known}, {target_column})", function, workers)
 
     def ensure_bos_eos(
         self,
@@ -345,7 +335,7 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         target_column: str = "input_ids",
         pattern: str | None = None,
     ) -> "CheckpointableDataset":
-        """The tokenizer's first and last token around each sample, if it does not add them."""
+        """Add the tokenizer's first and last token to each sample, if it does not add them."""
         from streaming_ext.transforms.tokenizers import missing_ends
 
         bos, eos = missing_ends(tokenizer, pattern)
@@ -355,15 +345,19 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         return concat_datasets([self, other])
 
 
-def _source(described: str, repeat: bool, open_: Open, **settings: Any) -> CheckpointableDataset:
-    open_pass, repeat = partial(open_, **settings), flag("repeat", repeat)
-    if repeat:
-        open_pass = partial(of_sources.repeat, source=open_pass)
-    return CheckpointableDataset(open_pass, f"{described}, {repeat})")
+def _source(described: str, open_pass: Step, repeat: bool) -> CheckpointableDataset:
+    """Make a dataset of a source, which opens a pass by its number."""
+    repeat = flag("repeat", repeat)
+    open_ = partial(of_sources.repeat, source=open_pass) if repeat else open_pass
+    return CheckpointableDataset(open_, f"{described}, {repeat})")
+
+
+def _described(name: str, settings: Mapping[str, Any]) -> str:
+    return f"{name}({', '.join(map(str, settings.values()))})" if settings else name
 
 
 def concat_datasets(sources: Sequence[CheckpointableDataset]) -> CheckpointableDataset:
-    """Datasets one after another."""
+    """Join datasets, one after another."""
     if not sources:
         raise UsageError("concat_datasets() needs at least one dataset.")
     return _joined(of_sources.concatenate, sources)
@@ -374,11 +368,11 @@ def interleave_datasets(
     weights: Sequence[float] | None = None,
     chunk_size: int = 1024,
 ) -> CheckpointableDataset:
-    """Samples of datasets in turns, by weights, until one that has its turn is at its end.
+    """Take samples of datasets in turns, by weights, until one that has its turn is at its end.
 
     Args:
         sources: the datasets.
-        weights: how often each has its turn; equal by default.
+        weights: the relative number of turns of each; equal by default.
         chunk_size: turns after which they start again.
     """
     given = [1.0] * len(sources) if weights is None else list(weights)
@@ -390,16 +384,16 @@ def interleave_datasets(
 
 
 def _joined(
-    flow: Open, sources: Sequence[CheckpointableDataset], **settings: Any
+    step: Step, sources: Sequence[CheckpointableDataset], **settings: Any
 ) -> CheckpointableDataset:
-    """One dataset of several."""
-    open_ = partial(flow, sources=[source.open for source in sources], **settings)
+    """Make one dataset of several."""
+    open_ = partial(step, sources=[source.open for source in sources], **settings)
     names = ", ".join(source.described for source in sources)
-    return CheckpointableDataset(open_, f"{flow.__name__}({names}; {settings})")
+    return CheckpointableDataset(open_, f"{step.__name__}({names}; {settings})")
 
 
 def names_of(columns: Sequence[str]) -> tuple[str, ...]:
-    """Names of columns, as a sequence or a single one.
+    """Read names of columns, as a sequence or a single one.
 
     Raises:
         UsageError: there are none.

@@ -2,7 +2,7 @@
 
 Three files of 2, 1 and 2 samples with two of them active: a1 b1 a2 c1 c2.
 
-A file is read in spans, which are dealt out to the workers. Of two files of 3 and 2 spans, worker 1
+A file is read in spans, which are split among the workers. Of two files of 3 and 2 spans, worker 1
 of 2 has these:
 
     file 0: . 1 .      file 1: 0 .
@@ -42,11 +42,11 @@ _LOOKED_INTO: Final = 4096  # files
 
 
 def fingerprint(sources: Sequence[SourceFile]) -> str:
-    """By what a state recognizes files.
+    """Hash the properties of files by which a state recognizes them.
 
-    Their names and sizes, the version that a server reports, and how local files begin and end: a
-    copy has other times. It leaves out a change in the middle of a local file that keeps the size,
-    and all but sizes of most files if there are more than 4,096.
+    They are names and sizes, the version that a server reports, and the beginning and end of local
+    files: a copy has other times. A change in the middle of a local file that keeps the size is
+    not seen, nor one that keeps sizes of most files if there are more than 4,096.
 
     Raises:
         SourceError: a file is gone.
@@ -73,16 +73,16 @@ def files_pass(
     active: int,
     standby: int,
 ) -> Flow:
-    """The samples of all files, once.
+    """Read the samples of all files, once.
 
     Args:
-        subset: of the spans of each file.
-        state: of this flow: `next`, the position of the first file that was not active yet, and
-            `active`, position, span and samples of it that were used for each active file.
-        epoch: number of the pass.
+        subset: the subset of the spans of each file.
+        state: the state of this flow: `next`, the position of the first file that was not active
+            yet, and `active`, position, span and used samples of it for each active file.
+        epoch: the number of the pass.
         sources: the files that take turns.
-        options: how documents are read.
-        seed: of the files' order in each epoch; None for the order of their names.
+        options: the options of reading documents.
+        seed: the seed of the files' order in each epoch; None for the order of their names.
         active: files that are read at once.
         standby: files whose beginning is fetched before their turn comes.
     """
@@ -131,7 +131,7 @@ def files_pass(
 
 
 def _read_ahead(subset: Subset, state: State, *, source: Open, threads: Executor) -> Flow:
-    """The blocks of a source after an empty one; each is made before it is needed."""
+    """Yield an empty block, then those of a source, each made before it is needed."""
     flow = source(subset, state)
     coming = threads.submit(next, flow, None)
     try:
@@ -147,7 +147,7 @@ def _read_ahead(subset: Subset, state: State, *, source: Open, threads: Executor
 def _spans(
     subset: Subset, state: int | None, *, source: SourceFile, options: ReadOptions, number: int
 ) -> Flow:
-    """The spans of one file for a worker; states are their numbers, None for the first one."""
+    """Read the spans of one file for a worker; states are their numbers, None for the first."""
     own, workers = subset
     form = format_of(source.url, options)
     spans: Sequence[Span | None] = [None]
@@ -163,7 +163,7 @@ def _spans(
 
 @contextlib.contextmanager
 def _fetched(source: SourceFile, span: Span | None, options: ReadOptions) -> Iterator[Path]:
-    """Where the bytes of a span lie, until they are read.
+    """Yield a path where the bytes of a span lie, until they are read.
 
     Raises:
         SourceError: the file is gone or changed; names it.

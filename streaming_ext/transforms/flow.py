@@ -5,35 +5,31 @@ Each block carries the state after it. A state says where the source of a step i
 small whatever a step holds back, and a flow that is opened at one yields the same samples.
 """
 
-import copy
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 from functools import wraps
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from streaming_ext.base.arrays import Ints
-from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from streaming_ext.transforms.block import Block, Sample, State, concat
-
-if TYPE_CHECKING:
-    from streaming_ext.transforms.checkpointable import CheckpointableDataset
-
-STATE_VERSION: Final = 1
+from streaming_ext.base.errors import UsageError
+from streaming_ext.transforms.block import Block, State, concat
 
 Flow: TypeAlias = Generator[Block, None, None]
-# Opens a flow: of a subset, from a state on. That of a source takes the number of a pass too.
-Open: TypeAlias = Callable[..., Flow]
-# Number of a subset of the samples, and how many subsets there are: each worker reads another one.
+# The number of a subset of the samples, and the number of subsets: each worker reads another one.
 Subset: TypeAlias = tuple[int, int]
+# Opens a flow of a subset, from a state on.
+Open: TypeAlias = Callable[[Subset, State], Flow]
+# Opens one too, from settings of its own, and of a source the number of a pass.
+Step: TypeAlias = Callable[..., Flow]
 # A block made of the samples that came, and the count for the next call; None at the end.
 Made: TypeAlias = tuple[Block, int | None]
 
 
-class Input:
+class Input(AbstractContextManager["Input"]):
     """The samples of a source that came and were not used up, and the state before each.
 
     Samples are numbered from where the source was opened.
@@ -52,7 +48,7 @@ class Input:
 
     @property
     def have(self) -> int:
-        """How many samples came that were not used up."""
+        """The number of samples that came and were not used up."""
         return sum(map(len, self._blocks))
 
     @property
@@ -92,7 +88,7 @@ class Input:
         return used
 
     def state(self, number: int | None = None) -> dict[str, Any]:
-        """The state before a sample, by default the first unused one; states before it go."""
+        """Return the state before a sample, by default the first unused one; forget older ones."""
         number = self.used if number is None else number
         while len(self._states) > 1 and self._states[1][0] <= number:
             self._states.popleft()
@@ -103,28 +99,28 @@ class Input:
         """Stop what runs in the background."""
         self._flow.close()
 
-    def __enter__(self) -> "Input":
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def in_turns(inputs: Sequence[Input], chosen: Ints) -> Block:
-    """A sample of the input that is chosen, turn after turn; each must have enough."""
+    """Take a sample of the input that is chosen, turn after turn; each must have enough.
+
+    inputs a0 a1 and b0 b1 b2, chosen 1 0 1: used up are a0, b0 b1, at 0, 1, 2 end to end
+    the turns sorted by input are 1, 0, 2, so turns 0, 1, 2 take 1, 0, 2: b0 a0 b1
+    """
     blocks = [given.use(int((chosen == number).sum())) for number, given in enumerate(inputs)]
-    # Of (turns,) numbers among the samples of all inputs end to end.
     return concat(blocks).take(np.argsort(np.argsort(chosen, kind="stable")))
 
 
-def step(make: Callable[..., Made], *, same: bool = False) -> Open:
-    """A step: a flow of the blocks that a function makes of samples and a count.
+def step(make: Callable[..., Made], *, same: bool = False) -> Step:
+    """Make a step of a function that makes a block of samples and a count.
 
     Args:
-        make: uses up some samples of its `Input`, which has one at least; the others stay for its
-            next call. It receives its count, 0 at first, whether no more samples come, and its
-            settings.
-        same: whether each pass of the source makes the same samples.
+        make: a function that uses up some samples of its `Input`, which has one at least; the
+            others stay for its next call. It receives its count, 0 at first, True if no more
+            samples come, and its settings.
+        same: True if each pass of the source makes the same samples.
     """
 
     @wraps(make)
@@ -162,105 +158,8 @@ def require_others(
 
 
 def growing(most: int) -> Iterator[int]:
-    """How many samples a source yields at once: few at first, because the consumer waits."""
+    """Yield the sizes of a source's blocks: few samples at first, as the consumer waits."""
     count = 1
     while True:
         yield count
         count = min(2 * count, most)
-
-
-class CheckpointableIterator:
-    """Samples one by one, and a state between any two."""
-
-    def __init__(
-        self, dataset: "CheckpointableDataset", subset: Subset, state: Mapping[str, Any] | None
-    ) -> None:
-        """Start, or resume from a state, which is not changed.
-
-        Raises:
-            ConfigMismatchError: the state is of another chain or subset.
-        """
-        require_same(dataset, subset, state)
-        self._dataset, self._subset = dataset, subset
-        self._given = Input(dataset.open, subset, state)
-        self._samples: Sequence[Sample] = ()
-        self._at = 0
-        self._failed: BaseException | None = None
-
-    def __iter__(self) -> "CheckpointableIterator":
-        return self
-
-    def __next__(self) -> Any:
-        if self._failed is not None:
-            raise UsageError(
-                f"This pass ended with an error ({type(self._failed).__name__}). Resume in another "
-                "one: dataset.iter(it.state_dict())."
-            ) from self._failed
-        while self._at == len(self._samples):
-            self._given.use()
-            self._given.state()  # states before it go
-            self._samples, self._at = (), 0
-            try:
-                is_more = self._given.more()
-            except BaseException as error:
-                self._failed = error
-                raise
-            if not is_more:
-                self.close()
-                raise StopIteration
-            self._samples = self._given.rest.samples
-        self._at += 1
-        return self._samples[self._at - 1]
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state before the next sample, as plain values: for JSON, torch.save and the like."""
-        return copy.deepcopy(
-            {
-                "version": STATE_VERSION,
-                "chain": self._dataset.described,
-                "subset": list(self._subset),
-                **self._given.state(self._given.used + self._at),
-            }
-        )
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Resume from a state, as torchdata's loader does."""
-        resumed = CheckpointableIterator(self._dataset, self._subset, state_dict)
-        self.close()  # a state that is refused changes nothing
-        vars(self).update(vars(resumed))
-
-    def close(self) -> None:
-        """Stop what runs in the background."""
-        self._given.close()
-
-    def __enter__(self) -> "CheckpointableIterator":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def require_same(
-    dataset: "CheckpointableDataset", subset: Subset, state: Mapping[str, Any] | None
-) -> None:
-    """Refuse a state of another chain; None is the beginning of any.
-
-    Raises:
-        ConfigMismatchError: naming what differs.
-    """
-    if state is None:
-        return
-    if state.get("version") != STATE_VERSION or "chain" not in state:
-        raise ConfigMismatchError("This is no state of a CheckpointableDataset.")
-    old, new = state["chain"], dataset.described
-    if old != new:
-        raise ConfigMismatchError(
-            f"The state is of the chain `{old}`, this one is `{new}`. Resume with the same steps, "
-            "settings and files, which a hash of their names, sizes and contents stands for."
-        )
-    if tuple(state["subset"]) != subset:
-        number, workers = state["subset"]
-        raise ConfigMismatchError(
-            f"The state is of worker {number} of {workers}, this is worker {subset[0]} of "
-            f"{subset[1]}: each has other samples. Resume with num_workers={workers}."
-        )

@@ -1,6 +1,6 @@
 """A DataLoader with workers over a chain, which has a state after every sample.
 
-A chain is dealt out to *subsets*, one for each worker of the first pass. Fewer workers read several
+A chain is split into *subsets*, one for each worker of the first pass. Fewer workers read several
 subsets each, in the same turns. Of the subsets 0 to 3, two workers read
 
     worker 0: 0 2 0 2      worker 1: 1 3 1 3
@@ -21,8 +21,7 @@ from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.base.kinds import count
 from streaming_ext.training.position import Newest
 from streaming_ext.training.workers import messages_of, pinned, require_settings
-from streaming_ext.transforms.checkpointable import CheckpointableDataset
-from streaming_ext.transforms.flow import require_same
+from streaming_ext.transforms.chain import Chain, CheckpointableIterator, require_same
 
 STATE_VERSION: Final = 1
 _OF_THE_CHAIN: Final = {
@@ -40,9 +39,9 @@ class Turn(NamedTuple):
     """Some samples of a subset; none if it is at its end.
 
     Attributes:
-        subset: its number.
-        samples: in order.
-        state: before the first sample; `skip` + n is the state after n samples.
+        subset: the number of the subset.
+        samples: the samples, in order.
+        state: the state before the first sample; with `skip` + n it is the state after n samples.
     """
 
     subset: int
@@ -50,16 +49,14 @@ class Turn(NamedTuple):
     state: dict[str, Any]
 
 
-def _turns(
-    dataset: CheckpointableDataset, state: Mapping[str, Any], worker: int, workers: int
-) -> Iterator[Turn]:
-    """The turns of one worker, until all of its subsets are at their end.
+def _turns(chain: Chain, state: Mapping[str, Any], worker: int, workers: int) -> Iterator[Turn]:
+    """Yield the turns of one worker, until all of its subsets are at their end.
 
     Args:
-        dataset: the chain.
-        state: of a loader; the number of workers divides its number of subsets.
-        worker: number of this worker; 0 has the first turn.
-        workers: how many there are.
+        chain: the chain.
+        state: the state of a loader; the number of workers divides its number of subsets.
+        worker: the number of this worker; 0 has the first turn.
+        workers: the number of workers.
     """
     subsets = len(state["states"])
     own = [(state["next"] + number) % subsets for number in range(worker, subsets, workers)]
@@ -68,7 +65,7 @@ def _turns(
     with ExitStack() as stack:
         passes = {
             number: stack.enter_context(
-                dataset.iter_subset((number, subsets), state["states"][number])
+                CheckpointableIterator(chain, (number, subsets), state["states"][number])
             )
             for number in own
         }
@@ -88,7 +85,7 @@ class _Pickler(pickle.Pickler):
     """Pickles tensors by value: torch would send files, whose worker may be gone by then."""
 
     def reducer_override(self, value: Any) -> Any:
-        """Tensors that NumPy supports as its arrays: far faster than torch's own way."""
+        """Reduce tensors that NumPy supports to its arrays: far faster than torch's own way."""
         if type(value) is not torch.Tensor:
             return NotImplemented
         try:
@@ -97,11 +94,9 @@ class _Pickler(pickle.Pickler):
             return NotImplemented
 
 
-def _messages(
-    dataset: CheckpointableDataset, state: Mapping[str, Any], worker: int, workers: int
-) -> Iterator[bytes]:
-    """The pickled turns of a worker: what cannot be pickled is an error of the worker."""
-    for turn in _turns(dataset, state, worker, workers):
+def _messages(chain: Chain, state: Mapping[str, Any], worker: int, workers: int) -> Iterator[bytes]:
+    """Pickle the turns of a worker: a value that cannot be pickled is an error of the worker."""
+    for turn in _turns(chain, state, worker, workers):
         file = io.BytesIO()
         _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(turn)
         yield file.getvalue()
@@ -112,7 +107,7 @@ class CheckpointableLoader:
 
     def __init__(
         self,
-        dataset: CheckpointableDataset,
+        dataset: Chain,
         *,
         num_workers: int = 0,
         samples_in_message: int = 16,
@@ -123,12 +118,12 @@ class CheckpointableLoader:
         """Start nothing yet.
 
         Args:
-            dataset: whose samples are batches: end the chain with `.batch(...)`.
-            num_workers: processes, each with other samples; 0 for this process.
-            samples_in_message: that a worker sends at once, and that come one after another.
+            dataset: the chain, whose samples are batches: end it with `.batch(...)`.
+            num_workers: the number of processes, each with other samples; 0 for this process.
+            samples_in_message: samples that a worker sends at once; they follow each other.
             prefetch_factor: messages that each worker makes ahead.
-            pin_memory: whether tensors are put in pinned memory.
-            settings: more of torch's DataLoader, such as `timeout`.
+            pin_memory: True to put tensors in pinned memory.
+            settings: more settings of torch's DataLoader, such as `timeout`.
 
         Raises:
             UsageError: a setting belongs into the chain.
@@ -141,7 +136,7 @@ class CheckpointableLoader:
         self._in_message = count("samples_in_message", samples_in_message, least=1)
         own: dict[str, Any] = {"num_workers": num_workers, "prefetch_factor": prefetch_factor}
         require_settings(**own, pin_memory=pin_memory)
-        self._dataset, self._settings = dataset, {**settings, **own}
+        self._chain, self._settings = dataset, {**settings, **own}
         self._workers, self._pin = num_workers, pin_memory
         self._newest = Newest("loader")
         self._state = self._first_state()
@@ -157,7 +152,7 @@ class CheckpointableLoader:
         }
 
     def __iter__(self) -> Iterator[Any]:
-        """The rest of the pass whose state was loaded, else a new one; ends earlier iterations."""
+        """Begin the pass whose state was loaded, else a new one; end earlier iterations."""
         state, self._loaded = self._loaded or self._first_state(), None
         self._state = state
         return self._samples(state, self._newest.begin())
@@ -181,17 +176,17 @@ class CheckpointableLoader:
             self._state = self._first_state()
 
     def _received(self, state: dict[str, Any]) -> Iterator[Turn]:
-        """The turns of all workers, or of this process if there are none."""
+        """Receive the turns of all workers, or of this process if there are none."""
         if not self._workers:
             if len(state["states"]) == 1:  # make what is needed and no more
                 state |= {"in_message": 1, "used": 0}
-            yield from _turns(self._dataset, state, worker=0, workers=1)
+            yield from _turns(self._chain, state, worker=0, workers=1)
             return
-        messages = messages_of(partial(_messages, self._dataset, state), **self._settings)
+        messages = messages_of(partial(_messages, self._chain, state), **self._settings)
         yield from map(pickle.loads, messages)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state before the next sample, as plain values."""
+        """Return the state before the next sample, as plain values."""
         return copy.deepcopy(self._state)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -211,6 +206,6 @@ class CheckpointableLoader:
                 f"num_workers=0, or a divisor of {subsets}."
             )
         for number, one in enumerate(state_dict["states"]):
-            require_same(self._dataset, (number, subsets), one)
+            require_same(self._chain, (number, subsets), one)
         self._state = self._loaded = copy.deepcopy(dict(state_dict))
         self._in_message = state_dict["in_message"]

@@ -64,16 +64,16 @@ class ChatTemplate:
             )
 
     def __reduce__(self) -> tuple[type["ChatTemplate"], tuple[str]]:
-        """To workers goes the source: what is compiled cannot be sent."""
+        """Send the source to workers: a compiled template cannot be sent."""
         return ChatTemplate, (self._source,)
 
     def render(self, messages: Any, tools: Any, **names: Any) -> Rendered:
-        """The text of a conversation, and which spans of its characters are the assistant's.
+        """Render a conversation, and find the spans of its characters that are the assistant's.
 
         Args:
-            messages: each with a role and a content.
-            tools: that the assistant may call, each a dictionary.
-            names: that the template may use, such as `bos_token`.
+            messages: the messages, each with a role and a content.
+            tools: the tools that the assistant may call, each a dictionary.
+            names: further names that the template may use, such as `bos_token`.
 
         Raises:
             UsageError: it is no conversation, the template refuses it, ignores its tools, changes
@@ -125,7 +125,7 @@ def _refuse(message: str) -> None:
 def labelling(
     tokenizer: Any, template: str | None, messages: str, prompt: str | None, completion: str | None
 ) -> tuple[Callable[[Block], Block], str]:
-    """What makes labels of conversations, or of a prompt and a completion; its name in states.
+    """Make a function that labels conversations, or prompts and completions; name it for states.
 
     Raises:
         UsageError: the tokenizer is no fast one of transformers, or the template does not mark what
@@ -156,7 +156,7 @@ def labelling(
 
 
 def _labelled(ids: Sequence[Sequence[int]], masks: Sequence[npt.NDArray[np.bool_]]) -> Block:
-    """Samples of ids, and which of them are labels."""
+    """Make samples of ids, and of the masks of those that are labels."""
     values, sizes = np.concatenate(ids).astype(np.int64), [*map(len, ids)]
     labels = np.where(np.concatenate(masks), values, IGNORED)
     columns = {"input_ids": values, "attention_mask": np.ones_like(values), "labels": labels}
@@ -164,7 +164,7 @@ def _labelled(ids: Sequence[Sequence[int]], masks: Sequence[npt.NDArray[np.bool_
 
 
 def _pairs(block: Block, *, tokenizer: Any, columns: Sequence[str]) -> Block:
-    """A completion after a prompt; the end-of-text after it is a label too."""
+    """Label a completion after a prompt; the end-of-text after it is a label too."""
     begin, ids, masks = tokenizer("a")["input_ids"][:1], [], []
     start = begin if begin == [tokenizer.bos_token_id] else []
     for pair in zip(*(shown(block.column(name)) for name in columns), strict=True):
@@ -177,7 +177,7 @@ def _pairs(block: Block, *, tokenizer: Any, columns: Sequence[str]) -> Block:
 def _conversations(
     block: Block, *, tokenizer: Any, render: Callable[..., Rendered], column: str
 ) -> Block:
-    """What the assistant says in a column of messages; a column `tools` holds what it may call."""
+    """Label the assistant's text in a column of messages, with the tools of a column `tools`."""
     tools = [sample.get("tools") for sample in block.samples]
     rendered = [*map(render, shown(block.column(column)), tools)]
     texts = [text for text, _ in rendered]

@@ -15,6 +15,7 @@ from streaming_ext.transforms.flow import (
     Flow,
     Input,
     Open,
+    Step,
     Subset,
     growing,
     in_turns,
@@ -33,15 +34,19 @@ def one_pass(
     numbered: bool = False,
     seed: int | None = None,
 ) -> Flow:
-    """Samples of an iterable that yields the same ones each time, or of a sequence by number.
+    """Read samples of an iterable that yields the same ones each time, or of a sequence by number.
+
+        a sequence of 4 samples, workers 0 and 1 of 3; samples are counted through all passes
+        worker 0 has 0 and 3 of pass 0 and sample 2 of pass 1, which is number 6 of all
+        worker 1 has 1 of pass 0 and samples 0 and 3 of pass 1, numbers 4 and 7
 
     Args:
-        subset: of the samples: worker 1 of 3 has 1, 4, 7, ..., counted through all passes.
-        state: how many were passed, those of other workers included; a resume skips them.
-        epoch: number of the pass.
-        samples: of a pass.
-        numbered: whether it is a sequence, of which only the worker's own samples are read.
-        seed: of the order of a sequence in each epoch; None for its own.
+        subset: the subset of the samples: worker 1 of 3 has 1, 4, 7, ...
+        state: samples that were passed, those of other workers included; a resume skips them.
+        epoch: the number of the pass.
+        samples: the samples of a pass.
+        numbered: True for a sequence, of which only the worker's own samples are read.
+        seed: the seed of the order of a sequence in each epoch; None for its own order.
     """
     (number, workers), passed = subset, state or 0
     items = permuted(len(samples), seed, epoch) if numbered else samples
@@ -64,7 +69,7 @@ def one_pass(
 
 
 def permuted(size: int, seed: int | None, epoch: int) -> Sequence[int]:
-    """The order of an epoch; that of the first is `random.Random(seed).shuffle`'s."""
+    """Permute range(size) for an epoch; for the first as `random.Random(seed).shuffle` does."""
     if seed is None:
         return range(size)
     order = list(range(size))
@@ -73,25 +78,26 @@ def permuted(size: int, seed: int | None, epoch: int) -> Sequence[int]:
 
 
 def repeat(
-    subset: Subset, state: State, *, source: Open, times: int | None = None, dealt: bool = True
+    subset: Subset, state: State, *, source: Step, times: int | None = None, numbered: bool = True
 ) -> Flow:
-    """Pass after pass of a source.
+    """Read pass after pass of a source.
 
     Args:
-        subset: of the samples.
-        state: of this flow.
-        source: of a pass; if `dealt`, its number is passed too.
-        times: how many; None for ever.
-        dealt: whether each pass deals other samples to a worker.
+        subset: the subset of the samples.
+        state: the state of this flow.
+        source: opens the flow of a pass.
+        times: the number of passes; None for no end.
+        numbered: True for a source that takes the number of the pass, and gives a worker other
+            samples in each.
     """
     at = state or {"epoch": 0, "source": None, "filled": -1}
     epoch, begin, filled = at["epoch"], at["source"], at["filled"]
     while epoch != times:
-        for block in source(subset, begin, *[epoch] * dealt):
+        for block in source(subset, begin, *[epoch] * numbered):
             filled = epoch if len(block) else filled  # the newest pass with a sample
             saved = {"epoch": epoch, "source": block.state, "filled": filled}
             yield block.at(saved, epoch if times is None else 0)
-        if epoch - filled >= (subset[1] if dealt else 1):  # this worker has no sample
+        if epoch - filled >= (subset[1] if numbered else 1):  # this worker has no sample
             if times is None:
                 problem = "A dataset without a sample cannot repeat: it would never end."
                 require_others(source, subset, problem)
@@ -106,7 +112,7 @@ def cache(
     source: Open,
     kept: MutableMapping[Subset, list[Block]],
 ) -> Flow:
-    """Blocks of a dictionary, by subset, once a pass has filled it."""
+    """Read blocks of a dictionary, by subset, once a pass has filled it."""
     begin, known = state and state["source"], kept.get(subset, [])
     states = [None, *(block.state for block in known)]
     found = known[states.index(begin) :] if known and begin in states else source(subset, begin)
@@ -119,9 +125,11 @@ def cache(
 
 
 def turns(weights: Sequence[float], count: int) -> Ints:
-    """Whose turn it is, `count` times: each source is always as near to its weight as possible.
+    """Choose the source of each turn: each is always as near to its weight as possible.
 
-    With the weights 1.5 and 1: 0 1 0 1 0, and again.
+    weights 1.5 and 1: each turn adds 0.6 and 0.4 to what is due, and takes 1 from the chosen
+    due before it is taken: 0.6 0.4, 0.2 0.8, 0.8 0.2, 0.4 0.6, 1.0 0.0
+    chosen: 0 1 0 1 0, and again
     """
     gains = np.array(weights) / sum(weights)
     due = np.zeros(len(gains))
@@ -136,7 +144,7 @@ def turns(weights: Sequence[float], count: int) -> Ints:
 def interleave(
     subset: Subset, state: State, *, sources: Sequence[Open], weights: Sequence[float], cycle: int
 ) -> Flow:
-    """A sample of the source whose turn it is, until that source is at its end."""
+    """Take a sample of the source whose turn it is, until that source is at its end."""
     order = turns(weights, cycle)
     at = state or {"turn": 0, "sources": [None] * len(sources)}
     turn = at["turn"]
@@ -161,7 +169,7 @@ def interleave(
 
 
 def concatenate(subset: Subset, state: State, *, sources: Sequence[Open]) -> Flow:
-    """Sources one after another."""
+    """Read sources one after another."""
     at = state or {"number": 0, "source": None}
     first, begin = at["number"], at["source"]
     for number, source in enumerate(sources[first:], first):

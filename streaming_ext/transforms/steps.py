@@ -1,4 +1,4 @@
-"""Steps that make rows of tokens, and those that choose or batch samples.
+"""Steps that make rows of tokens, and steps that choose or batch samples.
 
 For the samples 0..9, 10 11 12 and 20..26, in rows of 6:
 
@@ -39,7 +39,7 @@ Collate: TypeAlias = Callable[[Sequence[Sample]], Any]
 
 @step
 def take(given: Input, at: int, last: bool, *, count: int) -> Made:
-    """The first `count` samples; worker 0 of 2 takes 3 of 5, worker 1 takes 2."""
+    """Keep the first `count` samples; worker 0 of 2 takes 3 of 5, worker 1 takes 2."""
     number, workers = given.subset
     own = count // workers + (number < count % workers)
     made = given.use().slice(0, own - at)
@@ -49,7 +49,7 @@ def take(given: Input, at: int, last: bool, *, count: int) -> Made:
 
 @step
 def stride(given: Input, at: int, last: bool, *, interval: int, offset: int) -> Made:
-    """One sample of each interval: interval 3 and offset 1 give the samples 1, 4, 7, ..."""
+    """Keep one sample of each interval: interval 3 and offset 1 keep the samples 1, 4, 7, ..."""
     block = given.use()
     chosen = np.arange((offset - at) % interval, len(block), interval)
     return block.take(chosen), (at + len(block)) % interval
@@ -57,7 +57,7 @@ def stride(given: Input, at: int, last: bool, *, interval: int, offset: int) -> 
 
 @partial(step, same=True)
 def enumerated(given: Input, at: int, last: bool, *, column: str) -> Made:
-    """Samples with their number; those of worker 1 of 3 are 1, 4, 7, ..."""
+    """Number the samples; those of worker 1 of 3 are 1, 4, 7, ..."""
     (number, workers), block = given.subset, given.use()
     numbers = pa.array(number + workers * np.arange(at, at + len(block)))
     return block.with_columns({column: numbers}), at + len(block)
@@ -67,7 +67,7 @@ def enumerated(given: Input, at: int, last: bool, *, column: str) -> Made:
 def batch(
     given: Input, at: int, last: bool, *, size: int, drop_last: bool, collate: Collate
 ) -> Made:
-    """Groups of samples, the last one perhaps smaller."""
+    """Join samples in groups, the last one perhaps smaller."""
     block = given.use(given.have if last and not drop_last else given.have // size * size)
     starts = range(0, len(block), size)
     found = {name: regular(column) for name, column in block.columns.items()}
@@ -83,7 +83,7 @@ def batch(
 
 
 def _columns(block: Block, names: Sequence[str]) -> tuple[dict[str, Column], Ints]:
-    """Some columns of tokens, and the length that all have in each sample.
+    """Return some columns of tokens, and the length that all have in each sample.
 
     Raises:
         UsageError: their lengths differ.
@@ -96,7 +96,7 @@ def _columns(block: Block, names: Sequence[str]) -> tuple[dict[str, Column], Int
 
 
 def _rows(columns: Mapping[str, Column], starts: Ints, lengths: Ints) -> Block:
-    """Rows cut out of the tokens of all samples: where each starts, and how many it has."""
+    """Cut rows out of the tokens of all samples, by their starts and lengths."""
     chosen = ranges(starts, lengths)
     return Block(
         columns={name: tokens_of(flat(each)[chosen], lengths) for name, each in columns.items()}
@@ -104,7 +104,7 @@ def _rows(columns: Mapping[str, Column], starts: Ints, lengths: Ints) -> Block:
 
 
 def chunk(block: Block, *, length: int, names: Sequence[str], drop_rest: bool) -> Block:
-    """Rows of each sample alone; a shorter rest is left out if `drop_rest`."""
+    """Cut each sample into rows; a shorter rest is left out if `drop_rest`."""
     columns, lengths = _columns(block, names)
     counts = lengths // length if drop_rest else ceil_div(lengths, length)
     # before: (rows,), tokens of its sample before each row; row_lengths: (rows,)
@@ -114,7 +114,7 @@ def chunk(block: Block, *, length: int, names: Sequence[str], drop_rest: bool) -
 
 
 def filled(block: Block, *, names: Sequence[str], longest: int) -> Block:
-    """The samples that fit into rows: none that is empty, or too long."""
+    """Keep the samples that fit into rows: none that is empty, or too long."""
     columns, lengths = _columns(block, names)
     kept = np.flatnonzero((lengths > 0) & (lengths <= longest))
     return Block(columns=columns).take(kept)
@@ -122,9 +122,9 @@ def filled(block: Block, *, names: Sequence[str], longest: int) -> Block:
 
 @step
 def concat_chunk(given: Input, at: int, last: bool, *, length: int, names: Sequence[str]) -> Made:
-    """Rows of all samples end to end; what does not fill a row at the end is left out.
+    """Cut all samples, end to end, into rows; a rest at the end is left out.
 
-    It counts the tokens of the first sample that are used.
+    The count is that of the tokens of the first sample that are used.
     """
     columns, lengths = _columns(given.rest, names)
     ends = np.append(0, np.cumsum(lengths))
@@ -139,7 +139,7 @@ def concat_chunk(given: Input, at: int, last: bool, *, length: int, names: Seque
 
 @step
 def pack_chunk(given: Input, at: int, last: bool, *, length: int, names: Sequence[str]) -> Made:
-    """Rows of whole samples; a sample longer than a row is cut."""
+    """Pack whole samples into rows; a sample longer than a row is cut."""
     columns, lengths = _columns(given.rest, names)
     firsts: list[int] = []  # sample that each row starts with
     used = length
@@ -156,7 +156,7 @@ def pack_chunk(given: Input, at: int, last: bool, *, length: int, names: Sequenc
 
 
 def pad(block: Block, *, values: Mapping[str, int], length: int) -> Block:
-    """Columns filled up to one length, each with its own value."""
+    """Fill columns up to one length, each with its own value."""
     made = {}
     for name, value in values.items():
         column = block.tokens(name)
@@ -176,7 +176,7 @@ def pad(block: Block, *, values: Mapping[str, int], length: int) -> Block:
 def around(
     values: npt.NDArray[Any], lengths: Ints, before: Sequence[int], after: Sequence[int]
 ) -> tuple[npt.NDArray[Any], Ints]:
-    """Tokens of samples and their lengths, with ids inserted before and after each sample."""
+    """Insert ids before and after each sample; return the tokens and their lengths."""
     ids = [*before, *after]
     if not ids:
         return values, lengths
@@ -190,7 +190,7 @@ def around(
 
 
 def add_bos_eos(block: Block, *, bos: int | None, eos: int | None, column: str) -> Block:
-    """A token before and one after those of each sample; None for nothing."""
+    """Add a token before and one after those of each sample; None for nothing."""
     tokens = block.tokens(column)
     before, after = ([] if one is None else [one] for one in (bos, eos))
     made = around(flat(tokens), lengths_of(tokens), before, after)
@@ -198,7 +198,7 @@ def add_bos_eos(block: Block, *, bos: int | None, eos: int | None, column: str) 
 
 
 def words(seed: int, stream: int, start: int, count: int) -> npt.NDArray[np.uint64]:
-    """The random words [start, start + count) of a stream, uint64: any of them without the rest."""
+    """Draw the random words [start, start + count) of a stream, without those before."""
     counter, skip = divmod(start, _WORDS)
     generator = np.random.Philox(key=[seed % 2**64, stream]).advance(counter)
     made: npt.NDArray[np.uint64] = generator.random_raw(skip + count)
@@ -206,17 +206,17 @@ def words(seed: int, stream: int, start: int, count: int) -> npt.NDArray[np.uint
 
 
 def slots_drawn(seed: int, slots: int, start: int, count: int) -> Ints:
-    """The slots that the draws [start, start + count) take."""
+    """Find the slots that the draws [start, start + count) take."""
     return (words(seed, 0, start, count) % np.uint64(slots)).astype(np.int64)
 
 
 def last_order(seed: int, count: int) -> Ints:
-    """The order in which the slots are emptied at the end."""
+    """Permute the slots for the end, when they are emptied."""
     return np.argsort(words(seed, 1, 0, count), kind="stable").astype(np.int64)
 
 
 def shuffle(subset: Subset, state: State, *, source: Open, slots: int, seed: int) -> Flow:
-    """Samples in an order that is random within about the length of the buffer.
+    """Yield samples in an order that is random within about the length of the buffer.
 
     Which sample comes when is arithmetic on numbers alone. Once the buffer's slots are full, draw t
     takes the sample of a random slot and puts sample `slots + t` there. With 3 slots, and the slots
@@ -230,12 +230,12 @@ def shuffle(subset: Subset, state: State, *, source: Open, slots: int, seed: int
     its samples are read again, from the oldest one on.
 
     Args:
-        subset: of the samples.
-        state: of this flow: `first`, the number of the sample that the source yields first, and
-            `drawn`, the draws before; None at the end.
-        source: of the samples.
-        slots: of the buffer.
-        seed: of the draws; each worker draws others.
+        subset: the subset of the samples.
+        state: the state of this flow: `first`, the number of the sample that the source yields
+            first, and `drawn`, the draws before; None at the end.
+        source: opens the flow of the samples.
+        slots: slots of the buffer.
+        seed: the seed of the draws; each worker draws others.
     """
     seed += subset[0] << 32
     first, drawn = (0, 0) if state is None else (state["first"], state["drawn"])

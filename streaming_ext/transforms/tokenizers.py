@@ -31,7 +31,7 @@ from streaming_ext.text.tokenizer.json_file import JsonTokenizer
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.transforms.block import Block, tokens_of
-from streaming_ext.transforms.functions import OfBlock
+from streaming_ext.transforms.processes import OfBlock
 from streaming_ext.transforms.steps import around
 
 _PROBES: Final = ("Hello world!", " 1,234 näive  words\n\n\tand\u00a0more: 你好 🙂", "")
@@ -44,7 +44,7 @@ _ENGINES = threading.local()  # by process and tokenizer
 
 
 def encode(tokenizer: Tokenizer, texts: pa.LargeStringArray) -> Encoded:
-    """The ids of some texts.
+    """Encode some texts.
 
     Raises:
         EngineMismatchError: the first text has other ids by the reference.
@@ -62,7 +62,7 @@ _load = cache(load_tokenizer)
 
 
 def _own(tokenizer: Any, pattern: str | None) -> Tokenizer | None:
-    """One of Shardmill's own; None for one of transformers.
+    """Load a tokenizer of Shardmill's own; None for one of transformers.
 
     Raises:
         UsageError: it is no tokenizer.
@@ -82,7 +82,7 @@ def _own(tokenizer: Any, pattern: str | None) -> Tokenizer | None:
 def tokenizing(
     tokenizer: Any, pattern: str | None, settings: Mapping[str, Any], column: str
 ) -> tuple[OfBlock, str]:
-    """What tokenizes the texts of a column, and by what a state recognizes it.
+    """Make a function that tokenizes the texts of a column; name it for states.
 
     Raises:
         UsageError: it is no tokenizer, or takes no such settings.
@@ -100,7 +100,7 @@ def tokenizing(
 
 
 def missing_ends(tokenizer: Any, pattern: str | None) -> tuple[int | None, int | None]:
-    """The first and the last token of a document that a tokenizer does not add itself.
+    """Find the first and the last token of a document that a tokenizer does not add itself.
 
     One token that is both is added once, at the end.
     """
@@ -116,7 +116,7 @@ def missing_ends(tokenizer: Any, pattern: str | None) -> tuple[int | None, int |
 
 
 def hub_described(tokenizer: Any, settings: Mapping[str, Any]) -> str:
-    """By what a state recognizes a tokenizer of transformers: the ids of some texts."""
+    """Hash the ids of some texts, by which a state recognizes a tokenizer of transformers."""
     ids = [tokenizer(probe)["input_ids"] for probe in _PROBES]
     known = repr((len(tokenizer), ids, sorted(settings.items(), key=str)))
     return hashlib.sha256(known.encode()).hexdigest()[:12]
@@ -126,9 +126,9 @@ class FastTokenizer(NamedTuple):
     """The fast engine, alone or in place of a tokenizer of transformers.
 
     Attributes:
-        own: the tokenizer, of which special tokens in a text are text.
-        hub: the one of transformers; it tokenizes texts with special tokens.
-        special: the texts of these.
+        own: the tokenizer that takes special tokens in a text as text.
+        hub: the tokenizer of transformers; it tokenizes texts with special tokens.
+        special: the texts of the special tokens.
         before, after: ids that are added around those of every text.
         values: further columns, with the value of every token.
     """
@@ -142,7 +142,7 @@ class FastTokenizer(NamedTuple):
 
     @classmethod
     def of(cls, tokenizer: Any) -> "FastTokenizer | None":
-        """The engine for one of transformers; None if it does not give the same ids."""
+        """Find the engine for one of transformers; None if it does not give the same ids."""
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None or backend.truncation is not None or backend.padding is not None:
             return None
@@ -163,7 +163,7 @@ class FastTokenizer(NamedTuple):
         return made if exact and not isinstance(fast_model(own), str) else None
 
     def tokenize(self, block: Block, *, column: str) -> Block:
-        """The samples with the columns of the texts of one."""
+        """Add the columns of the tokens of a column of texts."""
         texts = block.texts(column)
         found = encode(self.own, texts)
         if self.special:
@@ -180,13 +180,13 @@ class FastTokenizer(NamedTuple):
 
 
 def without_ends(tokenizer: Any, text: str) -> list[int]:
-    """The ids of a text by a tokenizer of transformers, without those that it puts around it."""
+    """Encode a text by a tokenizer of transformers, without the ids that it puts around it."""
     ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
     return ids
 
 
 def by_call(block: Block, *, tokenizer: Any, settings: Mapping[str, Any], column: str) -> Block:
-    """The samples with the columns of a call of a tokenizer of transformers."""
+    """Add the columns of a call of a tokenizer of transformers."""
     texts = block.texts(column).to_pylist()
     added = tokenizer(texts, **settings)
     rows = (dict(zip(added, row, strict=True)) for row in zip(*added.values(), strict=True))

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.order.mixing import WINDOW_ROWS, Mixing, Mixture
+from streaming_ext.order.order import OrderSpec
 from streaming_ext.order.steps import Schedule
+
+
+def spec_of(seed: int) -> OrderSpec:
+    return OrderSpec(shuffle=True, seed=seed, canonical_nodes=1, window=1)
 
 
 def mixing_of(
@@ -108,18 +113,18 @@ def test_limits_end_in_an_error_or_let_the_others_take_over() -> None:
     st.lists(st.lists(st.integers(0, 150), min_size=3, max_size=3), min_size=1, max_size=5),
     st.integers(1, 3),
 )
-def test_spans_are_dealt_out_one_after_another(spans, canonical_nodes) -> None:
+def test_spans_come_one_after_another(spans, row_size) -> None:
     spans = [tuple(span) for span in spans if sum(span)]
     if not spans:
         return
-    mixture = Mixture(*spans, canonical_nodes=canonical_nodes, seed=4, shuffle=True)
+    mixture = Mixture(spec_of(4), *spans, row_size=row_size)
     total = sum(map(sum, spans))
     bases = (4, 60, 0)  # what was drawn before
-    streams, draws = mixture.draws(2, np.arange(total * canonical_nodes), bases)
+    streams, draws = mixture.draws(2, np.arange(total * row_size), bases)
     begin = 0
     for span in spans:
-        end = begin + sum(span) * canonical_nodes
-        assert np.bincount(streams[begin:end:canonical_nodes], minlength=3).tolist() == list(span)
+        end = begin + sum(span) * row_size
+        assert np.bincount(streams[begin:end:row_size], minlength=3).tolist() == list(span)
         begin = end
     for stream in range(3):
         own = np.flatnonzero(streams == stream)
@@ -127,7 +132,7 @@ def test_spans_are_dealt_out_one_after_another(spans, canonical_nodes) -> None:
 
 
 def test_every_window_holds_the_proportions() -> None:
-    mixture = Mixture((700, 200, 100), canonical_nodes=2, seed=3, shuffle=True)
+    mixture = Mixture(spec_of(3), (700, 200, 100), row_size=2)
     streams, _ = mixture.draws(0, np.arange(2000), (0, 0, 0))
     windows = streams.reshape(-1, WINDOW_ROWS * 2)
     for window in windows:
@@ -137,7 +142,7 @@ def test_every_window_holds_the_proportions() -> None:
 
 @pytest.mark.parametrize("rows", [(333, 5, 171), (1, 999), (10, 10, 10, 10)])
 def test_counts_stay_within_two_rows_of_the_proportion(rows) -> None:
-    mixture = Mixture(rows, canonical_nodes=1, seed=3, shuffle=True)
+    mixture = Mixture(spec_of(3), rows, row_size=1)
     total = sum(rows)
     for row in range(total + 1):
         counts = mixture.counts(row)

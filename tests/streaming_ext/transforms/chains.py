@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from streaming_ext.transforms import CheckpointableDataset
+from streaming_ext.transforms import CheckpointableDataset, CheckpointableIterator
 
 NUMBERED = [{"id": n, "input_ids": list(range(n, n + n % 5))} for n in range(41)]
 
@@ -17,6 +17,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: plain(one) for name, one in value.items()}
     return value.tolist() if isinstance(value, torch.Tensor) else value
+
+
+def subset_of(
+    dataset: CheckpointableDataset, number: int, workers: int, state: Any = None
+) -> CheckpointableIterator:
+    """The pass of one of several workers."""
+    return CheckpointableIterator(dataset, (number, workers), state)
 
 
 def samples_of(dataset: CheckpointableDataset) -> list[Any]:

@@ -16,7 +16,7 @@ from torch.utils.data import get_worker_info
 from streaming_ext.base.errors import ConfigMismatchError, UsageError, WorkerDiedError
 from streaming_ext.transforms import CheckpointableDataset, CheckpointableLoader
 from tests.command_line import is_alive, wait_for
-from tests.streaming_ext.transforms.chains import NUMBERED, plain
+from tests.streaming_ext.transforms.chains import NUMBERED, plain, subset_of
 from tests.streaming_ext.transforms.test_sft import TALKS, TEMPLATE
 
 
@@ -27,7 +27,7 @@ def chain() -> CheckpointableDataset:
 
 def expected(workers: int, each: int = 1) -> list[Any]:
     """The workers' batches in turns, `each` at a time."""
-    subsets = [[plain(one) for one in chain().iter_subset((n, workers))] for n in range(workers)]
+    subsets = [[plain(one) for one in subset_of(chain(), n, workers)] for n in range(workers)]
     found = []
     while any(subsets):
         for subset in subsets:

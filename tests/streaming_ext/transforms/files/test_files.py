@@ -12,7 +12,7 @@ from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.transforms import CheckpointableDataset
 from streaming_ext.transforms import files as of_files
 from tests.servers.storage.swift import make_bucket, s3_client
-from tests.streaming_ext.transforms.chains import require_resumes
+from tests.streaming_ext.transforms.chains import require_resumes, subset_of
 from tests.streaming_ext.transforms.conftest import write_lines
 
 Chain = CheckpointableDataset
@@ -79,7 +79,7 @@ def test_text_flows_as_arrays_and_resumes(folder, records, vocabulary) -> None:
 
 def test_each_worker_has_its_own_spans(folder) -> None:
     dataset = Chain.from_files(str(folder))
-    of_each = [[one["id"] for one in dataset.iter_subset((n, 3))] for n in range(3)]
+    of_each = [[one["id"] for one in subset_of(dataset, n, 3)] for n in range(3)]
     assert sorted(one for own in of_each for one in own) == list(range(40))
     assert min(map(len, of_each)) > 5
 
@@ -151,12 +151,12 @@ def test_a_worker_without_a_span_ends(tmp_path) -> None:
     write_lines(tmp_path / "0.jsonl", [])
     write_lines(tmp_path / "1.jsonl", [{"id": 1}])
     dataset = Chain.from_files(str(tmp_path), repeat=True)
-    of_each = [[one["id"] for one in islice(dataset.iter_subset((n, 4)), 3)] for n in range(4)]
+    of_each = [[one["id"] for one in islice(subset_of(dataset, n, 4), 3)] for n in range(4)]
     assert sorted(of_each) == [[], [], [], [1, 1, 1]]
     (tmp_path / "1.jsonl").write_text("\n")
     for number in range(4):
         with pytest.raises(UsageError, match="cannot repeat"):
-            next(Chain.from_files(str(tmp_path), repeat=True).iter_subset((number, 4)))
+            next(subset_of(Chain.from_files(str(tmp_path), repeat=True), number, 4))
 
 
 def test_from_object_storage(folder, vocabulary, s3) -> None:

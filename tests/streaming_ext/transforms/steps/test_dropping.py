@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.transforms import CheckpointableDataset, functions, interleave_datasets
-from tests.streaming_ext.transforms.chains import NUMBERED
+from streaming_ext.transforms import CheckpointableDataset, interleave_datasets, processes
+from tests.streaming_ext.transforms.chains import NUMBERED, subset_of
 from tests.streaming_ext.transforms.conftest import write_lines
 
 Chain = CheckpointableDataset
@@ -107,7 +107,7 @@ def test_workers(how) -> None:
 
     def of_each(samples: list[Any], chosen: Callable[[Any], bool]) -> list[list[int]]:
         chain = FILTERS[how](Chain.from_sequence(samples, repeat=True), chosen)
-        return [[one["id"] for one in islice(chain.iter_subset((n, 4)), 2)] for n in range(4)]
+        return [[one["id"] for one in islice(subset_of(chain, n, 4), 2)] for n in range(4)]
 
     def first(sample: dict[str, Any]) -> bool:
         return bool(sample["id"] == 0)
@@ -126,7 +126,7 @@ class Counting:
 
 
 def test_a_source_whose_passes_are_unknown_is_one_warning(monkeypatch, caplog) -> None:
-    monkeypatch.setattr(functions, "MANY", 2_000)
+    monkeypatch.setattr(processes, "MANY", 2_000)
     chain = Chain.from_iterable(Counting()).filter(lambda sample: sample["id"] >= 9_000)
     with caplog.at_level(logging.WARNING, logger="streaming_ext"):
         assert next(iter(chain))["id"] == 9_000

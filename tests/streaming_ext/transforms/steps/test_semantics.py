@@ -10,7 +10,7 @@ import pytest
 
 from streaming_ext.base.errors import ConfigMismatchError, UsageError, WorkerDiedError
 from streaming_ext.transforms import CheckpointableDataset, interleave_datasets
-from tests.streaming_ext.transforms.chains import NUMBERED, samples_of
+from tests.streaming_ext.transforms.chains import NUMBERED, samples_of, subset_of
 
 Chain = CheckpointableDataset
 GREETINGS = [{"text": text} for text in ("Hello", "Hallo", "Salut", "Ciao")]
@@ -188,7 +188,7 @@ def test_a_state_of_another_chain_is_refused() -> None:
         with pytest.raises(ConfigMismatchError, match="this one is"):
             other.iter(one.iter().state_dict())
     with pytest.raises(ConfigMismatchError, match="worker 0 of 1, this is worker 1 of 2"):
-        dataset.concat_chunk(6).iter_subset((1, 2), state)
+        subset_of(dataset.concat_chunk(6), 1, 2, state)
     with pytest.raises(ConfigMismatchError, match="no state of a Checkpointable"):
         dataset.iter({"index": 3})
 
@@ -199,14 +199,14 @@ def test_workers_have_all_samples_once() -> None:
         Chain.from_iterable(NUMBERED),
         Chain.from_sequence(NUMBERED).enumerate("id").take(33),
     ):
-        found = [sample["id"] for n in range(3) for sample in chain.iter_subset((n, 3))]
+        found = [sample["id"] for n in range(3) for sample in subset_of(chain, n, 3)]
         assert sorted(found) == sorted(sample["id"] for sample in chain)
 
 
 def test_a_worker_without_a_sample_to_repeat_ends() -> None:
     chain = Chain.from_sequence(NUMBERED[:3]).repeat()
-    of_each = [[one["id"] for one in islice(chain.iter_subset((n, 4)), 2)] for n in range(4)]
+    of_each = [[one["id"] for one in islice(subset_of(chain, n, 4), 2)] for n in range(4)]
     assert of_each == [[0, 0], [1, 1], [2, 2], []]
     for number in range(4):
         with pytest.raises(UsageError, match="would never end"):
-            next(Chain.from_sequence(NUMBERED[:3]).take(0).repeat().iter_subset((number, 4)))
+            next(subset_of(Chain.from_sequence(NUMBERED[:3]).take(0).repeat(), number, 4))

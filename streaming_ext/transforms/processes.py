@@ -1,4 +1,4 @@
-"""Functions of a block, in this process, in threads or in other processes.
+"""Functions of blocks, in this process, in threads or in other processes.
 
 Workers work ahead of the consumer, and their results come in the order of the samples.
 """
@@ -31,8 +31,8 @@ ExecutorType: TypeAlias = Literal["thread", "process"]
 Function: TypeAlias = Callable[[Sample], Any]
 OfBlock: TypeAlias = Callable[[Block], Block]
 MANY: Final = 100_000  # samples left out in a row before a warning
-_IN_FLIGHT: Final = 2  # tasks a worker, the current one included
-_FARTHEST: Final = 64  # tasks a worker while the first one is slow, unless ordered
+_IN_FLIGHT: Final = 2  # tasks per worker, the current one included
+_FARTHEST: Final = 64  # tasks per worker while the first one is slow, unless ordered
 _LEAST: Final = 64  # samples of a task of whole blocks
 _log = logging.getLogger(__name__)
 _function: Any = None  # of a worker process
@@ -64,18 +64,18 @@ class _Consumer(Executor):
         return future
 
 
-class Crew(NamedTuple):
+class StepWorkers(NamedTuple):
     """The workers of a step.
 
     Attributes:
         executor_type: threads or processes.
-        workers: how many; 0 for the consumer itself.
-        samples: of a task; None for whole blocks.
-        ordered: whether a slow task holds up the others soon.
+        number: the number of workers; 0 for the consumer itself.
+        samples: samples per task; None for whole blocks.
+        ordered: True if a slow task holds up the others soon.
     """
 
     executor_type: ExecutorType = "thread"
-    workers: int = 0
+    number: int = 0
     samples: int | None = None
     ordered: bool = True
 
@@ -86,29 +86,29 @@ class Crew(NamedTuple):
         prefetch_factor: int = 10,
         ordered: bool = True,
         executor_type: ExecutorType = "process",
-    ) -> "Crew":
-        """The workers that a user asks for.
+    ) -> "StepWorkers":
+        """Check the workers that a user asks for.
 
         Raises:
             UsageError: an argument is wrong.
         """
-        workers = max_workers if max_workers is not None else os.cpu_count() or 1
-        if executor_type not in {"thread", "process"} or workers < 1 or prefetch_factor < 1:
+        number = max_workers if max_workers is not None else os.cpu_count() or 1
+        if executor_type not in {"thread", "process"} or number < 1 or prefetch_factor < 1:
             raise UsageError(
                 "executor_type must be 'thread' or 'process', max_workers and prefetch_factor 1 or "
                 f"more, got {executor_type!r}, {max_workers} and {prefetch_factor}."
             )
         samples = ceil_div(prefetch_factor, _IN_FLIGHT)
-        return cls(executor_type=executor_type, workers=workers, samples=samples, ordered=ordered)
+        return cls(executor_type, number, samples, ordered)
 
     def start(self, function: OfBlock) -> tuple[Executor, OfBlock]:
-        """Start the workers; what to submit to them comes second."""
-        if self.workers == 0:
+        """Start the workers; return the function to submit to them, too."""
+        if self.number == 0:
             return _Consumer(), function
         if self.executor_type == "thread":
-            pool: Executor = ThreadPoolExecutor(self.workers)
+            pool: Executor = ThreadPoolExecutor(self.number)
             # Prepare while the first samples are read. What fails fails again with them.
-            for _ in range(self.workers):
+            for _ in range(self.number):
                 pool.submit(function, Block([]))
             return pool, function
         if multiprocessing.current_process().daemon:
@@ -118,13 +118,13 @@ class Crew(NamedTuple):
             )
         # A fork inherits the function, which may be one that cannot be pickled.
         # Exit hooks may wait for locks that threads held when it was copied.
-        pool = ProcessPoolExecutor(self.workers, Forks(), initializer=_start, initargs=(function,))
+        pool = ProcessPoolExecutor(self.number, Forks(), initializer=_start, initargs=(function,))
         # Starts the processes before this one has threads, whose locks they would copy.
         pool.submit(_of_process, Block([]))
         return pool, _of_process
 
 
-CONSUMER: Final = Crew()
+CONSUMER: Final = StepWorkers()
 
 
 def _start(function: OfBlock) -> None:
@@ -141,35 +141,42 @@ def _of_process(block: Block) -> Block:
 
 
 class _Task(NamedTuple):
-    """Some samples that a worker works on; the state is the one before them."""
+    """The samples that a worker works on, with the state before them."""
 
     state: State
     passes: int
     future: Future[Block]
 
 
-def applied(
-    subset: Subset, state: State, *, source: Open, function: OfBlock, crew: Crew, name: str
+def of_blocks(
+    subset: Subset,
+    state: State,
+    *,
+    source: Open,
+    function: OfBlock,
+    workers: StepWorkers,
+    name: str,
 ) -> Flow:
-    """What a function makes of each block.
+    """Apply a function to each block.
 
     Args:
-        subset: of the samples.
-        state: of this flow.
-        source: of the samples.
-        function: of a block.
-        crew: the workers.
-        name: of the step, for messages.
+        subset: the subset of the samples.
+        state: the state of this flow.
+        source: opens the flow of the samples.
+        function: the function of a block.
+        workers: the workers that apply it.
+        name: the name of the step in messages.
 
     Raises:
         UsageError: it leaves out every sample of a source that repeats forever.
         WorkerDiedError: a worker process died.
     """
-    if get_worker_info() is not None and (crew.executor_type, crew.workers) == ("thread", 1):
-        crew = CONSUMER  # a worker of a loader is for one core
-    pool, work = crew.start(function)
+    if get_worker_info() is not None and workers[:2] == ("thread", 1):
+        workers = CONSUMER  # a worker of a loader is for one core
+    pool, work = workers.start(function)
     tasks: deque[_Task] = deque()
-    few, many = max(crew.workers * _IN_FLIGHT, 1), 0 if crew.ordered else crew.workers * _FARTHEST
+    few = max(workers.number * _IN_FLIGHT, 1)
+    many = 0 if workers.ordered else workers.number * _FARTHEST
     last = False
     passes: int | None = None  # of the source, when a sample was made last
     warn_at: float = 0  # samples of the source
@@ -180,8 +187,8 @@ def applied(
                     len(tasks) < few or (len(tasks) < many and not tasks[0].future.done())
                 ):
                     before = given.state()
-                    last = not given.has(crew.samples or (_LEAST if crew.workers else 1))
-                    if block := given.use(crew.samples):
+                    last = not given.has(workers.samples or (_LEAST if workers.number else 1))
+                    if block := given.use(workers.samples):
                         tasks.append(_Task(before, given.passes, pool.submit(work, block)))
                 if not tasks:
                     return
@@ -195,7 +202,7 @@ def applied(
                         f"{name} left out the last {MANY:,} samples. If the source has no end, "
                         "none may ever come: look at what is kept."
                     )
-                # Each pass deals other samples to this worker, until it has seen all. One more
+                # Each pass gives other samples to this worker, until it has seen all. One more
                 # pass: sources that are interleaved do not end their passes together.
                 if task.passes - passes > subset[1] + 1:
                     problem = (
