@@ -36,7 +36,7 @@ _KEPT_TYPES: Final = (pa.large_string(), pa.int64(), pa.float64(), pa.bool_())
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentRows:
+class ListedRows:
     """Some consecutive documents of a part, in the order of the source, or of their keys.
 
     Attributes:
@@ -72,7 +72,7 @@ def documents_limit(num_documents: int, kept_columns: int = 0) -> int:
     return 2**20 * (1 + kept_columns) + each * min(num_documents, 2**27)
 
 
-def read_provenance(data: bytes) -> Iterator[DocumentRows]:
+def read_provenance(data: bytes) -> Iterator[ListedRows]:
     """Read a file in bounded batches.
 
     Raises:
@@ -96,7 +96,7 @@ def read_provenance(data: bytes) -> Iterator[DocumentRows]:
         if "source" in columns:
             sources = np.asarray(columns["source"]).astype(np.int64)
             positions = np.asarray(pc.coalesce(columns["place"], columns["row"]))
-        yield DocumentRows(
+        yield ListedRows(
             rows,
             codes[np.asarray(split.indices)],
             np.asarray(columns["tokens"]).astype(np.int64),

@@ -34,7 +34,7 @@ from streaming_ext.store.locations import (
 )
 
 if TYPE_CHECKING:
-    from streaming_ext.text.tokenizer.tokenizer import Tokenizer as LoadedTokenizer
+    from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 
 Several = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
@@ -99,7 +99,7 @@ class Options(BaseModel):
         return given
 
 
-class Input(Options):
+class SourceOptions(Options):
     """Files of text."""
 
     heading: ClassVar[str] = "Input"
@@ -108,7 +108,7 @@ class Input(Options):
     """Files, folders, patterns, URLs, or a Hub dataset, ORG/NAME."""
 
 
-class Hub(Options):
+class HubOptions(Options):
     """Which configuration of a Hub dataset is read."""
 
     heading: ClassVar[str] = "Input"
@@ -117,7 +117,7 @@ class Hub(Options):
     """Configuration of a Hub dataset, such as sample-10BT."""
 
 
-class Parts(Options):
+class PartOptions(Options):
     """How source files are cut into parts."""
 
     heading: ClassVar[str] = "Input"
@@ -136,7 +136,7 @@ class Parts(Options):
         return size
 
 
-class Tokenizer(Options):
+class TokenizerOptions(Options):
     """The tokenizer of the text."""
 
     heading: ClassVar[str] = "Input"
@@ -150,7 +150,7 @@ class Tokenizer(Options):
     pattern: str | None = None
     """How a rank file splits text: name (gpt2, llama3, qwen2) or regular expression."""
 
-    def load_tokenizer(self) -> "LoadedTokenizer":
+    def load_tokenizer(self) -> "Tokenizer":
         """The tokenizer of these options.
 
         Raises:
@@ -166,7 +166,7 @@ class Tokenizer(Options):
         )
 
 
-class Documents(Options):
+class DocumentOptions(Options):
     """What a document is in a source file, and which of its fields are kept."""
 
     heading: ClassVar[str] = "Input"
@@ -192,7 +192,9 @@ class Documents(Options):
         return columns
 
 
-class TextOptions(Parts, Filters, Documents, Tokenizer, Hub, Input):
+class TextOptions(
+    PartOptions, Filters, DocumentOptions, TokenizerOptions, HubOptions, SourceOptions
+):
     """Which text is read, which documents stay, and how it is cut into parts."""
 
     max_files: Annotated[int | None, Field(gt=0)] = None

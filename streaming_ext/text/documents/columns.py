@@ -216,7 +216,7 @@ def as_kind(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
         return column.cast(kind)
 
 
-def nothing_less(column: pa.Array) -> pa.Array:
+def untyped_if_null(column: pa.Array) -> pa.Array:
     """A column, without its type if all values are null: tables of documents give it one."""
     return pa.nulls(len(column)) if column.null_count == len(column) else column
 

@@ -32,7 +32,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class BadDocument:
+class BadRow:
     """A row that cannot be read.
 
     Attributes:
@@ -66,7 +66,7 @@ class DocumentBatch:
     num_rows: int
     fraction: float
     positions: Ints
-    bad: tuple[BadDocument, ...] = ()
+    bad: tuple[BadRow, ...] = ()
     dropped: Mapping[FilterName, int] = field(default_factory=dict)
     values: tuple[pa.Array, ...] = ()
 
@@ -114,7 +114,7 @@ class DocumentRows:
         self._fraction = 0.0
         self.row = 0
         self.rows_before: int | None = None
-        self._bad: dict[int, BadDocument] = {}  # of the rows in hand, by their number among them
+        self._bad: dict[int, BadRow] = {}  # of the rows in hand, by their number among them
 
     @property
     def file_row(self) -> int:
@@ -125,7 +125,7 @@ class DocumentRows:
         self,
         columns: Sequence[pa.Array],
         fraction: float,
-        bad: Sequence[BadDocument] = (),
+        bad: Sequence[BadRow] = (),
         positions: Ints | None = None,
     ) -> Iterator[DocumentBatch]:
         """The documents of the next rows.
@@ -180,7 +180,7 @@ class DocumentRows:
             )
         self.row, self._fraction = first + len(texts), fraction
 
-    def refuse(self, bad: BadDocument) -> None:
+    def refuse(self, bad: BadRow) -> None:
         """Raise an error for a bad document, unless bad ones are skipped.
 
         Raises:
@@ -194,7 +194,7 @@ class DocumentRows:
 
     def _note(self, row: int, reason: str) -> None:
         """Add a bad row of those in hand; one that was found before stays."""
-        bad = BadDocument(self.row + row, self._location(row), reason)
+        bad = BadRow(self.row + row, self._location(row), reason)
         self.refuse(self._bad.setdefault(row, bad))
 
     def _valid(self, columns: Sequence[pa.Array], of: Sequence[str]) -> list[pa.Array]:

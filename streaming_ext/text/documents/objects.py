@@ -22,7 +22,7 @@ from streaming_ext.text.documents.columns import (
 from streaming_ext.text.documents.document_rows import (
     MAX_BATCH_ROWS,
     MAX_TEXT_BYTES,
-    BadDocument,
+    BadRow,
     DocumentBatch,
     DocumentRows,
 )
@@ -65,7 +65,7 @@ class BadValueError(Exception):
     """The fault of a value."""
 
 
-class Value(NamedTuple):
+class ParsedValue(NamedTuple):
     """A value of a file, or its fault.
 
     Attributes:
@@ -171,12 +171,12 @@ def missing_fields(values: Iterable[Record], options: ReadOptions, *, where: str
 
 
 def batches_of_values(
-    values: Iterable[Value], rows: DocumentRows, stream: Stream
+    values: Iterable[ParsedValue], rows: DocumentRows, stream: Stream
 ) -> Iterator[DocumentBatch]:
     """The documents of values that come one by one, in order, from a stream."""
     wanted = wanted_columns(rows.options)
     found: list[Texts] = []
-    bad: list[BadDocument] = []
+    bad: list[BadRow] = []
     positions: list[int] = []
     size = 0
 
@@ -199,7 +199,7 @@ def batches_of_values(
         try:
             found.append(_texts_of(value, wanted))
         except BadValueError as error:
-            one = BadDocument(rows.row + len(found), location, str(error))
+            one = BadRow(rows.row + len(found), location, str(error))
             rows.refuse(one)
             bad.append(one)
             found.append((None,) * len(wanted))
@@ -211,7 +211,7 @@ def batches_of_values(
         yield from batch()
 
 
-def records_of_values(values: Iterable[Value], rows: DocumentRows) -> Iterator[list[Record]]:
+def records_of_values(values: Iterable[ParsedValue], rows: DocumentRows) -> Iterator[list[Record]]:
     """The values that are objects, some at a time.
 
     Raises:
@@ -223,7 +223,7 @@ def records_of_values(values: Iterable[Value], rows: DocumentRows) -> Iterator[l
             records.append(value)
         else:
             problem = value if isinstance(value, BadValueError) else "no object"
-            rows.refuse(BadDocument(rows.row, location, str(problem)))
+            rows.refuse(BadRow(rows.row, location, str(problem)))
         if len(records) == MAX_RECORDS:
             yield records
             records = []

@@ -21,7 +21,7 @@ from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.columns import check_schema, column_at, paths_of
 from streaming_ext.text.documents.document_rows import (
     BATCH_BYTES,
-    BadDocument,
+    BadRow,
     DocumentBatch,
     DocumentRows,
 )
@@ -34,8 +34,8 @@ from streaming_ext.text.documents.files import (
 )
 from streaming_ext.text.documents.objects import (
     MAX_RECORDS,
+    ParsedValue,
     Record,
-    Value,
     batches_of_values,
     missing_fields,
     records_of_values,
@@ -45,7 +45,7 @@ Lacking = Mapping[str, str]  # a message for each column that a file lacks
 LOOK_BYTES = 2**20  # of a file, unpacked: a look reads no large document
 
 
-class Block(NamedTuple):
+class FileBlock(NamedTuple):
     """Consecutive rows that can be read without those before them.
 
     Attributes:
@@ -112,14 +112,14 @@ class SourceFormat(ABC):
         """
         return {}
 
-    def blocks(self, file: SourceBytes, options: ReadOptions) -> Sequence[Block]:
+    def blocks(self, file: SourceBytes, options: ReadOptions) -> Sequence[FileBlock]:
         """The blocks of a file that can be read alone; none if nothing is known of their size.
 
         Raises:
             SourceError: the file is damaged or gone.
             UsageError: it holds no such text.
         """
-        return (Block(file.size),)
+        return (FileBlock(file.size),)
 
     def can_be_cut(self, file: SourceBytes) -> bool:
         """Whether `documents` takes any span of this file. Reads little.
@@ -181,7 +181,7 @@ class ObjectFormat(SourceFormat):
     has_records: ClassVar[bool] = True  # a document has fields besides its text
 
     @abstractmethod
-    def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
+    def values(self, stream: Stream, options: ReadOptions) -> Iterator[ParsedValue]:
         """The values of a file in order; each should be an object.
 
         Raises:
@@ -192,7 +192,7 @@ class ObjectFormat(SourceFormat):
         """The unpacked bytes of a file, or of a span of it; see `Stream`."""
         return Stream(file, span=span, head=head)
 
-    def sound_values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
+    def sound_values(self, stream: Stream, options: ReadOptions) -> Iterator[ParsedValue]:
         """See `values`; whatever a library raises becomes an error that names the last value."""
         read = ""
         with faults(stream.file, self.name, lambda: read):
@@ -234,7 +234,7 @@ class Table(NamedTuple):
 
     batch: pa.RecordBatch
     fraction: float
-    bad: Sequence[BadDocument] = ()
+    bad: Sequence[BadRow] = ()
     positions: Ints | None = None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.files import Stream, packed_suffixes
-from streaming_ext.text.documents.objects import MAX_ITEM_BYTES, Value
+from streaming_ext.text.documents.objects import MAX_ITEM_BYTES, ParsedValue
 from streaming_ext.text.documents.source_format import ObjectFormat
 
 _READ_BYTES = 2**18
@@ -21,7 +21,7 @@ class AvroFormat(ObjectFormat):
     name = "avro"
     suffixes = packed_suffixes(".avro")
 
-    def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
+    def values(self, stream: Stream, options: ReadOptions) -> Iterator[ParsedValue]:
         """See `ObjectFormat.values`; a damaged block ends the file."""
         import fastavro
 
@@ -33,7 +33,7 @@ class AvroFormat(ObjectFormat):
         for block in blocks:
             for number, record in enumerate(block):
                 location = f"document {number + 1} of the block at byte {block.offset}"
-                yield Value(location, record, block.size // block.num_records)
+                yield ParsedValue(location, record, block.size // block.num_records)
             stream.allow(MAX_ITEM_BYTES)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.files import Stream, packed_suffixes
-from streaming_ext.text.documents.objects import MAX_DEPTH, MAX_ITEM_BYTES, Value
+from streaming_ext.text.documents.objects import MAX_DEPTH, MAX_ITEM_BYTES, ParsedValue
 from streaming_ext.text.documents.source_format import ObjectFormat
 
 _BUFFER_BYTES = 2**18
@@ -20,7 +20,7 @@ class CborFormat(ObjectFormat):
     name = "cbor"
     suffixes = packed_suffixes(".cbor")
 
-    def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
+    def values(self, stream: Stream, options: ReadOptions) -> Iterator[ParsedValue]:
         """See `ObjectFormat.values`."""
         import cbor2
 
@@ -44,6 +44,6 @@ class CborFormat(ObjectFormat):
             items = value if is_array else [value]
             del value  # it may be large
             for number, item in enumerate(items, number + 1):  # noqa: B020  (the next one goes on)
-                yield Value(f"document {number}", item, (end - begin) // len(items))
+                yield ParsedValue(f"document {number}", item, (end - begin) // len(items))
             if is_array and file.peek(1):
                 raise ValueError("more bytes follow the end of the array")

@@ -12,7 +12,7 @@ import pyarrow.csv as pa_csv
 
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.columns import cast_if_possible
-from streaming_ext.text.documents.document_rows import BadDocument, DocumentRows
+from streaming_ext.text.documents.document_rows import BadRow, DocumentRows
 from streaming_ext.text.documents.files import SourceBytes, Stream, head_of, packed_suffixes
 from streaming_ext.text.documents.source_format import LOOK_BYTES, Names, Table, TableFormat
 
@@ -38,14 +38,14 @@ class CsvFormat(TableFormat):
     def tables(self, rows: DocumentRows, names: Names) -> Iterator[Table]:
         """See `TableFormat.tables`."""
         schema = self.schema(rows.file, rows.options)
-        malformed: deque[BadDocument] = deque()
+        malformed: deque[BadRow] = deque()
 
         def left_out(line: pa_csv.InvalidRow) -> str:
             lines.ended = line.text == lines.mark
             if not lines.ended:
                 number = line.number - 2  # the header is line 1
                 reason = f"{line.actual_columns} cells, expected {line.expected_columns}"
-                malformed.append(BadDocument(number, f"row {number}", reason))
+                malformed.append(BadRow(number, f"row {number}", reason))
             return "skip"
 
         read = pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
@@ -114,6 +114,6 @@ def _typed(batch: pa.RecordBatch, schema: pa.Schema, first: int, fraction: float
         wrong = np.asarray(cells.is_valid()) & np.asarray(columns[-1].is_null())
         for row in np.flatnonzero(wrong) + first:
             reason = f"{name!r} is no {columns[-1].type}, which --where asks for"
-            bad[row] = BadDocument(row, f"row {row}", reason)
+            bad[row] = BadRow(row, f"row {row}", reason)
     table = pa.RecordBatch.from_arrays(columns, batch.schema.names)
     return Table(table, fraction, [bad[row] for row in sorted(bad)])

@@ -47,13 +47,13 @@ from streaming_ext.text.documents.objects import (
     TOO_LONG,
     TYPES,
     BadValueError,
-    Value,
+    ParsedValue,
     batches_of_values,
     decoded,
     is_too_deep,
     value_at,
 )
-from streaming_ext.text.documents.source_format import Block, ObjectFormat
+from streaming_ext.text.documents.source_format import FileBlock, ObjectFormat
 
 _NEWLINE = ord("\n")
 _TAIL_BYTES = 2**16  # read at once to find the end of a line
@@ -158,7 +158,7 @@ class JsonLinesFormat(ObjectFormat):
             span = line_from(file, span[0]), line_from(file, span[1])
         return super().stream(file, span, head)
 
-    def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
+    def values(self, stream: Stream, options: ReadOptions) -> Iterator[ParsedValue]:
         """See `ObjectFormat.values`; blank lines are left out."""
         for block in line_blocks(stream, _READ_BYTES):
             yield from (one for one in _values(block, stream) if one.value is not _BLANK)
@@ -184,7 +184,7 @@ class JsonLinesFormat(ObjectFormat):
         start, end = span or (0, file.size)
         return ((max(start - 1, 0), line_from(file, end)),) if start < end else ()
 
-    def blocks(self, file: SourceBytes, options: ReadOptions) -> Sequence[Block]:
+    def blocks(self, file: SourceBytes, options: ReadOptions) -> Sequence[FileBlock]:
         """See `SourceFormat.blocks`: spans of a file that is not packed."""
         if not self.can_be_cut(file):
             return super().blocks(file, options)
@@ -192,10 +192,10 @@ class JsonLinesFormat(ObjectFormat):
             (start, min(start + _BLOCK_BYTES, file.size))
             for start in range(0, file.size, _BLOCK_BYTES)
         ]
-        return [Block(end - start, (start, end)) for start, end in spans]
+        return [FileBlock(end - start, (start, end)) for start, end in spans]
 
 
-def _values(block: LineBlock, stream: Stream) -> Iterator[Value]:
+def _values(block: LineBlock, stream: Stream) -> Iterator[ParsedValue]:
     """The value of each line, or its fault; `_BLANK` for a line that holds nothing."""
     origin = f" from byte {stream.origin} on" if stream.origin else ""
     begin = stream.origin + block.offset
@@ -207,7 +207,7 @@ def _values(block: LineBlock, stream: Stream) -> Iterator[Value]:
         if number in too_long:
             value = BadValueError(TOO_LONG)
         at = begin + start
-        yield Value(f"line {block.first_line + number + 1}{origin}, byte {at}", value, 0, at)
+        yield ParsedValue(f"line {block.first_line + number + 1}{origin}, byte {at}", value, 0, at)
 
 
 def _at_once(block: LineBlock, options: ReadOptions) -> list[pa.Array] | None:
@@ -295,7 +295,7 @@ class JsonFormat(JsonLinesFormat):
     suffixes = packed_suffixes(".json")
     must_be_named = True
 
-    def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
+    def values(self, stream: Stream, options: ReadOptions) -> Iterator[ParsedValue]:
         """See `ObjectFormat.values`."""
         if _is_array(stream.file):
             return _array_values(stream)
@@ -315,7 +315,7 @@ def _is_array(file: SourceBytes) -> bool:
     return head_of(file, _HEAD_BYTES).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
 
 
-def _array_values(stream: Stream) -> Iterator[Value]:
+def _array_values(stream: Stream) -> Iterator[ParsedValue]:
     """The values of the array that a stream consists of.
 
     The end of each is found in the file as Latin-1, in which a byte is a character. Then each is
@@ -329,7 +329,7 @@ def _array_values(stream: Stream) -> Iterator[Value]:
     after = array.separator() if array.is_at("]") else ","
     while after == ",":
         number, data = number + 1, array.value()
-        yield Value(f"document {number}", decoded(data), len(data))
+        yield ParsedValue(f"document {number}", decoded(data), len(data))
         del data  # before the next is read: it may be large
         after = array.separator()
     if after != "]":

@@ -21,7 +21,7 @@ from streaming_ext.text.documents.columns import paths_of
 from streaming_ext.text.documents.document_rows import MAX_BATCH_ROWS, DocumentRows
 from streaming_ext.text.documents.files import SourceBytes, Span, open_for_arrow
 from streaming_ext.text.documents.source_format import (
-    Block,
+    FileBlock,
     Names,
     Table,
     TableFormat,
@@ -75,7 +75,7 @@ class ParquetFormat(TableFormat):
         chunks = footer.chunks(footer.groups_of(span)[0], footer.names(options))
         return footer.ranges(chunks) or super().needed(file, options, span)
 
-    def blocks(self, file: SourceBytes, options: ReadOptions) -> Sequence[Block]:
+    def blocks(self, file: SourceBytes, options: ReadOptions) -> Sequence[FileBlock]:
         """See `SourceFormat.blocks`: row groups."""
         footer = Footer(file)
         names, starts, found = footer.names(options), sorted({*footer.starts}), []
@@ -83,7 +83,9 @@ class ParquetFormat(TableFormat):
             groups, first, end = footer.groups_of(span)
             if first < end:
                 chunks = footer.chunks(groups, names)
-                found.append(Block(sum(chunk.total_uncompressed_size for chunk in chunks), span))
+                found.append(
+                    FileBlock(sum(chunk.total_uncompressed_size for chunk in chunks), span)
+                )
         return found
 
 

@@ -8,7 +8,7 @@ from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.columns import missing
 from streaming_ext.text.documents.document_rows import MAX_TEXT_BYTES
 from streaming_ext.text.documents.files import SourceBytes, Stream, packed_suffixes
-from streaming_ext.text.documents.objects import TOO_LONG, BadValueError, Value
+from streaming_ext.text.documents.objects import TOO_LONG, BadValueError, ParsedValue
 from streaming_ext.text.documents.source_format import Lacking, ObjectFormat
 
 
@@ -20,7 +20,7 @@ class PlainTextFormat(ObjectFormat):
     must_be_named = True
     has_records = False
 
-    def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
+    def values(self, stream: Stream, options: ReadOptions) -> Iterator[ParsedValue]:
         """See `ObjectFormat.values`: the text stands in the first column."""
         data = io.BufferedReader(stream).read(MAX_TEXT_BYTES + 1)
         value: object = BadValueError(TOO_LONG)
@@ -29,7 +29,7 @@ class PlainTextFormat(ObjectFormat):
                 value = {options.columns[0]: data.removeprefix(codecs.BOM_UTF8).decode()}
             except UnicodeDecodeError as error:
                 value = BadValueError(f"no valid UTF-8 at byte {error.start} of its text")
-        yield Value("row 0", value)
+        yield ParsedValue("row 0", value)
 
     def check(self, file: SourceBytes, options: ReadOptions) -> Lacking:
         """See `SourceFormat.check`: it lacks all columns."""

@@ -9,7 +9,7 @@ from operator import itemgetter
 
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.files import Stream, packed_suffixes
-from streaming_ext.text.documents.objects import BadValueError, Value, decoded
+from streaming_ext.text.documents.objects import BadValueError, ParsedValue, decoded
 from streaming_ext.text.documents.source_format import ObjectFormat
 from streaming_ext.text.documents.tar_members import Member, tar_members
 
@@ -24,13 +24,13 @@ class WebDatasetFormat(ObjectFormat):
     has_records = False
     look_bytes = 2**24  # images and the like included
 
-    def values(self, stream: Stream, options: ReadOptions) -> Iterator[Value]:
+    def values(self, stream: Stream, options: ReadOptions) -> Iterator[ParsedValue]:
         """See `ObjectFormat.values`."""
         for key, group in groupby(_keyed_members(stream), key=itemgetter(0)):
             sample = [(ending, member) for _, ending, member in group]
             value = _document(sample, options)
             size = sum(len(member.data or b"") for _, member in sample)
-            yield Value(f"sample {key!r}", value, size)
+            yield ParsedValue(f"sample {key!r}", value, size)
             del value, sample  # they may be large
 
 

@@ -29,7 +29,7 @@ from streaming_ext.text.documents.document_rows import (
     DocumentRows,
 )
 from streaming_ext.text.documents.files import SourceBytes, Span
-from streaming_ext.text.documents.source_format import Block, Lacking, SourceFormat
+from streaming_ext.text.documents.source_format import FileBlock, Lacking, SourceFormat
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.sources.source_file import SourceFile
@@ -274,7 +274,7 @@ class TokenSetFormat(SourceFormat):
             raise UsageError(str(error)) from error
         return {}
 
-    def blocks(self, file: SourceBytes, options: ReadOptions) -> Sequence[Block]:
+    def blocks(self, file: SourceBytes, options: ReadOptions) -> Sequence[FileBlock]:
         """See `SourceFormat.blocks`: none."""
         return ()
 

@@ -12,7 +12,7 @@ from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.layout import SPLITS
 from streaming_ext.format.provenance import (
-    DocumentRows,
+    ListedRows,
     SourceRow,
     SourceRows,
     read_provenance,
@@ -130,7 +130,7 @@ class SplitDocuments:
         return SourceRows.of_sources(sources_of(table))
 
     def read(
-        self, span: PartSpan, *, label: Callable[[DocumentRows, Flags], Ints] | None = None
+        self, span: PartSpan, *, label: Callable[[ListedRows, Flags], Ints] | None = None
     ) -> PartDocuments:
         """The documents of a part.
 

@@ -25,7 +25,7 @@ import xxhash
 from streaming_ext.base.arrays import Flags, Ints, ranges
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.threads import mapped_ahead
-from streaming_ext.format.provenance import DocumentRows
+from streaming_ext.format.provenance import ListedRows
 from streaming_ext.format.schema import content_hash
 from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.state import Cursor
@@ -169,7 +169,7 @@ def ranges_of(cache: ShardCache, by: str, codes: dict[str, int]) -> Iterator[tup
 
 
 def _numbers_of_values(
-    column: str, words: dict[str, int], documents: DocumentRows, chosen: Flags
+    column: str, words: dict[str, int], documents: ListedRows, chosen: Flags
 ) -> Ints:
     """Which value of a column each chosen document has, counted as they come in `words`."""
     values = documents.values[column].filter(pa.array(chosen))

@@ -20,7 +20,7 @@ from streaming_ext.format.layout import record_path
 from streaming_ext.format.record import RowCounts
 from streaming_ext.format.spec import DatasetSpec, ReadOptions
 from streaming_ext.store import LocalStorage
-from streaming_ext.text.documents.source_format import Block
+from streaming_ext.text.documents.source_format import FileBlock
 from streaming_ext.text.fetch import worth_fetching
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.parts import Part
@@ -47,7 +47,7 @@ class SampledFile(NamedTuple):
     """
 
     source: SourceFile
-    blocks: Sequence[Block]
+    blocks: Sequence[FileBlock]
     size: int
     fetched: int
 
@@ -148,7 +148,7 @@ def read_texts(files: Sequence[SampledFile], config: EstimateConfig) -> list[Tex
 
 
 def _read(
-    file: SampledFile, blocks: Sequence[Block], options: ReadOptions, most: int | None
+    file: SampledFile, blocks: Sequence[FileBlock], options: ReadOptions, most: int | None
 ) -> Iterator[Texts]:
     """Texts of blocks; of each from its start, about `most` bytes."""
     reads, source = format_of(file.source.url, options), SourceFileBytes(file.source)

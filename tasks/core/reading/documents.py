@@ -17,7 +17,7 @@ from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import (
     KEPT_PREFIX,
-    DocumentRows,
+    ListedRows,
     SourceRows,
     documents_limit,
     read_provenance,
@@ -27,7 +27,7 @@ from streaming_ext.format.schema import FileRecord, content_hash
 from streaming_ext.format.shard import Shard, TokenArray
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
-from streaming_ext.text.documents.columns import nothing_less
+from streaming_ext.text.documents.columns import untyped_if_null
 from streaming_ext.writing.split_writer import Memory
 from tasks.core.reading.dataset_files import (
     DatasetFiles,
@@ -42,7 +42,7 @@ def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = Fals
     """All documents of a part, some 40 bytes of memory each.
 
     Columns: `row`, `split` (its index in `SPLITS`), `tokens` without the end-of-text id, `source`
-    and `place`, which are the part and the row unless the dataset is shuffled; see `DocumentRows`.
+    and `place`, which are the part and the row unless the dataset is shuffled; see `ListedRows`.
 
     Args:
         files: of the dataset.
@@ -56,7 +56,7 @@ def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = Fals
     kept = record.spec.keep_columns
     data = files.read(record.documents, limit=documents_limit(record.rows, len(kept)))
     none = np.empty(0, np.int64)
-    tables = [_table_of(record, DocumentRows(none, none.astype(np.int8), none), {})]
+    tables = [_table_of(record, ListedRows(none, none.astype(np.int8), none), {})]
     found = 0
     for batch in read_provenance(data):
         found += len(batch.rows)
@@ -74,7 +74,7 @@ def listed_documents(files: DatasetFiles, record: PartRecord, *, values: bool = 
         return documents_of(files, record, values=values)
 
 
-def _table_of(record: PartRecord, batch: DocumentRows, values: Mapping[str, pa.Array]) -> pa.Table:
+def _table_of(record: PartRecord, batch: ListedRows, values: Mapping[str, pa.Array]) -> pa.Table:
     own = np.full(len(batch.rows), record.part)
     columns = {
         "row": batch.rows,
@@ -83,7 +83,7 @@ def _table_of(record: PartRecord, batch: DocumentRows, values: Mapping[str, pa.A
         "source": own if batch.sources is None else batch.sources,
         "place": batch.rows if batch.positions is None else batch.positions,
     }
-    kept = {f"{KEPT_PREFIX}{name}": nothing_less(column) for name, column in values.items()}
+    kept = {f"{KEPT_PREFIX}{name}": untyped_if_null(column) for name, column in values.items()}
     return pa.table({**columns, **kept})
 
 

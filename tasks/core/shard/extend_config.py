@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import ByteSize, Field
 
 from streaming_ext.store import open_storage
-from streaming_ext.text.options import Hub, Options, Parts, Several
+from streaming_ext.text.options import HubOptions, Options, PartOptions, Several
 from tasks.core.config import ShardConfig
 from tasks.core.options import ExecutionOnHosts, Fetching
 from tasks.core.reading.dataset_files import open_dataset
@@ -35,7 +35,7 @@ class Extension(Options):
     """The tokenizer that it was made with, if it lost its own copy."""
 
 
-class ExtendConfig(ExecutionOnHosts, Fetching, Parts, Hub, Extension):
+class ExtendConfig(ExecutionOnHosts, Fetching, PartOptions, HubOptions, Extension):
     """An extension, and how it is made.
 
     Only the sources and the two sizes of parts decide the bytes that are added; all else that does

@@ -18,7 +18,7 @@ from streaming_ext.format.spec import (
 )
 from streaming_ext.text.formats import TOKEN_SETS
 from streaming_ext.text.listing import check_names
-from streaming_ext.text.options import Options, Parts, Several, Tokenizer
+from streaming_ext.text.options import Options, PartOptions, Several, TokenizerOptions
 from streaming_ext.text.sources import SourceFile, by_numbers
 from streaming_ext.text.sources.find import files_of
 from streaming_ext.text.sources.patterns import Takes
@@ -99,7 +99,7 @@ class Ids(Options):
     """Type of an id, if the files do not say it."""
 
 
-class ImportConfig(Execution, Output, Fetching, Parts, Tokenizer, Ids):
+class ImportConfig(Execution, Output, Fetching, PartOptions, TokenizerOptions, Ids):
     """What to import, as what, where to, and with which means."""
 
     arguments: ClassVar[tuple[str, ...]] = ("format", "sources")

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_ext.format.spec import ReadOptions
-from streaming_ext.text.documents.document_rows import BadDocument
+from streaming_ext.text.documents.document_rows import BadRow
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.look import look_into
 from streaming_ext.text.sources import SourceFile
@@ -43,7 +43,7 @@ class Found(NamedTuple):
     """What the batches of a file hold together."""
 
     good: Documents
-    bad: list[BadDocument]
+    bad: list[BadRow]
     rows: int
     nulls: int
     dropped: Counter[str]
@@ -57,7 +57,7 @@ def read(
 ) -> Found:
     """All of a file, or of a span of it; each batch is as readers promise."""
     good: Documents = []
-    bad: list[BadDocument] = []
+    bad: list[BadRow] = []
     dropped: Counter[str] = Counter()
     rows = nulls = 0
     last = 0.0
@@ -83,7 +83,7 @@ def documents(
     return read(path, options, batch_bytes).good
 
 
-def faults(bad: Iterable[BadDocument]) -> list[tuple[int, str, str]]:
+def faults(bad: Iterable[BadRow]) -> list[tuple[int, str, str]]:
     """Row, location and reason of each."""
     return [(one.row, one.location, one.reason) for one in bad]
 
