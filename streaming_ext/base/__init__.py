@@ -1,1 +1,1 @@
-"""What every other folder may use. It imports nothing of this project."""
+"""Errors, types and checks that every other folder may use. It imports nothing of this project."""

@@ -1,4 +1,4 @@
-"""Which extra of this distribution brings a package that is not installed."""
+"""The extra of this distribution that brings a package which is not installed."""
 
 import re
 from collections.abc import Iterator

@@ -69,7 +69,7 @@ def checked(default: Any, check: Callable[[str, Any], Any]) -> Any:
     """A field of a dataclass whose value `check_fields` replaces by the result of `check`.
 
     Args:
-        default: of the field; not checked if it is None.
+        default: the default of the field; not checked if it is None.
         check: called with the name of the field and a value that was given.
     """
     return field(default=default, metadata={"check": check})

@@ -22,8 +22,8 @@ def in_words(fault: ErrorDetails, *, name: str | None = None) -> str:
     """One fault with the field that it is in.
 
     Args:
-        fault: from pydantic.
-        name: of the field, if its user calls it something else.
+        fault: a fault from pydantic.
+        name: the name of the field, if its user calls it something else.
     """
     field = "" if not fault["loc"] else name or ".".join(str(step) for step in fault["loc"])
     kind, context = fault["type"], fault.get("ctx", {})

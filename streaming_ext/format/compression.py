@@ -1,4 +1,4 @@
-"""How shards are compressed, and unpacked again within bounds, whatever lies in them."""
+"""Compression of shards, and unpacking within bounds, whatever lies in them."""
 
 import bz2
 import gzip

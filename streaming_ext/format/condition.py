@@ -200,7 +200,7 @@ def _compare(values: Any, how: type[ast.cmpop], value: Value) -> Any:
 
 
 def is_text(column: pa.DataType) -> bool:
-    """Whether a column of this type holds texts, in whatever way they lie in memory."""
+    """Say whether a column of this type holds texts, in whatever way they lie in memory."""
     types = pa.types
     if types.is_dictionary(column):
         return is_text(column.value_type)
@@ -210,7 +210,7 @@ def is_text(column: pa.DataType) -> bool:
 
 
 def fits(kind: Kind, column: pa.DataType) -> bool:
-    """Whether a column of this type can be compared with values of a kind."""
+    """Say whether a column of this type can be compared with values of a kind."""
     types = pa.types
     if types.is_dictionary(column):
         return fits(kind, column.value_type)

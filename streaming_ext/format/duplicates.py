@@ -93,8 +93,8 @@ class Duplicates(_Table):
 
     Attributes:
         groups: the part of each, or its source if the dataset is shuffled.
-        rows: its row there.
-        tokens: its ids, without its end-of-text id.
+        rows: the row of each there.
+        tokens: the ids of each, without the end-of-text id.
         first_groups, first_rows: the same of its first copy.
     """
 
@@ -124,7 +124,7 @@ class Digests(_Table):
     Attributes:
         high, low: halves of the hash, 128 bits.
         groups: the part of each, or its source if the dataset is shuffled.
-        rows: its row there.
+        rows: the row of each there.
     """
 
     high: Keys

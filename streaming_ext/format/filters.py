@@ -70,10 +70,10 @@ class Filters(BaseModel):
         return None if self.where is None else _condition(self.where)
 
     def by_text(self, texts: pa.LargeStringArray) -> dict[FilterName, Flags]:
-        """Which documents each given filter of text drops.
+        """Find the documents that each given filter of text drops.
 
         Args:
-            texts: of the documents; null is never dropped.
+            texts: the texts of the documents; null is never dropped.
         """
         valid = np.asarray(texts.is_valid())
         found: dict[FilterName, Flags] = {}
@@ -83,7 +83,7 @@ class Filters(BaseModel):
         return found
 
     def by_tokens(self, lengths: Ints) -> dict[FilterName, Flags]:
-        """Which documents each given filter of tokens drops.
+        """Find the documents that each given filter of tokens drops.
 
         Args:
             lengths: tokens of each document, 0 for one that has none and is left out anyway.
@@ -91,7 +91,7 @@ class Filters(BaseModel):
         return self._outside("tokens", lengths, lengths > 0)
 
     def _outside(self, kind: str, sizes: Ints, valid: Flags) -> dict[FilterName, Flags]:
-        """Which documents are too small, and which too large: (documents,) each."""
+        """Find the documents that are too small, and the too large ones: (documents,) each."""
         found = {}
         if (least := getattr(self, f"min_{kind}", None)) is not None:
             found[f"min_{kind}"] = valid & (sizes < least)

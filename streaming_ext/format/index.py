@@ -36,7 +36,7 @@ class TokenIndex(ShardTable):
 
     Attributes:
         split: folder of the split below the root, empty for a plain folder of shards.
-        manifest: of the whole dataset, None for a set written by others.
+        manifest: the manifest of the whole dataset; None for a set written by others.
         index_hash: content hash of the index: the identity of the data.
     """
 
@@ -51,7 +51,7 @@ class TokenIndex(ShardTable):
 
     @property
     def tokenizer(self) -> TokenizerIdentity | None:
-        """Which tokenizer the ids are of, None if it is unknown."""
+        """Identity of the tokenizer that made the ids; None if it is unknown."""
         return None if self.manifest is None else self.manifest.spec.tokenizer
 
 
@@ -65,11 +65,10 @@ def read_index(
     """Open a dataset: manifest, then the index of a split, both checked.
 
     Args:
-        remote: where the dataset is.
-        split: which one; None where `remote` is a plain folder of shards itself.
+        remote: the folder of the dataset.
+        split: the name of the split; None if `remote` is a plain folder of shards itself.
         token_dtype: type of an id, for sets of others that store them as bytes.
-        generation: of an extended dataset: how the hash of its manifest begins; None for the
-            newest.
+        generation: the beginning of the hash of a generation's manifest; None for the newest.
 
     Raises:
         NotADatasetError: there is neither a manifest nor an index.
@@ -99,7 +98,7 @@ def read_index(
     expected = summary.samples, summary.shards, spec.sequence_length, spec.dtype
     if table.names and found != expected:
         raise CorruptDatasetError(
-            f"{where}: samples, shards, tokens a sample and type of an id are {found}, the "
+            f"{where}: samples, shards, tokens per sample and type of an id are {found}, the "
             f"manifest says {expected}."
         )
     for shard in np.flatnonzero(table.unpacked_sizes != expected_sizes)[:1]:

@@ -42,7 +42,7 @@ def kept_index_path(split: Split, content: str) -> str:
     """The same of one generation of an extended dataset, which no later one overwrites.
 
     Args:
-        split: of the dataset.
+        split: a split of the dataset.
         content: hash of the index.
     """
     return f"{split}/index-{content}.json"

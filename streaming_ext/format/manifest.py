@@ -44,11 +44,11 @@ class SplitSummary(Value):
 
 
 class NodePartition(Value):
-    """Which fraction of the sources a dataset was made of, if each node keeps its own.
+    """The fraction of the sources that a dataset was made of, if each node keeps its own.
 
     Attributes:
-        rank: of the node, from 0.
-        nodes: how many there are.
+        rank: the rank of the node, from 0.
+        nodes: the number of nodes.
         sources: content hash of the list of all source files, the same on every node.
     """
 
@@ -66,12 +66,12 @@ class NodePartition(Value):
 
 
 class ShuffleSummary(RowCounts):
-    """What a shuffled dataset was made of, over all its sources; see `PartRecord` for the words.
+    """The sources of a shuffled dataset as a whole; see `PartRecord` for the words.
 
     Attributes:
         sources: the table of `streaming_ext.format.shuffled`.
-        files: that it lists.
-        files_not_checked: of those, where nothing was there to compare their bytes with.
+        files: the number of files that it lists.
+        files_not_checked: the number of files that came with nothing to compare their bytes with.
         bad_listed: the first bad documents in the order of the sources.
     """
 
@@ -92,8 +92,8 @@ class MergedDataset(Value):
 
     Attributes:
         manifest: content hash of its manifest.
-        parts: how many it has.
-        spec: that it was made with.
+        parts: the number of its parts.
+        spec: the specification that it was made with.
         node_partition: see `Manifest`.
     """
 
@@ -107,7 +107,7 @@ class KeptDigests(Value):
     """Hashes of the texts that one generation of a dataset without copies holds.
 
     Attributes:
-        documents: that they are of.
+        documents: the number of documents that they are of.
         files: see `streaming_ext.format.duplicates`; number i of n is of the i-th of n
             equal ranges of hashes.
     """
@@ -121,8 +121,8 @@ class Generation(Value):
 
     Attributes:
         manifest: as it lies beside the newer one.
-        parts: how many it has.
-        splits: of it.
+        parts: the number of its parts.
+        splits: the splits that it had.
         shuffled: see `Manifest`.
     """
 
@@ -181,7 +181,7 @@ class Manifest(Value):
 
     @property
     def members(self) -> tuple[MergedDataset, ...]:
-        """What it was merged of, or the parts that each of its generations added."""
+        """The datasets that it was merged of, or the parts that each of its generations added."""
         if self.merged or not self.generations:
             return self.merged
         hashes = [each.manifest.xxh128 for each in self.generations]
@@ -194,7 +194,7 @@ class Manifest(Value):
         )
 
     def as_generation(self, file: FileRecord) -> Generation:
-        """What the manifest of the next generation says of this one, which `file` holds."""
+        """Entry of this generation, which `file` holds, in the manifest of the next one."""
         return Generation(
             manifest=file.model_copy(update={"path": generation_path(file.xxh128)}),
             parts=len(self.parts),
@@ -203,7 +203,7 @@ class Manifest(Value):
         )
 
     def spec_of(self, part: int) -> DatasetSpec:
-        """What a part was made with: of a merged dataset, what its own dataset was made with."""
+        """Specification of a part: in a merged dataset, that of the part's own dataset."""
         for each in self.merged:
             if part < each.parts:
                 return each.spec
@@ -255,9 +255,9 @@ def chosen_generation(
     """The manifest of the generation that a prefix of its hash names; None for the newest one.
 
     Args:
-        manifest: of the newest generation.
-        data: its bytes.
-        prefix: of the content hash of a manifest; None for the newest.
+        manifest: the manifest of the newest generation.
+        data: the bytes of this manifest.
+        prefix: the beginning of the content hash of a manifest; None for the newest.
         where: the dataset, for messages.
 
     Raises:
@@ -283,7 +283,7 @@ def index_file(split: Split, index: FileRecord, existing: Collection[str]) -> Fi
     """The index of a split as a generation lists it, if it is unchanged.
 
     Args:
-        split: of the dataset.
+        split: a split of the dataset.
         index: as the manifest lists it.
         existing: paths of the files of the dataset.
     """

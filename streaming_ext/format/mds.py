@@ -26,12 +26,12 @@ Samples = TypeVar("Samples", int, Ints)  # of one shard, or of each
 
 @dataclass(frozen=True, kw_only=True)
 class MdsFormat:
-    """How the samples of a split lie in shards: as MDS with one column.
+    """The form of the samples of a split in shards: MDS with one column.
 
     Another format of shards is a subclass.
 
     Attributes:
-        sequence_length: tokens a sample.
+        sequence_length: tokens per sample.
         dtype: type of one token id on disk.
         shard_size: upper bound of a raw shard in bytes, headers included.
         compression: `none` or `codec[:level]`.
@@ -59,7 +59,7 @@ class MdsFormat:
 
     @property
     def samples_per_shard(self) -> int:
-        """How many samples a full shard holds; the rule is MDSWriter's.
+        """Number of samples that a full shard holds; the rule is MDSWriter's.
 
         Raises:
             UsageError: not even one sample fits.
@@ -120,7 +120,7 @@ class MdsFormat:
 
         Args:
             raw: header and samples.
-            prefix: of the names of its samples, if it has such.
+            prefix: the beginning of the names of the samples, if they have names.
             first: number of its first sample.
         """
         return raw

@@ -29,8 +29,8 @@ class SampleLayout:
 
     Attributes:
         sizes: bytes of each column, None where each sample states its own.
-        column: which of them holds the token ids.
-        encoding: of that column, `bytes` or `ndarray[:TYPE[:LENGTH]]`.
+        column: the number of the column that holds the token ids.
+        encoding: the encoding of that column, `bytes` or `ndarray[:TYPE[:LENGTH]]`.
         token_dtype: type of the ids, if it is known.
     """
 
@@ -85,12 +85,12 @@ class SampleLayout:
 
     @property
     def flat_length(self) -> int | None:
-        """Tokens a sample, if a shard ends with the ids of all its samples end to end."""
+        """Tokens per sample, if a shard ends with the ids of all its samples end to end."""
         match = re.fullmatch(r"ndarray:\w+:([1-9]\d{0,8})", self.encoding)
         return int(match[1]) if match and len(self.sizes) == 1 else None
 
     def token_ids(self, raw: bytes, samples: int, where: str) -> npt.NDArray[Any]:
-        """The ids of a raw shard: (samples, tokens a sample).
+        """The ids of a raw shard: (samples, tokens per sample).
 
         Raises:
             CorruptDatasetError: the shard contradicts itself, or its samples differ in length;
@@ -107,7 +107,7 @@ class SampleLayout:
         values = np.ascontiguousarray(cells[:, header:])
         if values.shape[1] == 0 or values.shape[1] % np.dtype(dtype).itemsize:
             raise CorruptDatasetError(
-                f"{where}: {values.shape[1]} bytes a sample are no whole number of {dtype} ids. "
+                f"{where}: {values.shape[1]} bytes per sample are no whole number of {dtype} ids. "
                 f"Pass the right type as {_OPTION}."
             )
         return values.view(np.dtype(dtype).newbyteorder("<"))
@@ -117,7 +117,7 @@ class SampleLayout:
         return self.token_ids(raw, samples, where).tobytes()
 
     def first_sample(self, raw: bytes, samples: int, where: str) -> tuple[str, int]:
-        """Type of an id and tokens a sample, from a raw shard.
+        """Type of an id and tokens per sample, from a raw shard.
 
         Raises:
             UsageError: the ids have another type than the user said.
@@ -212,5 +212,5 @@ def wider_type(ids: npt.NDArray[Any]) -> tuple[str, str] | None:
 
 
 def _has_gaps(ids: npt.NDArray[Any]) -> bool:
-    """Whether every other id is 0, and most between are not: rows may be filled up with 0."""
+    """Say whether every other id is 0, and most between are not: rows may be filled up with 0."""
     return not ids[1::2].any() and 4 * np.count_nonzero(ids) >= len(ids)

@@ -71,7 +71,7 @@ def read_table(
     Args:
         data: the index.
         where: name of the index for messages.
-        empty: type of an id and tokens a sample, for one of ours that lists no shard; None for a
+        empty: type of an id and tokens per sample, for one of ours that lists no shard; None for a
             set written by others, which must list some.
         fetch: returns a stored file, by its name and largest size, if only the first shard says how
             long a sample is.
@@ -165,7 +165,7 @@ def _parsed(
 
 
 def _head_fault(raw: Bytes, samples: int, header: int, sample_bytes: int) -> str:
-    """What is wrong with the head of a raw shard: its count, and the offset of each sample."""
+    """Name a fault in the head of a raw shard: in its count, or in the offset of a sample."""
     count = int(raw[:4].view("<u4")[0])
     if count != samples:
         return f"holds {count} samples, the index says {samples}"

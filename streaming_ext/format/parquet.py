@@ -17,8 +17,8 @@ def parquet_bytes(table: pa.Table, *, dictionary: bool = True) -> bytes:
     """A table as a file.
 
     Args:
-        table: of any size.
-        dictionary: whether dictionaries of the values are worth their size.
+        table: a table of any size.
+        dictionary: write dictionaries of the values, because they repeat.
     """
     file = io.BytesIO()
     pq.write_table(table, file, compression="zstd", use_dictionary=dictionary)
@@ -36,7 +36,7 @@ def read_batches(
 
     Args:
         data: the file.
-        schemas: its columns are those of one of them.
+        schemas: the schemas that the file may have.
         nullable: columns that may hold nulls.
         further: says which columns it may have besides; these may hold nulls.
         dictionaries: columns of texts to read as dictionaries, so that a long text that repeats

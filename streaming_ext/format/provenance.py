@@ -44,8 +44,8 @@ class ListedRows:
         splits: index into `SPLITS`, int8 (n,).
         tokens: ids of each, its end-of-text id left out, int64 (n,).
         sources: number of the source, int64 (n,); None if the dataset is not shuffled.
-        positions: what names each in its source, int64 (n,); None if it is not shuffled.
-        values: of each kept column, by its name: (n,) each.
+        positions: the position of each in its source, int64 (n,); None if it is not shuffled.
+        values: the values of each kept column, by its name: (n,) each.
     """
 
     rows: npt.NDArray[np.int64]
@@ -56,7 +56,7 @@ class ListedRows:
     values: Mapping[str, pa.Array] = field(default_factory=dict)
 
     def of(self, split: Split) -> npt.NDArray[np.bool_]:
-        """Which of them belong to a split."""
+        """Find the documents of a split."""
         mask: npt.NDArray[np.bool_] = self.splits == SPLITS.index(split)
         return mask
 
@@ -65,7 +65,7 @@ def documents_limit(num_documents: int, kept_columns: int = 0) -> int:
     """The most bytes that a list of this many documents takes.
 
     Args:
-        num_documents: that it lists.
+        num_documents: the number of documents that it lists.
         kept_columns: whose values it holds.
     """
     each = 56 + kept_columns * (MAX_VALUE_BYTES + 16)
@@ -112,11 +112,11 @@ def read_provenance(data: bytes) -> Iterator[ListedRows]:
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """Of one document.
+    """The row of a source file that a document comes from.
 
     Attributes:
         source: URL of the source file.
-        row: of the document, from 0.
+        row: the row of the document, from 0.
         from_byte: rows are counted from those that begin here on; 0: from the file's beginning.
     """
 
@@ -148,8 +148,9 @@ class SourceRows:
         """Those of the documents of a part, by their rows in it.
 
         Args:
-            record: of the part.
-            manifest: of its dataset; without it, rows of a span are counted from the span on.
+            record: the record of the part.
+            manifest: the manifest of its dataset; without it, rows of a span are counted from the
+                span on.
         """
         spans = record.made_of
         from_byte, before = spans[0].span[0] if spans[0].span else 0, 0
@@ -166,10 +167,10 @@ class SourceRows:
         return cls([(each.identity.url, each.span[0] if each.span else 0) for each in sources])
 
     def numbered(self, rows: Ints, sources: Ints) -> tuple[Ints, Ints]:
-        """Of documents, their numbers in `files` and rows in these files: (documents,) each.
+        """Find the number of each document's file in `files`, and the row there: (documents,) each.
 
         Args:
-            rows: of each, in the part, or in its source if the dataset is shuffled.
+            rows: the row of each in the part, or in its source if the dataset is shuffled.
             sources: number of the source of each if the dataset is shuffled; else not used.
         """
         if self.starts is None:
@@ -188,7 +189,7 @@ def rows_before(parts: Sequence[PartSummary], part: int) -> int | None:
     """Rows of the file that stand before a part that is a span of it; None if it is not known.
 
     Args:
-        parts: of the dataset, in order.
+        parts: the parts of the dataset, in order.
         part: number of the part.
     """
     own = parts[part]

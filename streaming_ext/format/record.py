@@ -32,12 +32,12 @@ LOCAL_VERSION = "xxh128:"  # begins the version of a file on disk
 
 
 class SourceIdentity(Value):
-    """Which bytes a part was made from.
+    """The bytes that a part was made from.
 
     Attributes:
-        url: where the file was found.
-        size: in bytes.
-        version: what pins its content, `xxh128:HEX` for a file on disk.
+        url: the path or URL of the file.
+        size: the size of the file in bytes.
+        version: the text that pins its content, `xxh128:HEX` for a file on disk.
         content: `not checked` if the server offered nothing to compare the bytes with that
             came, or only some of the file were fetched.
     """
@@ -49,13 +49,13 @@ class SourceIdentity(Value):
 
 
 class SplitPart(Value):
-    """What a part holds of one split.
+    """The samples and documents of one split that a part holds.
 
     Attributes:
-        documents: how many.
+        documents: the number of documents.
         tokens: their ids and one end-of-text id each, padding left out.
         padding: end-of-text ids that fill up the last sample.
-        shards: in the order of the token stream.
+        shards: the shards, in the order of the token stream.
     """
 
     documents: Count
@@ -74,9 +74,9 @@ class BadDocument(Value):
 
     Attributes:
         file: URL of the source file.
-        row: its number there.
-        location: where that is, for messages.
-        reason: what is wrong.
+        row: the number of the row there.
+        location: the location of the row, for messages.
+        reason: the fault.
     """
 
     file: str
@@ -97,8 +97,8 @@ class SpanRecord(Value):
     Attributes:
         source: the file; of a span of a local one, `version` is of the bytes that it takes to read
             the span.
-        span: what begins in these bytes of it; None for the whole file.
-        rows: of the span.
+        span: the bytes of the file in which its documents begin; None for the whole file.
+        rows: the number of rows of the span.
     """
 
     source: SourceIdentity
@@ -107,7 +107,7 @@ class SpanRecord(Value):
 
 
 def made_of_text(name: str, span: Span | None, size: int, *, files: int) -> str:
-    """What a part is made of, for people: its first file, with what of it or how many more."""
+    """Name the sources of a part for people: the first file, its span or the number of others."""
     if files > 1:
         return f"{name} and {files - 1:,} more"
     if span is None:
@@ -120,7 +120,7 @@ class RowCounts(Value):
     """Counts of rows of sources.
 
     Attributes:
-        rows: of all; each is a document of a split, null, empty, bad, or dropped.
+        rows: the number of all rows; each is a document of a split, null, empty, bad, or dropped.
         null_documents: rows that hold no text.
         empty_documents: rows whose text gives no token.
         bad_documents: rows that cannot be read.
@@ -150,12 +150,12 @@ class RowCounts(Value):
 
     @property
     def no_text(self) -> bool:
-        """Whether there are rows, and each is null, empty or bad."""
+        """Say whether there are rows, and each is null, empty or bad."""
         return 0 < self.rows == self.left_out and not any(self.dropped_documents.values())
 
     @property
     def left_out_text(self) -> str:
-        """How many rows are no documents, and why, for people; nothing if all are."""
+        """Number of rows that are no documents, with reasons, for people; nothing if all are."""
         found = {
             "without text": self.null_documents,
             "without tokens": self.empty_documents,
@@ -171,10 +171,10 @@ class PartSummary(RowCounts):
     """One part in the manifest; see `PartRecord` for the words.
 
     Attributes:
-        source: its first file.
-        span: of that file, where the part is a span of it.
-        files: how many the part is made of.
-        files_not_checked: of those, if they are several.
+        source: the first file of the part.
+        span: the span of that file, if the part is a span.
+        files: the number of files that the part is made of.
+        files_not_checked: the number of files that were not checked, if the part has several.
     """
 
     part: Count
@@ -190,12 +190,12 @@ class PartSummary(RowCounts):
 
     @property
     def made_of_text(self) -> str:
-        """What the part is made of, for people."""
+        """Name the sources of the part for people."""
         return made_of_text(self.source.url, self.span, self.source.size, files=self.files)
 
     @property
     def not_checked(self) -> int:
-        """How many of its files came with nothing to compare their bytes with."""
+        """Number of its files that came with nothing to compare their bytes with."""
         return self.files_not_checked if self.files > 1 else int(self.source.content is not None)
 
 
@@ -203,8 +203,8 @@ class PartCounts(RowCounts):
     """The counts of a part, in its record and in the report of a run.
 
     Attributes:
-        source: its first file.
-        spans: what it is made of, in order; none if that is one whole file.
+        source: the first file of the part.
+        spans: the spans that it is made of, in order; none if that is one whole file.
         text_bytes: UTF-8 bytes of all texts that were tokenized.
         bad_listed: the first of the bad ones.
     """
@@ -224,7 +224,7 @@ class PartCounts(RowCounts):
 
     @property
     def documents_kept(self) -> int:
-        """How many documents its splits hold."""
+        """Number of documents that its splits hold."""
         return sum(split.documents for split in self.splits.values())
 
     @property
@@ -293,7 +293,7 @@ class PartRecord(PartCounts, Sealed):
         return self
 
     def _holds(self, name: Split, split: SplitPart) -> bool:
-        """Whether what is said of a split may be so."""
+        """Say whether the counts and shards of a split agree with the specification."""
         form = self.spec.shard_format
         return (
             split.documents * 2 <= split.tokens

@@ -1,4 +1,4 @@
-"""What records and manifests are made of: strict values, files with size and hash, their JSON.
+"""Strict values that records and manifests consist of, files with size and hash, their JSON.
 
 The version of a format is a whole number. Data of a higher version are refused as newer, before any
 other fault is looked for.
@@ -74,7 +74,7 @@ def require_all(rules: Mapping[str, bool]) -> None:
     """Refuse a value whose fields contradict each other.
 
     Args:
-        rules: whether each rule holds, by the fields that it is about.
+        rules: the result of each rule, by the fields that it is about.
 
     Raises:
         ValueError: naming the fields of the broken rules.

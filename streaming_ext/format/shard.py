@@ -23,7 +23,7 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 def is_shard_name(name: str) -> bool:
-    """Whether a stored file has the name of a shard."""
+    """Say whether a stored file has the name of a shard."""
     return re.fullmatch(_NAME, name) is not None
 
 
@@ -59,7 +59,7 @@ class Shard(Value):
 
     @property
     def codec(self) -> str | None:
-        """How the stored file is compressed, None if it is raw."""
+        """Codec of the stored file; None if it is raw."""
         return None if self.zip_name is None else self.zip_name.rpartition(".")[2]
 
     @property
@@ -74,7 +74,7 @@ class Shard(Value):
 
 
 Bytes = npt.NDArray[np.uint8]
-CROSSING_RUN: Final = 8  # shards a group, if sequences cross from one shard to the next
+CROSSING_RUN: Final = 8  # shards per group, if sequences cross from one shard to the next
 
 
 # Rewrites a shard whose ids do not lie end to end as its ids alone: raw shard, samples, its name.
@@ -85,7 +85,7 @@ HeadCheck = Callable[[Bytes, int, int, int], str]
 
 
 def difference(data: bytes | memoryview, size: int, digest: str | None) -> str:
-    """How some bytes differ from those that the index describes; empty if they do not."""
+    """Name the difference of some bytes from those that the index describes; empty for none."""
     if len(data) != size:
         # Fetching stops one byte after the size.
         got = "more" if len(data) > size else str(len(data))
@@ -108,11 +108,11 @@ class ShardTable:
         unpacked_sizes: bytes of each shard, not compressed: (shards,).
         unpacked_hashes: XXH3-128 of the same.
         samples: samples of each shard: (shards,).
-        sample_tokens: tokens a sample.
+        sample_tokens: tokens per sample.
         dtype: type of one id on disk.
-        unknown: what this set does not say of itself, in words.
-        head_check: for formats whose shards say in their head what they hold.
-        rewriting: of shards whose ids do not lie end to end; None if they do.
+        unknown: the facts that this set does not state of itself, in words.
+        head_check: a check of the head of a shard, for formats whose shards have one.
+        rewriting: the conversion of shards whose ids do not lie end to end; None if they do.
     """
 
     names: list[str]
@@ -171,12 +171,12 @@ class ShardTable:
         return data
 
     def fault_of(self, shard: int, raw: Bytes, *, hashed: bool = True) -> str:
-        """What is wrong with a shard as it is read here, or nothing.
+        """Name the fault of a shard as it is read here; empty for none.
 
         Args:
-            shard: its number.
+            shard: the number of the shard.
             raw: all of it, (bytes,).
-            hashed: whether to look at more than its size.
+            hashed: check more than the size.
         """
         size = int(self.raw_sizes[shard])
         if self.rewriting is not None or not hashed:

@@ -40,9 +40,9 @@ def document_keys(seed: int, sources: Ints, positions: Ints) -> Keys:
     """The key of each document.
 
     Args:
-        seed: of the permutation.
+        seed: the seed of the permutation.
         sources: number of each document's source, int64 (documents,).
-        positions: its position there, int64 (documents,).
+        positions: the position of each there, int64 (documents,).
     """
     digest = xxhash.xxh3_128_intdigest(seed.to_bytes(8, "little"), seed=0x5348554646_4C45)
     low, high = np.uint64(digest & (2**KEY_BITS - 1)), np.uint64(digest >> KEY_BITS)
@@ -68,7 +68,7 @@ def ascending(keys: Keys) -> Ints:
 
 
 def num_parts(id_bytes: int, shard_size: int) -> int:
-    """How many parts a shuffled dataset has: a function of what it holds and of its shards.
+    """Number of parts of a shuffled dataset: a function of its size and of that of its shards.
 
     Args:
         id_bytes: bytes of all ids, end-of-text ids counted.
@@ -87,12 +87,12 @@ SOURCES_PATH: Final = f"{DOCUMENTS_FOLDER}/sources.parquet"
 
 
 def grown_sources_path(content: str) -> str:
-    """Where the table of all sources of an extended dataset lies, by its content hash."""
+    """Path of the table of all sources of an extended dataset, by its content hash."""
     return f"{DOCUMENTS_FOLDER}/sources-{content}.parquet"
 
 
 def is_grown_sources_path(path: str) -> bool:
-    """Whether a path is that of such a table."""
+    """Say whether a path is that of such a table."""
     return re.fullmatch(grown_sources_path("[0-9a-f]{32}"), path) is not None
 
 
@@ -115,10 +115,10 @@ class Source:
     """One source of a shuffled dataset.
 
     Attributes:
-        identity: of the file.
-        span: what begins in these bytes of it; None for the whole file.
-        rows: that were read.
-        documents: that became documents.
+        identity: the identity of the file.
+        span: the bytes of the file in which its documents begin; None for the whole file.
+        rows: the number of rows that were read.
+        documents: the number of rows that became documents.
     """
 
     identity: SourceIdentity

@@ -1,4 +1,4 @@
-"""What decides the bytes of a dataset, apart from its sources: what is read, how it is stored."""
+"""The settings that decide the bytes of a dataset, apart from its sources."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
@@ -28,12 +28,12 @@ SEPARATOR = "\n\n"
 
 
 class ImportedIds(Value):
-    """How ids came into a dataset that was made of ids, without tokenizing.
+    """The way in which ids came into a dataset that was made of ids, without tokenizing.
 
     Attributes:
         set_format: name of the format of all files.
         dtype: type of an id, for files that do not state it; None takes the usual one.
-        holdout_by: what of a document is hashed for the holdout: its ids, each as four bytes.
+        holdout_by: the input of the hash for the holdout: the ids of a document, four bytes each.
     """
 
     set_format: TokenSetName
@@ -42,7 +42,7 @@ class ImportedIds(Value):
 
 
 class IdOptions(ImportedIds):
-    """How documents lie in files of token ids.
+    """The form of documents in files of token ids.
 
     Attributes:
         eot_id: the end-of-text id, which ends a document wherever it occurs.
@@ -63,16 +63,17 @@ class IdOptions(ImportedIds):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadOptions:
-    """Which text a document is, in files of every format.
+    """The text that is read as a document, in files of every format.
 
     Attributes:
-        columns: that hold its text; each a name, or a path such as `meta.text`.
+        columns: the columns that hold its text; each a name, or a path such as `meta.text`.
         separator: between the texts of several columns.
         source_format: name of the format of all files; None if their names say it.
-        on_bad_document: whether a document that cannot be read fails its file or is left out.
-        filters: which documents stay.
+        on_bad_document: the result of a document that cannot be read: its file fails, or it is left
+            out.
+        filters: the filters that decide which documents stay.
         kept: further columns whose values are stored beside each document.
-        ids: how documents lie in files that hold ids of tokens, and no text.
+        ids: the form of documents in files that hold ids of tokens, and no text.
     """
 
     columns: tuple[str, ...] = ("text",)
@@ -112,11 +113,11 @@ USUAL_COMPRESSION: dict[str, str] = {DEFAULT_FORMAT: "zstd:1"}
 
 
 class TokenizerIdentity(Value):
-    """Which tokenizer the ids belong to; `fingerprint` covers all that decides an id.
+    """The tokenizer that the ids belong to; `fingerprint` covers all that decides an id.
 
     Attributes:
-        eot_id, eot_token: what ends each document.
-        bos_id, bos_token: what begins each document, if anything does.
+        eot_id, eot_token: the token that ends each document.
+        bos_id, bos_token: the token that begins each document, if one does.
     """
 
     kind: Literal["tiktoken", "huggingface", "sentencepiece"]
@@ -131,12 +132,12 @@ class TokenizerIdentity(Value):
 
 
 class SubsetRule(Value):
-    """Which documents of another dataset a subset holds.
+    """The choice of documents of another dataset that a subset holds.
 
     Attributes:
         of: content hash of that dataset's manifest.
-        documents: how many.
-        seed: of the draw; None for the first ones.
+        documents: the number of documents.
+        seed: the seed of the draw; None for the first documents.
     """
 
     of: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -148,20 +149,21 @@ class DatasetSpec(Value):
     """Everything but the sources that decides the bytes of a dataset.
 
     Attributes:
-        text_column: that holds the documents, or several that are joined.
-        output_format: how samples lie in files; a name of `streaming_ext.format.spec`.
+        text_column: the column that holds the documents, or several that are joined.
+        output_format: the format of the shards; a name of `streaming_ext.format.spec`.
         text_separator: between the texts of several columns.
-        source_format: of all source files, if their names do not say it.
-        on_bad_document: whether one that cannot be read fails its file or is left out.
-        filters: which documents stay.
-        shuffle: what is permuted over all of the dataset; None keeps the order of the sources.
-        shuffle_seed: of that permutation.
-        deduplicate: which texts are copies; of copies the first stays. None keeps all.
+        source_format: the format of all source files, if their names do not say it.
+        on_bad_document: see `ReadOptions`.
+        filters: the filters that decide which documents stay.
+        shuffle: the unit that is permuted over all of the dataset; None keeps the order of the
+            sources.
+        shuffle_seed: the seed of that permutation.
+        deduplicate: the comparison that finds copies; of copies the first stays. None keeps all.
         unicode: version of Unicode by which texts are normalized before they are compared.
-        keep_columns: of the sources, whose values the lists of documents hold.
-        imported: how ids were read, where the sources hold ids and no text; then `text_column`
-            has no meaning.
-        subset: which of these documents the dataset holds; None for all.
+        keep_columns: the columns of the sources whose values the lists of documents hold.
+        imported: the way in which ids were read, if the sources hold ids and no text; then
+            `text_column` has no meaning.
+        subset: the choice of these documents that the dataset holds; None for all.
     """
 
     text_column: str | Annotated[tuple[str, ...], Field(min_length=2)]
@@ -186,7 +188,7 @@ class DatasetSpec(Value):
 
     @property
     def two_phases(self) -> bool:
-        """Whether parts can be packed only when all sources are tokenized."""
+        """True if parts can be packed only after all sources are tokenized."""
         return self.shuffle is not None or self.deduplicate is not None
 
     @property
@@ -196,7 +198,7 @@ class DatasetSpec(Value):
 
     @property
     def read_options(self) -> ReadOptions:
-        """What is read of the source files."""
+        """Options for reading the source files."""
         column = self.text_column
         return ReadOptions(
             columns=(column,) if isinstance(column, str) else column,
@@ -215,7 +217,7 @@ class DatasetSpec(Value):
 
     @property
     def shard_format(self) -> MdsFormat:
-        """How the samples are stored."""
+        """Format of the shards."""
         return FORMATS[self.output_format](
             sequence_length=self.sequence_length,
             dtype=self.dtype,
@@ -236,7 +238,7 @@ class DatasetSpec(Value):
 
         Args:
             wanted: the other specification.
-            ours, theirs: what each line says before the value here, and before the other one.
+            ours, theirs: the words of each line before the value here, and before the other one.
         """
 
         def flat(spec: DatasetSpec) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class ObjectInfo:
     """An object as a listing shows it.
 
     Attributes:
-        size: in bytes.
+        size: the size of the object in bytes.
         version: pins its content, `etag:...` or `generation:...`.
     """
 
@@ -90,8 +90,8 @@ class Bucket:
     """One bucket or container; a value that holds no connection, so that a fork may copy it.
 
     Attributes:
-        scheme: of its URL.
-        name: of the bucket.
+        scheme: the scheme of its URL.
+        name: the name of the bucket.
         retry: the policy.
         timeout: seconds that the server may stay silent.
         options: the user's `storage_options`, beside the environment; they may hold secrets.

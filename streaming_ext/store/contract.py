@@ -21,7 +21,7 @@ class Storage(Protocol):
 
     # Whether it lies behind a network.
     remote: bool
-    # How many files a worker puts at once, beside the work that makes them.
+    # Number of files that a worker puts at once, beside the work that makes them.
     puts_at_once: int
 
     @property
@@ -56,7 +56,7 @@ class Storage(Protocol):
         On the same disk the file gets a second name.
 
         Args:
-            path: of the file here.
+            path: the path of the file here.
             file: the local one.
             lasting: flushed to disk, so that it survives a loss of power.
         """
@@ -69,9 +69,9 @@ class Storage(Protocol):
 
         Args:
             other: holds the file.
-            path: of the file there.
-            to: of the file here.
-            size: in bytes.
+            path: the path of the file there.
+            to: the path of the file here.
+            size: the size of the file in bytes.
 
         Returns:
             Whether that was possible.
@@ -90,7 +90,7 @@ class Storage(Protocol):
         """Read a large file into given memory, or as much of it as fits.
 
         Args:
-            path: of the file; `FileNotFoundError` if there is none.
+            path: the path of the file; `FileNotFoundError` if there is none.
             room: takes it.
             seen: called with all of it in order, block by block while a core has it in its cache.
 
@@ -127,7 +127,7 @@ class Storage(Protocol):
         """Remove what a run left that was killed after it published; nothing of a live run.
 
         Args:
-            scratch: its folder for work in progress.
+            scratch: the folder of the run for work in progress.
         """
         with suppress(StorageError, UsageError):
             if scratch.exists() or self.leftovers():

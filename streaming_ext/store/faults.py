@@ -95,7 +95,7 @@ def ask(what: str, request: Callable[[], Result], attempts: Attempts | None = No
 
 
 def _is_of_a_client(error: Exception) -> bool:
-    """Whether the system or any library raised it: what is left is ours, or a defect of ours."""
+    """Say whether the system or any library raised it: all else is ours, or a defect of ours."""
     of_a_library = type(error).__module__ != "builtins" and not isinstance(error, ShardmillError)
     return of_a_library or isinstance(error, OSError | EOFError)
 

@@ -31,7 +31,7 @@ def this_machine() -> str:
 
 
 def started(pid: int) -> str:
-    """When a process started, in ticks since boot; empty if it does not run."""
+    """Start of a process, in ticks since boot; empty if it does not run."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -67,7 +67,7 @@ class Holder(BaseModel, frozen=True):
             return cls()
 
     def lives(self) -> bool | None:
-        """Whether it runs; None if it is on another machine, or unknown."""
+        """Say whether it runs; None if it is on another machine, or unknown."""
         if self.machine != this_machine():
             return None
         return bool(self.started) and started(self.pid) == self.started

@@ -63,7 +63,7 @@ def require_writable_name(text: str) -> None:
 
 
 def is_utf8(path: str) -> bool:
-    """Whether a path of the system is text; other bytes come as surrogates."""
+    """Say whether a path of the system is text; other bytes come as surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in path)
 
 
@@ -98,7 +98,7 @@ def _secret_in(text: str) -> tuple[str, str] | None:
 
 
 def holds_secret(text: str) -> bool:
-    """Whether a text is a URL with credentials or a query in it."""
+    """Say whether a text is a URL with credentials or a query in it."""
     return _secret_in(text) is not None
 
 
@@ -107,7 +107,7 @@ def require_no_secret(text: str, option: str) -> None:
 
     Args:
         text: a URL, or anything else that an option takes.
-        option: its name, for the message.
+        option: the name of the option, for the message.
 
     Raises:
         UsageError: repeats nothing of the URL but its scheme.

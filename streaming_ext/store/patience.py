@@ -1,13 +1,11 @@
 """The retry policy and the time limits of every request to a server."""
 
-import email.utils
 import os
 import random
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC
 
 from streaming_ext.base.errors import TransientStorageError, UsageError
 
@@ -22,7 +20,7 @@ _JITTER = random.SystemRandom()
 
 
 def timeout_seconds() -> float:
-    """How long a server may stay silent, in seconds.
+    """Seconds for which a server may stay silent.
 
     Raises:
         UsageError: the environment variable holds no valid number.
@@ -34,8 +32,8 @@ def seconds_of(variable: str, default: float, *, least: float = 0) -> float:
     """The seconds that an environment variable gives.
 
     Args:
-        variable: its name.
-        default: if it is not set.
+        variable: the name of the variable.
+        default: the seconds if it is not set.
         least: exclusive lower bound.
 
     Raises:
@@ -52,7 +50,7 @@ def seconds_of(variable: str, default: float, *, least: float = 0) -> float:
 
 
 def connect_seconds(timeout: float) -> float:
-    """How long a connection may take to open, given how long a server may stay silent."""
+    """Seconds that a connection may take to open, given those for which a server may be silent."""
     return min(timeout, _CONNECT_SECONDS)
 
 
@@ -63,13 +61,13 @@ def patience() -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
-    """How often a request is made.
+    """The number of attempts of a request, and the pauses between them.
 
     Attributes:
         attempts: at most; more only during the first `seconds`.
         silences: attempts that may end without any answer.
         first_pause: seconds before the second attempt; doubles up to `longest_pause`, with jitter.
-        seconds: for which a request is retried whatever the number of attempts.
+        seconds: the time during which a request is retried whatever the number of attempts.
     """
 
     attempts: int = 7
@@ -147,27 +145,7 @@ class Attempts:
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that a server asks to wait, by its own clock if it names a time.
-
-    0 if it asks for nothing, or for nothing that can be understood.
-    """
+    """Seconds that a server asks to wait; 0 if it names none, or a date."""
     headers = {name.lower(): value for name, value in headers.items()}
     text = headers.get("retry-after", "").strip()
-    if _SECONDS.fullmatch(text):
-        return float(text)
-    try:
-        until = _seconds_of(text)
-        now = _seconds_of(headers["date"]) if "date" in headers else time.time()
-    except (ValueError, OverflowError):
-        return 0.0
-    return max(0.0, until - now)
-
-
-def _seconds_of(date: str) -> float:
-    """An HTTP date as seconds since 1970; without a zone it is UTC.
-
-    Raises:
-        ValueError: it is no date.
-    """
-    moment = email.utils.parsedate_to_datetime(date)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return float(text) if _SECONDS.fullmatch(text) else 0.0

@@ -44,9 +44,9 @@ def client_of_process(
     """This process's client of a server, made on first use.
 
     Args:
-        server: what the client depends on, such as scheme and bucket.
+        server: the values that the client depends on, such as scheme and bucket.
         make: makes it.
-        options: of the user; it depends on them too.
+        options: the options of the user; it depends on them too.
     """
     settings = sorted(pair for pair in os.environ.items() if pair[0].upper().startswith(_SETTINGS))
     key = repr((server, sorted(options.items()), settings))

@@ -33,9 +33,9 @@ def within(
     """Run `work` and give up waiting after `seconds`: a stuck client must not stop training.
 
     Args:
-        seconds: from now.
+        seconds: the time limit, from now.
         work: the function.
-        what: its subject, for the message.
+        what: the subject of the work, for the message.
         attempts: those of `work`; their last failure stands in the message.
 
     Raises:
@@ -102,9 +102,9 @@ class Remote:
         """The bytes of a file, at most `limit` and one more to show that there are more.
 
         Args:
-            name: of the file, below the root.
+            name: the name of the file, below the root.
             limit: bytes.
-            seconds: for all attempts, in place of `timeout`.
+            seconds: the time limit of all attempts, in place of `timeout`.
             waited: seconds for which others on this machine tried in vain while this one waited.
 
         Raises:
@@ -130,7 +130,7 @@ class Remote:
         return within(seconds, read, what=where, attempts=attempts)
 
     def read_checked(self, name: str, checked: Callable[[bytes], Result], *, limit: int) -> Result:
-        """What `checked` returns for a file, which is fetched once more if it came damaged.
+        """Return the result of `checked` for a file, which is fetched once more if it came damaged.
 
         Raises:
             CorruptDatasetError: by `checked`, twice.

@@ -52,7 +52,7 @@ def new_folder(parent: Path | None = None) -> Iterator[Path]:
     """A folder of its own for work in progress, which is removed at the end of the block.
 
     Args:
-        parent: that it lies in; the system's folder for temporary files by default.
+        parent: the folder around it; the system's folder for temporary files by default.
 
     Raises:
         ScratchError: the disk is full, or does not let this user write.
@@ -88,7 +88,7 @@ def take_scratch(folder: Path, *, keep: Collection[Path] = ()) -> None:
     user that was made for such work is emptied, and no link is followed.
 
     Args:
-        folder: to make or to empty.
+        folder: the folder to make or to empty.
         keep: folders in it that stay.
 
     Raises:

@@ -54,7 +54,7 @@ _UNCHECKED = ".unchecked"  # next to a file that was compared by its size alone
 
 
 def local_name(source: SourceFile) -> str:
-    """How the names of its files on scratch begin: another version never takes its place."""
+    """Beginning of the names of its files on scratch: another version never takes its place."""
     digest = hashlib.sha256(f"{source.url}\n{source.size}\n{source.version}".encode())
     return digest.hexdigest()[:24]
 
@@ -206,7 +206,7 @@ def check_content(
 
     Args:
         source: as it was listed, with its size and perhaps a hash.
-        path: of the fetched file.
+        path: the path of the fetched file.
         headers: requests the headers of the source, in lower case.
 
     Returns:
@@ -270,7 +270,7 @@ def _check_cached(source: SourceFile, cached: Path, modified: int) -> None:
 
 
 def came_unchecked(path: Path) -> bool:
-    """Whether there was no hash to compare a file on scratch with."""
+    """Say whether there was no hash to compare a file on scratch with."""
     return path.with_suffix(_UNCHECKED).exists()
 
 
@@ -291,9 +291,9 @@ def identify(
 
     Args:
         source: the file as it was listed.
-        local: its path on this machine.
+        local: the path of the file on this machine.
         span: all of the file by default.
-        options: which text of it is read; all bytes are hashed by default, also of a span.
+        options: the text that is read of it; all bytes are hashed by default, also of a span.
 
     Raises:
         SourceError: it cannot be read, or changed since it was listed.

@@ -59,7 +59,7 @@ def format_of(name: str, options: ReadOptions = BY_NAME) -> SourceFormat:
 
 
 def can_be_cut(source: SourceFile, options: ReadOptions) -> bool:
-    """Whether a file can be entered in the middle; not if it cannot be read at all.
+    """Say whether a file can be entered in the middle; not if it cannot be read at all.
 
     Raises:
         StorageError: a server refuses or does not answer.
@@ -71,7 +71,7 @@ def can_be_cut(source: SourceFile, options: ReadOptions) -> bool:
 
 
 def has_known_suffix(name: str) -> bool:
-    """Whether a file in a folder is one of its sources."""
+    """Say whether a file in a folder is one of its sources."""
     return any(one.is_in_folder(name) for one in FORMATS)
 
 

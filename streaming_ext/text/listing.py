@@ -36,7 +36,7 @@ def list_sources(
             the Hub, `ORG/NAME`.
         max_files: keep only the first ones.
         any_name: take all files of folders, not only those of known formats.
-        hub_config: which configuration of such a dataset.
+        hub_config: the configuration of such a dataset.
 
     Raises:
         UsageError: a pattern matches nothing, a scheme is not supported, or one file has two

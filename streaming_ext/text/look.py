@@ -25,8 +25,8 @@ def look_into(
 
     Args:
         sources: the files.
-        options: what is read of them.
-        may_lack: whether all of them may lack columns.
+        options: the columns that are read of them.
+        may_lack: accept columns that all of them lack.
 
     Returns:
         what is wrong with the files that hold no text: each is left to its own part, which fails

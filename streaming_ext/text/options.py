@@ -109,7 +109,7 @@ class SourceOptions(Options):
 
 
 class HubOptions(Options):
-    """Which configuration of a Hub dataset is read."""
+    """The configuration of a Hub dataset that is read."""
 
     heading: ClassVar[str] = "Input"
 
@@ -118,7 +118,7 @@ class HubOptions(Options):
 
 
 class PartOptions(Options):
-    """How source files are cut into parts."""
+    """The sizes of parts that source files are cut into."""
 
     heading: ClassVar[str] = "Input"
 
@@ -167,7 +167,7 @@ class TokenizerOptions(Options):
 
 
 class DocumentOptions(Options):
-    """What a document is in a source file, and which of its fields are kept."""
+    """The columns of a source file that are the text of a document, and those that are kept."""
 
     heading: ClassVar[str] = "Input"
 
@@ -195,19 +195,19 @@ class DocumentOptions(Options):
 class TextOptions(
     PartOptions, Filters, DocumentOptions, TokenizerOptions, HubOptions, SourceOptions
 ):
-    """Which text is read, which documents stay, and how it is cut into parts."""
+    """The text that is read, the documents that stay, and the parts that they are cut into."""
 
     max_files: Annotated[int | None, Field(gt=0)] = None
     """Read at most this many source files: the first ones."""
 
     @property
     def filters(self) -> Filters:
-        """Which documents stay."""
+        """Filters that decide which documents stay."""
         return Filters(**{name: getattr(self, name) for name in Filters.model_fields})
 
     @property
     def read_options(self) -> ReadOptions:
-        """What is read of the source files."""
+        """Options for reading the source files."""
         return ReadOptions(
             columns=self.text_column,
             separator=self.text_separator.replace(r"\n", "\n").replace(r"\t", "\t"),
@@ -218,7 +218,7 @@ class TextOptions(
         )
 
     def spec_with(self, **decided: Any) -> DatasetSpec:
-        """What decides the bytes of a dataset of the text.
+        """Specification of a dataset of the text.
 
         Args:
             decided: the other fields of `DatasetSpec`.

@@ -21,7 +21,7 @@ class SourceSpan:
 
     Attributes:
         source: the file as it was listed.
-        span: what begins in these bytes of it; None for the whole file.
+        span: the bytes of the file in which its documents begin; None for the whole file.
     """
 
     source: SourceFile
@@ -55,7 +55,7 @@ class Part:
 
     @property
     def remote(self) -> bool:
-        """Whether its bytes must be fetched."""
+        """True if its bytes must be fetched."""
         return self.spans[0].source.remote
 
     @property
@@ -93,9 +93,9 @@ def arrange(
 
     Args:
         sources: sorted.
-        part_size: in bytes; larger files are cut if they may be.
-        min_part_size: in bytes; files are taken together until a part has this size.
-        may_be_cut: whether a larger file can be entered in the middle.
+        part_size: the size of a part in bytes; larger files are cut if they may be.
+        min_part_size: the size in bytes up to which files are taken together.
+        may_be_cut: a function that says whether a larger file can be entered in the middle.
     """
     found: list[list[SourceSpan]] = []
     together: list[SourceSpan] = []  # the last of them, if files may still be added

@@ -39,11 +39,11 @@ def document_hashes(texts: pa.LargeStringArray, *, seed: int) -> npt.NDArray[np.
 
 
 def held_out(hashes: npt.NDArray[np.uint64], *, fraction: float) -> npt.NDArray[np.bool_]:
-    """Whether each document is held out; shape (num_documents,).
+    """Find the documents that are held out; shape (num_documents,).
 
     Args:
-        hashes: from `document_hashes`.
-        fraction: to hold out, in [0, 1).
+        hashes: the result of `document_hashes`.
+        fraction: the fraction to hold out, in [0, 1).
     """
     # The threshold is an exact integer: fraction is a binary fraction, times a power of two.
     return hashes < np.uint64(int(fraction * 2**64))

@@ -30,7 +30,6 @@ from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import LocalStorage, Storage, uploads
 from streaming_ext.store.file_lock import alone
 from streaming_ext.store.scratch import writing_scratch
-from streaming_ext.text.documents.text_array import num_text_bytes
 from streaming_ext.text.look import look_into
 from streaming_ext.text.parts import Part
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine, in_words
@@ -46,9 +45,8 @@ _log = logging.getLogger(__name__)
 WORK_FOLDER: Final = ".making"  # work in progress, removed when the dataset is complete
 _SHOWN: Final = 0.5  # seconds between two looks at the progress
 _PAUSE: Final = 0.05  # seconds between looks whether another process is done
-_SAMPLED_CHARACTERS: Final = 2**17  # whose tokens say how much room all of them take
-_MOST_BYTES_A_TOKEN: Final = 6.0  # of text: few tokenizers reach it
-_LEAST_PACKED: Final = 0.5  # of the size of tokens, where none are known
+_MOST_BYTES_PER_TOKEN: Final = 6.0  # of text: few tokenizers reach it
+_LEAST_PACKED: Final = 0.5  # of the size of tokens
 
 
 class DatasetMaker:
@@ -67,12 +65,12 @@ class DatasetMaker:
         """Name the work.
 
         Args:
-            folder: of this dataset; its name holds a hash of what decides the bytes.
-            spec: of the dataset.
+            folder: the folder of this dataset; its name holds a hash of all that decides the bytes.
+            spec: the specification of the dataset.
             parts: all of them.
-            tokenizer: of the text.
+            tokenizer: the tokenizer of the text.
             engine: see `choose_engine`.
-            threads: of this process.
+            threads: the number of threads of this process.
         """
         self._folder, self._spec, self._parts = folder, spec, parts
         self._work_folder = folder / WORK_FOLDER
@@ -231,33 +229,18 @@ class DatasetMaker:
         needed, free = self._needed_bytes(limit), self._storage.free_bytes()
         if free is not None and needed > free:
             raise StorageError(
-                f"The tokens of the text take about {needed / 1e6:,.1f} MB in {self._folder}, "
+                f"The tokens of the text take at least {needed / 1e6:,.1f} MB in {self._folder}, "
                 f"where {free / 1e6:,.1f} MB are free. Give local= a folder with room"
                 f"{'' if self._compression is None else ', or a lower cache_limit='}."
             )
 
     def _needed_bytes(self, limit: int | None) -> float:
-        """What the shards take, by some text of one part, and those that training unpacks.
-
-        Of files that must be fetched first it is what they take at least.
-        """
-        part, ids = self._parts[len(self._parts) // 2], []
-        tokens_a_byte = 1 / _MOST_BYTES_A_TOKEN
-        documents = PartDocuments(part, [], self._spec.read_options, pinned=False)
-        batch = None if part.remote else next(documents.batches(), None)
-        if batch is not None and batch.fraction:
-            # A line break stands for the end-of-text id.
-            some = "\n".join(batch.texts.drop_null().to_pylist())[:_SAMPLED_CHARACTERS]
-            ids = self._tokenizer.encode(some)
-            text_bytes = num_text_bytes(batch.texts) / batch.fraction
-            tokens_a_byte = len(ids) / max(len(some.encode()), 1) * text_bytes / max(part.size, 1)
-        sample = np.array(ids or [0], self._spec.dtype)
-        raw = tokens_a_byte * sample.itemsize * sum(part.size for part in self._parts)
+        """Bytes that the shards take at least, and those that training unpacks."""
+        size = sum(part.size for part in self._parts)
+        raw = size / _MOST_BYTES_PER_TOKEN * np.dtype(self._spec.dtype).itemsize
         if self._compression is None:
             return raw
-        packed = len(self._compression.compress(sample.data)) / sample.nbytes
-        stored = packed if ids else _LEAST_PACKED
-        return raw * stored + (raw if limit is None else min(raw, limit))
+        return raw * _LEAST_PACKED + (raw if limit is None else min(raw, limit))
 
 
 def copy_dataset(source: LocalStorage, target: Storage) -> None:

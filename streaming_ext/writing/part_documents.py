@@ -31,14 +31,14 @@ def fetch_part(
     options: ReadOptions,
     check: bool = False,
 ) -> tuple[list[Path], int]:
-    """Where the bytes of each span lie now, and how many were fetched for them.
+    """Fetch each span; returns the local path of each, and the number of bytes that came.
 
     Args:
         part: remote.
         folder: on scratch.
         report: called with the bytes that were fetched.
         options: all that will be read.
-        check: whether each span must be compared with a hash or checksums; files come whole then.
+        check: compare each span with a hash or checksums; files come whole then.
 
     Raises:
         SourceError: a file changed, is missing or cannot be checked.
@@ -91,10 +91,10 @@ class PartDocuments:
     """All documents of a part; rows are counted over its spans, from 0.
 
     Attributes:
-        part: that they are of.
-        rows: of each span that was read to its end.
+        part: the part.
+        rows: the number of rows of each span that was read to its end.
         without_text: whole files that hold something, but no text; what to say of each.
-        spans: what pins each of them, found as it was read, if that is wanted.
+        spans: the record of each, made as it was read, if they are pinned.
     """
 
     def __init__(
@@ -108,11 +108,11 @@ class PartDocuments:
         """Name what is to be read.
 
         Args:
-            part: which spans.
-            paths: where the bytes of each lie, at least those that it needs; none if the sources
-                are local.
-            options: which text to read.
-            pinned: whether to find what pins each span; else files may change.
+            part: the part to read.
+            paths: the local path of each span, with the bytes that it needs at least; none if the
+                sources are local.
+            options: the text to read.
+            pinned: record what pins each span; else files may change.
         """
         self.part = part
         self.rows: list[int] = []
@@ -122,7 +122,7 @@ class PartDocuments:
         self._options, self._pinned = options, pinned
 
     def whole_version(self) -> str | None:
-        """What pins a whole local file, if the part is its first span."""
+        """Version of a whole local file, if the part is its first span."""
         source, span = self.part.spans[0].source, self.part.spans[0].span
         if span is None or span[0] or source.version is not None:
             return None
@@ -144,7 +144,7 @@ class PartDocuments:
         return spans, rows - starts[spans]
 
     def bad_of(self, batch: DocumentBatch) -> list[BadDocument]:
-        """What could not be read of a batch, with the file of each and the row in its span."""
+        """List the unreadable rows of a batch, with the file of each and the row in its span."""
         found = []
         for one in batch.bad:
             source_span, own = self._span_of(one.row)
@@ -229,7 +229,7 @@ class PartDocuments:
 
 
 def no_text(url: str, counts: RowCounts) -> str:
-    """What to say of a source none of whose rows gives a text."""
+    """Describe a source none of whose rows gives a text."""
     return (
         f"{url}: no document in its {counts.rows:,} rows: {counts.left_out_text}. Name the text "
         "with --text-column, or leave the file out."
@@ -243,7 +243,7 @@ def _moved(batch: DocumentBatch, rows: int) -> DocumentBatch:
 
 
 def _state_of(file: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is written to or replaced; None if it does not exist."""
+    """State that changes when a file is written to or replaced; None if it does not exist."""
     try:
         state = file.stat()
     except FileNotFoundError:

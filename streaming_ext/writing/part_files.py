@@ -29,11 +29,11 @@ _DOCUMENTS_A_ROW_GROUP = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Where documents of a shuffled dataset come from; their rows are those of the sources.
+    """The origin of documents of a shuffled dataset; their rows are those of the sources.
 
     Attributes:
         sources: number of each one's source, (documents,).
-        positions: what names it there, (documents,).
+        positions: the position of each there, (documents,).
     """
 
     sources: Ints
@@ -45,13 +45,13 @@ class Tokens:
     """Some tokenized documents, in the order of the sources.
 
     Attributes:
-        batch: that they are of.
-        kept: which of its texts they are, (texts,).
+        batch: the batch that they are of.
+        kept: a mask of the texts of the batch that they are, (texts,).
         stream: their ids, an end-of-text id after each, (tokens,).
         lengths: their tokens, without end-of-text ids, (documents,).
         in_holdout: their split, (documents,).
         digests: hashes of the texts of the batch, if copies are looked for: (texts, 2).
-        notes: of the texts of the batch, beside these, (texts,).
+        notes: the notes on the texts of the batch, beside these, (texts,).
         left_out: documents that are known to be copies, without ids, (documents,).
     """
 
@@ -71,7 +71,7 @@ class Tokens:
 
     @property
     def values(self) -> tuple[pa.Array, ...]:
-        """Of the columns that are kept: (documents,) each."""
+        """Values of the kept columns: (documents,) each."""
         if self.kept.all():
             return self.batch.values
         kept = pa.array(self.kept)
@@ -91,7 +91,7 @@ class PartFiles:
         Args:
             folder: an empty one on scratch.
             part: number of the part.
-            spec: how it is packed.
+            spec: the specification of the dataset.
             memories: one a split, kept from part to part.
         """
         self._spec = spec
@@ -120,9 +120,9 @@ class PartFiles:
         """Append documents of one split, which are to be listed too.
 
         Args:
-            split: which one.
+            split: the split.
             stream: their ids, an end-of-text id after each, (tokens,).
-            documents: how many.
+            documents: the number of documents.
         """
         with self._enough_memory():
             self._splits[split].add(stream, documents)
@@ -149,7 +149,7 @@ class PartFiles:
 
 
 class DocumentsFile:
-    """Where each document came from, and what its kept columns hold, as a Parquet file.
+    """The source row of each document, and the values of its kept columns, as a Parquet file.
 
     A row group ends with what was appended, but in a shuffled dataset after a number of documents:
     how many are appended at a time depends on the parts that they were tokenized in there, and must
@@ -183,8 +183,8 @@ class DocumentsFile:
             rows: their rows in the source file, (documents,).
             lengths: their tokens, without end-of-text ids, (documents,).
             in_holdout: (documents,).
-            origins: of the documents of a shuffled dataset.
-            values: of each kept column: (documents,) each.
+            origins: the origins of the documents of a shuffled dataset.
+            values: the values of each kept column: (documents,) each.
         """
         names = np.array(SPLITS, dtype=object)[in_holdout.astype(np.int8)]
         columns = [

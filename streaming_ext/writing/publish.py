@@ -1,4 +1,4 @@
-"""What makes recorded parts one dataset: the index and sums of each split, and the tokenizer."""
+"""Publishing recorded parts as one dataset: index and sums of each split, and the tokenizer."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ def require_documents(parts: Iterable[PartCounts], where: str, *, all_parts: boo
     Args:
         parts: the counts of each.
         where: the output's name in messages.
-        all_parts: whether they are all of the output.
+        all_parts: the given parts are all of the output.
 
     Raises:
         SourceError: names the source, or counts why rows were left out.

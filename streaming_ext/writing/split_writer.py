@@ -28,7 +28,7 @@ class Memory:
     a holdout of few documents takes little.
 
     Attributes:
-        data: of any content, uint8 (bytes,).
+        data: memory of any content, uint8 (bytes,).
     """
 
     data: npt.NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
@@ -54,10 +54,10 @@ class SplitWriter:
         """Start with no shard.
 
         Args:
-            folder: of the split, on scratch.
+            folder: the folder of the split, on scratch.
             part: number of the part.
             spec: decides the bytes.
-            memory: to pack in; grows if it is not large enough.
+            memory: the memory to pack in; it grows if it is not large enough.
         """
         self._folder, self._part, self._memory = folder, part, memory
         self._format, self._eot = spec.shard_format, spec.tokenizer.eot_id
@@ -78,7 +78,7 @@ class SplitWriter:
 
         Args:
             stream: their ids, an end-of-text id after each, (tokens,).
-            documents: how many.
+            documents: the number of documents.
         """
         self._documents += documents
         self._tokens += len(stream)

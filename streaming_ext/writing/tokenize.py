@@ -68,16 +68,16 @@ class NotedTexts:
     """The texts of a batch by their keys, with the tokens of the known ones.
 
     Attributes:
-        new: which of them are to be tokenized, (texts,).
+        new: a mask of the texts that are to be tokenized, (texts,).
     """
 
     def __init__(self, keys: Keys, own: Keys, tokens: Ints) -> None:
         """Find the texts that the batch holds twice.
 
         Args:
-            keys: of each text, equal if the texts are, (texts, 2).
+            keys: the key of each text, equal if the texts are, (texts, 2).
             own: bits of the text itself, for its note above those of its tokens, (texts,).
-            tokens: of what is known, else -1, (texts,).
+            tokens: the tokens of each known text, else -1, (texts,).
         """
         self.keys, self._own, self._tokens = keys, own, tokens
         order, firsts = first_ones(keys[:, 0], keys[:, 1])
@@ -101,7 +101,7 @@ class KnownTexts(Protocol):
     """Finds copies of texts that were tokenized before."""
 
     def look(self, texts: pa.LargeStringArray, digests: Keys) -> NotedTexts:
-        """What is known of the texts of a batch, whose hashes are (texts, 2)."""
+        """Look the texts of a batch up, whose hashes are (texts, 2)."""
         ...
 
     def add(self, noted: NotedTexts, lengths: Ints, kept: Flags) -> None:
@@ -152,7 +152,7 @@ def make_part(
     """Tokenize a part into a sink; memory does not depend on its size.
 
     Args:
-        documents: of the part.
+        documents: the documents of the part.
         spec, tokenizer, engine, sink, report, known: see `tokenize_batches`.
 
     Returns:
@@ -199,15 +199,15 @@ def tokenize_batches(
     """Tokenize documents and hand them on, batch by batch.
 
     Args:
-        documents: of a part.
-        spec: of the dataset.
+        documents: the documents of a part.
+        spec: the specification of the dataset.
         tokenizer: the reference.
-        engine: what tokenizes.
+        engine: the engine that tokenizes.
         take: called with each tokenized batch.
         where: the documents are of, for messages.
         report: called with the fraction that is done, and the counts so far.
         known: texts whose copies are left out and not tokenized.
-        audited: whether some of what the engine makes is compared with the reference.
+        audited: compare a sample of the engine's ids with the reference.
 
     Raises:
         SourceError, EngineMismatchError: see `make_part`.

@@ -1,1 +1,1 @@
-"""What readers of source files have in common: bytes, streams, rows, batches of documents."""
+"""Parts that readers of source files share: bytes, streams, rows, batches of documents."""

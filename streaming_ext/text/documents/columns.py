@@ -142,7 +142,7 @@ def option_of(kind: Kind) -> str:
 
 
 def required_of(kind: Kind | None) -> str:
-    """What a column of this kind, None for text, must hold, as the end of a message."""
+    """End of a message that says what a column of this kind, None for text, must hold."""
     if kind is None:
         return "expected string"
     if kind == "value":

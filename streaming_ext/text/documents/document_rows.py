@@ -36,9 +36,9 @@ class BadRow:
     """A row that cannot be read.
 
     Attributes:
-        row: its number in the file.
-        location: where it is, for people.
-        reason: what is wrong, one line.
+        row: the number of the row in the file.
+        location: the location of the row, for people.
+        reason: the fault, on one line.
     """
 
     row: int
@@ -54,11 +54,12 @@ class DocumentBatch:
         rows: row of each text, counted from where reading began, int64 (num_texts,).
         texts: the texts that are neither null nor bad.
         num_rows: rows read, including nulls and bad ones.
-        fraction: of the file or span that is read up to this batch, in [0, 1].
+        fraction: the fraction of the file or span that is read up to this batch, in [0, 1].
         positions: identifies each text in its file, however the file is cut, int64 (num_texts,).
         bad: rows that cannot be read, in order.
         dropped: rows that each filter dropped, by its name.
-        values: of each kept column, in the order of `ReadOptions.kept`: (num_texts,) each.
+        values: the values of each kept column, in the order of `ReadOptions.kept`: (num_texts,)
+            each.
     """
 
     rows: Ints
@@ -92,8 +93,8 @@ class DocumentRows:
     """Makes batches of the rows of one file, or of a span of it, as they are read.
 
     Attributes:
-        file: its bytes, at least those that are needed.
-        options: which text to read.
+        file: the bytes of the file, at least those that are needed.
+        options: the text to read.
         span: read only what begins in these bytes, by default all.
         batch_bytes: text in a batch, in bytes; a longer document is a batch of its own.
         row: the next one, counted from where reading began.
@@ -132,7 +133,7 @@ class DocumentRows:
 
         Args:
             columns: see `wanted_columns`, null for a missing value: (rows,) each.
-            fraction: of the file that is read with these rows, in [0, 1].
+            fraction: the fraction of the file that is read with these rows, in [0, 1].
             bad: those of the rows that could not be read, in order; they are null in all columns.
             positions: see `DocumentBatch`; rows of the file by default.
 
@@ -215,10 +216,10 @@ class DocumentRows:
     def _filtered(
         self, texts: pa.LargeStringArray, compared: Mapping[str, pa.Array], is_bad: Flags
     ) -> tuple[Flags, dict[FilterName, Flags]]:
-        """Which rows stay, and which each filter drops: (rows,) each.
+        """Find the rows that stay, and those that each filter drops: (rows,) each.
 
         Args:
-            texts: of the rows, null for a bad one: (rows,).
+            texts: the texts of the rows, null for a bad one: (rows,).
             compared: the columns of the condition, by their names.
             is_bad: rows that are left out already: (rows,).
         """

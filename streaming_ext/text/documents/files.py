@@ -197,7 +197,7 @@ class Stream(_RawFile):
     The next chunk is unpacked in a thread while one is used, which takes about as long.
 
     Attributes:
-        file: that the bytes are of.
+        file: the file that the bytes are of.
         origin: position of the stream's first byte in the unpacked file.
         position: bytes that were read.
         most: bytes that may come in all.
@@ -209,7 +209,7 @@ class Stream(_RawFile):
         """Open a file.
 
         Args:
-            file: to read.
+            file: the file to read.
             span: the only bytes that are read of a file that is not packed.
             head: bytes to look at; `EndOfHeadError` ends them in a longer stream.
 
@@ -247,7 +247,7 @@ class Stream(_RawFile):
         self._item = most
 
     def tell(self) -> int:
-        """How many bytes were read."""
+        """Number of bytes that were read."""
         return self.position
 
     def read(self, size: int = -1) -> bytes:

@@ -69,7 +69,7 @@ class ParsedValue(NamedTuple):
     """A value of a file, or its fault.
 
     Attributes:
-        location: where it is, for people.
+        location: the location of the value, for people.
         value: decoded; an error if it cannot be decoded.
         size: roughly, in bytes.
         position: identifies it in its file, however the file is cut; None if it cannot be cut.
@@ -133,7 +133,7 @@ def missing_fields(values: Iterable[Record], options: ReadOptions, *, where: str
 
     Args:
         values: the documents; `EndOfHeadError` ends them as well.
-        options: what is read.
+        options: the columns that are read.
         where: the file's name in messages.
 
     Returns:
@@ -255,7 +255,7 @@ DECODER = json.JSONDecoder(parse_int=_whole_number)
 
 
 def is_too_deep(data: bytes) -> bool:
-    """Whether values are nested deeper than `MAX_DEPTH`; brackets in strings do not count."""
+    """Say whether values are nested deeper than `MAX_DEPTH`; brackets in strings do not count."""
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return False
     brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)

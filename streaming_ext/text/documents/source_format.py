@@ -49,7 +49,7 @@ class FileBlock(NamedTuple):
     """Consecutive rows that can be read without those before them.
 
     Attributes:
-        size: in bytes.
+        size: the size of the block in bytes.
         span: argument of `SourceFormat.read`; None for the whole file.
     """
 
@@ -64,8 +64,8 @@ class SourceFormat(ABC):
     file is read.
 
     Attributes:
-        length_bytes: that a text takes in a block beyond its own, if the size of a block is that of
-            its texts, not packed; None if it is that of the span.
+        length_bytes: the bytes of a text in a block beyond its own, if the size of a block is that
+            of its texts, not packed; None if it is that of the span.
     """
 
     name: ClassVar[str]
@@ -97,7 +97,7 @@ class SourceFormat(ABC):
             yield [{"text": text} for text in batch.texts.to_pylist()]
 
     def is_in_folder(self, name: str) -> bool:
-        """Whether a file of this name, below a folder that is a source, is one of its sources."""
+        """Say whether a file of this name is a source, if a folder above it is."""
         return not self.must_be_named and name.endswith(self.suffixes)
 
     def check(self, file: SourceBytes, options: ReadOptions) -> Lacking:
@@ -122,7 +122,7 @@ class SourceFormat(ABC):
         return (FileBlock(file.size),)
 
     def can_be_cut(self, file: SourceBytes) -> bool:
-        """Whether `documents` takes any span of this file. Reads little.
+        """Say whether `documents` takes any span of this file. Reads little.
 
         Raises:
             SourceError: the file is damaged or gone.

@@ -118,7 +118,7 @@ def _require_sound(column: pa.Array) -> None:
 
 
 def _layout(file: SourceBytes) -> tuple[int, list[Span], list[Span]]:
-    """Where the footer of a file begins, and the spans of its dictionaries and record batches."""
+    """Find the footer of a file, and the spans of its dictionaries and record batches."""
     tail = file.read(max(0, file.size - _TAIL_BYTES), file.size)
     begin = file.size - _TAIL_BYTES - int.from_bytes(tail[:4], "little")
     if not tail.endswith(_MAGIC) or begin < _HEAD_BYTES:

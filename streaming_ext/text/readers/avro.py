@@ -38,7 +38,7 @@ class AvroFormat(ObjectFormat):
 
 
 def _refers_to_itself(schema: Any, within: tuple[str, ...]) -> bool:
-    """Whether a named type holds itself; `fastavro` follows such values however deep they go."""
+    """Say whether a named type holds itself; `fastavro` follows such values at any depth."""
     if isinstance(schema, dict):
         within = (*within, schema["name"]) if "name" in schema else within
         fields = [field["type"] for field in schema.get("fields", ())]

@@ -65,9 +65,9 @@ class LineBlock:
 
     Attributes:
         data: their bytes.
-        starts, ends: of each line in `data`, without its newline: (lines,).
+        starts, ends: the bounds of each line in `data`, without its newline: (lines,).
         first_line: number of the first one, from 0.
-        offset: of `data` in the stream.
+        offset: the offset of `data` in the stream.
     """
 
     data: memoryview
@@ -128,7 +128,7 @@ def _complete_lines(stream: Stream, block_bytes: int) -> Iterator[tuple[bytes, i
 
 
 def line_from(file: SourceBytes, at: int) -> int:
-    """Where the first line begins that does so at a byte or later."""
+    """Find the first line that begins at a byte or later."""
     begin = at - 1
     while 0 <= begin < file.size:
         data = file.read(begin, min(begin + _TAIL_BYTES, file.size))
@@ -348,7 +348,7 @@ class _ArrayText:
         self._text = self._text.removeprefix(_MARK)
 
     def is_at(self, expected: str) -> bool:
-        """Whether the next character is this one; an empty one is the end."""
+        """Say whether the next character is this one; an empty one is the end."""
         return self._text[self._at : self._at + 1] == expected
 
     def separator(self) -> str:

@@ -93,8 +93,8 @@ class Footer:
     """The footer of a file.
 
     Attributes:
-        metadata: what it says.
-        size: of the file, in bytes.
+        metadata: the content of the footer.
+        size: the size of the file in bytes.
     """
 
     def __init__(self, file: SourceBytes) -> None:
@@ -122,7 +122,7 @@ class Footer:
 
     @cached_property
     def starts(self) -> list[int]:
-        """Where each row group begins, for spans."""
+        """Beginning of each row group, for spans."""
         groups = map(self.metadata.row_group, range(self.metadata.num_row_groups))
         ends = [*accumulate((max(0, group.total_byte_size) for group in groups), initial=0)]
         return [min(self.size * done // max(1, ends[-1]), self.size - 1) for done in ends[:-1]]
@@ -143,7 +143,7 @@ class Footer:
         return [".".join(path) for path in paths.values() if path]
 
     def chunks(self, groups: Sequence[int], names: Names) -> list[pq.ColumnChunkMetaData]:
-        """What is read of some row groups."""
+        """Column chunks that are read of some row groups."""
         paths = [self.metadata.schema.column(n).path for n in range(self.metadata.num_columns)]
         # Arrow reads all leaves of a column
         leaves = [

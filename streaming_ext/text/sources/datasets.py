@@ -22,7 +22,7 @@ from streaming_ext.text.sources.source_file import SourceFile, is_remote
 
 
 def is_dataset(folder: str) -> bool:
-    """Whether a folder, a path or a URL, is a dataset, published or started.
+    """Say whether a folder, a path or a URL, is a dataset, published or started.
 
     Raises:
         StorageError: a server does not answer.
@@ -89,7 +89,7 @@ def _plain(location: str) -> str:
 
 
 def _any_matches(names: list[str], pattern: str) -> bool:
-    """Whether a pattern names one of some files, or a folder above them."""
+    """Say whether a pattern names one of some files, or a folder above them."""
     try:
         return any(
             matching(names, one, lambda name: True, each=False)

@@ -12,7 +12,7 @@ def files_of(pattern: str, takes: Takes) -> list[SourceFile]:
 
     Args:
         pattern: a path or URL, with or without wildcards.
-        takes: whether a file in a folder is a source, by its name.
+        takes: a function that says whether a file in a folder is a source, by its name.
 
     Raises:
         UsageError: the scheme is not supported.

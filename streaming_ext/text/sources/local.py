@@ -56,7 +56,7 @@ def _glob(pattern: str, takes: Takes) -> Iterator[Path]:
 
     @cache
     def in_progress(folder: Path) -> bool:
-        """Whether a folder holds work in progress, unless the user named it."""
+        """Say whether a folder holds work in progress, unless the user named it."""
         return folder not in {named, folder.parent} and (
             (folder / SCRATCH_MARK).exists() or in_progress(folder.parent)
         )

@@ -16,7 +16,7 @@ _GLOB = re.compile(r"[*?\[{]")
 
 
 def is_pattern(text: str) -> bool:
-    """Whether a name holds wildcards or braces."""
+    """Say whether a name holds wildcards or braces."""
     return bool(_GLOB.search(text))
 
 
@@ -46,7 +46,7 @@ def find_each(
     Args:
         pattern: with or without braces.
         find: returns the matches of one alternative.
-        each: whether all alternatives must have matches, if any has: a missing file among many
+        each: require matches of all alternatives, if any has some: a missing file among many
             would go unnoticed.
 
     Raises:
@@ -76,9 +76,9 @@ def matching(names: Iterable[str], pattern: str, takes: Takes, *, each: bool = T
     """The names that a pattern selects: itself, a folder's source files, or all that match.
 
     Args:
-        names: of all files.
+        names: the names of all files.
         pattern: a name, or one with wildcards and braces.
-        takes: whether a file in a folder is a source.
+        takes: a function that says whether a file in a folder is a source.
         each: see `find_each`.
 
     Raises:

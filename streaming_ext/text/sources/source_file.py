@@ -11,7 +11,7 @@ class SourceFile:
 
     Attributes:
         url: absolute path of a local file, or a URL; one of the Hub holds the commit.
-        size: in bytes.
+        size: the size of the file in bytes.
         version: pins the content of a remote file: `sha256:`, `git:`, `etag:`, ...; None for a
             local one, which is hashed when it is read.
         beside: pins other files that a remote one is read with, if there are any.
@@ -36,7 +36,7 @@ class SourceFile:
 
     @property
     def remote(self) -> bool:
-        """Whether its bytes must be fetched."""
+        """True if its bytes must be fetched."""
         return is_remote(self.url)
 
     @property
@@ -46,7 +46,7 @@ class SourceFile:
 
 
 def is_remote(url: str) -> bool:
-    """Whether a source's URL is not a path of this machine."""
+    """Say whether a source's URL is not a path of this machine."""
     return "://" in url
 
 

@@ -76,8 +76,8 @@ class WebReader:
 
     Args:
         source: the file.
-        url: its address, if that is not `source.url`.
-        headers: of each request, such as credentials.
+        url: the address of the file, if that is not `source.url`.
+        headers: the headers of each request, such as credentials.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ def _ask(url: str, request: Callable[[], Result]) -> Result:
 
 
 def web_version(headers: Mapping[str, str]) -> str | None:
-    """What pins the content of a file behind a URL."""
+    """Version that pins the content of a file behind a URL."""
     if etag := headers.get("ETag"):
         return f"etag:{etag}"
     if modified := headers.get("Last-Modified"):

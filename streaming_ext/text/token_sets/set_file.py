@@ -26,8 +26,8 @@ class SetFile:
     """One file.
 
     Attributes:
-        name: its path or URL.
-        data: its bytes.
+        name: the path or URL of the file.
+        data: the bytes of the file.
         state: changes with them.
     """
 
@@ -104,7 +104,7 @@ def _opened(source: SourceFile) -> SetFile:
 
 
 def holds(folder: str, key: str) -> bool:
-    """Whether a folder holds a file; lists little."""
+    """Say whether a folder holds a file; lists little."""
     if "://" not in folder:
         return Path(folder, key).is_file()
     if folder.startswith("hf://"):  # the Hub lists whole folders
@@ -166,7 +166,7 @@ class IdsOfFile:
     Attributes:
         count: number of ids.
         read: gives the ids [start, end).
-        starts: where documents begin, ascending, if the format says it.
+        starts: the positions at which documents begin, ascending, if the format says them.
         head: bytes before the first id, and
         itemsize: bytes of each, if ids lie back to back in the file.
     """
@@ -185,11 +185,11 @@ class IdsOfFile:
         return min(first, self.count), min(last, self.count)
 
     def begins(self, position: int) -> bool:
-        """Whether the format says that a document begins with this id."""
+        """Say whether a document begins with this id, as the format says."""
         return len(self.starts_within(position, position + 1)) > 0
 
     def starts_within(self, start: int, end: int) -> Ints:
-        """Where documents begin in [start, end), as the format says."""
+        """Positions in [start, end) at which documents begin, as the format says."""
         if self.starts is None:
             return np.empty(0, np.int64)
         first, last = np.searchsorted(self.starts, [start, end])

@@ -54,13 +54,13 @@ def cut(ids: Stretch, eot_id: int, starts: Ints) -> tuple[Stretch, Ints, Ints, i
     Args:
         ids: (ids,).
         eot_id: the end-of-text id.
-        starts: where documents begin, as the format says, in (0, ids].
+        starts: the positions at which documents begin, as the format says, in (0, ids].
 
     Returns:
         documents: their ids without end-of-text ids.
-        lengths: of each document, none of them 0: (documents,).
-        positions: where each begins: (documents,).
-        rest: where the document begins that does not end here; the number of ids if all do.
+        lengths: the length of each document, none of them 0: (documents,).
+        positions: the position at which each begins: (documents,).
+        rest: the position of the document that does not end here; the number of ids if all end.
     """
     ends, after = bounds(ids, eot_id, starts)
     begins = np.concatenate([[0], after[:-1]])[: len(ends)]
@@ -71,7 +71,7 @@ def cut(ids: Stretch, eot_id: int, starts: Ints) -> tuple[Stretch, Ints, Ints, i
 
 
 def bounds(ids: Stretch, eot_id: int, starts: Ints) -> tuple[Ints, Ints]:
-    """Where documents end in a stretch of ids, and where the next begins after each."""
+    """Find the ends of documents in a stretch of ids, and the beginning of the next after each."""
     eots = np.flatnonzero(ids == eot_id)
     ends, after = np.concatenate([starts, eots]), np.concatenate([starts, eots + 1])
     order = np.lexsort((after, ends))
@@ -119,9 +119,9 @@ def without_beginnings(ids: Stretch, lengths: Ints, bos_id: int | None) -> tuple
     """Documents without the id that begins them, and their lengths, which may be 0 then.
 
     Args:
-        ids: of documents, end to end.
-        lengths: of each, none of them 0: (documents,).
-        bos_id: what may stand before a document; None for nothing.
+        ids: the ids of documents, end to end.
+        lengths: the length of each, none of them 0: (documents,).
+        bos_id: the id that may stand before a document; None for none.
     """
     if bos_id is None:
         return ids, lengths
@@ -136,10 +136,10 @@ def batch_of(
     """Documents of ids as a batch of texts: binaries of four bytes an id, little-endian.
 
     Args:
-        ids: of all documents.
-        lengths: of each.
-        positions: of each in its file.
-        row: of the first.
+        ids: the ids of all documents.
+        lengths: the length of each document.
+        positions: the position of each in its file.
+        row: the row of the first document.
         fraction: see `DocumentBatch`.
     """
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64) * ID_BYTES
@@ -193,7 +193,7 @@ class TokenSetFormat(SourceFormat):
         return (pattern,)
 
     def described(self, file: SetFile, options: IdOptions) -> bytes:
-        """What the files next to it say about a file; empty if they say nothing.
+        """Statements of the files next to a file about it; empty for none.
 
         Raises:
             UsageError: they are missing, or not what they should be.
@@ -225,7 +225,7 @@ class TokenSetFormat(SourceFormat):
         return [content_hash(data)] if data else []
 
     def _around(self, file: SetFile, options: IdOptions, span: Span | None) -> bytes:
-        """How the first document of a local file begins, and how the last continues.
+        """Beginning of the first document of a local file, and continuation of the last.
 
         Empty if the documents begin and end with the file, as if it were alone.
         """
@@ -244,7 +244,7 @@ class TokenSetFormat(SourceFormat):
         return b"|".join(found)
 
     def _is_alone(self, file: SetFile, options: IdOptions) -> bool:
-        """Whether documents cannot continue in another file, not even in a missing one."""
+        """Say whether documents cannot continue in another file, not even in a missing one."""
         try:
             return all(self.neighbour(file, step, options) is None for step in (-1, 1))
         except SourceError:
@@ -362,7 +362,7 @@ class TokenSetFormat(SourceFormat):
         return np.concatenate(found), False
 
     def _is_fresh(self, opened: IdsOfFile, file: SetFile, first: int, options: IdOptions) -> bool:
-        """Whether no document that began before a position continues there."""
+        """Say whether no document that began before a position continues there."""
         if opened.begins(first):
             return True
         while first == 0:
@@ -379,8 +379,8 @@ class TokenSetFormat(SourceFormat):
         """Refuse a file without end-of-text ids, or one that stops in the middle of a document."""
         if not ended:
             raise SourceError(
-                f"{where}: holds no end-of-text id ({options.eot_id}), so documents cannot be told "
-                "apart. Is --tokenizer the one of the set? Else pass its --eot-token."
+                f"{where}: holds no end-of-text id ({options.eot_id}), so its documents have no "
+                "bounds. Is --tokenizer the one of the set? Else pass its --eot-token."
             )
         if self.ends_with_eot and int(opened.read(0, 1)[0]) != options.eot_id:
             raise SourceError(

@@ -8,8 +8,6 @@ from streaming_ext.base.errors import TransientStorageError
 from streaming_ext.store.faults import ask
 from streaming_ext.store.patience import Attempts, Retry, retry_after
 
-THEN = "Thu, 01 Jan 2026 00:00:10"
-
 
 def test_random_numbers_of_the_training_script_stay_its_own() -> None:
     """Retries happen in threads of ours: what a script draws must not depend on them."""
@@ -46,22 +44,9 @@ def test_attempts_are_counted(silent: bool, attempts: int) -> None:
         ("-1", 0.0),
         ("٣", 0.0),
         ("9" * 400, 0.0),
-        ("Thu, 01 Jan 2026 00:00:30 GMT", 20.0),
-        ("Thu, 01 Jan 2026 00:00:30", 20.0),
-        ("Thu, 01 Jan 2026 01:00:30 +0100", 20.0),
-        ("Thu, 01 Jan 2026 00:00:00 GMT", 0.0),
-        ("Thu, 01 Jan 99999999999999999999 00:00:00 GMT", 0.0),
-        ("Thu, 01 Jan 2026 00:00:00 +9999", 0.0),
-        ("Thu, 32 Jan 2026 99:00:00 GMT", 0.0),
+        ("Thu, 01 Jan 2026 00:00:30 GMT", 0.0),
     ],
 )
 def test_retry_after(header: str, seconds: float) -> None:
-    """By the server's clock: ours does not matter."""
-    assert retry_after({"retry-After": header, "DATE": f"{THEN} GMT"}) == seconds
-
-
-def test_retry_after_by_a_broken_clock() -> None:
-    date = "Thu, 01 Jan 2026 00:00:30 GMT"
-    assert retry_after({"Retry-After": date, "Date": "today"}) == 0.0
-    assert retry_after({"Retry-After": date}) == 0.0
+    assert retry_after({"retry-After": header}) == seconds
     assert retry_after({}) == 0.0

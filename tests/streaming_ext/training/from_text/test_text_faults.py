@@ -196,11 +196,11 @@ def test_a_disk_that_is_too_small(open_text, texts, tmp_path) -> None:
 
     (error,) = in_processes(1, fail_on_it)
     message = re.search(
-        r"The tokens of the text take about ([\d.]+) MB in .*, where 0\.[12] MB are free\.", error
+        r"The tokens of the text take at least ([\d.]+) MB in .*, where 0\.[12] MB are free\.", error
     )
     assert message, error
     dataset = open_text(sources=str(source), local=tmp_path / "cache", shard_size=2**26)
     list(StreamingTokenLoader(dataset))
     shards = [*(tmp_path / "cache").rglob("*.mds"), *(tmp_path / "cache").rglob("*.zstd")]
     taken = sum(shard.stat().st_size for shard in shards) / 1e6
-    assert 0.7 * taken < float(message[1]) < 1.3 * taken
+    assert 0.3 * taken < float(message[1]) <= taken
