@@ -1,11 +1,30 @@
-"""The program `shardmill`; imported, it makes `flows` and `tasks` the packages of this project.
+"""The commands of Shardmill as functions, and the program `shardmill`.
 
-Both are common names: a script's own `tasks.py`, or what lies in `PYTHONPATH`, would come first.
+Imported, it makes `flows` and `tasks` the packages of this project. Both are common names: a
+script's own `tasks.py`, or what lies in `PYTHONPATH`, would come first.
 """
 
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flows.functions import copy, export, extend, import_, merge, plan, shard, subset
+    from flows.results import Dataset, Export
+
+__all__ = [
+    "Dataset",
+    "Export",
+    "copy",
+    "export",
+    "extend",
+    "import_",
+    "merge",
+    "plan",
+    "shard",
+    "subset",
+]
 
 _HOME = Path(__file__).resolve().parent
 
@@ -30,6 +49,17 @@ def _import_own_packages() -> None:
 
 
 _import_own_packages()
+
+
+def __getattr__(name: str) -> Any:
+    """Import the functions when they are first used: the program starts without them."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("flows.functions"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def main() -> None:

@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from flows.commands.options import OutputOptions
 from flows.prefect_api.own_server import OwnServer
-from flows.stops import EXIT_FAILED, EXIT_TERMINATED, stops_held
+from flows.stops import stops_held
 from flows.terminal.printing import attach_handlers, counted, err, out, print_problem, say
-from streaming_ext.base.errors import UnreachableError, UsageError, one_line
+from streaming_ext.base.errors import (
+    PartsFailedError,
+    StoppedError,
+    UnreachableError,
+    UsageError,
+    one_line,
+)
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import Storage, open_storage
 from tasks.core.derive.export_records import is_export, read_export
@@ -26,8 +32,8 @@ if TYPE_CHECKING:
 
 def run_build(
     config: Any, flow: str, plan: Callable[[Storage, OnStatus], Build], printing: OutputOptions
-) -> int:
-    """Run a flow that makes an output; returns the exit code.
+) -> None:
+    """Run a flow that makes an output.
 
     Args:
         config: of the flow.
@@ -36,6 +42,8 @@ def run_build(
         printing: what to print.
 
     Raises:
+        PartsFailedError: some parts failed; they are printed, and the others are kept.
+        StoppedError: the run was cancelled in Prefect.
         UnreachableError: the configured server does not answer, and there is work to do.
         UsageError: a setting of Prefect is wrong.
     """
@@ -76,18 +84,14 @@ def run_build(
     )
     err.quiet = False  # errors follow
     if cancelled:
-        say(err, "shardmill: cancelled in Prefect. Run the same command again to resume.")
-        return EXIT_TERMINATED
+        raise StoppedError("cancelled in Prefect. Run the same command again to resume.")
     if report is not None and failed:
         if printing.quiet:
             show_failures(report, err)
-        say(
-            err,
+        raise PartsFailedError(
             f"{len(failed)} of {counted(report.files, 'part')} failed; the others are kept. Run "
-            "the same command again to make the missing ones.",
+            "the same command again to make the missing ones."
         )
-        return EXIT_FAILED
-    return 0
 
 
 def _run_flow(config: Any, flow: str, progress: "RunProgress") -> "State":

@@ -12,6 +12,7 @@ from cyclopts.argument import ArgumentCollection
 from flows.commands.help import GroupedHelp, default_text
 from flows.stops import (
     EXIT_FAILED,
+    EXIT_TERMINATED,
     EXIT_USAGE,
     handled,
     leave,
@@ -19,7 +20,7 @@ from flows.stops import (
     stop_within,
 )
 from flows.terminal.printing import err, out, print_problem
-from streaming_ext.base.errors import ShardmillError, UsageError, one_line
+from streaming_ext.base.errors import ShardmillError, StoppedError, UsageError, one_line
 from streaming_ext.base.extras import extras_named, require
 
 
@@ -250,6 +251,8 @@ def _exit_code(error: BaseException, command: Sequence[str]) -> int | None:
         return EXIT_USAGE
     if isinstance(error, ShardmillError):
         print_problem(names.put_into(str(error)))
+        if isinstance(error, StoppedError):
+            return EXIT_TERMINATED
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
     print_problem(f"{one_line(error)}.")
     return EXIT_FAILED

@@ -27,9 +27,9 @@ def shard(
     *,
     dry_run: DryRun = False,
     printing: ConfigOptions = DEFAULT_OUTPUT,
-) -> int:
-    """Tokenize text files into MDS shards with a holdout split; returns the exit code."""
-    return _make_dataset(config, config, "shard_dataset", printing, dry_run=dry_run)
+) -> None:
+    """Tokenize text files into MDS shards with a holdout split."""
+    _make_dataset(config, config, "shard_dataset", printing, dry_run=dry_run)
 
 
 def extend(
@@ -37,23 +37,23 @@ def extend(
     *,
     dry_run: DryRun = False,
     printing: ConfigOptions = DEFAULT_OUTPUT,
-) -> int:
-    """Add source files to a published dataset; returns the exit code."""
-    return _make_dataset(config, config.run, "extend_dataset", printing, dry_run=dry_run)
+) -> None:
+    """Add source files to a published dataset."""
+    _make_dataset(config, config.run, "extend_dataset", printing, dry_run=dry_run)
 
 
 def import_(
     config: Annotated[ImportConfig, Parameter(name="*")],
     *,
     printing: ConfigOptions = DEFAULT_OUTPUT,
-) -> int:
-    """Make a dataset of the token files of another trainer; returns the exit code."""
-    return _make_dataset(config, config.run, "import_dataset", printing)
+) -> None:
+    """Make a dataset of the token files of another trainer."""
+    _make_dataset(config, config.run, "import_dataset", printing)
 
 
 def _make_dataset(
     config: Any, run: ShardConfig, flow: str, printing: ConfigOptions, *, dry_run: bool = False
-) -> int:
+) -> None:
     """Make a dataset of sources.
 
     Args:
@@ -85,8 +85,8 @@ def _make_dataset(
             found = plan_shard(run, storage)
             printing.result(dry_run_facts(found, storage))
             show_dry_run(found, storage, out, all_parts=printing.verbose)
-            return 0
-        return run_build(config, flow, plan, printing)
+            return
+        run_build(config, flow, plan, printing)
 
 
 def export(
@@ -104,9 +104,9 @@ def export(
     """
     from tasks.core.derive.export import plan_export
 
-    code = _derive(config, plan_export, "export_dataset", printing, silent=verify)
-    if code or not verify:
-        return code
+    _derive(config, plan_export, "export_dataset", printing, silent=verify)
+    if not verify:
+        return 0
     from flows.commands.check import verify as check
 
     return check(config.output, workers=config.workers, printing=printing)
@@ -128,7 +128,8 @@ def copy(
     from tasks.core.derive.move import plan_copy
 
     if not verify_only:
-        return _derive(config, plan_copy, "copy_dataset", printing)
+        _derive(config, plan_copy, "copy_dataset", printing)
+        return 0
     from flows.commands.check import checked
     from flows.terminal.show_checks import show_compared
     from tasks.core.check.export import compare_copy
@@ -145,27 +146,27 @@ def merge(
     config: Annotated[MergeConfig, Parameter(name="*")],
     *,
     printing: ConfigOptions = DEFAULT_OUTPUT,
-) -> int:
-    """Make one dataset of several, without tokenizing again; returns the exit code."""
+) -> None:
+    """Make one dataset of several, without tokenizing again."""
     from tasks.core.derive.move import plan_merge
 
-    return _derive(config, plan_merge, "merge_datasets", printing)
+    _derive(config, plan_merge, "merge_datasets", printing)
 
 
 def subset(
     config: Annotated[SubsetConfig, Parameter(name="*")],
     *,
     printing: ConfigOptions = DEFAULT_OUTPUT,
-) -> int:
-    """Make a dataset of some documents of another; returns the exit code."""
+) -> None:
+    """Make a dataset of some documents of another."""
     from tasks.core.derive.subset import plan_subset
 
-    return _derive(config, plan_subset, "subset_dataset", printing)
+    _derive(config, plan_subset, "subset_dataset", printing)
 
 
 def _derive(
     config: Any, plan: Any, flow: str, printing: ConfigOptions, *, silent: bool = False
-) -> int:
+) -> None:
     """Make an output of published datasets; wrong usage is refused before Prefect is loaded.
 
     Args:
@@ -177,4 +178,4 @@ def _derive(
     """
     with printing.applied():
         shown = replace(printing, json=printing.json and not silent)
-        return run_build(config, flow, partial(plan, config), shown)
+        run_build(config, flow, partial(plan, config), shown)

@@ -10,6 +10,7 @@
         EngineMismatchError
         WorkerDiedError
         StoppedError
+        PartsFailedError
         InternalError
         StorageError
             ScratchError
@@ -79,6 +80,10 @@ class WorkerDiedError(ShardmillError):
 
 class StoppedError(ShardmillError):
     """The run is being stopped: work was abandoned, it did not fail."""
+
+
+class PartsFailedError(ShardmillError):
+    """Some parts of a run failed; the others are kept."""
 
 
 class InternalError(ShardmillError):

@@ -1,4 +1,4 @@
-"""Commands called from a script, a coroutine or a notebook, or without standard streams."""
+"""The functions in a script, a coroutine or a notebook; commands without standard streams."""
 
 import re
 import shlex
@@ -7,25 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from flows.commands.outputs import shard
+import shardmill
 from streaming_ext.base.errors import UsageError
-from tasks.core.config import ShardConfig
 from tests.command_line import CommandLine, run_program, succeeded
 from tests.servers.prefect.server import runs_named
 
 # A run that an error ends, and one that does work; `shard` is to find the error in its flow.
 MAKE = """
 import asyncio
-from flows.commands.outputs import export, shard
-from tasks.core.config import ShardConfig
-from tasks.core.derive.config import ExportConfig
+import shardmill
 
 def make():
     try:
-        print("code", shard(ShardConfig.model_validate({refused!r})))
+        print("made", shardmill.shard(**{refused!r}))
     except Exception as error:
         print("raised", type(error).__name__, error)
-    print("code", export(ExportConfig.model_validate({wanted!r})))
+    print("made", shardmill.export(**{wanted!r}))
 
 async def make_in_a_coroutine():
     make()
@@ -39,13 +36,11 @@ WAYS = {
 }
 TRAIN = """
 from torch.utils.data import DataLoader
-from flows.commands.outputs import shard
-from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from tasks.core.config import ShardConfig
+import shardmill
+from streaming_ext import StreamingTokenLoader
 
 def train(config, *contexts):
-    shard(ShardConfig.model_validate(config))
-    dataset = StreamingTokenDataset(remote=config["output"], local="cache", batch_size=4)
+    dataset = shardmill.shard(**config).open(local="cache", batch_size=4)
     for context in contexts:
         how = {"num_workers": 1, "multiprocessing_context": context}
         ours, plain = StreamingTokenLoader(dataset, **how), DataLoader(dataset, batch_size=4, **how)
@@ -60,8 +55,7 @@ INTERRUPTED = """
 import os, signal, time
 from pathlib import Path
 from threading import Thread
-from flows.commands.outputs import shard
-from tasks.core.config import ShardConfig
+import shardmill
 
 def interrupt(scratch):
     while not [*scratch.glob("*/documents/*.parquet")]:
@@ -71,7 +65,7 @@ def interrupt(scratch):
 def make(config, scratch):
     Thread(target=interrupt, args=[Path(scratch)], daemon=True).start()
     try:
-        shard(ShardConfig.model_validate(config))
+        shardmill.shard(**config)
     except KeyboardInterrupt as stop:
         print("raised", type(stop))
 """
@@ -114,7 +108,8 @@ def test_a_run_ends_alike_with_and_without_an_event_loop(served, dataset, tmp_pa
     printed = printed_by(program, WAYS[way], served, tmp_path, cell="cell" in way)
     assert "raised ConfigMismatchError" in printed
     assert "the output has 128, this run asks for 256" in printed
-    assert printed.count("code 0\n") == printed.count("code ") == 1
+    assert printed.count(f"made Export('{tmp_path}/out'") == 1
+    assert "made Dataset" not in printed
     assert (tmp_path / "out/export.json").is_file()
     assert "never awaited" not in printed
     assert "ipywidgets" not in printed
@@ -173,11 +168,11 @@ def test_what_cannot_be_is_reported_before_a_server_is_used(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "occupied").mkdir()
     (tmp_path / "occupied/notes.txt").write_text("mine")
-    config = ShardConfig.model_validate(served.shard_config(dataset) | changes)
+    config = served.shard_config(dataset) | changes
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
     with pytest.raises(UsageError, match=re.escape(message)):
-        shard(config)
+        shardmill.shard(**config)
     assert not (tmp_path / "prefect").exists()
 
 

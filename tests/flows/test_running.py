@@ -31,8 +31,7 @@ def test_a_users_own_packages_of_the_same_names(tmp_path) -> None:
     for name in ("tasks.py", "flows/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("raise SystemExit('not part of shardmill')\n")
-    script = "import shardmill\nfrom flows.commands.outputs import shard\n"
-    script += "from tasks.core.config import ShardConfig\nprint('imported')\n"
+    script = "import shardmill\nshardmill.shard\nprint('imported')\n"
     (tmp_path / "script.py").write_text(script)
     ended = succeeded(run_program(sys.executable, "script.py", folder=tmp_path))
     assert ended.stdout == "imported\n"

@@ -1,0 +1,185 @@
+"""The commands as Python functions: the same settings, objects as results, errors as exceptions.
+
+`import shardmill` offers them; `functions.pyi` is made of their signatures, for editors.
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+import pydantic
+from pydantic import ByteSize
+from pydantic.fields import FieldInfo
+
+from flows.commands import outputs
+from flows.commands.options import ConfigOptions
+from flows.results import Dataset, Export
+from flows.terminal.printing import err
+from streaming_ext.base.errors import UsageError
+from streaming_ext.base.plain_faults import plain_faults
+from streaming_ext.base.units import size_text
+from streaming_ext.store import open_storage
+from streaming_ext.text.options import Options
+from tasks.core.config import ShardConfig
+from tasks.core.derive.config import CopyConfig, ExportConfig, MergeConfig, SubsetConfig
+from tasks.core.derive.export_records import (
+    is_export,
+)
+from tasks.core.estimate.config import EstimateConfig
+from tasks.core.shard.extend_config import ExtendConfig
+from tasks.core.shard.import_config import ImportConfig
+
+if TYPE_CHECKING:
+    from tasks.core.estimate.estimate import Estimate
+
+Printing = ConfigOptions
+_OPTION = re.compile(r"--([a-z][a-z-]+)")  # in messages
+Config = TypeVar("Config", bound=Options)
+Result = TypeVar("Result")
+
+
+def _signature(config: type[Options], result: str) -> inspect.Signature:
+    """The settings of a configuration as parameters: first by position, then what is required."""
+    fields = config.model_fields
+    settings = {name: fields[name] for name in config.arguments}
+    settings |= {name: field for name, field in fields.items() if field.is_required()} | fields
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD
+            if name in config.arguments
+            else inspect.Parameter.KEYWORD_ONLY,
+            default=_default(field),
+            annotation=_type_of(field.annotation) + (" | None" if field.default_factory else ""),
+        )
+        for name, field in settings.items()
+    ]
+    quiet = inspect.Parameter(
+        "quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation="bool"
+    )
+    return inspect.Signature([*parameters, quiet], return_annotation=result)
+
+
+def _default(field: FieldInfo) -> Any:
+    """A default as people write it: sizes as 64MiB."""
+    if field.is_required():
+        return inspect.Parameter.empty
+    if isinstance(field.default, ByteSize):
+        return size_text(field.default)
+    return None if field.default_factory else field.default
+
+
+def _type_of(annotation: Any) -> str:
+    """The type of a setting as Python code gives it: sizes and rates may be text."""
+    origin, members = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return str(annotation).removeprefix("typing.")
+    if origin is tuple:
+        return "str | Sequence[str]"
+    if origin is Annotated:  # a rate
+        return f"{_type_of(members[0])} | str"
+    if members:  # a union
+        return " | ".join(map(_type_of, members))
+    names: dict[Any, str] = {ByteSize: "int | str", type(None): "None"}
+    return names.get(annotation) or str(annotation.__name__)
+
+
+def _descriptions(config: type[Options]) -> str:
+    """The settings of a configuration as a docstring describes arguments."""
+    lines = {name: field.description for name, field in config.model_fields.items()}
+    lines["quiet"] = "Print only errors."
+    return "\n".join(f"    {name}: {words}" for name, words in lines.items())
+
+
+def _takes(
+    config: type[Config],
+) -> Callable[[Callable[[Config, Printing], Result]], Callable[..., Result]]:
+    """Give a function the settings of a configuration as its arguments.
+
+    Args:
+        config: the configuration, which the command of this name has too.
+    """
+
+    def decorate(command: Callable[[Config, Printing], Result]) -> Callable[..., Result]:
+        signature = _signature(config, command.__annotations__["return"])
+
+        @wraps(command)
+        def function(*values: Any, **settings: Any) -> Result:
+            given = signature.bind(*values, **settings).arguments
+            given = {name: value for name, value in given.items() if value is not None}
+            printing = Printing(quiet=given.pop("quiet", False))
+            try:
+                checked = config.model_validate(given)
+            except pydantic.ValidationError as error:
+                raise UsageError(_OPTION.sub(_as_argument, plain_faults(error))) from None
+            return command(checked, printing)
+
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        function.__doc__ = f"{command.__doc__}\n\nArgs:\n{_descriptions(config)}"
+        return function
+
+    return decorate
+
+
+def _as_argument(option: re.Match[str]) -> str:
+    return option[1].replace("-", "_")
+
+
+@_takes(ShardConfig)
+def shard(config: ShardConfig, printing: Printing) -> Dataset:
+    """Tokenize text files into MDS shards with a holdout split; run again, it resumes."""
+    outputs.shard(config, printing=printing)
+    return Dataset(config.output)
+
+
+@_takes(ExtendConfig)
+def extend(config: ExtendConfig, printing: Printing) -> Dataset:
+    """Add source files to a published dataset; run again, it resumes."""
+    outputs.extend(config, printing=printing)
+    return Dataset(config.dataset)
+
+
+@_takes(ImportConfig)
+def import_(config: ImportConfig, printing: Printing) -> Dataset:
+    """Make a dataset of the token files of another trainer; run again, it resumes."""
+    outputs.import_(config, printing=printing)
+    return Dataset(config.output)
+
+
+@_takes(ExportConfig)
+def export(config: ExportConfig, printing: Printing) -> Export:
+    """Write a dataset in the format of another trainer; run again, it resumes."""
+    outputs.export(config, printing=printing)
+    return Export(config.output)
+
+
+@_takes(CopyConfig)
+def copy(config: CopyConfig, printing: Printing) -> Dataset | Export:
+    """Copy a dataset or an export to any storage; every byte is compared with its hash."""
+    outputs.copy(config, printing=printing)
+    return (Export if is_export(open_storage(config.output)) else Dataset)(config.output)
+
+
+@_takes(MergeConfig)
+def merge(config: MergeConfig, printing: Printing) -> Dataset:
+    """Make one dataset of several, without tokenizing again."""
+    outputs.merge(config, printing=printing)
+    return Dataset(config.output)
+
+
+@_takes(SubsetConfig)
+def subset(config: SubsetConfig, printing: Printing) -> Dataset:
+    """Make a dataset of some documents of another."""
+    outputs.subset(config, printing=printing)
+    return Dataset(config.output)
+
+
+@_takes(EstimateConfig)
+def plan(config: EstimateConfig, printing: Printing) -> "Estimate":
+    """Estimate tokens, disk and time of a run before it runs; no dataset is made."""
+    from tasks.core.estimate.estimate import estimate
+
+    with printing.applied(), err.status("starting") as status:
+        return estimate(config, status.update)
