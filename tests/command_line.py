@@ -239,3 +239,23 @@ def _assert_same_files(one: Path, other: Path, chosen: Callable[[Path], bool]) -
 def _files(root: Path, chosen: Callable[[Path], bool]) -> list[str]:
     files = [path.relative_to(root) for path in root.rglob("*") if path.is_file()]
     return sorted(str(file) for file in files if chosen(file))
+
+
+def in_kernel(*cells: str, env: dict[str, str], folder: Path) -> str:
+    """What the cells of a notebook print, in a kernel of their own."""
+    from jupyter_client.manager import start_new_kernel
+
+    printed: list[str] = []
+
+    def keep(message: dict[str, dict[str, str]]) -> None:
+        content = message["content"]
+        printed.extend(str(content[name]) for name in ("text", "evalue", "data") if name in content)
+
+    manager, client = start_new_kernel(kernel_name="python3", env=env, cwd=str(folder))
+    try:
+        for cell in cells:
+            client.execute_interactive(cell, output_hook=keep, timeout=240)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+    return "".join(printed)

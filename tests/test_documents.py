@@ -31,6 +31,7 @@ ELSEWHERE = {
     "how-to/hub.md": "flows/storage/test_hub.py",
     "how-to/object-storage.md": "flows/storage/test_hub.py",
     "how-to/plan.md": "flows/test_plan.py",
+    "how-to/python.md": "flows/test_functions.py",
     "how-to/several-hosts.md": "deployments/test_commands.py",
     "how-to/sft.md": "streaming_ext/transforms/test_docs.py",
     "how-to/trainers": "streaming_ext/trainers/recipes.py",

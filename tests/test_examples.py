@@ -1,6 +1,7 @@
 """Every program in examples/ is run."""
 
 import io
+import json
 import os
 import runpy
 import shutil
@@ -14,7 +15,7 @@ import pytest
 import torch
 from prefect.client.orchestration import SyncPrefectClient
 
-from tests.command_line import PATIENCE_SECONDS, CommandLine, output_of, wait_for
+from tests.command_line import PATIENCE_SECONDS, CommandLine, in_kernel, output_of, wait_for
 from tests.flows.conftest import Command, shardmill  # noqa: F401
 from tests.servers.scripted import Answer, scripted
 from tests.warm import start_module
@@ -52,9 +53,11 @@ def run_example(command: CommandLine, name: str, *arguments: object) -> str:
 
 
 def test_shard_and_train(served, tmp_path) -> None:
-    arguments = (served.sources, tmp_path / "out", served.tokenizer)
-    printed = run_example(served, "shard_and_train.py", *arguments)
-    assert "third batch (4, 128) the same after a resume: True" in printed
+    cells = json.loads((EXAMPLES / "shard_and_train.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    printed = in_kernel(*code, env=dict(served.env), folder=tmp_path)
+    assert "Dataset(" in printed
+    assert "steps after the resume" in printed
 
 
 def test_train_small_gpt(dataset, tmp_path, request) -> None:

@@ -1,8 +1,10 @@
 """The commands as functions: arguments, results and errors."""
 
 import inspect
+import re
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -74,8 +76,8 @@ def test_wrong_values_name_the_argument(changes, message) -> None:
 
 def test_wrong_arguments() -> None:
     with pytest.raises(TypeError, match="tokeniser"):
-        shardmill.shard("text", tokeniser="gpt2", output="out")
-    with pytest.raises(TypeError, match="missing a required .*'tokenizer'"):
+        shardmill.shard("text", tokeniser="gpt2", tokenizer="gpt2", output="out")
+    with pytest.raises(TypeError, match="missing a required.*'tokenizer'"):
         shardmill.shard("text", output="out")
     with pytest.raises(AttributeError, match="sharp"):
         shardmill.sharp  # noqa: B018
@@ -103,3 +105,15 @@ def test_damage_is_an_error(dataset, tmp_path) -> None:
     shard.write_bytes(shard.read_bytes()[:-1] + b"?")
     with pytest.raises(CorruptDatasetError, match=str(shard.relative_to(damaged))):
         shardmill.Dataset(damaged).verify()
+
+
+def test_the_page(served, tmp_path) -> None:
+    page = Path(__file__).parents[2] / "docs/how-to/python.md"
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "fineweb-edu").symlink_to(served.sources)
+    named = f'tokenizer="{served.tokenizer}", pattern="gpt2"'
+    script = "".join(blocks).replace('tokenizer="gpt2"', named)
+    (tmp_path / "script.py").write_text(script)
+    ended = succeeded(run_program(sys.executable, "script.py", env=served.env, folder=tmp_path))
+    assert f"\nDataset('{tmp_path}/fineweb-edu-tokens': " in ended.stdout
+    assert "torch.Size([4, 128])" in ended.stdout

@@ -9,7 +9,7 @@ import pytest
 
 import shardmill
 from streaming_ext.base.errors import UsageError
-from tests.command_line import CommandLine, run_program, succeeded
+from tests.command_line import CommandLine, in_kernel, run_program, succeeded
 from tests.servers.prefect.server import runs_named
 
 # A run that an error ends, and one that does work; `shard` is to find the error in its flow.
@@ -69,26 +69,6 @@ def make(config, scratch):
     except KeyboardInterrupt as stop:
         print("raised", type(stop))
 """
-
-
-def in_kernel(*cells: str, env: dict[str, str], folder: Path) -> str:
-    """What the cells of a notebook print, in a kernel of their own."""
-    from jupyter_client.manager import start_new_kernel
-
-    printed: list[str] = []
-
-    def keep(message: dict[str, dict[str, str]]) -> None:
-        content = message["content"]
-        printed.extend(str(content[name]) for name in ("text", "evalue", "data") if name in content)
-
-    manager, client = start_new_kernel(kernel_name="python3", env=env, cwd=str(folder))
-    try:
-        for cell in cells:
-            client.execute_interactive(cell, output_hook=keep, timeout=240)
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel()
-    return "".join(printed)
 
 
 def printed_by(program: str, last: str, command: CommandLine, folder: Path, *, cell: bool) -> str:
