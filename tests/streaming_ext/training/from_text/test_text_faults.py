@@ -196,7 +196,8 @@ def test_a_disk_that_is_too_small(open_text, texts, tmp_path) -> None:
 
     (error,) = in_processes(1, fail_on_it)
     message = re.search(
-        r"The tokens of the text take at least ([\d.]+) MB in .*, where 0\.[12] MB are free\.", error
+        r"The tokens of the text take at least ([\d.]+) MB in .*, where 0\.[12] MB are free\.",
+        error,
     )
     assert message, error
     dataset = open_text(sources=str(source), local=tmp_path / "cache", shard_size=2**26)
