@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from streaming_ext.base.errors import StorageError, UsageError
-from streaming_ext.store.scratch import drop_scratch
+from streaming_ext.store.scratch import remove_scratch
 
 
 class Storage(Protocol):
@@ -134,7 +134,7 @@ class Storage(Protocol):
                 with self.exclusive():
                     self.remove_incoming()
                     self.close()
-                    drop_scratch(scratch)
+                    remove_scratch(scratch)
 
     def exclusive(
         self, report: Callable[[str], None] = lambda message: None

@@ -28,7 +28,7 @@ from streaming_ext.store.holding import LOCK_FOLDER, Holder
 LEASE_SECONDS = 30.0
 BEAT_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
-_SETTLE_SECONDS = 0.5
+_CONFIRM_SECONDS = 0.5
 _LOCK = re.compile(rf"{LOCK_FOLDER}/\.lock-(\d{{1,12}})")
 RELEASED = b'{"released": true}\n'
 
@@ -125,7 +125,7 @@ class Lease:
                     "object exists. If no other run is at work, remove the lock."
                 )
             report(f"trying again to take the lock of {self._storage}")
-            time.sleep(_SETTLE_SECONDS)
+            time.sleep(_CONFIRM_SECONDS)
 
     def _create(self, generation: int) -> bool:
         """Create a lock; returns whether it is ours, and the highest one."""
@@ -134,7 +134,7 @@ class Lease:
             return False
         # Some servers look first and then write, so several processes may believe to be first:
         # a moment later only one lock stands.
-        time.sleep(_SETTLE_SECONDS)
+        time.sleep(_CONFIRM_SECONDS)
         if not self._is_ours(generation):
             return False
         if self._generations()[-1:] != [generation]:

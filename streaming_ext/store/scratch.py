@@ -105,7 +105,7 @@ def take_scratch(folder: Path, *, keep: Collection[Path] = ()) -> None:
                 shutil.rmtree(leftover, ignore_errors=True)
 
 
-def drop_scratch(folder: Path) -> None:
+def remove_scratch(folder: Path) -> None:
     """Remove a folder for work in progress; one that must not be emptied stays."""
     with suppress(OSError):
         if _may_be_emptied(folder):

@@ -25,7 +25,7 @@ from streaming_ext.format.layout import (
 )
 from streaming_ext.format.schema import HASH, content_hash
 from streaming_ext.store import Storage
-from streaming_ext.store.scratch import drop_scratch, take_scratch
+from streaming_ext.store.scratch import remove_scratch, take_scratch
 from tasks.core.engine.build import Build, OnStatus, Recorded, Stretch, file_sizes
 from tasks.core.engine.outside import require_outside
 
@@ -149,7 +149,7 @@ def settle(build: Build, output: Storage, on_status: OnStatus) -> None:
         output.remove_incoming()
         build.published_to(output, on_status)
         output.remove(BUILD)
-    drop_scratch(build.scratch)
+    remove_scratch(build.scratch)
 
 
 def _has_work(build: Build) -> bool:
@@ -165,7 +165,7 @@ def drop(build: Build, *, resumable: bool = False) -> None:
         resumable: keep it if it holds what the next run can use.
     """
     if not (resumable and _has_work(build)):
-        drop_scratch(build.scratch)
+        remove_scratch(build.scratch)
 
 
 def all_sizes(output: Storage) -> dict[str, int]:

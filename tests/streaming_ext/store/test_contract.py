@@ -177,7 +177,7 @@ class TestExclusive:
     def test_a_second_holder_is_refused(
         self, opened: Open, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(lease, "_SETTLE_SECONDS", 0.05)  # nobody else takes it meanwhile
+        monkeypatch.setattr(lease, "_CONFIRM_SECONDS", 0.05)  # nobody else takes it meanwhile
         first, second = opened("out"), opened("out")
         with first.exclusive():
             first.require_held()

@@ -56,7 +56,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease_module, "LEASE_SECONDS", 0.5)
     monkeypatch.setattr(lease_module, "BEAT_SECONDS", 0.05)
     monkeypatch.setattr(lease_module, "_WATCH_SECONDS", 0.05)
-    monkeypatch.setattr(lease_module, "_SETTLE_SECONDS", 0.02)
+    monkeypatch.setattr(lease_module, "_CONFIRM_SECONDS", 0.02)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from streaming_ext.base.errors import ScratchError, StorageError, UsageError
 from streaming_ext.store import open_storage
 from streaming_ext.store.scratch import (
     SCRATCH_MARK,
-    drop_scratch,
     own_folder,
+    remove_scratch,
     take_scratch,
     user_scratch,
 )
@@ -69,7 +69,7 @@ def test_it_is_the_users_own_emptied_of_what_a_killed_run_left_and_removed(folde
     left = {str(path.relative_to(folder)) for path in folder.rglob("*")}
     assert left == {SCRATCH_MARK, "sources", "sources/file"}
     for _ in range(2):
-        drop_scratch(folder)
+        remove_scratch(folder)
         assert not folder.exists()
 
 
@@ -100,7 +100,7 @@ def test_what_is_not_of_a_run_stays(folder: Path, lay: Callable[[Path, Path], No
     before = sorted(folder.parent.rglob("*"))
     with pytest.raises(ScratchError, match=f"{folder} is a link, .*--scratch"):
         take_scratch(folder)
-    drop_scratch(folder)
+    remove_scratch(folder)
     if lay is not _file:
         with pytest.raises(StorageError, match="is a link"), own_folder(folder, "guest"):
             pass
@@ -114,7 +114,7 @@ def test_a_folder_of_another_user_stays(folder: Path) -> None:
     os.chown(folder, 65534, 65534)
     with pytest.raises(ScratchError, match="another user"):
         take_scratch(folder)
-    drop_scratch(folder)
+    remove_scratch(folder)
     assert (folder / "00000").is_dir()
 
 
