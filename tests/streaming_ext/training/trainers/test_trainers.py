@@ -7,9 +7,10 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,35 +111,57 @@ def test_distributed_checkpoint(of, open_loader, expected, tmp_path) -> None:
 
 
 @ONE_PROCESS
-def test_torchtitan(raw, of, expected, monkeypatch, tmp_path) -> None:
-    class BaseDataLoader(Stateful, ABC):  # as torchtitan.components.dataloader has it
+@pytest.mark.parametrize(
+    ("module", "length", "batch", "shape"),
+    [
+        ("data.loader", "max_context_length", "num_tokens_per_batch", (64,)),
+        ("dataloader", "seq_len", "local_batch_size", (8, 8)),
+    ],
+)
+def test_torchtitan(raw, of, steps, monkeypatch, tmp_path, module, length, batch, shape) -> None:
+    class BaseDataLoader(Stateful, ABC):  # as torchtitan has it, on main and in 0.3
+        @dataclass(kw_only=True, slots=True)
+        class Config: ...
+
         @abstractmethod
         def __iter__(self) -> Iterator[Any]: ...
 
-    stand_in = SimpleNamespace(BaseDataLoader=BaseDataLoader)
-    for name in ("torchtitan", "torchtitan.components", "torchtitan.components.dataloader"):
+    name = "torchtitan"
+    for part in ("", *f".components.{module}".split(".")[1:]):
+        name += part and f".{part}"
+        stand_in = ModuleType(name)
+        stand_in.__path__ = []  # a package without modules
+        stand_in.BaseDataLoader = BaseDataLoader
         monkeypatch.setitem(sys.modules, name, stand_in)
     made = of("torchtitan_loader").ShardmillDataLoader
 
     def ranks(size: int) -> list[Any]:
+        of_rank = {length: 8, batch: shape[0] // size, "tokenizer": None}
         return [
-            made(str(raw.root), dp_rank=rank, dp_world_size=size, global_batch=8, seq_len=8)
+            made(made.Config(data=str(raw.root)), dp_rank=rank, dp_world_size=size, **of_rank)
             for rank in range(size)
         ]
 
-    def run(loaders: list[Any], count: int) -> list[torch.Tensor]:
-        each = [list(islice(loader, count)) for loader in loaders]
-        assert all(set(inputs) == {"input"} for inputs, _ in each[0])
-        return [
-            torch.cat([inputs["input"] for inputs, _ in step]) for step in zip(*each, strict=True)
-        ]
+    def run(loaders: list[Any], count: int) -> list[list[torch.Tensor]]:
+        """Inputs, positions and targets of some steps, of all ranks."""
+        found = []
+        for step in zip(*(islice(loader, count) for loader in loaders), strict=True):
+            tensors = zip(*((*inputs.values(), labels) for inputs, labels in step), strict=True)
+            found.append([torch.cat(each).reshape(8, 8) for each in tensors])
+        return found
+
+    def expected(first: int, stop: int) -> list[list[torch.Tensor]]:
+        names = ("tokens", "position_ids", "targets")
+        return [[step[name] for name in names] for step in steps[first:stop]]
 
     two = ranks(2)
-    assert alike(run(two, 80), expected[:80])
+    found = run(two, 80)
     checkpoint.save({"dataloader": two[0]}, checkpoint_id=tmp_path / "saved")
     (one,) = ranks(1)
     checkpoint.load({"dataloader": one}, checkpoint_id=tmp_path / "saved")
-    assert alike(run([one], 10), expected[80:90])
+    found += run([one], 10)
+    assert all(alike(own, wanted) for own, wanted in zip(found, expected(0, 90), strict=True))
+    assert next(iter(one))[0]["input"].shape == shape
 
 
 def test_composer(raw, of, expected, monkeypatch) -> None:
