@@ -27,14 +27,14 @@ FENCE = re.compile(
 # Pages whose blocks need servers, or text and models of their own: the test that runs them.
 ELSEWHERE = {
     "coming-from.md": "test_coming_from.py",
-    "how-to/evaluate.md": "streaming_ext/trainers/recipes.py",
+    "how-to/evaluate.md": "streaming_ext/training/trainers/recipes.py",
     "how-to/hub.md": "flows/storage/test_hub.py",
     "how-to/object-storage.md": "flows/storage/test_hub.py",
     "how-to/plan.md": "flows/test_plan.py",
     "how-to/python.md": "flows/test_functions.py",
     "how-to/several-hosts.md": "deployments/test_commands.py",
     "how-to/sft.md": "streaming_ext/transforms/test_docs.py",
-    "how-to/trainers": "streaming_ext/trainers/recipes.py",
+    "how-to/trainers": "streaming_ext/training/trainers/recipes.py",
     "how-to/transform-steps.md": "streaming_ext/transforms/test_docs.py",
     "how-to/transform-workers.md": "streaming_ext/transforms/test_docs.py",
     "how-to/transforms.md": "streaming_ext/transforms/test_docs.py",
