@@ -1,12 +1,12 @@
-"""What every flow that makes an output does: plan, lock the output, make its parts, publish."""
+"""The work of every flow that makes an output: plan, lock the output, make its parts, publish."""
 
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import Any
+from typing import TypeVar
 
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
@@ -16,35 +16,35 @@ from prefect.utilities.annotations import opaque
 
 from flows.dashboard.report_page import leave_report
 from flows.dashboard.updates import REPORT_AT, dashboard
-from flows.executors.here import here
+from flows.executors.here import Executor, here
 from flows.prefect_api.cancellation import ending_early
 from flows.prefect_api.connection import leaving_without_a_server
 from flows.terminal.printing import parts_text, visible
+from flows.watched import OutputConfig, Plan, WatchedRun, watched
 from streaming_ext.base.errors import StoppedError, StorageError, UsageError
 from streaming_ext.base.extras import extras_named
+from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.schema import to_json
 from streaming_ext.store import Storage, open_storage
 from streaming_ext.store.locations import holds_secret, local_path, require_no_secret
-from tasks.core.engine import engine
-from tasks.core.engine.build import Build, OnStatus
+from tasks.core.engine import lifecycle
+from tasks.core.engine.build import Build
 from tasks.core.linux import require_linux
-from tasks.core.options import ExecutionOnHosts
-from tasks.core.reporting.progress import RunProgress, watched
+from tasks.core.options import Execution, ExecutionOnHosts
+from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import (
     FailedFile,
     PartTimes,
     RunReport,
     installed_versions,
+    left_out_counts,
     report_path,
 )
 from tasks.core.shard.run_plan import RunPlan
 from tasks.steps import finish_task
 
 _MOST_REASONS = 3  # in the message of a failed run
-Plan = Callable[[Any, Storage, OnStatus], Build]  # of a configuration, for an output
-# Does all parts of a build that are left; yields the result of each, in any order. An error that
-# every other part would meet too is raised.
-Executor = Callable[[Any, Storage, RunProgress], Iterator[PartTimes | FailedFile]]
+C = TypeVar("C", bound=Execution)
 
 
 def run_name(words: str) -> str:
@@ -54,35 +54,44 @@ def run_name(words: str) -> str:
     return f"{words}: refused" if holds_secret(output) else visible(f"{words} {output}")
 
 
-def build_output(config: Any, output: str | None, plan: Plan) -> State:
+def with_output(config: C, output: str | None, *, field: str = "output") -> C:
+    """A configuration with another output, for a deployment with several outputs.
+
+    Args:
+        config: the configuration of the run.
+        output: the other output; None for that of the configuration.
+        field: the field of the configuration that names the output.
+    """
+    if output is None:
+        return config
+    require_no_secret(output, "output")
+    return config.model_copy(update={field: output})
+
+
+def build_output(config: OutputConfig, plan: Plan) -> State:
     """Make an output within a flow run; returns how the run ended.
 
     Args:
-        config: of the run.
-        output: overrides that of `config`, for a deployment with several outputs.
-        plan: decides what to do, and writes nothing.
+        config: the configuration of the run.
+        plan: plans the build, and writes nothing.
     """
-    if output is not None:
-        require_no_secret(output, "output")
-        config = config.model_copy(update={"output": output})
     require_linux()
-    require_absolute(config)
-    progress = watched()
-    progress.listeners.append(get_run_logger().info)
+    require_absolute(config.output)
+    run = watched()
+    run.progress.listeners.append(get_run_logger().info)
     try:
-        with leaving_without_a_server(), ending_early(progress):
-            return _build(config, plan, progress)
+        with leaving_without_a_server(), ending_early(run.progress):
+            return _build(open_storage(config.output), plan, run)
     except StoppedError as stop:
         return Cancelled(message=f"Stopped: {stop}.")
 
 
-def require_absolute(config: Any) -> None:
+def require_absolute(output: str) -> None:
     """Refuse a relative output of a deployed run.
 
     Raises:
         UsageError: the worker removes the folder of the run in the end, and the output with it.
     """
-    output = config.output
     if deployment.id and "://" not in output and not local_path(output).is_absolute():
         raise UsageError(
             f"output {output!r}: a worker runs in a folder that is removed when the run ends. "
@@ -90,34 +99,31 @@ def require_absolute(config: Any) -> None:
         )
 
 
-def _build(config: Any, plan: Plan, progress: RunProgress) -> State:
+def _build(output: Storage, plan: Plan, run: WatchedRun) -> State:
     """Plan, lock the output, make what is missing, and report."""
+    progress = run.progress
     progress.run = str(flow_run.id)
-    output = open_storage(config.output)
     complete: State = Completed(message=f"{output} is complete; nothing to do.")
     with dashboard(progress):  # outermost: workers end before its last update
-        if progress.planned is None:
-            progress.planned = engine.state_of(output), plan(config, output, progress.enter)
-        build: Build
-        before, build = progress.planned
-        if build.published and not engine.is_started(build, output):
+        build = run.planned(plan, output)
+        if build.published and not lifecycle.is_started(build, output):
             output.tidy(build.scratch)
             return complete
         output.create()
         with output.exclusive(progress.enter) as lock:
             progress.enter("looking at the output")
-            if engine.state_of(output) != before:  # another run has written to it
-                build = plan(config, output, progress.enter)
+            build = run.planned(plan, output)
             if build.published:
-                engine.settle(build, output, progress.enter)
+                lifecycle.end_killed_run(build, output, progress.enter)
                 output.close()
                 return complete
-            progress.note(build.note)
+            if isinstance(build, RunPlan):
+                progress.note(build.note)
             with open_executor(build, inherited=[] if lock is None else [lock]) as executor:
-                build = engine.begin(build, output, progress.enter)
+                build = lifecycle.begin(build, output, progress.enter)
                 report = _do_phases(build, output, executor, progress)
             output.close()  # not earlier: through it the executor ends its guests
-        engine.drop(build, resumable=bool(report.failed))
+        lifecycle.release_scratch(build, resumable=bool(report.failed))
         progress.report = report
         return _final_state(report, progress.page)
 
@@ -126,17 +132,17 @@ def open_executor(build: Build, *, inherited: Sequence[int]) -> AbstractContextM
     """The executor of a build; when the block ends, all work that it started has ended.
 
     Args:
-        build: whose configuration names it.
+        build: the build, whose configuration names the executor.
         inherited: file descriptors that worker processes on this host keep open.
     """
-    if build.executor == "here":
+    config = build.config
+    if not isinstance(config, ExecutionOnHosts) or config.executor == "here":
         return here(build, inherited=inherited)
-    scheme, _, name = build.executor.partition("://")
+    scheme, _, name = config.executor.partition("://")
     if scheme == "prefect":
         from flows.executors.on_hosts import on_work_pool
 
-        assert isinstance(build.config, ExecutionOnHosts)  # noqa: S101  (only it names executors)
-        return on_work_pool(name, partitions=build.config.partitions)
+        return on_work_pool(name, partitions=config.partitions)
     with extras_named():
         from flows.executors.dask import on_dask
     return on_dask(f"{'tls' if scheme == 'dask+tls' else 'tcp'}://{name}")
@@ -154,7 +160,7 @@ def _do_phases(
     began, clock = datetime.now(UTC), time.monotonic()
     failed: list[FailedFile] = []
     phases: list[tuple[PartTimes, ...]] = []
-    following: Any = build
+    following: Build | None = build
     while following is not None and not failed:
         last, started = following, time.monotonic()
         results = sorted(executor(last, output, progress), key=lambda result: result.part)
@@ -164,7 +170,7 @@ def _do_phases(
             progress.enter(last.words.finishing)
             progress.tasks += 1
             # Not opaque, Prefect would look for futures in all parts.
-            following = finish_task(last)(opaque(last), output, progress)
+            following = finish_task(last)(opaque(last), output, progress, return_state=False)
     done, merged = phases[0], phases[-1] if len(phases) > 1 else ()
     report = RunReport(
         run=str(flow_run.id),
@@ -174,7 +180,7 @@ def _do_phases(
         cores=os.cpu_count(),
         workers=build.config.workers,
         versions=installed_versions(),
-        engine=", ".join(sorted({times.engine for times in done} - {""})) or build.engine,
+        engine=", ".join(sorted({times.engine for times in done} - {""})) or None,
         output=str(output),
         files=len(build.parts),
         files_skipped=len(build.parts) - len(build.todo),
@@ -187,8 +193,10 @@ def _do_phases(
         parts=done,
         merged=merged,
         merge_seconds=time.monotonic() - started if len(phases) > 1 else 0.0,
-        **({} if failed else last.report_fields(output)),
     )
+    if isinstance(build, RunPlan):
+        left_out = {} if failed else left_out_counts(read_manifest(output))
+        report = report.model_copy(update={"engine": report.engine or build.engine, **left_out})
     progress.end(last.words.done)
     _save_record(report, output)
     if isinstance(build, RunPlan):

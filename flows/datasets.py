@@ -1,15 +1,15 @@
 """The flows: each makes an output of sources or of published datasets; run again, it resumes."""
 
+from functools import partial
 from typing import Any
 
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.build_flow import build_output, run_name
+from flows.build_flow import build_output, run_name, with_output
 from flows.dashboard.updates import name_the_failure
 from flows.executors.here import MAX_THREADS
-from streaming_ext.store.locations import require_no_secret
 from tasks.core.config import ShardConfig
 from tasks.core.derive.config import CopyConfig, ExportConfig, MergeConfig, SubsetConfig
 from tasks.core.derive.export import plan_export
@@ -17,7 +17,7 @@ from tasks.core.derive.move import plan_copy, plan_merge
 from tasks.core.derive.subset import plan_subset
 from tasks.core.shard.extend_config import ExtendConfig
 from tasks.core.shard.import_config import ImportConfig
-from tasks.core.shard.plan import plan_shard
+from tasks.core.shard.plan import plan_extend, plan_import, plan_shard
 
 
 def _settings(words: str) -> dict[str, Any]:
@@ -42,7 +42,8 @@ def shard_dataset(config: ShardConfig, output: str | None = None) -> State:
         config: sources, output and options.
         output: overrides that of `config`, for a deployment with several outputs.
     """
-    return build_output(config, output, plan_shard)
+    config = with_output(config, output)
+    return build_output(config, partial(plan_shard, config))
 
 
 @flow(name="extend-dataset", **_settings("extend"))
@@ -55,10 +56,8 @@ def extend_dataset(config: ExtendConfig, output: str | None = None) -> State:
         config: dataset, sources and options.
         output: overrides the dataset of `config`, for a deployment with several datasets.
     """
-    if output is not None:
-        require_no_secret(output, "output")
-        config = config.model_copy(update={"dataset": output})
-    return build_output(config.run, None, plan_shard)
+    config = with_output(config, output, field="dataset")
+    return build_output(config, partial(plan_extend, config))
 
 
 @flow(name="import-dataset", **_settings("import"))
@@ -69,7 +68,8 @@ def import_dataset(config: ImportConfig, output: str | None = None) -> State:
         config: sources, output and options.
         output: overrides that of `config`, for a deployment with several outputs.
     """
-    return build_output(config.run, output, plan_shard)
+    config = with_output(config, output)
+    return build_output(config, partial(plan_import, config))
 
 
 @flow(name="export-dataset", **_settings("export"))
@@ -80,7 +80,8 @@ def export_dataset(config: ExportConfig, output: str | None = None) -> State:
         config: dataset, format, output and options.
         output: overrides that of `config`, for a deployment with several outputs.
     """
-    return build_output(config, output, plan_export)
+    config = with_output(config, output)
+    return build_output(config, partial(plan_export, config))
 
 
 @flow(name="copy-dataset", **_settings("copy to"))
@@ -91,7 +92,8 @@ def copy_dataset(config: CopyConfig, output: str | None = None) -> State:
         config: dataset, output and options.
         output: overrides that of `config`, for a deployment with several outputs.
     """
-    return build_output(config, output, plan_copy)
+    config = with_output(config, output)
+    return build_output(config, partial(plan_copy, config))
 
 
 @flow(name="merge-datasets", **_settings("merge to"))
@@ -102,7 +104,8 @@ def merge_datasets(config: MergeConfig, output: str | None = None) -> State:
         config: datasets, output and options.
         output: overrides that of `config`, for a deployment with several outputs.
     """
-    return build_output(config, output, plan_merge)
+    config = with_output(config, output)
+    return build_output(config, partial(plan_merge, config))
 
 
 @flow(name="subset-dataset", **_settings("subset to"))
@@ -113,4 +116,5 @@ def subset_dataset(config: SubsetConfig, output: str | None = None) -> State:
         config: dataset, documents, output and options.
         output: overrides that of `config`, for a deployment with several outputs.
     """
-    return build_output(config, output, plan_subset)
+    config = with_output(config, output)
+    return build_output(config, partial(plan_subset, config))

@@ -79,7 +79,7 @@ def shard(
         node_rank: Which of them to make, from 0; see docs/how-to/node-partitions.md.
         check_sources: Compare each remote file with the hash of its store.
         output: Where the dataset goes: a folder, s3://, gs:// or az://.
-        sequence_length: Tokens a sample.
+        sequence_length: Tokens per sample.
         holdout_fraction: Fraction of the documents kept out of training.
         holdout_seed: Seed that decides which documents those are.
         shard_size: Upper bound of an uncompressed shard.
@@ -88,11 +88,11 @@ def shard(
         shuffle: Put documents in a random order, over all parts.
         shuffle_seed: Seed that decides which order that is; default: 0.
         deduplicate: Leave out copies of earlier texts.
-        workers: Worker processes a host; default: one a core.
+        workers: Worker processes per host; default: one per core.
         scratch: Folder for work in progress; default: beside the output, or temporary.
         engine: Fast engine, or the reference.
         executor: here, prefect://FLOW/DEPLOYMENT or dask://HOST:PORT.
-        partitions: Runs on a work pool; some four a host.
+        partitions: Runs on a work pool; about four per host.
         quiet: Print only errors."""
 
 def extend(
@@ -121,11 +121,11 @@ def extend(
         part_size: Cut larger files into parts of this size, if possible.
         min_part_size: Put small source files into one part until it has this size.
         check_sources: Compare each remote file with the hash of its store.
-        workers: Worker processes a host; default: one a core.
+        workers: Worker processes per host; default: one per core.
         scratch: Folder for work in progress; default: beside the output, or temporary.
         engine: Fast engine, or the reference.
         executor: here, prefect://FLOW/DEPLOYMENT or dask://HOST:PORT.
-        partitions: Runs on a work pool; some four a host.
+        partitions: Runs on a work pool; about four per host.
         quiet: Print only errors."""
 
 def import_(
@@ -154,7 +154,7 @@ def import_(
     """Make a dataset of the token files of another trainer; run again, it resumes.
 
     Args:
-        format: What the files are; see docs/how-to/import.md.
+        format: Format of the files; see docs/how-to/import.md.
         sources: Files, folders, glob or brace patterns, or URLs, but no https://.
         dtype: Type of an id, if the files do not say it.
         tokenizer: Tokenizer that made the ids, named as for shard.
@@ -165,13 +165,13 @@ def import_(
         min_part_size: Put small source files into one part until it has this size.
         check_sources: Compare each remote file with the hash of its store.
         output: Where the dataset goes: a folder, s3://, gs:// or az://.
-        sequence_length: Tokens a sample.
+        sequence_length: Tokens per sample.
         holdout_fraction: Fraction of the documents kept out of training.
         holdout_seed: Seed that decides which documents those are.
         shard_size: Upper bound of an uncompressed shard.
         output_format: Format of shards: mds, webdataset.
         compression: zstd:1, gz:6, bz2 or none; default: zstd:1, for webdataset none.
-        workers: Worker processes a host; default: one a core.
+        workers: Worker processes per host; default: one per core.
         scratch: Folder for work in progress; default: beside the output, or temporary.
         quiet: Print only errors."""
 
@@ -198,7 +198,7 @@ def export(
         rows: What a WebDataset sample is.
         sequence_length: Tokens per sample of WebDataset; default: that of the dataset.
         provenance: With documents as rows: source and row of each, as JSON beside its ids.
-        workers: Worker processes a host; default: one a core.
+        workers: Worker processes per host; default: one per core.
         scratch: Folder for work in progress; default: beside the output, or temporary.
         quiet: Print only errors."""
 
@@ -215,7 +215,7 @@ def copy(
     Args:
         dataset: Folder or URL of a published dataset or export.
         output: Where the output goes: a folder, s3://, gs:// or az://.
-        workers: Worker processes a host; default: one a core.
+        workers: Worker processes per host; default: one per core.
         scratch: Folder for work in progress; default: beside the output, or temporary.
         quiet: Print only errors."""
 
@@ -234,7 +234,7 @@ def merge(
         datasets: Folders or URLs of published datasets, in this order.
         output: Where the output goes: a folder, s3://, gs:// or az://.
         repeats: Accept datasets of the same source files: texts repeat.
-        workers: Worker processes a host; default: one a core.
+        workers: Worker processes per host; default: one per core.
         scratch: Folder for work in progress; default: beside the output, or temporary.
         quiet: Print only errors."""
 
@@ -259,7 +259,7 @@ def subset(
         tokens: Number of tokens, such as 10M; whole documents only.
         seed: Seed of the random choice of documents; default: 0.
         first: Take the first documents in order, not random ones.
-        workers: Worker processes a host; default: one a core.
+        workers: Worker processes per host; default: one per core.
         scratch: Folder for work in progress; default: beside the output, or temporary.
         quiet: Print only errors."""
 
@@ -344,7 +344,7 @@ def plan(
         node_rank: Which of them to make, from 0; see docs/how-to/node-partitions.md.
         check_sources: Compare each remote file with the hash of its store.
         output: Planned location of the dataset; uploads use the link.
-        sequence_length: Tokens a sample.
+        sequence_length: Tokens per sample.
         holdout_fraction: Fraction of the documents kept out of training.
         holdout_seed: Seed that decides which documents those are.
         shard_size: Upper bound of an uncompressed shard.
@@ -353,11 +353,11 @@ def plan(
         shuffle: Put documents in a random order, over all parts.
         shuffle_seed: Seed that decides which order that is; default: 0.
         deduplicate: Leave out copies of earlier texts.
-        workers: Worker processes a host; default: one a core.
+        workers: Worker processes per host; default: one per core.
         scratch: Folder for work in progress; default: beside the output, or temporary.
         engine: Fast engine, or the reference.
         executor: here, prefect://FLOW/DEPLOYMENT or dask://HOST:PORT.
-        partitions: Runs on a work pool; some four a host.
+        partitions: Runs on a work pool; about four per host.
         hosts: Machines that divide the work.
         link: Network link of each host, as 1Gbit or 500MB; default: 1Gbit if used.
         disk: Write rate of each host's disk; default: as measured here.

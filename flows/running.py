@@ -1,7 +1,6 @@
 """A flow in the process of a command: Prefect's API, the progress, the result, the exit code."""
 
 import os
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
@@ -11,6 +10,7 @@ from flows.commands.options import OutputOptions
 from flows.prefect_api.own_server import OwnServer
 from flows.stops import stops_held
 from flows.terminal.printing import attach_handlers, counted, err, out, print_problem, say
+from flows.watched import OutputConfig, Plan, watch
 from streaming_ext.base.errors import (
     PartsFailedError,
     StoppedError,
@@ -21,25 +21,21 @@ from streaming_ext.base.errors import (
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import Storage, open_storage
 from tasks.core.derive.export_records import is_export, read_export
-from tasks.core.engine.build import Build, OnStatus
 from tasks.core.linux import require_linux
+from tasks.core.reporting.progress import RunProgress
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State
 
-    from tasks.core.reporting.progress import RunProgress
 
-
-def run_build(
-    config: Any, flow: str, plan: Callable[[Storage, OnStatus], Build], printing: OutputOptions
-) -> None:
+def run_build(config: OutputConfig, flow: str, plan: Plan, printing: OutputOptions) -> None:
     """Run a flow that makes an output.
 
     Args:
-        config: of the flow.
-        flow: its name in `flows.datasets`.
+        config: the configuration of the flow.
+        flow: the name of the flow in `flows.datasets`.
         plan: plans the build for an output, before Prefect is loaded and a server is started.
-        printing: what to print.
+        printing: the options of printing.
 
     Raises:
         PartsFailedError: some parts failed; they are printed, and the others are kept.
@@ -48,17 +44,13 @@ def run_build(
         UsageError: a setting of Prefect is wrong.
     """
     from flows.terminal.run_progress import show_failures, show_report, shown
-    from tasks.core.engine.engine import state_of
-    from tasks.core.reporting.progress import watch
 
     require_linux()
-    with watch() as progress, shown(progress.snapshot, err):
+    with watch() as run, shown((progress := run.progress).snapshot, err):
         progress.listeners.append(partial(say, err))
-        output = open_storage(config.output)
-        before = state_of(output)
-        progress.planned = before, plan(output, progress.enter)
+        published = run.planned(plan, open_storage(config.output)).published
         progress.enter("starting")
-        state = _run_flow(config, flow, progress)
+        state = _run_flow(config, flow, progress, published=published)
     cancelled = state.is_cancelled() or state.is_cancelling()
     if cancelled and progress.stopped_by is not None:
         raise progress.stopped_by
@@ -94,7 +86,9 @@ def run_build(
         )
 
 
-def _run_flow(config: Any, flow: str, progress: "RunProgress") -> "State":
+def _run_flow(
+    config: OutputConfig, flow: str, progress: RunProgress, *, published: bool
+) -> "State":
     """Run a flow to its end, with the configured server or with its own."""
     set_environment()
     # The server starts while Prefect is imported here: both take seconds.
@@ -104,7 +98,6 @@ def _run_flow(config: Any, flow: str, progress: "RunProgress") -> "State":
 
         from flows.prefect_api.connection import api_in_use, require_server
 
-        published = progress.planned is not None and progress.planned[1].published
         try:
             require_server()
             with stops_held():

@@ -1,4 +1,4 @@
-"""The Prefect tasks: a step of a part in a worker process, and what follows all parts."""
+"""The Prefect tasks: a step of a part in a worker process, and the task that follows all parts."""
 
 from functools import cache
 from typing import Any, Final
@@ -16,7 +16,7 @@ from streaming_ext.base.errors import (
 from streaming_ext.store import Storage
 from streaming_ext.store.patience import patience
 from streaming_ext.text.parts import Part
-from tasks.core.engine import engine
+from tasks.core.engine import lifecycle
 from tasks.core.engine.build import Build, Step
 from tasks.core.engine.run import Run
 from tasks.core.reporting.progress import RunProgress
@@ -35,7 +35,7 @@ def retry_pauses(count: int) -> list[float]:
     return [pause * factor for pause in (1, 5, 20, 60)[:count]]
 
 
-def is_transient(task: Any, task_run: TaskRun, state: State) -> bool:
+def is_transient(task: Task[..., object], task_run: TaskRun, state: State) -> bool:
     """Whether Prefect tries a task again: only if that may help."""
     try:
         state.result()
@@ -60,13 +60,13 @@ def do_step(run: Run, part: Part, step: Step) -> PartTimes | None:
     """Do one step of a part; returns what the part took once all its steps are done.
 
     Raises:
-        ShardmillError: whatever the worker met.
+        ShardmillError: the error of the worker.
     """
     return run.do(step, part)
 
 
 @cache
-def task_of(step: str) -> Task[..., PartTimes | None]:
+def task_of(step: str) -> Task[[Run, Part, Step], PartTimes | None]:
     """The task of a step, under the name that people see."""
     return do_step.with_options(name=step, task_run_name=f"{step} {{part}}")
 
@@ -79,13 +79,13 @@ def finish(build: Build, output: Storage, progress: RunProgress) -> Build | None
         progress.enter(f"{build.words.finishing}, {words}")
 
     try:
-        return engine.finish(build, output, on_status)
+        return lifecycle.finish(build, output, on_status)
     except TransientStorageError as error:
         on_status(f"waiting to try again: {one_line(error)}")
         raise
 
 
-def finish_task(build: Build) -> Task[..., Any]:
+def finish_task(build: Build) -> Task[[Build, Storage, RunProgress], Build | None]:
     """The task that follows all parts, under the name that people see."""
-    name = "arrange" if build.phase == "sort" else "publish"
+    name = build.words.finish_task
     return finish.with_options(name=name, task_run_name=name)

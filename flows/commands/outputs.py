@@ -2,22 +2,26 @@
 `subset`.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from flows.commands.options import DEFAULT_OUTPUT, ConfigOptions
 from flows.running import run_build
-from flows.terminal.printing import counted, err, out, say
+from flows.terminal.printing import out
+from flows.watched import OutputConfig, Plan
 from streaming_ext.base.errors import UsageError
 from streaming_ext.store import Storage, open_storage
 from tasks.core.config import ShardConfig
 from tasks.core.derive.config import CopyConfig, ExportConfig, MergeConfig, SubsetConfig
-from tasks.core.engine.build import Build, OnStatus
 from tasks.core.shard.extend_config import ExtendConfig
 from tasks.core.shard.import_config import ImportConfig
+
+if TYPE_CHECKING:
+    from tasks.core.shard.shard_build import ShardBuild
 
 DryRun = Annotated[bool, Parameter(help="Show what would be done, and do nothing.")]
 
@@ -29,7 +33,13 @@ def shard(
     printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> None:
     """Tokenize text files into MDS shards with a holdout split."""
-    _make_dataset(config, config, "shard_dataset", printing, dry_run=dry_run)
+    from tasks.core.shard.plan import plan_shard
+
+    plan = partial(plan_shard, config)
+    if dry_run:
+        _show_plan(plan, config.output, printing)
+    else:
+        _make(config, plan, "shard_dataset", printing)
 
 
 def extend(
@@ -39,7 +49,26 @@ def extend(
     printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> None:
     """Add source files to a published dataset."""
-    _make_dataset(config, config.run, "extend_dataset", printing, dry_run=dry_run)
+    from tasks.core.shard.plan import plan_extend
+
+    plan = partial(plan_extend, config)
+    if dry_run:
+        _show_plan(plan, config.output, printing)
+    else:
+        _make(config, plan, "extend_dataset", printing)
+
+
+def _show_plan(
+    plan: "Callable[[Storage], ShardBuild]", output: str, printing: ConfigOptions
+) -> None:
+    """Show what would be done, and do nothing."""
+    from flows.terminal.show_plans import dry_run_facts, show_dry_run
+
+    with printing.applied():
+        storage = open_storage(output)
+        found = plan(storage)
+        printing.result(dry_run_facts(found, storage))
+        show_dry_run(found, storage, out, all_parts=printing.verbose)
 
 
 def import_(
@@ -48,45 +77,9 @@ def import_(
     printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> None:
     """Make a dataset of the token files of another trainer."""
-    _make_dataset(config, config.run, "import_dataset", printing)
+    from tasks.core.shard.plan import plan_import
 
-
-def _make_dataset(
-    config: Any, run: ShardConfig, flow: str, printing: ConfigOptions, *, dry_run: bool = False
-) -> None:
-    """Make a dataset of sources.
-
-    Args:
-        config: of the flow.
-        run: what the flow shards.
-        flow: its name in `flows.datasets`.
-        printing: what to print.
-        dry_run: show what would be done, and do nothing.
-    """
-    from streaming_ext.text.look import shortened
-    from tasks.core.shard.plan import compare_with_output, plan_shard
-    from tasks.core.shard.sources import look_into_sources
-
-    def plan(output: Storage, on_status: OnStatus) -> Build:
-        on_status("looking at the sources")
-        sources, doubtful = look_into_sources(run)
-        if doubtful:
-            say(err, f"{counted(len(doubtful), 'file')} may hold no such text:")
-            for words in shortened(doubtful):
-                say(err, f"  {words}")
-        on_status("preparing the tokenizer")
-        return compare_with_output(run, output, sources)
-
-    with printing.applied():
-        if dry_run:
-            from flows.terminal.show_plans import dry_run_facts, show_dry_run
-
-            storage = open_storage(run.output)
-            found = plan_shard(run, storage)
-            printing.result(dry_run_facts(found, storage))
-            show_dry_run(found, storage, out, all_parts=printing.verbose)
-            return
-        run_build(config, flow, plan, printing)
+    _make(config, partial(plan_import, config), "import_dataset", printing)
 
 
 def export(
@@ -104,7 +97,7 @@ def export(
     """
     from tasks.core.derive.export import plan_export
 
-    _derive(config, plan_export, "export_dataset", printing, silent=verify)
+    _make(config, partial(plan_export, config), "export_dataset", printing, silent=verify)
     if not verify:
         return 0
     from flows.commands.check import verify as check
@@ -128,7 +121,7 @@ def copy(
     from tasks.core.derive.move import plan_copy
 
     if not verify_only:
-        _derive(config, plan_copy, "copy_dataset", printing)
+        _make(config, partial(plan_copy, config), "copy_dataset", printing)
         return 0
     from flows.commands.check import checked
     from flows.terminal.show_checks import show_compared
@@ -150,7 +143,7 @@ def merge(
     """Make one dataset of several, without tokenizing again."""
     from tasks.core.derive.move import plan_merge
 
-    _derive(config, plan_merge, "merge_datasets", printing)
+    _make(config, partial(plan_merge, config), "merge_datasets", printing)
 
 
 def subset(
@@ -161,21 +154,21 @@ def subset(
     """Make a dataset of some documents of another."""
     from tasks.core.derive.subset import plan_subset
 
-    _derive(config, plan_subset, "subset_dataset", printing)
+    _make(config, partial(plan_subset, config), "subset_dataset", printing)
 
 
-def _derive(
-    config: Any, plan: Any, flow: str, printing: ConfigOptions, *, silent: bool = False
+def _make(
+    config: OutputConfig, plan: Plan, flow: str, printing: ConfigOptions, *, silent: bool = False
 ) -> None:
-    """Make an output of published datasets; wrong usage is refused before Prefect is loaded.
+    """Make an output; wrong usage is refused before Prefect is loaded.
 
     Args:
-        config: of the flow.
-        plan: plans its build.
-        flow: its name in `flows.datasets`.
-        printing: what to print.
+        config: the configuration of the flow.
+        plan: plans the build of the output.
+        flow: the name of the flow in `flows.datasets`.
+        printing: the options of printing.
         silent: print no JSON, as another result follows.
     """
     with printing.applied():
         shown = replace(printing, json=printing.json and not silent)
-        run_build(config, flow, partial(plan, config), shown)
+        run_build(config, flow, plan, shown)

@@ -140,7 +140,7 @@ def leave_report(report: RunReport, plan: RunPlan, storage: Storage, progress: R
         page = ReportPage(
             make_figures(report, plan.earlier, plan.spec, lengths),
             plan.spec,
-            sources=plan.config.sources,
+            sources=plan.sources,
             manifest=read_manifest(storage) if report.published else None,
         )
         storage.put(path, page.html().encode())

@@ -12,7 +12,7 @@ from prefect.client.schemas.objects import State
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 from prefect.states import Cancelled, Crashed
 
-from flows.executors.on_hosts import REFUSED, OnHosts
+from flows.executors.on_hosts import REFUSED, GuestParameters, OnHosts
 from streaming_ext.base.errors import UsageError, one_line
 
 START_SECONDS = 15.0
@@ -33,7 +33,7 @@ class DaskCluster(OnHosts):
         self._futures: dict[str, Future[Any]] = {}
         self._refused: set[str] = set()  # addresses of workers
 
-    def start(self, name: str, parameters: dict[str, Any]) -> str | None:
+    def start(self, name: str, parameters: GuestParameters) -> str | None:
         """Submit an attempt, if possible to workers that have refused none."""
         workers = set(self._client.nthreads()) - self._refused  # type: ignore[no-untyped-call]
         self._futures[name] = self._client.submit(
@@ -69,7 +69,7 @@ class DaskCluster(OnHosts):
         self._client.cancel(futures, force=True)  # type: ignore[no-untyped-call]
 
 
-def work_as_guest(api: str | None, parameters: dict[str, Any]) -> tuple[State, str]:
+def work_as_guest(api: str | None, parameters: GuestParameters) -> tuple[State, str]:
     """Run `shard-partition` in a thread of a Dask worker; returns its state and the worker."""
     from flows.shard_partition import shard_partition
 

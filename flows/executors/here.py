@@ -10,7 +10,6 @@ import queue
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
 
 from prefect import get_run_logger
 from prefect.client.schemas.objects import State
@@ -30,14 +29,14 @@ from tasks.steps import task_of
 _LOOK_SECONDS = 1.0
 MAX_THREADS = 4096  # of a task runner; it starts them as they are needed
 
-
 Results = Iterator[PartTimes | FailedFile]
+# Does all parts of a build that are left; yields the result of each, in any order. An error that
+# every other part would meet too is raised.
+Executor = Callable[[Build, Storage, RunProgress], Results]
 
 
 @contextmanager
-def here(
-    build: Build, *, inherited: Sequence[int]
-) -> Iterator[Callable[[Build, Storage, RunProgress], Results]]:
+def here(build: Build, *, inherited: Sequence[int]) -> Iterator[Executor]:
     """Start the worker processes; they end with the block."""
     with worker_pools(build, inherited=inherited) as (pool, movers):
 
@@ -63,7 +62,7 @@ def finished_parts(run: Run) -> Results:
     uploading = build.config.workers if run.output.remote else 0
     at_once = build.config.workers + LOOK_AHEAD_FILES + uploading
     waiting, in_hand, outage = iter(parts), 0, 0
-    ended: queue.SimpleQueue[tuple[Part, tuple[Step, ...], PrefectFuture[Any]]] = (
+    ended: queue.SimpleQueue[tuple[Part, tuple[Step, ...], PrefectFuture[PartTimes | None]]] = (
         queue.SimpleQueue()
     )
 
@@ -71,13 +70,15 @@ def finished_parts(run: Run) -> Results:
         progress.step(part.number, part.source, steps[0].name, platform.node())
         progress.tasks += 1
         # Not opaque, Prefect would look for futures in all that a run and its parts hold.
-        future = task_of(steps[0].name).submit(opaque(run), opaque(part), steps[0])
+        future = task_of(steps[0].name).submit(
+            opaque(run), opaque(part), steps[0], return_state=False
+        )
         future.add_done_callback(lambda _: ended.put((part, steps, future)))
 
     def begin(count: int) -> int:
         following = list(islice(waiting, count))
         for part in following:
-            submit(part, run.steps_of(part))
+            submit(part, run.work_on(part).steps)
         return len(following)
 
     in_hand += begin(at_once)
@@ -94,10 +95,11 @@ def finished_parts(run: Run) -> Results:
             continue
         in_hand += begin(1) - 1
         run.require_going()
-        run.forget(part)
+        run.clean_up(part)
         outage = outage + 1 if isinstance(error, TransientStorageError) else 0  # parts in a row
         if error is not None and (error.fatal or outage == at_once):
             raise error
+        result: PartTimes | FailedFile
         if error is None:
             result = future.state.result()
         else:

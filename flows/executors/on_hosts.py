@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 from uuid import UUID
 
 import httpx
@@ -28,6 +28,7 @@ from streaming_ext.base.errors import StorageError, TransientStorageError, Usage
 from streaming_ext.format.schema import from_json
 from streaming_ext.store import Storage
 from streaming_ext.store.locations import holds_secret
+from tasks.core.engine.build import Build
 from tasks.core.hosts.cluster import (
     Heartbeat,
     ParentSign,
@@ -51,6 +52,15 @@ OTHERS_SECONDS = 60.0  # for a host to begin, if every guest so far refused
 ATTEMPTS_WITHOUT_GAIN = 3
 _PAGE = 100  # runs a request
 REFUSED = "Refused"  # name of the state of a guest whose host cannot work for the run
+
+
+class GuestParameters(TypedDict):
+    """The parameters of `shard_partition`, which a guest runs."""
+
+    output: str
+    run: str
+    partition: int
+    attempt: int
 
 
 class Partition:
@@ -168,7 +178,7 @@ class OnHosts(ABC):
         self._stack.close()
 
     @abstractmethod
-    def start(self, name: str, parameters: dict[str, Any]) -> str | None:
+    def start(self, name: str, parameters: GuestParameters) -> str | None:
         """Start a guest; returns its id, or None to be called again.
 
         Args:
@@ -204,9 +214,11 @@ class OnHosts(ABC):
         self._stack.callback(self._end_all)
 
     def __call__(
-        self, plan: RunPlan, storage: Storage, progress: RunProgress
+        self, build: Build, output: Storage, progress: RunProgress
     ) -> Iterator[PartTimes | FailedFile]:
         """Do all parts on other hosts; see `Executor`."""
+        assert isinstance(build, RunPlan)  # noqa: S101  (only its configuration names hosts)
+        plan, storage = build, output
         self._prepare(plan, storage)
         sizes = {part: plan.parts[part].size for part in plan.todo}
         progress.begin(parts=len(sizes), source_bytes=sum(sizes.values()))
@@ -215,12 +227,12 @@ class OnHosts(ABC):
                 if partition.guest is None:
                     partition.guest = self.start(
                         f"shardmill-{self._run}-{partition.number}-{partition.attempt}",
-                        {
-                            "output": str(storage),
-                            "run": self._run,
-                            "partition": partition.number,
-                            "attempt": partition.attempt,
-                        },
+                        GuestParameters(
+                            output=str(storage),
+                            run=self._run,
+                            partition=partition.number,
+                            attempt=partition.attempt,
+                        ),
                     )
             progress.enter(describe(self._partitions, self._name, self._refusals[-1:]))
             time.sleep(POLL_SECONDS)
@@ -375,7 +387,7 @@ class WorkPool(OnHosts):
             ) from error
         super().__init__(f"the work pool {found.work_pool_name or '?'}", partitions)
 
-    def start(self, name: str, parameters: dict[str, Any]) -> str | None:
+    def start(self, name: str, parameters: GuestParameters) -> str | None:
         """Start a run for an attempt; called again, it is the same run.
 
         Raises:
@@ -384,7 +396,7 @@ class WorkPool(OnHosts):
         try:
             created = run_deployment(
                 self._deployment,
-                parameters=parameters,
+                parameters=dict(parameters),
                 timeout=0,
                 idempotency_key=name,
                 flow_run_name=partition_name(parameters),  # until it begins, it has no other

@@ -84,7 +84,7 @@ def dry_run_facts(plan: RunPlan, output: Storage) -> dict[str, Any]:
         "todo": [part.source for part in todo],
         "todo_bytes": sum(part.size for part in todo),
         "scratch": str(plan.scratch),
-        "executor": plan.config.executor,
+        "executor": getattr(plan.config, "executor", "here"),
         "workers": plan.config.workers,
         "spec": plan.spec.model_dump(mode="json", exclude_defaults=True),
     }

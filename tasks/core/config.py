@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from streaming_ext.format.spec import USUAL_COMPRESSION, DatasetSpec, TokenizerIdentity
+from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.text.options import Options, TextOptions
 from streaming_ext.text.text_hashes import UNICODE
 from tasks.core.options import ExecutionOnHosts, Fetching, Order, Output
@@ -39,7 +39,7 @@ class ShardConfig(
     Selection,
     TextOptions,
 ):
-    """What to shard, into what, and with which means.
+    """The sources, the dataset to make of them, and how the work is done.
 
     Only the sources, the two sizes of parts, `nodes` with `node_rank`, and what `spec` takes decide
     the bytes of the dataset (with `shuffle`, the sizes of parts do not); `workers`, `scratch`,
@@ -49,18 +49,13 @@ class ShardConfig(
     arguments: ClassVar[tuple[str, ...]] = ("sources",)
 
     def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
-        """The part of the configuration that decides the bytes.
+        """The fields of the configuration that decide the bytes.
 
         Raises:
             UsageError: a shard of this size holds no sample.
         """
         return self.spec_with(
-            sequence_length=self.sequence_length,
-            holdout_fraction=self.holdout_fraction,
-            holdout_seed=self.holdout_seed,
-            shard_size=int(self.shard_size),
-            compression=self.compression or USUAL_COMPRESSION.get(self.output_format, "none"),
-            output_format=self.output_format,
+            **self.spec_fields,
             tokenizer=tokenizer,
             shuffle=self.shuffle,
             shuffle_seed=self.shuffle_seed or 0,

@@ -5,7 +5,7 @@ The configuration of a command inherits its groups. The fields of its last base 
 
 import os
 import re
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     ByteSize,
@@ -18,9 +18,16 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.format.compression import Compression
 from streaming_ext.format.duplicates import Comparison
 from streaming_ext.format.mds_index import MAX_SHARD_BYTES
-from streaming_ext.format.spec import DEFAULT_FORMAT, FORMATS, OutputFormat, ShuffleMode
+from streaming_ext.format.spec import (
+    DEFAULT_FORMAT,
+    FORMATS,
+    USUAL_COMPRESSION,
+    OutputFormat,
+    ShuffleMode,
+)
 from streaming_ext.text.options import Options
 
+EngineChoice = Literal["auto", "reference"]
 _EXECUTOR = re.compile(r"here|prefect://[^/]+/[^/]+|dask(\+tls)?://[^/]+:\d+")
 
 
@@ -35,7 +42,7 @@ class Execution(Options):
     heading: ClassVar[str] = "Execution"
 
     workers: Annotated[int, Field(gt=0, le=1024)] = Field(default_factory=cores)
-    """Worker processes a host; default: one a core."""
+    """Worker processes per host; default: one per core."""
     scratch: str | None = None
     """Folder for work in progress; default: beside the output, or temporary."""
 
@@ -43,12 +50,12 @@ class Execution(Options):
 class ExecutionOnHosts(Execution):
     """How sources are tokenized, and on which hosts."""
 
-    engine: Literal["auto", "reference"] = "auto"
+    engine: EngineChoice = "auto"
     """Fast engine, or the reference."""
     executor: str = "here"
     """here, prefect://FLOW/DEPLOYMENT or dask://HOST:PORT."""
     partitions: Annotated[int, Field(gt=0, le=1000)] = 16
-    """Runs on a work pool; some four a host."""
+    """Runs on a work pool; about four per host."""
 
     @field_validator("executor")
     @classmethod
@@ -77,7 +84,7 @@ class Output(Options):
     output: Annotated[str, Field(min_length=1)]
     """Where the dataset goes: a folder, s3://, gs:// or az://."""
     sequence_length: Annotated[int, Field(gt=0, le=2**24)] = 2048
-    """Tokens a sample."""
+    """Tokens per sample."""
     holdout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.001
     """Fraction of the documents kept out of training."""
     holdout_seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
@@ -100,6 +107,18 @@ class Output(Options):
         except UsageError as error:
             raise ValueError(str(error)) from error
         return text
+
+    @property
+    def spec_fields(self) -> dict[str, Any]:
+        """The fields of `DatasetSpec` that these options decide."""
+        return {
+            "sequence_length": self.sequence_length,
+            "holdout_fraction": self.holdout_fraction,
+            "holdout_seed": self.holdout_seed,
+            "shard_size": int(self.shard_size),
+            "compression": self.compression or USUAL_COMPRESSION.get(self.output_format, "none"),
+            "output_format": self.output_format,
+        }
 
 
 class Order(Options):

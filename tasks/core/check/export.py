@@ -34,8 +34,7 @@ from tasks.core.derive.export_records import (
     read_export,
     record_path,
 )
-from tasks.core.engine.build import Stretch, file_sizes
-from tasks.core.engine.engine import all_sizes, hash_of, wrong_bytes
+from tasks.core.engine.output_files import Stretch, all_sizes, file_sizes, hash_of, wrong_bytes
 from tasks.core.reading.dataset_files import DatasetFiles, read_dataset
 from tasks.core.reading.documents import PartOfDataset
 

@@ -11,8 +11,7 @@ from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import FileRecord, from_json, to_json
 from streaming_ext.store import Storage, open_storage
 from tasks.core.derive.export_records import ExportRecord, is_export, read_export
-from tasks.core.engine.build import Stretch
-from tasks.core.engine.engine import hash_of
+from tasks.core.engine.output_files import Stretch, hash_of
 from tasks.core.reading.dataset_files import read_dataset, read_recorded
 from tasks.core.reading.dataset_layout import beside_parts
 from tasks.core.workers.messages import Message

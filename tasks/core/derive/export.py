@@ -33,16 +33,9 @@ from tasks.core.derive.export_records import (
     record_path,
 )
 from tasks.core.derive.formats import FORMATS
-from tasks.core.engine.build import (
-    Build,
-    OnStatus,
-    Published,
-    Recorded,
-    Stretch,
-    Words,
-    file_sizes,
-)
-from tasks.core.engine.engine import all_recorded, compare
+from tasks.core.engine.build import DerivedBuild, OnStatus, Published, Recorded, Words
+from tasks.core.engine.lifecycle import compare, require_same
+from tasks.core.engine.output_files import Stretch, all_recorded, file_sizes
 from tasks.core.engine.outside import open_other, scratch_folder
 from tasks.core.reading.dataset_files import read_dataset, read_dataset_manifest, recorded_sizes
 from tasks.core.reading.documents import Documents, PartOfDataset
@@ -151,7 +144,7 @@ def export_part(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportBuild(Build):
+class ExportBuild(DerivedBuild):
     """A published dataset, written as another trainer reads it.
 
     Attributes:
@@ -162,7 +155,7 @@ class ExportBuild(Build):
     """
 
     config: ExportConfig
-    phase: str = "export"
+    kind: str = "export"
     dataset: Storage
     manifest: Manifest
     exported: ExportIdentity
@@ -185,7 +178,7 @@ class ExportBuild(Build):
         if not is_export(output):
             return False
         held = read_export(output).identity
-        self.require_same(held.model_dump(mode="json"), where=str(output))
+        require_same(held.model_dump(mode="json"), self.identity, where=str(output))
         return True
 
     def recorded(self, output: Storage, *, published: bool) -> Recorded:
@@ -194,7 +187,7 @@ class ExportBuild(Build):
         on_output = published and all(sizes.get(path) == size for path, size in shared.items())
         storage = output if on_output or not shared else LocalStorage(self.kept)
         parts = {part: record.spans for part, record in self._records(output).items()}
-        return Recorded(storage, parts, shared=bool(shared))
+        return Recorded(storage=storage, parts=parts, shared=bool(shared))
 
     def _records(self, output: Storage) -> dict[int, ExportRecord]:
         """The records of parts of this very export."""

@@ -21,7 +21,7 @@ from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Put
 from streaming_ext.store.scratch import writing_scratch
 from tasks.core.derive.export_records import ExportOptions, Extent, Extents, Made
-from tasks.core.engine.build import Stretch
+from tasks.core.engine.output_files import Stretch
 from tasks.core.reading.documents import Documents
 
 Buffer = bytes | memoryview | npt.NDArray[Any]

@@ -11,7 +11,7 @@ from streaming_ext.format.schema import Count, FileRecord, Sealed, Value, from_j
 from streaming_ext.format.spec import TokenizerIdentity
 from streaming_ext.store import Storage
 from streaming_ext.text.options import Options
-from tasks.core.engine.build import Stretch, file_sizes
+from tasks.core.engine.output_files import Stretch, file_sizes
 from tasks.core.reading.dataset_files import records_in
 
 FOLDER = "export"

@@ -22,8 +22,9 @@ from tasks.core.derive.config import CopyConfig, MergeConfig
 from tasks.core.derive.contents import Contents, FileGroup, Move, contents_of, together
 from tasks.core.derive.export_format import Sink
 from tasks.core.derive.merging import merged
-from tasks.core.engine.build import Build, OnStatus, Published, Recorded, Words, file_sizes
-from tasks.core.engine.engine import compare, hash_of, is_started, wrong_bytes
+from tasks.core.engine.build import DerivedBuild, OnStatus, Published, Recorded, Words
+from tasks.core.engine.lifecycle import compare, is_started, require_same
+from tasks.core.engine.output_files import file_sizes, hash_of, wrong_bytes
 from tasks.core.engine.outside import open_other, scratch_folder
 from tasks.core.workers.messages import Job, JobProgress, Kept, MadePart, Report
 
@@ -97,7 +98,7 @@ def _put_checked(source: Storage, move: Move, output: Storage, path: Path) -> No
 
 
 @dataclass(frozen=True, kw_only=True)
-class MoveBuild(Build):
+class MoveBuild(DerivedBuild):
     """Published files, put elsewhere: a copy, or several datasets as one.
 
     Attributes:
@@ -119,7 +120,7 @@ class MoveBuild(Build):
     @property
     def words(self) -> Words:
         """How people see what the run does."""
-        return Words("copying", "copied") if self.phase == "copy" else Words("merging", "merged")
+        return Words("copying", "copied") if self.kind == "copy" else Words("merging", "merged")
 
     @property
     def identity(self) -> FileRecord:
@@ -132,15 +133,16 @@ class MoveBuild(Build):
             held = FileRecord.of(self.manifest_path, output.read(self.manifest_path))
         except FileNotFoundError:
             return False
-        self.require_same(held.model_dump(mode="json"), where=str(output))
+        require_same(held.model_dump(mode="json"), self.identity, where=str(output))
         return True
 
     def recorded(self, output: Storage, *, published: bool) -> Recorded:
         """All parts: the sizes of their files say which of them are done."""
         if not (published or is_started(self, output)):
-            return Recorded(output, {})
+            return Recorded(storage=output, parts={})
         jobs = enumerate(self.jobs)
-        return Recorded(output, {number: job.group.spans for number, job in jobs})
+        parts = {number: job.group.spans for number, job in jobs}
+        return Recorded(storage=output, parts=parts)
 
     def beside(self, output: Storage) -> Mapping[str, int]:
         """Nothing: the last part has all that belongs to none."""
@@ -192,17 +194,17 @@ def plan_merge(
 
 
 def _compare(
-    config: CopyConfig | MergeConfig, phase: str, contents: Contents, output: Storage
+    config: CopyConfig | MergeConfig, kind: str, contents: Contents, output: Storage
 ) -> MoveBuild:
     scratch = scratch_folder(config, output)
     folder = scratch / "moved"
     jobs = [
-        MoveJob(group=group, output=str(output), scratch=folder, read=phase == "copy")
+        MoveJob(group=group, output=str(output), scratch=folder, read=kind == "copy")
         for group in contents.parts
     ]
     build = MoveBuild(
         config=config,
-        phase=phase,
+        kind=kind,
         contents=contents,
         parts=tuple(_part(number, group) for number, group in enumerate(contents.parts)),
         jobs=tuple(jobs),

@@ -29,8 +29,9 @@ from streaming_ext.writing.tokenize import emptied
 from tasks.core.derive.choosing import Choice, choose, chosen
 from tasks.core.derive.config import SubsetConfig
 from tasks.core.derive.merging import require_divisible
-from tasks.core.engine.build import Build, OnStatus, Published, Recorded, Stretch, Words
-from tasks.core.engine.engine import all_recorded, compare, hash_of
+from tasks.core.engine.build import DerivedBuild, OnStatus, Published, Recorded, Words
+from tasks.core.engine.lifecycle import compare
+from tasks.core.engine.output_files import Stretch, all_recorded, hash_of
 from tasks.core.engine.outside import open_other, scratch_folder
 from tasks.core.reading.dataset_files import (
     DatasetFiles,
@@ -176,7 +177,7 @@ class SubsetJob(Job[MadePart]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubsetBuild(Build):
+class SubsetBuild(DerivedBuild):
     """Some documents of a published dataset, as one of their own.
 
     Attributes:
@@ -192,7 +193,7 @@ class SubsetBuild(Build):
     spec: DatasetSpec
     members: tuple[MergedDataset, ...]
     jobs: tuple[SubsetJob, ...] = ()
-    phase: str = "subset"
+    kind: str = "subset"
 
     words: ClassVar[Words] = Words("taking documents", "taken")
 
@@ -215,7 +216,7 @@ class SubsetBuild(Build):
             for number, record in read_records(output).items()
             if number < len(self.jobs) and record.spec == self.jobs[number].spec
         }
-        return Recorded(output, parts)
+        return Recorded(storage=output, parts=parts)
 
     def finish(self, output: Storage, on_status: OnStatus) -> Published:
         """Put the indexes and the tokenizer."""

@@ -4,32 +4,31 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from streaming_ext.base.errors import StoppedError
 from streaming_ext.store import Storage
 from streaming_ext.text.parts import Part
-from tasks.core.engine.build import Build, Step
+from tasks.core.engine.build import Build, PartWork, Step
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import PartTimes
-from tasks.core.workers.messages import JobProgress
+from tasks.core.workers.messages import Job, JobProgress, R
 from tasks.core.workers.pool import WorkerPool
 
 LOOK_AHEAD_BYTES = 8 * 2**30  # of source files on scratch that no worker has started
-LOOK_AHEAD_FILES = 2  # more than one a worker: enough that no worker waits, and little scratch
+LOOK_AHEAD_FILES = 2  # beside one per worker: enough that no worker waits, and little scratch
 _LOOK_SECONDS = 0.5
 _BEFORE_THE_LAST_STEP = 0.95  # of a part's time: for the progress bar
 
 
 @dataclass(eq=False)
 class Run:
-    """What the Prefect tasks of a run have in common; nothing of it passes through Prefect.
+    """Everything that the Prefect tasks of a run share; nothing of it passes through Prefect.
 
     Attributes:
-        build: what is to be made.
-        output: where it goes.
-        pool: workers, one a core.
-        progress: what people watch.
+        build: the output in the making.
+        output: the storage that takes it.
+        pool: workers, one per core.
+        progress: the counters that people watch.
         movers: workers that only fetch and upload, so that the others wait for no network.
     """
 
@@ -40,7 +39,7 @@ class Run:
     movers: WorkerPool
 
     def __post_init__(self) -> None:
-        self._results: dict[int, dict[str, Any]] = {}
+        self._works: dict[int, PartWork] = {}
         self._room = Room(LOOK_AHEAD_BYTES, lambda: self.pool.stopped)
 
     def require_going(self) -> None:
@@ -54,39 +53,41 @@ class Run:
             raise StoppedError("the run was stopped")
         self.output.require_held()
 
-    def steps_of(self, part: Part) -> tuple[Step, ...]:
-        """The steps that a part needs."""
-        steps = self.build.steps(self.output)
-        return steps if part.remote else tuple(step for step in steps if not step.fetches)
+    def work_on(self, part: Part) -> PartWork:
+        """The work on a part, which begins with the first call."""
+        if part.number not in self._works:
+            self._works[part.number] = self.build.work_on(part.number, self.output)
+        return self._works[part.number]
 
     def do(self, step: Step, part: Part) -> PartTimes | None:
         """Have a worker do one step of a part; returns what it took once all are done.
 
         Raises:
-            ShardmillError: whatever the worker met.
+            ShardmillError: the error of the worker.
         """
         if step.fetches:
             self._room.take(part.number, part.size)
         else:
             self.require_going()
-        results = self._results.setdefault(part.number, {})
+        work = self.work_on(part)
+        is_last = step == work.steps[-1]
+        is_watched = not step.moves and (not is_last or len(work.steps) == 1)
+        listen = self._listener(part, 1.0 if is_last else _BEFORE_THE_LAST_STEP)
         pool = self.movers if step.moves else self.pool
-        job = self.build.job(step.name, part.number, self.output, results)
-        last = step == self.build.steps(self.output)[-1]
-        watched = not step.moves and not (last and results)
-        listen = self._listener(part, 1.0 if last else _BEFORE_THE_LAST_STEP)
+
+        def do_job(job: Job[R]) -> R:
+            return pool.run(job, on_progress=listen) if is_watched else pool.run(job)
+
         try:
-            made = pool.run(job, on_progress=listen) if watched else pool.run(job)
+            return work.do(step, do_job)
         except BaseException:
             self._room.give_back(part.number)
             raise
-        results[step.name] = made
-        return self.build.times(part.number, results) if last else None
 
-    def forget(self, part: Part) -> None:
+    def clean_up(self, part: Part) -> None:
         """Remove from scratch what a part needed: it is done, or has failed."""
         self._room.give_back(part.number)
-        self.build.forget(part.number, self._results.pop(part.number, {}))
+        self._works.pop(part.number).clean_up()
 
     def _listener(self, part: Part, weight: float) -> Callable[[JobProgress], None]:
         def listen(progress: JobProgress) -> None:
@@ -106,8 +107,8 @@ class Room:
     """A limit to the bytes of downloaded files that no worker has started; one file always fits.
 
     Args:
-        limit: in bytes.
-        stopped: whether the run is being stopped, so that nobody waits any longer.
+        limit: the limit, in bytes.
+        stopped: says that the run is being stopped, so that nobody waits any longer.
     """
 
     def __init__(self, limit: int, stopped: Callable[[], bool]) -> None:
@@ -149,7 +150,7 @@ def worker_pools(
     """The processes that make parts, and those that only move bytes; they end with the block.
 
     Args:
-        build: says how many.
+        build: the build, whose configuration says how many.
         inherited: file descriptors that the processes keep open until they end.
     """
     size = max(build.config.workers, build.at_least)

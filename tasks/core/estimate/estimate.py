@@ -27,7 +27,7 @@ from tasks.core.estimate.sample import (
     without_text,
     work_on,
 )
-from tasks.core.shard.sources import check_sources, parts_of
+from tasks.core.shard.sources import find_sources, parts_of
 
 _ONE_GBIT = 125e6
 
@@ -94,7 +94,7 @@ def estimate(
         require_writable_name(config.scratch)
         scratch = local_path(config.scratch)
     report("listing the sources")
-    listed = check_sources(config, writes=False)
+    listed = find_sources(config, config.read_options)
     sizes, parts = _planned_for(config, listed)
     files, problems = sample_files(listed, config)
     report("reading a sample")
@@ -180,7 +180,7 @@ def _planned_for(
     """Sizes of the planned source files, and of their parts."""
     sizes = [source.size for source in listed]
     if config.total_size is None:
-        return sizes, sizes_of(parts_of(listed, config))
+        return sizes, sizes_of(parts_of(listed, config, config.read_options))
     total = int(config.total_size)
     files = config.total_files or max(1, round(total / max(1, sum(sizes) / len(sizes))))
     size = max(1, total // files)

@@ -32,14 +32,14 @@ from streaming_ext.store.patience import seconds_of
 from streaming_ext.text.parts import Part
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, open_saved
 from streaming_ext.writing.publish import put_tokenizer
-from tasks.core.config import ShardConfig
-from tasks.core.engine.engine import all_recorded, lost_files
+from tasks.core.engine.output_files import all_recorded, lost_files
+from tasks.core.options import EngineChoice, Execution
 from tasks.core.reading.dataset_files import read_records, recorded_sizes
 from tasks.core.reporting.progress import WorkingFile
 from tasks.core.reporting.report import FailedFile, PartCounts, PartTimes, installed_versions
 from tasks.core.shard.run_plan import PhaseName, RunPlan
 from tasks.core.shard.shard_build import ShardBuild
-from tasks.core.shard.sources import deal
+from tasks.core.shard.sources import balanced_groups
 from tasks.core.shuffle.records import (
     MergeInput,
     SpillRecord,
@@ -182,7 +182,8 @@ class SharedPlan(Message):
     """What every partition of a run knows.
 
     Attributes:
-        config: as the user gave it; what was left out is each host's own, such as its workers.
+        workers, scratch: the options of `Execution` that the user gave; others are each host's own.
+        engine, check_sources: see `RunPlan`.
         parts: all of them; the index is the part's number.
         partitions: the parts of each.
         versions: of the packages that the parent run has.
@@ -190,7 +191,10 @@ class SharedPlan(Message):
         first_source: number of the first source that the run reads, for a shuffle.
     """
 
-    config: dict[str, Any]
+    workers: int | None
+    scratch: str | None
+    engine: EngineChoice | None
+    check_sources: bool
     spec: DatasetSpec
     parts: tuple[Part, ...]
     partitions: tuple[tuple[int, ...], ...]
@@ -199,6 +203,15 @@ class SharedPlan(Message):
     first_part: int = 0
     first_source: int = 0
     merge_input: MergeInput | None = None
+
+    def execution(self, workers: int | None = None) -> Execution:
+        """How this host does its part of the work.
+
+        Args:
+            workers: a number of workers that overrides the one that the user gave.
+        """
+        given: dict[str, Any] = {"workers": workers or self.workers, "scratch": self.scratch}
+        return Execution(**{name: value for name, value in given.items() if value is not None})
 
 
 def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> SharedPlan:
@@ -212,11 +225,12 @@ def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> Sh
             storage.remove(path)
     put_tokenizer(plan.tokenizer_folder, plan.spec.tokenizer.kind, storage)
     sizes = [plan.parts[part].size for part in plan.todo]
-    groups = deal(sizes, min(count, len(sizes)))
+    groups = balanced_groups(sizes, min(count, len(sizes)))
     shared = SharedPlan(
-        config=plan.config.model_dump(
-            mode="json", exclude_unset=True, include=set(ShardConfig.model_fields)
-        ),
+        workers=plan.config.workers if "workers" in plan.config.model_fields_set else None,
+        scratch=plan.config.scratch,
+        engine=plan.engine,
+        check_sources=plan.check_sources,
         spec=plan.spec,
         parts=plan.parts,
         partitions=tuple(tuple(plan.todo[number] for number in group) for group in groups),
@@ -263,7 +277,7 @@ def read_plan(storage: Storage, run: str) -> SharedPlan:
 
 def partition_plan(
     shared: SharedPlan,
-    config: ShardConfig,
+    config: Execution,
     storage: Storage,
     parts: Sequence[int],
     scratch: Path,
@@ -272,7 +286,7 @@ def partition_plan(
 
     Args:
         shared: the plan of the run.
-        config: the run's, with what is this host's own.
+        config: how this host does its part of the work.
         storage: the dataset's.
         parts: of this host.
         scratch: an empty folder on this host.
@@ -288,6 +302,9 @@ def partition_plan(
     }
     plan = ShardBuild(
         config=config,
+        kind="shard",
+        engine=shared.engine,
+        check_sources=shared.check_sources,
         spec=shared.spec,
         parts=shared.parts,
         todo=tuple(part for part in parts if part not in done),

@@ -19,7 +19,6 @@ from streaming_ext.base.errors import (
 from streaming_ext.format.schema import from_json
 from streaming_ext.store import Storage
 from streaming_ext.store.scratch import own_folder
-from tasks.core.config import ShardConfig
 from tasks.core.engine.outside import scratch_base
 from tasks.core.engine.run import Run, worker_pools
 from tasks.core.hosts.cluster import (
@@ -117,9 +116,7 @@ class Guest:
 
     @contextmanager
     def _means(self, shared: SharedPlan) -> Iterator[Run]:
-        config = ShardConfig.model_validate(shared.config)
-        if self._workers is not None:
-            config = config.model_copy(update={"workers": self._workers})
+        config = shared.execution(self._workers)
         name = f"{self._run}-{self._partition:05}-{self._attempt}"
         with ExitStack() as stack:
             with refusing(*UNFIT):

@@ -2,11 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tasks.core.reporting.report import FailedFile, PartTimes, RunReport
 
@@ -77,7 +74,6 @@ class RunProgress:
     Attributes:
         listeners: called with each line that people are told at the start of a run.
         page: path of the report for people, once it is written.
-        planned: state of the output and the build, if whoever watches the run has planned it.
         report: of the run, once it has ended.
         run: id of the flow run, once there is one.
         tasks: number of its task runs so far.
@@ -94,7 +90,6 @@ class RunProgress:
         self._notes: set[str] = set()
         self.listeners: list[Callable[[str], None]] = []
         self.page: str | None = None
-        self.planned: tuple[object, Any] | None = None
         self.report: RunReport | None = None
         self.run: str | None = None
         self.tasks = 0
@@ -195,22 +190,3 @@ class RunProgress:
                 tokens=done.tokens + sum(file.tokens for file in files),
                 seconds=seconds,
             )
-
-
-_WATCHED: ContextVar[RunProgress | None] = ContextVar("watched_run", default=None)
-
-
-@contextmanager
-def watch() -> Iterator[RunProgress]:
-    """Watch the run that starts in this block; yields its counters."""
-    progress = RunProgress()
-    token = _WATCHED.set(progress)
-    try:
-        yield progress
-    finally:
-        _WATCHED.reset(token)
-
-
-def watched() -> RunProgress:
-    """The counters that `watch` follows, or new ones."""
-    return _WATCHED.get() or RunProgress()

@@ -7,6 +7,7 @@ from datetime import datetime
 from pydantic import BaseModel, ConfigDict
 
 from streaming_ext.format.layout import RUNS_FOLDER
+from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import BadDocument, PartRecord
 from tasks.core.shuffle.records import SpillRecord
 
@@ -172,6 +173,15 @@ def installed_versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
+
+
+def left_out_counts(manifest: Manifest) -> dict[str, int]:
+    """The counts in a report of a published dataset that no part knows."""
+    return {
+        "sources_not_checked": manifest.not_checked,
+        "duplicate_documents": manifest.duplicate_documents,
+        "duplicate_tokens": manifest.duplicate_tokens,
+    }
 
 
 def report_path(report: RunReport, suffix: str) -> str:

@@ -27,7 +27,7 @@ from streaming_ext.text.fetch import identify
 from streaming_ext.text.parts import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile, is_remote
 from streaming_ext.writing.publish import require_documents
-from tasks.core.engine.engine import all_recorded
+from tasks.core.engine.output_files import all_recorded
 from tasks.core.shard.run_plan import RunPlan
 from tasks.core.shard.same_sources import joined_spans
 from tasks.core.shuffle.copies import OlderTexts, put_comparison

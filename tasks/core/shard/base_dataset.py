@@ -18,7 +18,7 @@ from streaming_ext.format.shuffled import Source, sources_of
 from streaming_ext.store import Storage
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from tasks.core.engine.engine import hash_of, lost_files, named
+from tasks.core.engine.output_files import hash_of, lost_files, named
 from tasks.core.reading.dataset_files import (
     DatasetFiles,
     open_tokenizer,

@@ -1,7 +1,6 @@
-"""The one configuration of an import: the same object in command line, YAML and flow parameters."""
+"""The configuration of an import: one object in command line, YAML and flow parameters."""
 
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -12,7 +11,6 @@ from streaming_ext.format.spec import (
     IdOptions,
     IdType,
     ImportedIds,
-    ReadOptions,
     TokenizerIdentity,
     TokenSetName,
 )
@@ -23,7 +21,6 @@ from streaming_ext.text.sources import SourceFile, by_numbers
 from streaming_ext.text.sources.find import files_of
 from streaming_ext.text.sources.patterns import Takes
 from streaming_ext.text.token_sets.set_file import forget_listings
-from tasks.core.config import ShardConfig
 from tasks.core.options import Execution, Fetching, Output
 
 
@@ -33,16 +30,18 @@ def list_token_files(patterns: Iterable[str], options: IdOptions) -> list[Source
     Args:
         patterns: files, folders (all files of the format in them, however deep), glob and brace
             patterns, on disk or as s3://, gs://, az:// or hf:// URLs.
-        options: name the format.
+        options: the options of the import.
 
     Raises:
-        UsageError: a pattern matches nothing, or lies where no files are listed; a type of ids is
-            given that the files say.
+        UsageError: a pattern matches nothing, or lies where no files are listed; or a type of ids
+            is given, and the files say it.
         StorageError: a server refuses or does not answer.
     """
     reads = TOKEN_SETS[options.set_format]
     if options.dtype is not None and reads.states_type:
-        raise UsageError(f"--dtype is of no use with {options.set_format}, whose files say it.")
+        raise UsageError(
+            f"--dtype does not go with {options.set_format}: its files say the type. Leave it out."
+        )
     forget_listings()
     found: dict[str, SourceFile] = {}
     for pattern in patterns:
@@ -67,32 +66,13 @@ def _match(pattern: str, takes: Takes) -> list[SourceFile]:
     return files_of(pattern, takes)
 
 
-_OWN = {"format", "dtype"}  # what a run of `shard` does not have
-
-
-class ImportRunConfig(ShardConfig):
-    """The run of an import: `shard` whose sources hold ids."""
-
-    imported: ImportedIds
-
-    @cached_property  # for one file after another
-    def read_options(self) -> ReadOptions:
-        """What is read of the source files."""
-        tokenizer = TokenizerIdentity.model_validate(self.load_tokenizer().description())
-        return ReadOptions(columns=self.text_column, ids=IdOptions.of(tokenizer, self.imported))
-
-    def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
-        """The part of the configuration that decides the bytes."""
-        return super().spec(tokenizer).model_copy(update={"imported": self.imported})
-
-
 class Ids(Options):
-    """Which files hold ids, and how."""
+    """The files that hold ids, and their format."""
 
     heading: ClassVar[str] = "Input"
 
     format: TokenSetName
-    """What the files are; see docs/how-to/import.md."""
+    """Format of the files; see docs/how-to/import.md."""
     sources: Annotated[Several, Field(min_length=1)]
     """Files, folders, glob or brace patterns, or URLs, but no https://."""
     dtype: IdType | None = None
@@ -100,7 +80,7 @@ class Ids(Options):
 
 
 class ImportConfig(Execution, Output, Fetching, PartOptions, TokenizerOptions, Ids):
-    """What to import, as what, where to, and with which means."""
+    """The files to import, the dataset to make of them, and how the work is done."""
 
     arguments: ClassVar[tuple[str, ...]] = ("format", "sources")
 
@@ -108,12 +88,21 @@ class ImportConfig(Execution, Output, Fetching, PartOptions, TokenizerOptions, I
     """Tokenizer that made the ids, named as for shard."""
 
     @property
-    def run(self) -> ImportRunConfig:
-        """The run that does it."""
-        same = {name: getattr(self, name) for name in ImportConfig.model_fields.keys() - _OWN}
-        return ImportRunConfig(
-            **same,
-            text_column=("ids",),  # a name that says nothing
-            engine="reference",
-            imported=ImportedIds(set_format=self.format, dtype=self.dtype),
+    def imported(self) -> ImportedIds:
+        """How ids are read."""
+        return ImportedIds(set_format=self.format, dtype=self.dtype)
+
+    def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
+        """The fields of the configuration that decide the bytes.
+
+        Raises:
+            UsageError: a shard of this size holds no sample.
+        """
+        spec = DatasetSpec(
+            **self.spec_fields,
+            tokenizer=tokenizer,
+            text_column="ids",  # a name that says nothing
+            imported=self.imported,
         )
+        spec.shard_format.require_possible()
+        return spec

@@ -17,7 +17,7 @@ from streaming_ext.writing.publish import (
     split_indexes,
 )
 from tasks.core.engine.build import Published
-from tasks.core.engine.engine import all_recorded
+from tasks.core.engine.output_files import all_recorded
 from tasks.core.reading.dataset_files import read_records, recorded_sizes
 from tasks.core.reading.dataset_layout import beside_parts
 from tasks.core.shard.base_dataset import BaseDataset, put_again

@@ -1,34 +1,40 @@
-"""The source files of a run, looked into before any work."""
+"""The source files of a run, looked into before any work, and the parts that they become."""
 
 import heapq
+import logging
 from collections.abc import Sequence
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.manifest import NodePartition
 from streaming_ext.format.schema import content_hash
+from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.formats import can_be_cut
 from streaming_ext.text.listing import list_sources
-from streaming_ext.text.look import look_into
+from streaming_ext.text.look import look_into, shortened
+from streaming_ext.text.options import PartOptions
 from streaming_ext.text.parts import Part, SourceSpan, arrange, sizes_of
 from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.sources.datasets import require_apart
 from tasks.core.config import ShardConfig
-from tasks.core.shard.extend_config import ExtendRunConfig
-from tasks.core.shard.import_config import list_token_files
+from tasks.core.shard.extend_config import ExtendConfig
+
+_log = logging.getLogger(__name__)
 
 
-def deal(sizes: Sequence[int], count: int) -> list[list[int]]:
-    """Deal things out into groups of about the same size, none of them empty if there are enough.
+def balanced_groups(sizes: Sequence[int], count: int) -> list[list[int]]:
+    """Divide things into groups of about the same size, none of them empty if there are enough.
 
     The largest thing that is left goes to the smallest group, the first of those (longest
-    processing time first: no group is larger than 4/3 of the best possible).
+    processing time first: no group is larger than 4/3 of the best possible):
+
+        sizes 50, 10, 10, 30, 20; 2 groups
+        groups 0, 1 and 2, 3, 4, of 60 each
 
     Args:
-        sizes: of the things, in bytes.
-        count: of groups.
+        sizes: the sizes of the things, in bytes.
+        count: the number of groups.
 
     Returns:
-        the numbers of the things of each group, ascending.
+        The numbers of the things of each group, ascending.
     """
     groups: list[list[int]] = [[] for _ in range(count)]
     smallest = [(0, 0, number) for number in range(count)]
@@ -56,7 +62,7 @@ def own_partition(
         )
     listed = "\n".join(_line(part) for part in parts)
     partition = NodePartition(rank=rank, nodes=nodes, sources=content_hash(listed.encode()))
-    numbers = deal(sizes_of(parts), nodes)[rank]
+    numbers = balanced_groups(sizes_of(parts), nodes)[rank]
     return tuple(Part(own, parts[number].spans) for own, number in enumerate(numbers)), partition
 
 
@@ -71,57 +77,53 @@ def _line(part: Part) -> str:
     return "\t+\t".join(of(source_span) for source_span in part.spans)
 
 
-def parts_of(sources: Sequence[SourceFile], config: ShardConfig) -> tuple[Part, ...]:
-    """What each chain of tasks makes: a function of the sources and the configuration alone.
+def parts_of(
+    sources: Sequence[SourceFile], sizes: PartOptions, options: ReadOptions
+) -> tuple[Part, ...]:
+    """The parts of some sources: a function of the sources and the configuration alone.
+
+    Args:
+        sources: the source files, in order.
+        sizes: the sizes of parts.
+        options: the text that is read of the sources.
 
     Raises:
         StorageError: a server refuses or does not answer.
     """
     return arrange(
         sources,
-        part_size=int(config.part_size),
-        min_part_size=int(config.min_part_size),
-        may_be_cut=lambda source: can_be_cut(source, config.read_options),
+        part_size=int(sizes.part_size),
+        min_part_size=int(sizes.min_part_size),
+        may_be_cut=lambda source: can_be_cut(source, options),
     )
 
 
-def check_sources(config: ShardConfig, *, writes: bool = True) -> tuple[SourceFile, ...]:
-    """List the sources and look into them for the columns that are read, before any work.
+def find_sources(
+    config: ShardConfig | ExtendConfig, options: ReadOptions, *, may_lack: bool = False
+) -> tuple[SourceFile, ...]:
+    """List the source files, and look into them for the columns that are read, before any work.
 
     Args:
-        config: of the run.
-        writes: whether the output is written, which its own sources must not contain.
+        config: the configuration that names them.
+        options: the text that is read of them.
+        may_lack: all of them may lack columns.
 
     Raises:
         UsageError: nothing matches, or the files cannot be used; see `look_into`.
         StorageError: a server refuses or does not answer.
     """
-    return look_into_sources(config, writes=writes)[0]
-
-
-def look_into_sources(
-    config: ShardConfig, *, writes: bool = True
-) -> tuple[tuple[SourceFile, ...], tuple[str, ...]]:
-    """All sources, and what is wrong with those that have no such text column.
-
-    Raises:
-        UsageError: nothing matches, or the files cannot be used; see `look_into`.
-        StorageError: a server refuses or does not answer.
-    """
-    options = config.read_options
-    if writes:
-        require_apart(config.output, config.sources)
-    sources = (
-        list_sources(
-            config.sources,
-            max_files=config.max_files,
-            hub_config=config.hub_config,
-            any_name=options.source_format is not None,
-        )
-        if options.ids is None
-        else list_token_files(config.sources, options.ids)
+    sources = list_sources(
+        config.sources,
+        max_files=config.max_files if isinstance(config, ShardConfig) else None,
+        hub_config=config.hub_config,
+        any_name=options.source_format is not None,
     )
+    warn_of_doubtful(look_into(sources, options, may_lack=may_lack))
+    return tuple(sources)
 
-    # an extension has its columns of the dataset, whose files have them
-    wrong = look_into(sources, options, may_lack=isinstance(config, ExtendRunConfig))
-    return tuple(sources), wrong
+
+def warn_of_doubtful(files: Sequence[str]) -> None:
+    """Tell people of files that may hold no text: each is left to its own part."""
+    if files:
+        count = f"{len(files):,} file{'s' if len(files) > 1 else ''}"
+        _log.warning("%s may hold no such text:\n  %s", count, "\n  ".join(shortened(files)))

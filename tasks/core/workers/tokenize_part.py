@@ -4,7 +4,6 @@ import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 from streaming_ext.format.layout import documents_path
 from streaming_ext.format.record import PartRecord
@@ -19,13 +18,12 @@ from streaming_ext.writing.part_documents import PartDocuments
 from streaming_ext.writing.part_files import PartFiles
 from streaming_ext.writing.split_writer import Memories
 from streaming_ext.writing.tokenize import Counts, emptied, make_part
+from tasks.core.options import EngineChoice
 from tasks.core.shuffle.known_texts import KnownTexts
 from tasks.core.shuffle.records import SpillRecord
 from tasks.core.shuffle.sort import Spilled
 from tasks.core.workers.messages import Job, JobProgress, Kept, Report
 from tasks.core.workers.move_part import PackedPart
-
-EngineChoice = Literal["auto", "reference"]
 
 
 class TokenizeJob(Job[PackedPart]):

@@ -13,7 +13,7 @@ from tasks.core.check.export import compare_copy
 from tasks.core.check.verify import verify
 from tasks.core.derive.config import CopyConfig
 from tasks.core.derive.move import plan_copy
-from tasks.core.engine.engine import mark_of
+from tasks.core.engine.lifecycle import mark_of
 from tests.command_line import succeeded
 from tests.flows.conftest import files_of
 from tests.tasks.core.build_dataset import build_dataset

@@ -17,11 +17,10 @@ from streaming_ext.format.record import PartRecord, SplitPart
 from streaming_ext.format.schema import FileRecord, content_hash, from_json, to_json
 from streaming_ext.format.shard import Shard
 from streaming_ext.store import LocalStorage, open_storage
-from streaming_ext.text.listing import list_sources
 from streaming_ext.writing.publish import split_indexes
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
-from tasks.core.shard.plan import compare_with_output
+from tasks.core.shard.plan import plan_shard
 from tests.conftest import small_vocabulary
 from tests.tasks.core.doubles import stream_in, write_source
 from tests.tasks.core.running import make
@@ -69,8 +68,7 @@ def build_as(config: ShardConfig) -> Path:
     """Shard as a configuration says; returns the root of the dataset."""
     storage = open_storage(config.output)
     storage.create()
-    sources = tuple(list_sources(config.sources, any_name=config.format is not None))
-    make(compare_with_output(config, storage, sources), storage)
+    make(plan_shard(config, storage), storage)
     return Path(config.output)
 
 

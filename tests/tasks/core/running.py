@@ -5,13 +5,12 @@ from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from streaming_ext.store import Storage, open_storage
-from streaming_ext.text.sources import SourceFile
 from tasks.core.config import ShardConfig
-from tasks.core.engine import engine
+from tasks.core.engine import lifecycle
 from tasks.core.engine.build import Build
-from tasks.core.shard.plan import compare_with_output
+from tasks.core.shard.plan import plan_shard
 from tasks.core.shard.shard_build import ShardBuild
-from tasks.core.workers.messages import Job, Kept
+from tasks.core.workers.messages import Job, Kept, R
 
 B = TypeVar("B", bound=Build)
 
@@ -38,37 +37,37 @@ def quiet(words: str) -> None:
 def begun(build: B, output: Storage) -> B:
     """A build whose output is marked as begun, unless it is published."""
     output.create()
-    return build if build.published else engine.begin(build, output, quiet)
+    return build if build.published else lifecycle.begin(build, output, quiet)
 
 
-def make_plan(config: ShardConfig, output: Storage, sources: tuple[SourceFile, ...]) -> ShardBuild:
+def make_plan(config: ShardConfig, output: Storage) -> ShardBuild:
     """A dataset of some sources, started on its output."""
-    return begun(compare_with_output(config, output, sources), output)
+    return begun(plan_shard(config, output), output)
 
 
 def do_parts(build: Build, output: Storage, parts: Iterable[int] | None = None) -> None:
     """Do some parts as workers do, all that are left unless given."""
     kept = Kept()
     kept.storage = lambda url: output if url == str(output) else open_storage(url)
+
+    def do_job(job: Job[R]) -> R:
+        return job.do(kept, lambda progress: None)
+
     for number in build.todo if parts is None else parts:
-        results: dict[str, Any] = {}
-        for step in build.steps(output):
-            if step.fetches and not build.parts[number].remote:
-                continue
-            job = build.job(step.name, number, output, results)
-            results[step.name] = job.do(kept, lambda progress: None)
-        build.times(number, results)
-        build.forget(number, results)
+        work = build.work_on(number, output)
+        times = [work.do(step, do_job) for step in work.steps]
+        assert [each is not None for each in times] == [False] * (len(times) - 1) + [True]
+        work.clean_up()
 
 
 def publish(build: Build, output: Storage, tell: Callable[[str], None] = quiet) -> Build | None:
     """Make the parts one output; returns the next phase of one that has two."""
-    return engine.finish(build, output, tell)
+    return lifecycle.finish(build, output, tell)
 
 
 def second_phase(build: B, output: Storage) -> B:
     """The second phase of a build whose first one is done."""
-    after = engine.finish(build, output, quiet)
+    after = lifecycle.finish(build, output, quiet)
     assert isinstance(after, type(build))
     return after
 
@@ -80,14 +79,14 @@ def finish(build: Build, output: Storage) -> None:
         do_parts(left, output)
         left = publish(left, output)
     output.close()
-    engine.drop(build)
+    lifecycle.release_scratch(build)
 
 
 def make(build: B, output: Storage) -> B:
     """Make a build from the beginning to the end; returns it as it was started."""
     build = begun(build, output)
     if build.published:
-        engine.settle(build, output, quiet)
+        lifecycle.end_killed_run(build, output, quiet)
     finish(build, output)
     return build
 

@@ -18,7 +18,7 @@ from streaming_ext.text.documents.document_rows import DocumentBatch
 from streaming_ext.text.formats import format_of
 from streaming_ext.writing import part_files
 from tasks.core.config import ShardConfig
-from tasks.core.shard.sources import check_sources
+from tasks.core.shard.sources import find_sources
 from tasks.core.synthetic import make_documents
 from tests.streaming_ext.text.packed import write_rows
 from tests.streaming_ext.text.reading import tar as tar_file
@@ -116,7 +116,7 @@ def test_a_missing_column_is_one_clear_error(tmp_path, suffix) -> None:
     path = write(tmp_path, suffix)
     config = ShardConfig(sources=(str(path),), output="x", tokenizer="x", keep_columns="lang")
     with pytest.raises(UsageError, match=r"no column 'lang'[\s\S]*Correct --keep-columns"):
-        check_sources(config)
+        find_sources(config, config.read_options)
 
 
 LONG = "x" * (MAX_VALUE_BYTES + 1)

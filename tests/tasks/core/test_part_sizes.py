@@ -13,8 +13,8 @@ from streaming_ext.format.provenance import SourceRows
 from streaming_ext.format.reading import read_manifest, read_record
 from streaming_ext.store import LocalStorage
 from tasks.core.check.inspect import describe
+from tasks.core.shard.part_work import ShardPartWork
 from tasks.core.shard.plan import plan_shard
-from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.synthetic import make_documents
 from tests.streaming_ext.text.packed import write_documents
 from tests.streaming_ext.text.readers.test_contract import KINDS
@@ -164,12 +164,12 @@ def test_a_dataset_says_nothing_of_options_that_are_not_used(lines, tmp_path) ->
 
 def test_a_file_that_changes_between_two_of_its_spans(lines, tmp_path, monkeypatch) -> None:
     def written_and_changed(*arguments: Any) -> None:
-        forget(*arguments)
+        clean_up(*arguments)
         lines.write_bytes(lines.read_bytes().replace(b" the ", b" eht "))
 
-    forget, root = ShardBuild.forget, tmp_path / "dataset"
+    clean_up, root = ShardPartWork.clean_up, tmp_path / "dataset"
     with monkeypatch.context() as patch:
-        patch.setattr(ShardBuild, "forget", written_and_changed)
+        patch.setattr(ShardPartWork, "clean_up", written_and_changed)
         with pytest.raises(SourceError, match=r"x\.jsonl: changed since the run began"):
             build_from(lines, root, part_size="20KiB")
     assert len(list((root / "parts").iterdir())) == 1

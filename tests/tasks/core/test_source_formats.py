@@ -12,7 +12,7 @@ from tasks.core.check.decode import decode_samples
 from tasks.core.config import ShardConfig
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.estimate.estimate import estimate
-from tasks.core.shard.sources import check_sources
+from tasks.core.shard.sources import find_sources
 from tasks.core.synthetic import make_documents
 from tests.conftest import small_vocabulary
 from tests.streaming_ext.text.packed import pack, write_documents, write_rows
@@ -116,7 +116,7 @@ def test_a_column_that_holds_no_texts_is_refused_before_any_work(tmp_path) -> No
     write_documents(tmp_path / "x.jsonl.gz", DOCUMENTS[:3])
     config = ShardConfig(sources=(str(tmp_path),), output="o", tokenizer="t", text_column="id")
     with pytest.raises(UsageError, match="of type number"):
-        check_sources(config)
+        find_sources(config, config.read_options)
 
 
 def test_json_arrays_with_a_title_and_a_body(as_parquet, tmp_path) -> None:

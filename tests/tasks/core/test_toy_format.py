@@ -14,7 +14,7 @@ from streaming_ext.text.documents.document_rows import DocumentBatch, DocumentRo
 from streaming_ext.text.documents.files import SourceBytes
 from streaming_ext.text.documents.source_format import SourceFormat
 from tasks.core.config import ShardConfig
-from tasks.core.shard.sources import check_sources
+from tasks.core.shard.sources import find_sources
 from tests.tasks.core.build_dataset import build_dataset, build_from, streams_of
 from tests.tasks.core.check.damage import check
 from tests.test_layering import ROOT, modules_of
@@ -69,7 +69,7 @@ def test_goes_through_the_whole_core(toys, tmp_path) -> None:
 def test_a_check_refuses_before_any_work(toys) -> None:
     config = ShardConfig(sources=(str(toys),), output="o", tokenizer="t", text_column="body")
     with pytest.raises(UsageError, match=r"000\.toy: no column 'body'"):
-        check_sources(config)
+        find_sources(config, config.read_options)
 
 
 def test_damage_is_named(toys, tmp_path) -> None:

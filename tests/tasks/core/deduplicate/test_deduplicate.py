@@ -19,7 +19,7 @@ from streaming_ext.store import LocalStorage, open_storage
 from streaming_ext.text.text_hashes import UNICODE, normal_form
 from streaming_ext.text.tokenizer import engine
 from streaming_ext.text.tokenizer.engine import Encoded, ReferenceEngine
-from tasks.core.shard import shard_build
+from tasks.core.shard import part_work
 from tasks.core.shuffle import known_texts
 from tests.tasks.core.build_dataset import file_hashes, manifest_of
 from tests.tasks.core.check.damage import check, flip
@@ -267,7 +267,7 @@ def test_each_text_is_tokenized_once(
         monkeypatch.setattr("streaming_ext.text.readers.json_files.MAX_BATCH_ROWS", rows)
     settings = {"deduplicate": comparison, "keep_columns": (), **filters}
     with monkeypatch.context() as patch:  # no copy is known
-        patch.setattr(shard_build, "finds_copies", lambda spec, storage: False)
+        patch.setattr(part_work, "finds_copies", lambda spec, storage: False)
         whole = builder.build("whole", **settings)
     every = [text for text in tokenized if text]
     assert len(set(every)) < len(every)

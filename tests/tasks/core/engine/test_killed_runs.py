@@ -12,7 +12,7 @@ import pytest
 from streaming_ext.base.errors import CorruptDatasetError, TransientStorageError
 from streaming_ext.format.layout import EXPORT, MANIFEST
 from streaming_ext.store import LocalStorage, Storage
-from tasks.core.engine import engine
+from tasks.core.engine import lifecycle
 from tasks.core.engine.build import Build
 from tests.tasks.core import build_dataset, running
 from tests.tasks.core.check.damage import flip
@@ -77,14 +77,14 @@ def killed(monkeypatch) -> Callable[[Run, Path, str], None]:
         raise KilledError
 
     def make(run: Run, output: Path, at: str) -> None:
-        finish = engine.finish
+        finish = lifecycle.finish
 
         def end(build: Build, *arguments: Any) -> Build | None:
-            is_reached = (build.phase == "sort") == (at == "arrange")
+            is_reached = build.words.finish_task == at
             return kill() if is_reached else finish(build, *arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(engine, "finish", end)
+            patch.setattr(lifecycle, "finish", end)
             with pytest.raises(KilledError):
                 run(output)
 

@@ -13,8 +13,9 @@ from streaming_ext.format.schema import FileRecord
 from streaming_ext.store import LocalStorage, Storage
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
-from tasks.core.engine.build import Build, OnStatus, Published, Recorded, Stretch, Words
-from tasks.core.engine.engine import compare
+from tasks.core.engine.build import DerivedBuild, OnStatus, Published, Recorded, Words
+from tasks.core.engine.lifecycle import compare
+from tasks.core.engine.output_files import Stretch
 from tasks.core.options import Execution
 from tasks.core.workers.messages import Job, Kept, MadePart, Report
 from tests.full_disk import full_disk
@@ -42,9 +43,9 @@ class ShoutJob(Job[MadePart]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shout(Build):
+class Shout(DerivedBuild):
     shouted: Shouted
-    phase: str = "shout"
+    kind: str = "shout"
 
     @property
     def words(self) -> Words:
@@ -59,7 +60,7 @@ class Shout(Build):
 
     def recorded(self, output: Storage, *, published: bool) -> Recorded:
         files = {part.number: [Stretch.of(self.shouted.file(part.number))] for part in self.parts}
-        return Recorded(output, files)
+        return Recorded(storage=output, parts=files)
 
     def beside(self, output: Storage) -> Mapping[str, int]:
         return {}  # the manifest is not that of a dataset

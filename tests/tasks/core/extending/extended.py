@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from streaming_ext.store import Storage, open_storage
-from tasks.core.engine.engine import state_of
+from tasks.core.engine.lifecycle import state_of
 from tasks.core.shard.extend_config import ExtendConfig
-from tasks.core.shard.plan import plan_shard
+from tasks.core.shard.plan import plan_extend
 from tasks.core.shard.shard_build import ShardBuild
 from tests.tasks.core import doubles
 from tests.tasks.core.running import begun, finish
@@ -25,12 +25,12 @@ def planned(dataset: Path | str, *sources: Path, **options: Any) -> tuple[ShardB
         dataset=str(dataset),
         sources=tuple(map(str, sources)),
         **{"workers": 1, "engine": "reference", **options},
-    ).run
+    )
     storage = open_storage(str(dataset))
     seen = state_of(storage)
-    plan = plan_shard(config, storage)
+    plan = plan_extend(config, storage)
     if state_of(storage) != seen:  # by a run that ended meanwhile
-        plan = plan_shard(config, storage)
+        plan = plan_extend(config, storage)
     return begun(plan, storage), storage
 
 

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from streaming_ext.format.layout import BUILD
 from streaming_ext.store import LocalStorage, Storage
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.training.stock import streaming
+from tasks.core.hosts.cluster import put_shared_plan
 from tasks.core.shard import plan as planning
 from tasks.core.shard.extend_config import ExtendConfig
-from tasks.core.shard.plan import plan_shard
+from tasks.core.shard.plan import plan_extend, plan_shard
 from tests.tasks.core.build_dataset import (
     build_dataset,
     build_from,
@@ -161,13 +163,17 @@ def test_a_text_of_the_old_holdout_is_never_in_train(old, tmp_path) -> None:
     assert not train & holdout
 
 
-def test_means_that_are_not_given_are_those_of_each_host(old, new) -> None:
+def test_means_that_are_not_given_are_those_of_each_host(old, new, tmp_path) -> None:
     """Partitions are sent what is set: the rest is the host's own."""
-    for means in ({"executor": "here"}, {"workers": 3, "scratch": "/somewhere"}):
+    for means in ({}, {"workers": 3, "scratch": "/somewhere"}):
         config = ExtendConfig(dataset=str(old), sources=(str(new),), **means)  # type: ignore[arg-type]
-        given = config.run.model_dump(exclude_unset=True)
-        names = given.keys() & {"executor", "workers", "scratch", "partitions", "engine"}
-        assert {name: given[name] for name in names} == means
+        storage = LocalStorage(old)
+        storage.create()
+        plan = replace(plan_extend(config, storage), scratch=tmp_path / "scratch")
+        plan.prepare(storage)
+        shared = put_shared_plan(plan, storage, "run", 1)
+        assert shared.execution().model_dump(exclude_unset=True) == means
+        assert shared.execution(workers=7).workers == 7
 
 
 @pytest.mark.parametrize("shuffle", [None, "documents"])

@@ -14,7 +14,6 @@ from flows.terminal.show_checks import show_dataset
 from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.store import LocalStorage, Storage
 from tasks.core.check.inspect import describe
-from tasks.core.config import ShardConfig
 from tasks.core.hosts.cluster import partition_plan, put_shared_plan, read_plan
 from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.shuffle import copies
@@ -261,8 +260,7 @@ def partitions(plan: ShardBuild, storage: Storage, folder: Path) -> Iterator[Sha
     for number, parts in enumerate(shared.partitions):
         scratch = folder / str(number)
         scratch.mkdir(parents=True)
-        config = ShardConfig.model_validate(shared.config)
-        yield partition_plan(shared, config, storage, parts, scratch)
+        yield partition_plan(shared, shared.execution(), storage, parts, scratch)
 
 
 def test_hosts_make_partitions_of_each_phase_by_the_plan_that_they_share(

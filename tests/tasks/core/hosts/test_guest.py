@@ -8,7 +8,6 @@ import pytest
 from streaming_ext.base.errors import CannotTakePartError, StoppedError
 from streaming_ext.format.schema import from_json
 from streaming_ext.store import LocalStorage
-from streaming_ext.text.listing import list_sources
 from tasks.core.config import ShardConfig
 from tasks.core.hosts import cluster, guest
 from tasks.core.hosts.cluster import (
@@ -43,8 +42,7 @@ class ParentRun:
             engine="reference",
             workers=1,
         )
-        listed = tuple(list_sources(config.sources))
-        plan = make_plan(config, self.storage, listed)
+        plan = make_plan(config, self.storage)
         put_shared_plan(plan, self.storage, RUN, 1)
         self._heartbeat = Heartbeat(self.storage, parent_path(RUN), self._sign)
         self._says = {"attempts": (1,)}

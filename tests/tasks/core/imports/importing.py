@@ -10,7 +10,7 @@ import numpy as np
 from streaming_ext.format.spec import TokenSetName
 from streaming_ext.store import Storage
 from tasks.core.shard.import_config import ImportConfig
-from tasks.core.shard.plan import plan_shard
+from tasks.core.shard.plan import plan_import
 from tasks.core.shard.shard_build import ShardBuild
 from tests.conftest import small_vocabulary
 from tests.tasks.core import running
@@ -65,7 +65,7 @@ def planned(
         **options,
     }
     config = ImportConfig(format=name, sources=(str(sources),), output=str(output), **settings)
-    return running.planned(plan_shard, config.run)
+    return running.planned(plan_import, config)
 
 
 def imported(name: str, sources: Path | str, output: Path, **options: Any) -> Path:

@@ -78,7 +78,7 @@ def test_what_is_of_no_use_is_refused(dataset, tmp_path) -> None:
     with pytest.raises(ValidationError, match="Input should be 'megatron', .* or 'mds'"):
         planned("litdata", dataset, tmp_path / "out")
     source = exported(dataset, tmp_path / "export", "megatron")
-    with pytest.raises(UsageError, match="--dtype is of no use with megatron") as refused:
+    with pytest.raises(UsageError, match="--dtype does not go with megatron") as refused:
         planned("megatron", source, tmp_path / "out", dtype="uint16")
     assert "\n" not in str(refused.value)  # however many files there are
     with pytest.raises(UsageError, match="Copy it to one of them first"):

@@ -1,4 +1,4 @@
-"""Parts dealt to nodes: every part once, evenly, whoever asks."""
+"""Parts balanced_groupst to nodes: every part once, evenly, whoever asks."""
 
 import random
 
@@ -8,14 +8,14 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.format.manifest import NodePartition
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
-from tasks.core.shard.sources import deal, own_partition
+from tasks.core.shard.sources import balanced_groups, own_partition
 
 
 def test_by_hand() -> None:
     # 50 to node 0; 30, 20, then 10 to node 1, which ties at 60 with the second 10 for node 0
-    assert deal([50, 10, 10, 30, 20], 2) == [[0, 1], [2, 3, 4]]
-    assert deal([0, 0, 0, 0], 2) == [[0, 2], [1, 3]]
-    assert deal([7], 1) == [[0]]
+    assert balanced_groups([50, 10, 10, 30, 20], 2) == [[0, 1], [2, 3, 4]]
+    assert balanced_groups([0, 0, 0, 0], 2) == [[0, 2], [1, 3]]
+    assert balanced_groups([7], 1) == [[0]]
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 7])
@@ -23,7 +23,7 @@ def test_every_part_once_and_evenly(nodes) -> None:
     rng = random.Random(nodes)
     for _ in range(20):
         sizes = [rng.randint(1, 1000) for _ in range(rng.randint(nodes * 4, 200))]
-        groups = deal(sizes, nodes)
+        groups = balanced_groups(sizes, nodes)
         assert sorted(number for group in groups for number in group) == list(range(len(sizes)))
         assert all(group == sorted(group) for group in groups)
         held = [sum(sizes[number] for number in group) for group in groups]

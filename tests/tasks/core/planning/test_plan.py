@@ -20,13 +20,15 @@ from streaming_ext.base.errors import (
 from streaming_ext.format.layout import BUILD
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.look import shortened
+from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.load import open_saved
-from tasks.core.engine.engine import drop
+from tasks.core.config import ShardConfig
+from tasks.core.engine.lifecycle import release_scratch
 from tasks.core.engine.outside import scratch_folder
-from tasks.core.shard.sources import check_sources, look_into_sources
+from tasks.core.shard.plan import plan_shard
+from tasks.core.shard.sources import find_sources
 from tests.tasks.core.doubles import write_source
 from tests.tasks.core.planning.conftest import Output
-from tests.tasks.core.running import make_plan
 
 
 def test_of_an_empty_output_all_is_to_do(output, tmp_path) -> None:
@@ -41,7 +43,7 @@ def test_of_an_empty_output_all_is_to_do(output, tmp_path) -> None:
     left.touch()  # as a killed run leaves it
     output.plan()
     assert not left.parent.exists()
-    drop(plan)
+    release_scratch(plan)
     assert not plan.scratch.exists()
 
 
@@ -166,10 +168,12 @@ class TestStarted:
         assert f"1.parquet: {size} bytes in the dataset, {now} now" in self.refusal(started)
 
     def test_a_source_that_is_removed_meanwhile(self, started, tmp_path) -> None:
-        sources = check_sources(started.config)
-        (tmp_path / "sources/1.parquet").unlink()
+        def remove_once_listed(status: str) -> None:
+            if status == "preparing the tokenizer":
+                (tmp_path / "sources/1.parquet").unlink()
+
         with pytest.raises(SourceError, match=r"1\.parquet: cannot be read"):
-            make_plan(started.config, started.storage, sources)
+            plan_shard(started.config, started.storage, remove_once_listed)
 
     def test_a_source_more_at_the_end_is_a_part_more(self, started, tmp_path) -> None:
         write_source(tmp_path / "sources/9.parquet", ["x"])
@@ -184,7 +188,7 @@ def test_many_differences_are_cut() -> None:
 
 def test_a_published_dataset_is_left_alone(output, tmp_path) -> None:
     output.complete()
-    drop(output.plan())
+    release_scratch(output.plan())
     before = output.content()
     again = output.plan()
     assert (again.published, again.todo) == (True, ())
@@ -216,22 +220,29 @@ def test_files_of_others_are_refused_and_kept(output, files, words) -> None:
     assert output.content() == dict.fromkeys(files, b"mine")
 
 
-class TestCheckSources:
-    def test_a_file_without_the_column_fails_alone(self, output, tmp_path) -> None:
+def find(config: ShardConfig) -> tuple[SourceFile, ...]:
+    return find_sources(config, config.read_options)
+
+
+class TestFindSources:
+    def test_a_file_without_the_column_fails_alone(self, output, tmp_path, caplog) -> None:
         pq.write_table(pa.table({"body": ["x"]}), tmp_path / "sources/2.parquet")
-        sources, wrong = look_into_sources(output.config)
-        assert len(sources) == 4
-        assert re.fullmatch(r".*2\.parquet has no column 'text'; .* body.*", *wrong)
-        assert look_into_sources(output.changed(max_files=2))[1] == ()
+        assert len(find(output.config)) == 4
+        (warned,) = caplog.messages
+        assert re.fullmatch(
+            r"1 file may hold no such text:\n  .*2\.parquet has no column 'text'; .* body.*", warned
+        )
+        assert len(find(output.changed(max_files=2))) == 2
+        assert len(caplog.messages) == 1
 
     def test_no_file_with_the_column_names_all(self, output, tmp_path) -> None:
         for file in (tmp_path / "sources").iterdir():
             pq.write_table(pa.table({"body": ["x"]}), file)
         with pytest.raises(UsageError) as refused:
-            check_sources(output.config)
+            find(output.config)
         named = re.findall(r"(\d)\.parquet has no column 'text'", str(refused.value))
         assert named == ["0", "1", "2", "3"]
 
     def test_a_damaged_file_is_left_to_its_part(self, output, tmp_path) -> None:
         (tmp_path / "sources/2.parquet").write_bytes(b"no parquet")
-        assert len(check_sources(output.config)) == 4
+        assert len(find(output.config)) == 4

@@ -127,4 +127,7 @@ def test_what_it_waits_for_is_reported(plan, storage, monkeypatch) -> None:
     assert waiting.startswith("publishing, waiting to try again: ")
     assert "confirmed train/index.json" in waiting
     finish.fn(plan, storage, progress)
-    assert seen[-1] == "publishing, putting the manifest"
+    assert seen[-2:] == [
+        "publishing, putting the manifest",
+        "publishing, removing what only the run needed",
+    ]

@@ -8,10 +8,10 @@ import pytest
 from streaming_ext.base.errors import ShardmillError, UsageError
 from streaming_ext.format.layout import BUILD
 from streaming_ext.store import open_storage
-from streaming_ext.text.sources import datasets
+from streaming_ext.text.sources import SourceFile, datasets
 from tasks.core.config import ShardConfig
 from tasks.core.shard.plan import plan_shard
-from tasks.core.shard.sources import check_sources
+from tasks.core.shard.sources import find_sources
 from tests.servers.hub import Dataset, hub_server
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 from tests.tasks.core.doubles import write_source
@@ -67,6 +67,11 @@ class TestInsideADataset:
         assert begun(found, storage).todo == found.todo
 
 
+def found_for(config: ShardConfig, **changes: object) -> tuple[SourceFile, ...]:
+    config = config.model_copy(update=changes)
+    return find_sources(config, config.read_options)
+
+
 class TestInAFolderOfSources:
     """Its own files are no sources, whatever it holds already."""
 
@@ -80,7 +85,7 @@ class TestInAFolderOfSources:
         return config.model_copy(update={"output": str(root)})
 
     def names(self, config: ShardConfig, **changes: object) -> list[str]:
-        return [source.name for source in check_sources(config.model_copy(update=changes))]
+        return [source.name for source in found_for(config, **changes)]
 
     def test_files_of_the_output_are_left_out(self, inside, tmp_path) -> None:
         expected = ["0.parquet", "1.parquet", "2.parquet", "3.parquet"]
@@ -182,6 +187,6 @@ class TestANewOutputInItsOwnSources:
         with pytest.raises(UsageError, match="lies inside its own sources"):
             plan_shard(inside, open_storage(inside.output))
         assert [path.name for path in (tmp_path / "sources").iterdir() if path.is_dir()] == []
-        assert len(check_sources(inside, writes=False)) == 4  # `plan` writes nothing
+        assert len(found_for(inside)) == 4  # `plan` writes nothing
         write_source(tmp_path / "sources/out" / BUILD, ["begun"])
-        assert len(check_sources(inside)) == 4
+        assert plan_shard(inside, open_storage(inside.output)).todo == (0, 1, 2, 3)

@@ -1,13 +1,12 @@
 """Counters of a run, on a clock that the test turns."""
 
-import contextvars
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 
 from tasks.core.reporting import progress as progress_module
-from tasks.core.reporting.progress import RunProgress, Snapshot, watch, watched
+from tasks.core.reporting.progress import RunProgress, Snapshot
 from tasks.core.reporting.report import FailedFile, PartTimes
 
 
@@ -161,15 +160,3 @@ def test_parts_that_ended_or_were_given_up() -> None:
     assert [result.part for result in ended] == [0, 7]
     progress.stop("stopped")
     assert progress.files()[0] == []
-
-
-def test_watches_nest_and_end_on_errors() -> None:
-    with watch() as outer:
-        with pytest.raises(RuntimeError), watch() as inner:
-            assert watched() is inner
-            raise RuntimeError
-        assert watched() is outer
-        context = contextvars.copy_context()  # as a thread of Prefect has it
-    assert watched() is not watched() is not outer
-    with ThreadPoolExecutor(1) as threads:
-        assert threads.submit(context.run, watched).result() is outer

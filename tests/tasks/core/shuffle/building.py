@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from streaming_ext.format.layout import documents_path
 from streaming_ext.store import LocalStorage
-from streaming_ext.text.listing import list_sources
 from tasks.core.shard.shard_build import ShardBuild
 from tests.tasks.core.build_dataset import build_from, config_of, manifest_of
 from tests.tasks.core.running import make_plan
@@ -42,7 +41,7 @@ class Builder:
         made = config_of(self.sources, self.folder / name, **(self.settings | changes))
         storage = LocalStorage(Path(made.output))
         storage.create()
-        return make_plan(made, storage, tuple(list_sources(made.sources))), storage
+        return make_plan(made, storage), storage
 
 
 def documents_of(root: Path) -> list[np.ndarray]:

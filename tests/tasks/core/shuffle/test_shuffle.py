@@ -18,7 +18,7 @@ from streaming_ext.format.shuffled import SOURCES_PATH, document_keys, sources_o
 from streaming_ext.store import LocalStorage
 from streaming_ext.training.features.trace import trace_step
 from streaming_ext.writing.part_files import PartFiles
-from tasks.core.engine.engine import mark_of
+from tasks.core.engine.lifecycle import mark_of
 from tasks.core.shuffle.sort import SortedSpills
 from tests.streaming_ext.text.packed import write_documents
 from tests.tasks.core.build_dataset import Forger, file_hashes, found_in, manifest_of, require_sound

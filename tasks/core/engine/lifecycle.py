@@ -1,19 +1,14 @@
-"""The engine: compares a build with its output, resumes it, and publishes what all parts made."""
+"""The life of an output: compared with its build, begun or resumed, and published."""
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-import xxhash
+from pydantic import BaseModel
 
-from streaming_ext.base.errors import (
-    ConfigMismatchError,
-    DatasetError,
-    TransientStorageError,
-    UsageError,
-)
+from streaming_ext.base.errors import ConfigMismatchError, TransientStorageError, UsageError
 from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.layout import (
     BUILD,
@@ -23,17 +18,38 @@ from streaming_ext.format.layout import (
     RUNS_FOLDER,
     SHUFFLE_FOLDER,
 )
-from streaming_ext.format.schema import HASH, content_hash
+from streaming_ext.format.schema import content_hash
 from streaming_ext.store import Storage
 from streaming_ext.store.scratch import remove_scratch, take_scratch
-from tasks.core.engine.build import Build, OnStatus, Recorded, Stretch, file_sizes
+from tasks.core.engine.build import Build, OnStatus, Recorded
+from tasks.core.engine.output_files import (
+    all_sizes,
+    file_sizes,
+    hash_of,
+    lost_files,
+    named,
+    wrong_bytes,
+)
 from tasks.core.engine.outside import require_outside
+from tasks.core.reading.dataset_layout import remove_spills
 
-_BLOCK = 8 * 2**20  # bytes that are read at once
-_SHOWN = 3  # files in a message
 _log = logging.getLogger(__name__)
 B = TypeVar("B", bound=Build)
-T = TypeVar("T")
+
+
+class OutputState(NamedTuple):
+    """A value that changes when another run writes to the output."""
+
+    records: list[dict[str, int]]
+    hashes: list[str | None]
+
+
+def state_of(output: Storage) -> OutputState:
+    """The state of an output as it is now."""
+    return OutputState(
+        [output.list(folder) for folder in (PARTS_FOLDER, SHUFFLE_FOLDER, "export")],
+        [hash_of(output, path) for path in (MANIFEST, EXPORT, BUILD)],
+    )
 
 
 def compare(build: B, output: Storage) -> B:
@@ -56,12 +72,7 @@ def compare(build: B, output: Storage) -> B:
     if complete and (lost := lost_files(sizes, build.beside(output))):
         _log.warning("%s lost %s; it is published again.", output, ", ".join(lost))
         complete = False
-    recorded = build.done.records if build.done else {}
-    records = {part: record for part, record in recorded.items() if part not in build.todo}
-    build = replace(build.resumed(records), published=complete)
-    if not complete:
-        build.require_room(output)
-    return build
+    return replace(build, published=complete)
 
 
 def _with_done(build: B, output: Storage, sizes: Mapping[str, int], *, published: bool) -> B:
@@ -76,12 +87,6 @@ def _with_done(build: B, output: Storage, sizes: Mapping[str, int], *, published
     }
     todo = tuple(part for part in range(len(build.parts)) if part not in held)
     return replace(build, todo=todo, done=recorded)
-
-
-def state_of(output: Storage) -> object:
-    """A value that changes when another run writes to the output."""
-    records = [output.list(folder) for folder in (PARTS_FOLDER, SHUFFLE_FOLDER, "export")]
-    return records, [hash_of(output, path) for path in (MANIFEST, EXPORT, BUILD)]
 
 
 def begin(build: B, output: Storage, on_status: OnStatus) -> B:
@@ -101,11 +106,10 @@ def begin(build: B, output: Storage, on_status: OnStatus) -> B:
     is_resumed = hash_of(output, BUILD) is not None
     try:
         take_scratch(build.scratch, keep=[build.kept] if is_resumed else [])
-        build.remove_leftovers(output)
-        output.put(BUILD, mark_of(build))
-        build.prepare()
+        build.prepare(output)
+        output.put(BUILD, mark_of(build))  # later, what killed runs left would count as this run's
     except BaseException:
-        drop(build, resumable=True)
+        release_scratch(build, resumable=True)
         raise
     return build
 
@@ -123,7 +127,7 @@ def finish(build: Build, output: Storage, on_status: OnStatus) -> Build | None:
     if isinstance(result, Build):
         following = _with_done(result, output, all_sizes(output), published=False)
         following = without_damaged(following, on_status)
-        following.remove_leftovers(output)
+        following.prepare(output)
         return following
     on_status("checking that nothing is missing")
     if lost := lost_files(all_sizes(output), result.files):
@@ -135,20 +139,25 @@ def finish(build: Build, output: Storage, on_status: OnStatus) -> Build | None:
         raise _lost(output, [result.manifest])
     for path, data in result.after.items():
         output.put(path, data)
-    build.published_to(output, on_status)
-    output.remove(BUILD)
+    _end(output, on_status)
     return None
 
 
-def settle(build: Build, output: Storage, on_status: OnStatus) -> None:
+def _end(output: Storage, on_status: OnStatus) -> None:
+    """Remove from a published output what only the run needed."""
+    on_status("removing what only the run needed")
+    remove_spills(output)
+    output.remove(BUILD)
+
+
+def end_killed_run(build: Build, output: Storage, on_status: OnStatus) -> None:
     """Finish what a run left that was killed after it had put the manifest.
 
     The caller holds the output.
     """
     if is_started(build, output):
         output.remove_incoming()
-        build.published_to(output, on_status)
-        output.remove(BUILD)
+        _end(output, on_status)
     remove_scratch(build.scratch)
 
 
@@ -157,62 +166,21 @@ def _has_work(build: Build) -> bool:
     return any(build.kept.glob("*"))
 
 
-def drop(build: Build, *, resumable: bool = False) -> None:
+def release_scratch(build: Build, *, resumable: bool = False) -> None:
     """Remove the folder for work in progress.
 
     Args:
-        build: names it.
+        build: the build that the folder belongs to.
         resumable: keep it if it holds what the next run can use.
     """
     if not (resumable and _has_work(build)):
         remove_scratch(build.scratch)
 
 
-def all_sizes(output: Storage) -> dict[str, int]:
-    """Every file of an output: a listing leaves out folders at the root that begin with a dot."""
-    return {**output.list(), **output.list(".nv-meta")}
-
-
-def lost_files(
-    sizes: Mapping[str, int], wanted: Mapping[str, int], *, may_be_longer: bool = False
-) -> list[str]:
-    """The files that are missing, or not as long as recorded.
-
-    Args:
-        sizes: path -> size in bytes, as `Storage.list` gives them.
-        wanted: the same of the recorded files.
-        may_be_longer: whether files may hold more than is recorded.
-    """
-    return [
-        path
-        for path, size in wanted.items()
-        if (held := sizes.get(path, -1)) != size and not (may_be_longer and held > size)
-    ]
-
-
-def all_recorded(records: Mapping[int, T], parts: Sequence[int], output: Storage) -> list[T]:
-    """The records of some parts, in order.
-
-    Args:
-        records: that were read back from the output.
-        parts: that must have one.
-        output: that they are of.
-
-    Raises:
-        DatasetError: one is gone.
-    """
-    if missing := [part for part in parts if part not in records]:
-        raise DatasetError(
-            f"{output}: the records of parts {missing[:5]} are gone; something removed them "
-            "during the run. Run the same command again."
-        )
-    return [records[part] for part in parts]
-
-
 def without_damaged(build: B, on_status: OnStatus) -> B:
     """A build that takes over what is as it was written; damaged parts are made again.
 
-    What was done is read from the beginning to the end. The caller holds the output.
+    All that was done is read from the beginning to the end. The caller holds the output.
 
     Raises:
         StorageError: a file cannot be read.
@@ -223,7 +191,7 @@ def without_damaged(build: B, on_status: OnStatus) -> B:
     taken = {part: held for part, held in build.done.parts.items() if held and part not in left}
     if taken:
         on_status("checking what earlier runs finished")
-    damaged = damaged_parts(build.done._replace(parts=taken))
+    damaged = damaged_parts(replace(build.done, parts=taken))
     return build.with_again(damaged) if damaged else build
 
 
@@ -248,37 +216,18 @@ def damaged_parts(recorded: Recorded) -> frozenset[int]:
     return frozenset(damaged)
 
 
-def wrong_bytes(
-    storage: Storage, stretch: Stretch, seen: Callable[[bytes], object] = lambda data: None
-) -> str:
-    """What is wrong with some bytes; "" if they are as recorded.
-
-    Args:
-        storage: has them.
-        stretch: which ones, and their hash.
-        seen: called with all of them, in order.
-
-    Raises:
-        StorageError: they cannot be read, or the file is shorter.
-    """
-    path, first, size, wanted = stretch
-    digest, end = xxhash.xxh3_128(), first + size
-    try:
-        for start in range(first, end, _BLOCK):
-            data = storage.read_range(path, start, min(start + _BLOCK, end))
-            digest.update(data)
-            seen(data)
-    except FileNotFoundError:
-        return "missing"
-    if (found := digest.hexdigest()) == wanted:
-        return ""
-    return f"bytes {first} to {end} have the {HASH} {found}, expected {wanted}"
-
-
 def mark_of(build: Build) -> bytes:
-    """What the output says of itself until it is published."""
+    """The file that says what an output is going to be, until it is published."""
     identity = build.identity.model_dump(mode="json")
     return (json.dumps({"kind": build.kind, "identity": identity}) + "\n").encode()
+
+
+def is_started(build: Build, output: Storage) -> bool:
+    """Whether this very build was started on the output, and is not finished."""
+    try:
+        return output.read(BUILD) == mark_of(build)
+    except FileNotFoundError:
+        return False
 
 
 def require_ours(
@@ -306,25 +255,50 @@ def require_ours(
                 f"{output} was started by `shardmill {mark['kind']}`. Finish that, or use another "
                 "--output."
             )
-        build.require_same(mark["identity"], where=str(output))
+        require_same(mark["identity"], build.identity, where=str(output))
     elif held and not is_recorded:
         raise UsageError(
             f"{output} holds other files ({named(held)}). Use an empty folder as --output."
         )
 
 
-def is_started(build: Build, output: Storage) -> bool:
-    """Whether this very build was started on the output, and is not finished."""
-    try:
-        return output.read(BUILD) == mark_of(build)
-    except FileNotFoundError:
-        return False
+def require_same(had: Mapping[str, object], wanted: BaseModel, *, where: str) -> None:
+    """Refuse to resume an output that was started as something else.
+
+    The name of a tokenizer is left out: its fingerprint says whether it is the same one.
+
+    Args:
+        had: the identity of what was started, as JSON.
+        wanted: the identity of this run's output.
+        where: the output, for messages.
+
+    Raises:
+        ConfigMismatchError: naming every field that differs.
+    """
+    have, want = _flat(had), _flat(wanted.model_dump(mode="json"))
+    differences = [
+        f"{name}: the output has {have.get(name)!r}, this run asks for {want.get(name)!r}"
+        for name in dict.fromkeys((*have, *want))
+        if have.get(name) != want.get(name) and name != "tokenizer.name"
+    ]
+    if differences:
+        raise ConfigMismatchError(
+            f"{where} was started or made as something else; nothing was changed there:\n  "
+            + "\n  ".join(differences)
+            + "\nUse the old values, or another --output. If the dataset was extended since, "
+            "use an empty folder."
+        )
 
 
-def named(paths: list[str]) -> str:
-    """The first of some paths, and how many more there are."""
-    more = len(paths) - _SHOWN
-    return ", ".join(paths[:_SHOWN]) + (f" and {more} more files" if more > 0 else "")
+def _flat(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Nested values by their dotted names."""
+    flat: dict[str, object] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
 
 
 def _lost(output: Storage, paths: list[str]) -> TransientStorageError:
@@ -332,11 +306,3 @@ def _lost(output: Storage, paths: list[str]) -> TransientStorageError:
         f"{output} confirmed {named(paths)}, but does not hold what was written, so nothing is "
         "published. Run the same command again."
     )
-
-
-def hash_of(output: Storage, path: str) -> str | None:
-    """The content hash of a file; None if there is none."""
-    try:
-        return content_hash(output.read(path))
-    except FileNotFoundError:
-        return None

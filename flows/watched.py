@@ -1,0 +1,64 @@
+"""A run in the process of the command that watches it: its counters, and its plan."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from streaming_ext.store import Storage
+from tasks.core.engine.build import Build, OnStatus
+from tasks.core.engine.lifecycle import OutputState, state_of
+from tasks.core.reporting.progress import RunProgress
+
+Plan = Callable[[Storage, OnStatus], Build]  # plans the build of an output
+
+
+class OutputConfig(Protocol):
+    """The configuration of a run that makes an output."""
+
+    @property
+    def output(self) -> str:
+        """Path or URL of the output."""
+        ...
+
+
+@dataclass
+class WatchedRun:
+    """A run that somebody watches.
+
+    Attributes:
+        progress: its counters.
+        before: the state of the output when the run was planned; None before that.
+        build: the plan.
+    """
+
+    progress: RunProgress = field(default_factory=RunProgress)
+    before: OutputState | None = None
+    build: Build | None = None
+
+    def planned(self, plan: Plan, output: Storage) -> Build:
+        """The plan of the run, made again if another run has written to the output since."""
+        now = state_of(output)
+        if self.build is None or now != self.before:
+            self.before, self.build = now, plan(output, self.progress.enter)
+        return self.build
+
+
+_WATCHED: ContextVar[WatchedRun | None] = ContextVar("watched_run", default=None)
+
+
+@contextmanager
+def watch() -> Iterator[WatchedRun]:
+    """Watch the run that starts in this block."""
+    run = WatchedRun()
+    token = _WATCHED.set(run)
+    try:
+        yield run
+    finally:
+        _WATCHED.reset(token)
+
+
+def watched() -> WatchedRun:
+    """The run that `watch` follows, or a new one."""
+    return _WATCHED.get() or WatchedRun()

@@ -1,0 +1,123 @@
+"""The files of an output: their sizes and hashes, and the bytes of each that a part made."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, NamedTuple, Self, TypeVar
+
+import xxhash
+from pydantic import Field
+
+from streaming_ext.base.errors import DatasetError
+from streaming_ext.format.schema import HASH, Count, FileRecord, Hash, content_hash
+from streaming_ext.store import Storage
+
+_BLOCK = 8 * 2**20  # bytes that are read at once
+_SHOWN = 3  # files in a message
+T = TypeVar("T")
+# Inside the output: no absolute path, no step upwards.
+InsidePath = Annotated[
+    str, Field(pattern=r"^(\.?[A-Za-z0-9_-][A-Za-z0-9._-]*/)*\.?[A-Za-z0-9_-][A-Za-z0-9._-]*$")
+]
+
+
+class Stretch(NamedTuple):
+    """Consecutive bytes of a file and their content hash."""
+
+    path: InsidePath
+    start: Count
+    size: Count
+    xxh128: Hash
+
+    @classmethod
+    def of(cls, file: FileRecord) -> Self:
+        """All bytes of a file."""
+        return cls(file.path, 0, file.size, file.xxh128)
+
+
+def file_sizes(stretches: Iterable[Stretch]) -> dict[str, int]:
+    """The least size that each file must have, by its path."""
+    sizes: dict[str, int] = {}
+    for path, start, size, _ in stretches:
+        sizes[path] = max(sizes.get(path, 0), start + size)
+    return sizes
+
+
+def all_sizes(output: Storage) -> dict[str, int]:
+    """Every file of an output: a listing leaves out folders at the root that begin with a dot."""
+    return {**output.list(), **output.list(".nv-meta")}
+
+
+def lost_files(
+    sizes: Mapping[str, int], wanted: Mapping[str, int], *, may_be_longer: bool = False
+) -> list[str]:
+    """The files that are missing, or not as long as recorded.
+
+    Args:
+        sizes: path -> size in bytes, as `Storage.list` gives them.
+        wanted: the same for the recorded files.
+        may_be_longer: files may hold more than is recorded.
+    """
+    return [
+        path
+        for path, size in wanted.items()
+        if (held := sizes.get(path, -1)) != size and not (may_be_longer and held > size)
+    ]
+
+
+def all_recorded(records: Mapping[int, T], parts: Sequence[int], output: Storage) -> list[T]:
+    """The records of some parts, in order.
+
+    Args:
+        records: the records that were read back from the output.
+        parts: the parts that must have one.
+        output: the output that holds them.
+
+    Raises:
+        DatasetError: one is gone.
+    """
+    if missing := [part for part in parts if part not in records]:
+        raise DatasetError(
+            f"{output}: the records of parts {missing[:5]} are gone; something removed them "
+            "during the run. Run the same command again."
+        )
+    return [records[part] for part in parts]
+
+
+def wrong_bytes(
+    storage: Storage, stretch: Stretch, seen: Callable[[bytes], object] = lambda data: None
+) -> str:
+    """Describe what is wrong with some bytes; "" if they are as recorded.
+
+    Args:
+        storage: the storage that has them.
+        stretch: the bytes to read, and their hash.
+        seen: called with all of them, in order.
+
+    Raises:
+        StorageError: they cannot be read, or the file is shorter.
+    """
+    path, first, size, wanted = stretch
+    digest, end = xxhash.xxh3_128(), first + size
+    try:
+        for start in range(first, end, _BLOCK):
+            data = storage.read_range(path, start, min(start + _BLOCK, end))
+            digest.update(data)
+            seen(data)
+    except FileNotFoundError:
+        return "missing"
+    if (found := digest.hexdigest()) == wanted:
+        return ""
+    return f"bytes {first} to {end} have the {HASH} {found}, expected {wanted}"
+
+
+def hash_of(output: Storage, path: str) -> str | None:
+    """The content hash of a file; None if there is none."""
+    try:
+        return content_hash(output.read(path))
+    except FileNotFoundError:
+        return None
+
+
+def named(paths: list[str]) -> str:
+    """The first of some paths, and how many more there are."""
+    more = len(paths) - _SHOWN
+    return ", ".join(paths[:_SHOWN]) + (f" and {more} more files" if more > 0 else "")
