@@ -58,13 +58,15 @@ tests: $(READY)
 soak: $(READY)
 	$(BIN)/pytest -m soak
 
-# The suite with the newest versions of everything, in an environment of its own for each Python:
+# The suite with the newest versions of everything, also where mosaicml-streaming asks for older ones,
+# in an environment of its own for each Python:
 # make test-newest PYTHON=python3.14
 NEWEST := $(VENV)/newest-$(notdir $(PYTHON))
 test-newest:
 	$(PYTHON) -m venv $(NEWEST)
 	$(NEWEST)/bin/pip install --quiet --disable-pip-version-check --upgrade \
 		--upgrade-strategy eager -e '.[dev]'
+	$(NEWEST)/bin/pip install --quiet --disable-pip-version-check --upgrade numpy transformers
 	touch $(NEWEST)/.ready
 	$(MAKE) tests BIN=$(NEWEST)/bin READY=$(NEWEST)/.ready
 
