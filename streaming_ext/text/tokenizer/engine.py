@@ -20,7 +20,7 @@ from streaming_ext.text.tokenizer.fast_tokenizer import (
     saved_fast_model,
 )
 from streaming_ext.text.tokenizer.rank_file import RankTokenizer
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer, panics_as_errors
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer, panics_as_errors, without_collecting
 from streaming_ext.text.tokenizer.unsafe_texts import UnsafeTexts, unsafe_ranges
 
 EngineName = Literal["auto", "reference"]
@@ -141,6 +141,7 @@ class FastEngine:
         return Encoded(np.asarray(layout.content.data), np.asarray(layout.offsets.data))
 
 
+@without_collecting()
 def choose_engine(tokenizer: Tokenizer, *, engine: EngineName, saved: Path | None = None) -> Engine:
     """The fast engine if it is proven to give the reference's ids, otherwise the reference.
 

@@ -3,8 +3,9 @@
 import importlib.util
 import json
 import re
+import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
 from operator import itemgetter
@@ -24,7 +25,7 @@ from streaming_ext.text.tokenizer.rank_file import (
     TEKKEN_PATTERN,
     RankTokenizer,
 )
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer, canonical_json
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer, canonical_json, without_collecting
 
 # gigatoken splits text with code of its own, one scheme a pattern, and knows patterns by their text
 # in a tokenizer.json. Tests try every code point with those that stand here. Of a rank file, with
@@ -89,6 +90,8 @@ SPACES: Final[dict[str, tuple[list[Any], Any]]] = {
         for split in (False, True)
     },
 }
+# Of the largest rank files. gigatoken makes their merges itself, in a fourth of the time.
+_SCHEMES: Final = {O200K_PATTERN: "o200k", QWEN35_PATTERN: "qwen35"}
 _FAST_FILE: Final = "gigatoken.json"
 _BYTE_TOKEN: Final = re.compile("<0x..>", re.DOTALL)
 
@@ -109,13 +112,15 @@ class FastModel:
     """What gigatoken loads of a tokenizer, and where it may differ from the reference.
 
     Attributes:
-        data: a tokenizer.json.
+        data: a tokenizer.json, or a rank file without a gap.
+        scheme: the name that gigatoken has for the pattern of a rank file.
         reserved: the ids that gigatoken gives for texts that the reference takes for text.
         by_class: whether code points are told apart by their classes, as Unicode has them.
         at_ends: whether white space at the end of a text is split in another way.
     """
 
     data: bytes
+    scheme: str | None = None
     reserved: frozenset[int] = frozenset()
     by_class: bool = True
     at_ends: bool = False
@@ -124,7 +129,12 @@ class FastModel:
         """A new gigatoken tokenizer, with empty caches."""
         import gigatoken
 
-        return gigatoken.Tokenizer.from_json(self.data)
+        if self.scheme is None:
+            return gigatoken.Tokenizer.from_json(self.data)
+        with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:
+            file.write(self.data)
+            file.flush()
+            return gigatoken.Tokenizer.from_tiktoken(file.name, self.scheme, {})
 
 
 def fast_model(tokenizer: Tokenizer) -> FastModel | str:
@@ -144,13 +154,14 @@ def fast_model(tokenizer: Tokenizer) -> FastModel | str:
     return made
 
 
+@without_collecting()
 def save_fast_model(tokenizer: Tokenizer, folder: Path) -> None:
     """Write what gigatoken loads beside the saved tokenizer, once for all workers of a run."""
     made = fast_model(tokenizer)
     head: Any = (
         {"reason": made}
         if isinstance(made, str)
-        else {"reserved": [*made.reserved], "by_class": made.by_class, "at_ends": made.at_ends}
+        else {**asdict(made), "data": "", "reserved": [*made.reserved]}
     )
     data = b"" if isinstance(made, str) else made.data
     (folder / _FAST_FILE).write_bytes(_json(head) + b"\n" + data)
@@ -172,8 +183,8 @@ def _of_json(tokenizer: JsonTokenizer) -> FastModel | str:
     model = tokenizer.config["model"]
     if model.get("type") != "BPE":
         return "it is no BPE model"
-    merges = [*map(tuple, map(_pair, model["merges"]))]
-    if len({*merges}) < len(merges):
+    merges = model["merges"]
+    if len({each if isinstance(each, str) else tuple(each) for each in merges}) < len(merges):
         return "it has a merge twice"
     if not model.get("byte_fallback"):
         return _of_byte_level(tokenizer)
@@ -190,6 +201,8 @@ def _of_ranks(tokenizer: RankTokenizer) -> FastModel | str:
     splits = RANK_SPLITS.get(tokenizer.pattern or "")
     if splits is None:
         return "gigatoken has no scheme for this pattern"
+    if tokenizer.pattern in _SCHEMES and max(tokenizer.ranks.values()) < len(tokenizer.ranks):
+        return FastModel(data=tokenizer.data, scheme=_SCHEMES[tokenizer.pattern])
     ordered = sorted(tokenizer.ranks.items(), key=itemgetter(1))
     names = dict(enumerate(BYTE_NAMES))
     vocab = {token.decode("latin-1").translate(names): rank for token, rank in ordered}

@@ -1,11 +1,10 @@
 """Tokenizers of Hugging Face: a tokenizer.json on disk or in a repository of the Hub."""
 
-import gc
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -31,21 +30,18 @@ _ANSWER_SECONDS: Final = 5.0
 class JsonTokenizer(Tokenizer):
     """One of the library `tokenizers`.
 
-    The fingerprint covers the normalizer, pre-tokenizer, model and added tokens. It leaves out
-    padding, truncation, post-processor, decoder and layout, which decide no id here.
+    The file is reduced to what decides the ids, and the decoder. The fingerprint covers the
+    normalizer, pre-tokenizer, model and added tokens; layout and decoder decide no id.
     """
 
     kind: ClassVar = "huggingface"
     package: ClassVar = "tokenizers"
     file_name: ClassVar = JSON_FILE
 
-    # a tokenizer.json, reduced to what decides the ids, and its decoder
-    data: bytes = field(repr=False, compare=False)
-
     @cached_property
     def config(self) -> dict[str, Any]:
         """The tokenizer.json, parsed."""
-        return _parsed(self.data)
+        return dict(json.loads(self.data))
 
     @cached_property
     def model(self) -> Any:
@@ -76,7 +72,7 @@ class JsonTokenizer(Tokenizer):
         """
         where = where or name
         try:
-            config = _parsed(data)
+            config = dict(json.loads(data))
             model = dict(config["model"])
             added = list(config.get("added_tokens") or [])
             # A token around documents that is not marked special would be found in texts.
@@ -134,27 +130,21 @@ class JsonTokenizer(Tokenizer):
         return made
 
     @classmethod
-    def trusted(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "JsonTokenizer":
-        """The same as `saved`, without a second look; it is parsed when it is needed."""
-        names = ("name", "vocab_size", "eot_id", "eot_token", "bos_id", "bos_token", "fingerprint")
-        values: dict[str, Any] = {name: spec.get(name) for name in names}
-        return cls(data=data, **values)
-
-    @classmethod
     def saved(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "JsonTokenizer":
         """The inverse of `save`."""
         tokens: dict[str, Any] = {name: spec.get(name) for name in ("eot_token", "bos_token")}
         return cls.of(data, spec["name"], where=where, **tokens)
 
     def _refuse_reachable_marks(self, where: str) -> None:
-        merges = self.config["model"].get("merges") or []
-        merged = {
-            merge.replace(" ", "", 1) if isinstance(merge, str) else "".join(merge)
-            for merge in merges
-        }
+        model = self.config["model"]
         for name, token, id_ in self.marks:
             texts = token, f" {token}", f"a{token}b", f"a {token} b"
-            if token in merged or any(id_ in self.encode(text) for text in texts):
+            halves = [[token[:at], token[at:]] for at in range(1, len(token))]
+            is_merged = token in model["vocab"] and any(
+                pair in model.get("merges", ()) or " ".join(pair) in model.get("merges", ())
+                for pair in halves
+            )
+            if is_merged or any(id_ in self.encode(text) for text in texts):
                 raise TokenizerError(
                     f"{where}: the text {token!r} becomes the {name} id {id_}, so documents could "
                     "not be told apart. Name another special token with --eot-token or --bos-token."
@@ -174,10 +164,6 @@ class JsonTokenizer(Tokenizer):
         text: str = self.model.decode(list(ids), skip_special_tokens=False)
         return text.encode()
 
-    def file_bytes(self) -> bytes:
-        """A tokenizer.json."""
-        return self.data
-
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
@@ -194,18 +180,6 @@ def one_thread_each() -> Iterator[None]:
             del os.environ[_PARALLELISM]
         else:
             os.environ[_PARALLELISM] = before
-
-
-def _parsed(data: bytes) -> dict[str, Any]:
-    """A tokenizer.json; among half a million merges, looking for garbage would take long."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        config: dict[str, Any] = json.loads(data)
-    finally:
-        if collects:
-            gc.enable()
-    return config
 
 
 def _reference(data: bytes) -> Any:

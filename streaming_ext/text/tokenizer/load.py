@@ -24,12 +24,14 @@ from streaming_ext.text.tokenizer.tokenizer import (
     Tokenizer,
     panics_as_errors,
     read_file,
+    without_collecting,
 )
 
 _KINDS: Final = {kind.kind: kind for kind in (RankTokenizer, JsonTokenizer, ModelTokenizer)}
 TOKENIZER_FILES: Final = {name: (kind.file_name, SPEC_FILE) for name, kind in _KINDS.items()}
 
 
+@without_collecting()
 def load_tokenizer(
     name: str,
     *,
@@ -84,6 +86,7 @@ def load_tokenizer(
     )
 
 
+@without_collecting()
 def open_saved(folder: Path, *, trusted: bool = False) -> Tokenizer:
     """Open what `Tokenizer.save` wrote, from disk alone, and check that it is unchanged.
 
@@ -101,8 +104,8 @@ def open_saved(folder: Path, *, trusted: bool = False) -> Tokenizer:
     path = folder / kind.file_name
     try:
         with panics_as_errors():
-            open_ = kind.trusted if trusted else kind.saved
-            tokenizer = open_(read_file(path), str(path), spec)
+            data = read_file(path)
+            tokenizer = kind.trusted(data, spec) if trusted else kind.saved(data, str(path), spec)
     except (UsageError, ImportError):
         raise
     except Exception as error:  # noqa: BLE001 - tokenizer libraries raise anything on damaged files

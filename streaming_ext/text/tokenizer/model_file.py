@@ -1,7 +1,8 @@
 """Tokenizers of SentencePiece: a .model file, as the library trains it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any, ClassVar
 
@@ -17,9 +18,12 @@ class ModelTokenizer(Tokenizer):
     package: ClassVar = "sentencepiece"
     file_name: ClassVar = "tokenizer.model"
 
-    data: bytes = field(repr=False, compare=False)
-    model: Any = field(repr=False, compare=False)  # sentencepiece.SentencePieceProcessor
-    control: frozenset[int] = field(repr=False, compare=False)  # ids that no text gives
+    @cached_property
+    def model(self) -> Any:
+        """The library's own `SentencePieceProcessor`."""
+        import sentencepiece
+
+        return sentencepiece.SentencePieceProcessor(model_proto=self.data)
 
     @classmethod
     def of(
@@ -52,7 +56,7 @@ class ModelTokenizer(Tokenizer):
             is_ordinary=lambda token: not model.is_unknown(model[token]),
             how="train the model with it among its control_symbols",
         ).choose(eot_token, bos_token)
-        return cls(
+        made = cls(
             name=name,
             vocab_size=size,
             **marks,
@@ -61,9 +65,9 @@ class ModelTokenizer(Tokenizer):
                 cls.kind, f"{marks['eot_token']}\n".encode(), data, bos_token=bos_token
             ),
             data=data,
-            model=model,
-            control=frozenset(control.values()),
         )
+        vars(made).update(model=model)
+        return made
 
     @classmethod
     def saved(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "ModelTokenizer":
@@ -79,13 +83,9 @@ class ModelTokenizer(Tokenizer):
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
         """The text of the library, with the names of control ids, which it leaves out."""
         text = ""
-        for is_control, run in groupby(ids, self.control.__contains__):
+        for is_control, run in groupby(ids, self.model.is_control):
             if is_control:
                 text += "".join(map(self.model.id_to_piece, run))
             else:
                 text += self.model.decode(list(run))
         return text.encode()
-
-    def file_bytes(self) -> bytes:
-        """The model, byte for byte."""
-        return self.data

@@ -8,8 +8,11 @@ import base64
 import hashlib
 import json
 import re
+from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -109,8 +112,22 @@ class RankTokenizer(Tokenizer):
     package: ClassVar = "tiktoken"
     file_name: ClassVar = "ranks.tiktoken"
 
-    ranks: dict[bytes, int] = field(repr=False, compare=False)
-    encoding: Any = field(repr=False, compare=False)  # tiktoken.Encoding
+    @cached_property
+    def ranks(self) -> dict[bytes, int]:
+        """The rank of each token."""
+        return parse_rank_file(self.data, self.name)
+
+    @cached_property
+    def encoding(self) -> Any:
+        """The library's own `Encoding`."""
+        import tiktoken
+
+        return tiktoken.Encoding(
+            self.name,
+            pat_str=str(self.pattern),
+            mergeable_ranks=self.ranks,
+            special_tokens=self.special_tokens or {},
+        )
 
     @classmethod
     def of(
@@ -124,8 +141,6 @@ class RankTokenizer(Tokenizer):
         bos_token: str | None,
     ) -> "RankTokenizer":
         """Make a tokenizer of all that decides the ids."""
-        import tiktoken
-
         marks = Marks(where=name, special=special_tokens).choose(eot_token, bos_token)
         taken = set(ranks.values())
         if clash := sorted(token for token, id_ in special_tokens.items() if id_ in taken):
@@ -133,26 +148,24 @@ class RankTokenizer(Tokenizer):
                 f"{name}: the special tokens {clash} have ids that are ranks of ordinary tokens: "
                 "text would produce them. Is this the rank file of another encoding?"
             )
-        try:
-            encoding = tiktoken.Encoding(
-                name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_tokens
-            )
-        except Exception as error:  # noqa: BLE001 - a bad pattern raises ValueError or a Rust error
-            raise TokenizerError(f"tiktoken refuses {name}, pattern {pattern!r}: {error}") from None
+        data = rank_file_bytes(ranks)
         decisive = canonical_json([pattern, special_tokens, marks["eot_token"]]) + b"\n"
-        return cls(
+        made = cls(
             name=name,
             vocab_size=max([*taken, *special_tokens.values()]) + 1,
             **marks,
             usual_bos=next((name for name in _BEGINNINGS if name in special_tokens), None),
-            fingerprint=fingerprint_of(
-                cls.kind, decisive, rank_file_bytes(ranks), bos_token=bos_token
-            ),
+            fingerprint=fingerprint_of(cls.kind, decisive, data, bos_token=bos_token),
             pattern=pattern,
-            ranks=ranks,
+            data=data,
             special_tokens=special_tokens,
-            encoding=encoding,
         )
+        vars(made).update(ranks=ranks)
+        try:
+            made.encoding  # noqa: B018 - made here, where its words can be named
+        except Exception as error:  # noqa: BLE001 - a bad pattern raises ValueError or a Rust error
+            raise TokenizerError(f"tiktoken refuses {name}, pattern {pattern!r}: {error}") from None
+        return made
 
     @classmethod
     def saved(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "RankTokenizer":
@@ -200,10 +213,6 @@ class RankTokenizer(Tokenizer):
         """The bytes of the tokens."""
         with panics_as_errors():
             return bytes(self.encoding.decode_bytes(list(ids)))
-
-    def file_bytes(self) -> bytes:
-        """A rank file."""
-        return rank_file_bytes(self.ranks)
 
 
 def is_rank_file(data: bytes) -> bool:
@@ -309,6 +318,8 @@ def parse_rank_file(data: bytes, where: str) -> dict[bytes, int]:
 
 
 def rank_file_bytes(ranks: Mapping[bytes, int]) -> bytes:
-    """A .tiktoken file in rank order."""
-    ordered = sorted(ranks.items(), key=lambda item: item[1])
-    return b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in ordered)
+    """Return a .tiktoken file in rank order."""
+    ordered = sorted(ranks.items(), key=itemgetter(1))
+    return b"".join(
+        [b"%s %d\n" % (b2a_base64(token, newline=False), rank) for token, rank in ordered]
+    )

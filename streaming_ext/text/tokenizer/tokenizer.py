@@ -1,5 +1,6 @@
 """The interface of tokenizers, whatever kind of file holds them."""
 
+import gc
 import hashlib
 import json
 import os
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 from streaming_ext.base.errors import TokenizerError
 from streaming_ext.base.git_lfs import not_a_pointer
@@ -46,6 +47,7 @@ class Tokenizer(ABC):
             two names of one vocabulary are one tokenizer.
         pattern: the regular expression that splits text, if the kind keeps it apart.
         bos_id, bos_token: what begins each document, if anything does.
+        data: the content of the file `file_name`.
         usual_bos: the token that the tokenizer's own configuration puts before a text.
         special_tokens: the ids of all special tokens, if the kind keeps them apart.
     """
@@ -62,6 +64,7 @@ class Tokenizer(ABC):
     pattern: str | None = None
     bos_id: int | None = None
     bos_token: str | None = None
+    data: bytes = field(repr=False, compare=False)
     usual_bos: str | None = field(default=None, compare=False)
     special_tokens: dict[str, int] | None = field(default=None, repr=False, compare=False)
 
@@ -91,12 +94,8 @@ class Tokenizer(ABC):
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
         """The text of `ids`; an end-of-text id gives its token."""
 
-    @abstractmethod
-    def file_bytes(self) -> bytes:
-        """The content of the file `file_name`."""
-
     def __reduce__(self) -> Any:
-        return self.saved, (self.file_bytes(), self.name, self._spec())
+        return self.saved, (self.data, self.name, self._spec())
 
     @classmethod
     @abstractmethod
@@ -104,14 +103,14 @@ class Tokenizer(ABC):
         """The tokenizer of a saved file and its description."""
 
     @classmethod
-    def trusted(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "Tokenizer":
-        """The tokenizer of what was just saved, with fewer checks where these take long."""
-        return cls.saved(data, where, spec)
+    def trusted(cls, data: bytes, spec: Mapping[str, Any]) -> Self:
+        """Return the tokenizer that this run saved: not checked again, parsed when it is needed."""
+        return cls(data=data, **{name: spec[name] for name in spec.keys() - {"kind", "version"}})
 
     def save(self, folder: Path) -> None:
         """Write the vocabulary and a description; the same tokenizer gives the same bytes."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / self.file_name).write_bytes(self.file_bytes())
+        (folder / self.file_name).write_bytes(self.data)
         (folder / SPEC_FILE).write_bytes(canonical_json(self._spec()) + b"\n")
 
     def _spec(self) -> dict[str, Any]:
@@ -220,6 +219,18 @@ def fingerprint_of(kind: str, *chunks: bytes, bos_token: str | None) -> str:
 def canonical_json(value: Any) -> bytes:
     """The JSON of a value, always the same bytes."""
     return json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":")).encode()
+
+
+@contextmanager
+def without_collecting() -> Iterator[None]:
+    """Collect no garbage meanwhile: to look through half a million merges takes long."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextmanager

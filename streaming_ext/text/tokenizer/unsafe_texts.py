@@ -27,7 +27,7 @@ Ranges = Sequence[tuple[int, int]]  # of code points, both ends included, ascend
 # The end of a token that begins a character and does not end it; how the next token goes on.
 _CUT: Final = re.compile(rb"(?:[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})?\Z")
 _REST: Final = re.compile(rb"[\x80-\xbf]{0,3}")
-_BLOCK: Final = 2**17  # ids looked at together, so that what is made of them stays in a cache
+_BLOCK: Final = 2**18  # ids looked at together: more would leave the caches, fewer cost calls
 _MOST: Final = 3  # tokens over which a character goes on
 _FEW: Final = 1 / 16
 _FOUND: Final = 1  # the state after what is looked for; 0 is that after all that is harmless

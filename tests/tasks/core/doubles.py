@@ -36,17 +36,18 @@ class ByteReference:
 
 
 def byte_tokenizer(*, vocab_size: int = 257, eot_id: int = EOT) -> Tokenizer:
-    return RankTokenizer(
+    made = RankTokenizer(
         name="bytes",
         vocab_size=vocab_size,
         eot_id=eot_id,
         eot_token="<|endoftext|>",
         fingerprint="bytes",
         pattern="gpt2",
-        ranks={},
+        data=b"",
         special_tokens={},
-        encoding=ByteReference(),
     )
+    vars(made).update(encoding=ByteReference())
+    return made
 
 
 def make_spec(*, tokenizer: Tokenizer | None = None, **changes: Any) -> DatasetSpec:
