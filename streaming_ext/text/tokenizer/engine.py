@@ -71,16 +71,16 @@ class ReferenceEngine:
         return encode_rows(self._tokenizer.encode, texts, range(len(texts)))
 
 
-# MB of text a second that one core encodes with the library, if it does all of the work.
+# MB of text per second that one core encodes with the library, if it does all of the work.
 _USUAL_RATES: Final = {"tiktoken": 10, "tokenizers": 2, "sentencepiece": 4}
 
 
 def in_words(engine: Engine) -> str:
-    """Which software tokenizes; if it is the reference, also why, and the rate to expect."""
+    """Name the software that tokenizes; for the reference, also why, and the rate to expect."""
     if not isinstance(engine, ReferenceEngine):
         return engine.name
     rate = _USUAL_RATES[engine.name.partition(" ")[0]]
-    return f"{engine.name}, because {engine.reason}: expect about {rate} MB/s a worker"
+    return f"{engine.name}, because {engine.reason}: expect about {rate} MB/s per worker"
 
 
 class FastEngine:

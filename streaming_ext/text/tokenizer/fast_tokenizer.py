@@ -1,4 +1,4 @@
-"""Which tokenizers gigatoken is known to follow to the letter, and what it loads of them."""
+"""Tokenizers whose ids gigatoken is known to give, and what it loads of them."""
 
 import importlib.util
 import json
@@ -109,14 +109,14 @@ _BYTE_LEVEL: Final = re.compile(f"[{re.escape(''.join(BYTE_NAMES))}]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FastModel:
-    """What gigatoken loads of a tokenizer, and where it may differ from the reference.
+    """A tokenizer as gigatoken loads it, and where it may differ from the reference.
 
     Attributes:
         data: a tokenizer.json, or a rank file without a gap.
         scheme: the name that gigatoken has for the pattern of a rank file.
         reserved: the ids that gigatoken gives for texts that the reference takes for text.
-        by_class: whether code points are told apart by their classes, as Unicode has them.
-        at_ends: whether white space at the end of a text is split in another way.
+        by_class: true if the classes that Unicode gives to code points decide where text is split.
+        at_ends: true if white space at the end of a text is split in another way.
     """
 
     data: bytes
@@ -138,7 +138,7 @@ class FastModel:
 
 
 def fast_model(tokenizer: Tokenizer) -> FastModel | str:
-    """What gigatoken loads of a tokenizer, or the reason why it is not used."""
+    """Return what gigatoken loads of a tokenizer, or the reason why it is not used."""
     if importlib.util.find_spec("gigatoken") is None:
         return "gigatoken is not installed"
     made: FastModel | str = f"gigatoken is not used for {tokenizer.package}"
@@ -168,7 +168,7 @@ def save_fast_model(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def saved_fast_model(folder: Path) -> FastModel | str | None:
-    """What `save_fast_model` wrote there; None if it did not."""
+    """Return what `save_fast_model` wrote to a folder; None if it wrote nothing."""
     path = folder / _FAST_FILE
     if not path.exists():
         return None
@@ -289,7 +289,7 @@ def _of_sentencepiece(config: Mapping[str, Any], data: Callable[[], bytes]) -> F
 
 
 def _in_changed_spaces(config: Mapping[str, Any], token: Mapping[str, Any]) -> bool:
-    """Whether an added token is found in text whose spaces, or beginning, may have been changed."""
+    """Tell if an added token is found in text whose spaces, or beginning, may have been changed."""
     normalizers = _flat(config.get("normalizer"))
     return bool(token["normalized"]) and (
         PREPEND in normalizers or not {" ", SPACE}.isdisjoint(token["content"])
@@ -306,7 +306,7 @@ def _added_tokens(
 
     Args:
         tokenizer: the reference.
-        moved: whether normalizers may change where a token is found.
+        moved: a test that says if normalizers may change where a token is found.
     """
     added = [token for token in tokenizer.config["added_tokens"] if token["content"]]
     found = [token for token in added if not token["special"]]

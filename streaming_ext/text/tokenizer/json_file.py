@@ -63,12 +63,12 @@ class JsonTokenizer(Tokenizer):
         """Load the content of a tokenizer.json.
 
         Args:
-            data: its content.
-            name: of the tokenizer.
-            where: its name in messages, by default the same.
+            data: the content of the file.
+            name: the name of the tokenizer.
+            where: the name in messages, by default the same.
             eot_token, bos_token: the tokens around a document, if the user names them.
             named: the end-of-text token that the tokenizer's own configuration names.
-            usual_bos: what it puts before a text, empty for nothing; None if it does not say.
+            usual_bos: the token that it puts before a text, empty for none; None if unknown.
         """
         where = where or name
         try:

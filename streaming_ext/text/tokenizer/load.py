@@ -91,8 +91,8 @@ def open_saved(folder: Path, *, trusted: bool = False) -> Tokenizer:
     """Open what `Tokenizer.save` wrote, from disk alone, and check that it is unchanged.
 
     Args:
-        folder: where it is.
-        trusted: whether this run has written it, so that it need not be checked again.
+        folder: the folder that holds it.
+        trusted: true if this run has written it: it is not checked again.
     """
     where = folder / SPEC_FILE
     try:

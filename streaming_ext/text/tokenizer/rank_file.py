@@ -216,7 +216,7 @@ class RankTokenizer(Tokenizer):
 
 
 def is_rank_file(data: bytes) -> bool:
-    """Whether content begins as a rank file does, whatever its name."""
+    """Tell if content begins as a rank file does, whatever its name."""
     return re.match(rb"[A-Za-z0-9+/]+=* \d+\r?\n", data) is not None
 
 

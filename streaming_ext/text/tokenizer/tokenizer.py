@@ -41,12 +41,12 @@ class Tokenizer(ABC):
     Attributes:
         kind: as the manifest names it.
         package: the library that gives the reference ids.
-        file_name: of the file that holds the vocabulary in a saved tokenizer.
-        eot_id, eot_token: what ends each document.
-        fingerprint: of what decides the ids and of the ids around a document. The name is left out:
-            two names of one vocabulary are one tokenizer.
+        file_name: the name of the file that holds the vocabulary in a saved tokenizer.
+        eot_id, eot_token: the token that ends each document.
+        fingerprint: a hash of what decides the ids and of the ids around a document. It leaves out
+            the name: two names of one vocabulary are one tokenizer.
         pattern: the regular expression that splits text, if the kind keeps it apart.
-        bos_id, bos_token: what begins each document, if anything does.
+        bos_id, bos_token: the token that begins each document, if one does.
         data: the content of the file `file_name`.
         usual_bos: the token that the tokenizer's own configuration puts before a text.
         special_tokens: the ids of all special tokens, if the kind keeps them apart.
@@ -70,7 +70,7 @@ class Tokenizer(ABC):
 
     @property
     def marks(self) -> list[tuple[str, str, int]]:
-        """What stands around each document: in words, its token, its id."""
+        """The tokens around each document: in words, its text, its id."""
         marks = [("end-of-text", self.eot_token, self.eot_id)]
         if self.bos_token is not None and self.bos_id is not None:
             marks.append(("beginning-of-text", self.bos_token, self.bos_id))
@@ -78,7 +78,7 @@ class Tokenizer(ABC):
 
     @property
     def note(self) -> str:
-        """What people who tokenize with it should know; empty for nothing."""
+        """A line that people who tokenize with it should know; empty if there is none."""
         if self.bos_id is not None or self.usual_bos in {None, self.eot_token}:
             return ""
         return (
@@ -128,14 +128,14 @@ class Tokenizer(ABC):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marks:
-    """What is known of the tokens around a document, before they are chosen.
+    """The tokens around a document, as far as they are known before they are chosen.
 
     Attributes:
         where: name of the tokenizer in messages.
         special: the ids of tokens that no text gives.
         named: the end-of-text token that the tokenizer itself names.
-        is_ordinary: whether a token is in the vocabulary without being special.
-        how: how such a token is made a special one.
+        is_ordinary: a test that says if a token is in the vocabulary without being special.
+        how: the way to make such a token a special one.
     """
 
     where: str

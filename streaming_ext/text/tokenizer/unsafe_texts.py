@@ -1,4 +1,4 @@
-"""Which documents go to the reference: found by the ids that the fast engine gives.
+"""The search for documents that go to the reference, by the ids that the fast engine gives.
 
 Ids are a fourth as many as bytes, so looking at them costs little. The bytes of the ids, one after
 another, are those of the document. So a code point that engines may split differently lies in one
@@ -83,8 +83,8 @@ class UnsafeTexts:
         """The documents, ascending.
 
         Args:
-            ids: of all documents, by the fast engine.
-            offsets: where the ids of each document begin.
+            ids: the ids of all documents, by the fast engine.
+            offsets: the positions at which the ids of each document begin.
         """
         at = np.concatenate(
             [
@@ -96,7 +96,7 @@ class UnsafeTexts:
         return rows
 
     def _found(self, ids: npt.NDArray[np.uint32]) -> Ints:
-        """Which ids of a block are, or begin, what is looked for; its last ones only follow."""
+        """Find the ids of a block that are, or begin, what is looked for; the last only follow."""
         is_open = _take(self._is_open, ids)
         count = np.count_nonzero(is_open)
         if count == 0:
@@ -125,7 +125,7 @@ def _take(values: npt.NDArray[Any], positions: npt.NDArray[np.uint32]) -> npt.ND
 
 
 class _States:
-    """What a token ended with, as far as a code point that is looked for may have started.
+    """States after a token: how far a code point that is looked for may have begun.
 
     Example: E0 A4 begins the code points from U+0900 on. With 85 it is U+0905; with nothing more
     it is open.
