@@ -7,29 +7,46 @@ a larger fraction with the same seed holds out a superset.
 Copies are texts of the same 128-bit hash: of 10^10 different texts, two have the same one with a
 probability of 10^-19. XXH3 is no cryptographic hash: an author of texts could make some collide.
 
-Texts are compared unchanged, or case-folded, in NFC, with white space collapsed.
+Texts are compared unchanged, or case-folded, in NFC, with white space collapsed. Whole batches are
+normalized at once, byte by byte; only texts with characters that take part in compositions, or
+whose folded form has another length in UTF-8, are normalized one by one.
 """
 
-import re
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import ConfigMismatchError
 from streaming_ext.format.duplicates import Comparison
 from streaming_ext.format.shuffled import Keys, ascending
-from streaming_ext.text.documents.text_array import text_buffers
+from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
 
 UNICODE: Final = unicodedata.unidata_version  # of this Python
-# Characters that hold U+0345, which folds to a letter.
-_IOTA_SUBSCRIPT: Final = re.compile("[\u0345\u1f80-\u1fff]")
+_SPACE: Final = ord(" ")
+_FIRST_BEYOND_ASCII: Final = 0x80
+_CODE_POINTS: Final = 0x110000
+# Ranges in which no character folds, composes, or is white space.
+_PLAIN: Final = (
+    (0, _FIRST_BEYOND_ASCII),
+    (0x3400, 0x4DC0),
+    (0x4E00, 0xA000),
+    (0xAC00, 0xD7A4),
+    (0xD800, 0xF900),
+    (0x20000, 0x2F800),
+    (0x2FA20, _CODE_POINTS),
+)
+# Vowels and final consonants of Hangul compose with the character before them.
+_JAMO: Final = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
+_BATCH_BYTES: Final = 2**19  # fits the cache of a core
 
 
 def document_hashes(texts: pa.LargeStringArray, *, seed: int) -> npt.NDArray[np.uint64]:
@@ -97,20 +114,120 @@ def compared_texts(
             f"Texts are compared as Unicode {unicode} normalizes them, this Python has {UNICODE}. "
             "Use the Python version with which the dataset was started, on every host."
         )
-    return pa.array(map(normal_form, texts.to_pylist()), pa.large_string())
+    return normal_forms(texts)
 
 
 def normal_form(text: str) -> str:
-    """One text case-folded, in NFC, each run of white space one space, none at the ends.
+    """One text case-folded, in NFC, each run of white space one space, none at the ends."""
+    folded = unicodedata.normalize("NFD", text).casefold()
+    return " ".join(unicodedata.normalize("NFC", folded).split())
 
-    Folding goes by the decomposed text. Without an iota subscript, a text in NFC whose folded form
-    is in NFC too gives the same.
+
+def normal_forms(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    """`normal_form` of each text."""
+    chunks = [_forms(texts[start:end]) for start, end in cut_by_bytes(texts, _BATCH_BYTES)]
+    return pa.concat_arrays(chunks) if chunks else texts
+
+
+def _forms(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    data, offsets = text_buffers(texts)
+    data, offsets = data[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0]
+    data = np.frombuffer(bytearray(data.data).translate(_ascii_table()), np.uint8)
+    alone = _fold_beyond_ascii(data, offsets)
+    # of each run of spaces all but the first go, at the beginning of a text all of them
+    spaces = data == _SPACE
+    removed = spaces.copy()
+    removed[1:] &= spaces[:-1]
+    starts = offsets[:-1][offsets[:-1] < offsets[1:]]
+    removed[starts] = spaces[starts]
+    data, offsets = _without(data, offsets, np.flatnonzero(removed))
+    # one may be left at the end of a text
+    lasts = offsets[1:][offsets[:-1] < offsets[1:]] - 1
+    data, offsets = _without(data, offsets, lasts[data[lasts] == _SPACE])
+    forms = pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(data))
+    if len(alone):
+        mask = np.zeros(len(texts), np.bool_)
+        mask[alone] = True
+        others = [normal_form(text) for text in texts.take(pa.array(alone)).to_pylist()]
+        forms = pc.replace_with_mask(forms, pa.array(mask), pa.array(others, pa.large_string()))
+    return forms
+
+
+def _without(
+    data: npt.NDArray[np.uint8], offsets: Ints, removed: Ints
+) -> tuple[npt.NDArray[np.uint8], Ints]:
+    """Texts without the bytes at some positions."""
+    if not len(removed):
+        return data, offsets
+    kept = np.ones(len(data), np.bool_)
+    kept[removed] = False
+    bits = pa.py_buffer(np.packbits(kept, bitorder="little"))  # faster than `pa.array(kept)`
+    mask = pa.BooleanArray.from_buffers(pa.bool_(), len(data), [None, bits])
+    return pa.array(data).filter(mask).to_numpy(), offsets - np.searchsorted(removed, offsets)
+
+
+@cache
+def _ascii_table() -> bytes:
+    """The folded form of each byte; those beyond ASCII stay."""
+    table = bytearray(range(256))
+    for code in range(_FIRST_BEYOND_ASCII):
+        letter = chr(code)
+        table[code] = _SPACE if letter.isspace() else ord(letter.casefold())
+    return bytes(table)
+
+
+@cache
+def _tables() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.bool_]]:
+    """By code point, (0x110000,) each.
+
+    Returns:
+        becomes: the form of each in UTF-8 as a number, the first byte lowest; 0 if it stays.
+        alone: a mask of those whose texts are normalized one by one.
     """
-    folded = text.casefold()
-    if not text.isascii() and not (
-        unicodedata.is_normalized("NFC", text)
-        and unicodedata.is_normalized("NFC", folded)
-        and _IOTA_SUBSCRIPT.search(text) is None
-    ):
-        folded = unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
-    return " ".join(folded.split())
+    becomes = np.zeros(_CODE_POINTS, np.uint32)
+    alone = np.zeros(_CODE_POINTS, np.bool_)
+    plain = np.zeros(_CODE_POINTS, np.bool_)
+    for start, end in _PLAIN:
+        plain[start:end] = True
+    others = [chr(code) for code in np.flatnonzero(~plain).tolist()]
+    decomposed = {letter: unicodedata.normalize("NFD", letter) for letter in others}
+    seconds = {second for letters in decomposed.values() for second in letters[1:]}
+    seconds.update(map(chr, _JAMO))
+    for letter, letters in decomposed.items():
+        folded = unicodedata.normalize("NFD", letters.casefold())
+        own, form = letter.encode(), unicodedata.normalize("NFC", folded).encode()
+        if letter.isspace():
+            form = b" " * len(own)
+        elif (
+            len(form) != len(own)
+            or unicodedata.combining(letters[0])
+            or unicodedata.combining(folded[0])
+            or folded[0] in seconds
+        ):
+            alone[ord(letter)] = True
+            continue
+        if form != own:
+            becomes[ord(letter)] = int.from_bytes(form, "little")
+    return becomes, alone
+
+
+def _fold_beyond_ascii(data: npt.NDArray[np.uint8], offsets: Ints) -> Ints:
+    """Fold in place what is not ASCII; returns the texts that must be normalized one by one."""
+    leads = np.flatnonzero(data >= 0xC0)  # bytes that begin a character
+    if not len(leads):
+        return leads
+    becomes, alone = _tables()
+    found = []
+    for size, low, high in ((2, 0xC0, 0xE0), (3, 0xE0, 0xF0), (4, 0xF0, 0xF8)):
+        at = leads[(data[leads] >= low) & (data[leads] < high)]
+        # codes: (characters of `size` bytes,)
+        codes = (data[at] - low).astype(np.uint32)
+        for step in range(1, size):
+            codes = (codes << 6) | (data[at + step] & 0x3F)
+        found.append(at[alone[codes]])
+        forms = becomes[codes]
+        at, forms = at[forms > 0], forms[forms > 0]
+        for step in range(size):
+            data[at + step] = (forms >> (8 * step)) & 0xFF
+    rows: Ints = np.searchsorted(offsets, np.concatenate(found), side="right") - 1
+    return np.unique(rows)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.base.errors import SourceError
 from streaming_ext.text.documents import files
 from streaming_ext.text.documents.files import LocalBytes, Stream
 from tests.streaming_ext.text.packed import pack
@@ -45,15 +44,3 @@ def test_closing_ends_the_thread_though_nobody_reads(tmp_path: Path) -> None:
         assert len(stream.read(50)) == 50
         assert len(readers() - others) == 1
     assert not readers() - others
-
-
-def test_damage_is_named(tmp_path: Path) -> None:
-    pack(DATA, tmp_path / "x.gz", "gzip")
-    path = tmp_path / "x.gz"
-    path.write_bytes(path.read_bytes()[:-20])
-    with (
-        pytest.raises(SourceError, match=r"x\.gz: damaged or cut short"),
-        Stream(LocalBytes(path, "x.gz")) as stream,
-    ):
-        while stream.read(1000):
-            pass
