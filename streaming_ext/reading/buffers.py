@@ -41,7 +41,7 @@ class Buffers:
         try:
             block = kind.idle.pop()  # the last that came back: a core's cache may still hold it
         except IndexError:
-            block = _Block(kind, math.prod(shape) * np.dtype(dtype).itemsize)
+            block = _MemoryBlock(kind, math.prod(shape) * np.dtype(dtype).itemsize)
         array: npt.NDArray[Any] = np.ndarray(shape, dtype, block.memory)
         block.lent = weakref.ref(array, block.on_death)
         return array
@@ -57,11 +57,11 @@ class _Kind:
     __slots__ = ("blocks", "idle")
 
     def __init__(self) -> None:
-        self.idle: list[_Block] = []
-        self.blocks: set[_Block] = set()
+        self.idle: list[_MemoryBlock] = []
+        self.blocks: set[_MemoryBlock] = set()
 
 
-class _Block:
+class _MemoryBlock:
     """Memory, and a weak reference to the array in it."""
 
     __slots__ = ("lent", "memory", "on_death")

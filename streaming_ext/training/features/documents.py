@@ -33,7 +33,7 @@ class PartSpan(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartDocuments:
+class LocatedDocuments:
     """All documents of a part in one split, in the order of the stream.
 
     Attributes:
@@ -131,7 +131,7 @@ class SplitDocuments:
 
     def read(
         self, span: PartSpan, *, label: Callable[[ListedRows, Flags], Ints] | None = None
-    ) -> PartDocuments:
+    ) -> LocatedDocuments:
         """The documents of a part.
 
         Args:
@@ -156,7 +156,7 @@ class SplitDocuments:
                 f"{url}: the documents of part {span.part} have {total} tokens, its shards "
                 f"{stored}. Run `shardmill verify` on it."
             )
-        return PartDocuments(
+        return LocatedDocuments(
             origins=self.origins(record),
             begin=span.begin,
             lengths=lengths,
@@ -170,13 +170,13 @@ class SplitDocuments:
         for part in mapped_ahead(self.read, self.spans):
             yield Documents(part.starts, part.lengths)
 
-    def between(self, begin: int, end: int) -> Iterator[PartDocuments]:
+    def between(self, begin: int, end: int) -> Iterator[LocatedDocuments]:
         """The parts that hold any of the tokens [begin, end)."""
         for span in self.spans:
             if span.begin < end and span.end > begin:
                 yield _kept(self, span)
 
-    def parts_with(self, urls: set[str]) -> Iterator[PartDocuments]:
+    def parts_with(self, urls: set[str]) -> Iterator[LocatedDocuments]:
         """The parts that may hold documents of some source files."""
         for span in self.spans:
             summary = self.manifest.parts[span.part]
@@ -227,5 +227,5 @@ split_documents = lru_cache(maxsize=16)(SplitDocuments)
 
 
 @lru_cache(maxsize=32)  # some hundred megabytes at most
-def _kept(documents: SplitDocuments, span: PartSpan) -> PartDocuments:
+def _kept(documents: SplitDocuments, span: PartSpan) -> LocatedDocuments:
     return documents.read(span)
