@@ -1,4 +1,4 @@
-"""What the functions of `import shardmill` return: a published dataset, a published export."""
+"""Results of the functions of `import shardmill`: a published dataset, a published export."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -76,7 +76,7 @@ class Dataset:
         """Check every byte.
 
         Args:
-            deep: whether some parts are also made again from their sources, and compared.
+            deep: make some parts again from their sources, and compare them.
             documents: the least number of documents in these parts.
             seed: the seed of the choice of these parts.
             workers: number of threads.
