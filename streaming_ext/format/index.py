@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -19,13 +19,14 @@ from streaming_ext.base.errors import (
     UsageError,
 )
 from streaming_ext.format.layout import MANIFEST, Split, kept_index_path
-from streaming_ext.format.manifest import Manifest, chosen_generation
-from streaming_ext.format.mds_index import read_table
-from streaming_ext.format.reading import listed_record, manifest_of, read_listed
-from streaming_ext.format.schema import FileRecord, content_hash
+from streaming_ext.format.schema import content_hash
 from streaming_ext.format.shard import ShardTable, is_shard_name
-from streaming_ext.format.spec import TokenizerIdentity
 from streaming_ext.store.remote import Remote
+
+if TYPE_CHECKING:
+    from streaming_ext.format.manifest import Manifest
+    from streaming_ext.format.schema import FileRecord
+    from streaming_ext.format.spec import TokenizerIdentity
 
 MAX_INDEX_BYTES: Final = 2**31
 
@@ -41,7 +42,7 @@ class TokenIndex(ShardTable):
     """
 
     split: str
-    manifest: Manifest | None
+    manifest: "Manifest | None"
     index_hash: str
 
     @property
@@ -50,7 +51,7 @@ class TokenIndex(ShardTable):
         return None if self.tokenizer is None else self.tokenizer.eot_id
 
     @property
-    def tokenizer(self) -> TokenizerIdentity | None:
+    def tokenizer(self) -> "TokenizerIdentity | None":
         """Identity of the tokenizer that made the ids; None if it is unknown."""
         return None if self.manifest is None else self.manifest.spec.tokenizer
 
@@ -109,8 +110,11 @@ def read_index(
     return _opened(table, split, manifest, index)
 
 
-def _read_manifest(remote: Remote, generation: str | None) -> Manifest:
+def _read_manifest(remote: Remote, generation: str | None) -> "Manifest":
     """The manifest of the newest generation, or of the requested one."""
+    from streaming_ext.format.manifest import chosen_generation
+    from streaming_ext.format.reading import manifest_of, read_listed
+
     where = f"{remote.url}/{MANIFEST}"
     manifest, data = remote.read_checked(
         MANIFEST, lambda data: (manifest_of(data, where=where), data), limit=MAX_INDEX_BYTES
@@ -121,8 +125,10 @@ def _read_manifest(remote: Remote, generation: str | None) -> Manifest:
     return manifest_of(read_listed(remote, older), where=f"{remote.url}/{older.path}")
 
 
-def _read_index(remote: Remote, split: Split, index: FileRecord) -> bytes:
+def _read_index(remote: Remote, split: Split, index: "FileRecord") -> bytes:
     """The index of a split, which is the one that a manifest lists."""
+    from streaming_ext.format.reading import read_listed
+
     try:
         return read_listed(remote, index)
     except CorruptDatasetError:
@@ -133,8 +139,10 @@ def _read_index(remote: Remote, split: Split, index: FileRecord) -> bytes:
         raise
 
 
-def _require_own_manifest(remote: Remote, manifest: Manifest) -> None:
+def _require_own_manifest(remote: Remote, manifest: "Manifest") -> None:
     """Make sure that the manifest says what the dataset was made with, by the first record."""
+    from streaming_ext.format.reading import listed_record, read_listed
+
     for summary in manifest.parts[:1]:
         file = summary.record
         with suppress(FileMissingError):  # a copy of what training reads, without the records
@@ -153,6 +161,8 @@ def _read_foreign(
         if known := [path.parent.name for path in root.glob("*/index.json")]:
             raise _no_such_split(remote.url, split, known) from error
         raise _not_a_dataset(remote.url, f"neither {MANIFEST} nor {name}") from error
+    from streaming_ext.format.mds_index import read_table
+
     folder = f"{split}/" if split else ""
     table = read_table(
         data,
@@ -165,7 +175,7 @@ def _read_foreign(
     return _opened(table, split or "", None, data)
 
 
-def _opened(table: ShardTable, split: str, manifest: Manifest | None, index: bytes) -> TokenIndex:
+def _opened(table: ShardTable, split: str, manifest: "Manifest | None", index: bytes) -> TokenIndex:
     index_hash = content_hash(index)
     return TokenIndex(split=split, manifest=manifest, index_hash=index_hash, **vars(table))
 

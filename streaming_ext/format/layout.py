@@ -2,7 +2,7 @@
 
 from typing import Literal, get_args
 
-from streaming_ext.store.holding import LOCK_FOLDER
+from streaming_ext.store.locations import LOCK_FOLDER
 
 Split = Literal["train", "holdout"]
 SPLITS: tuple[Split, ...] = get_args(Split)

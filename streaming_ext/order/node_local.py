@@ -43,6 +43,10 @@ class NodeGroup:
     sequences: tuple[int, ...]
     fingerprint: str
 
+    def identity(self) -> dict[str, Any]:
+        """The number of partitions, as a state names it."""
+        return {"nodes": self.nodes}
+
     @property
     def nodes(self) -> int:
         """The number of partitions."""

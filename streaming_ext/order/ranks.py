@@ -70,6 +70,11 @@ class RankPosition:
     node_local: bool | str | Path | None = None
 
     @property
+    def divides_rows(self) -> bool:
+        """Whether the user says how context-parallel ranks divide rows."""
+        return (self.cp_rank, self.cp_size, self.cp_layout) != (None, None, "balanced")
+
+    @property
     def named(self) -> bool:
         """True if the user says which ranks read the same rows."""
         given = (self.dp_rank, self.device_mesh, self.process_group, self.replication)

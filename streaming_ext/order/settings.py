@@ -1,6 +1,6 @@
 """The arguments of a dataset that decide which sequence comes when, checked as one value."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -152,25 +152,27 @@ class OrderSettings:
             window=self.shuffle_block_size,
         )
 
-    def named(self, steps: StepSizes, *, num_ranks: int, **known: Any) -> dict[str, Any]:
-        """Name all settings for a state, with defaults filled in; one that is None has no name.
+    def identity(self, steps: StepSizes, *, num_ranks: int) -> dict[str, Any]:
+        """The settings of the order with defaults filled in, as a state names them.
+
+        What belongs to a source, a column or a mixture is in the identity of that.
 
         Args:
             steps: the sizes of the steps.
             num_ranks: the number of data-parallel ranks.
-            known: values in place of these fields, and of others that belong to the order.
         """
         method: str | None = self.batching_method
         if method == "device_per_stream":
             method = f"{method}:{steps.global_batch.largest // num_ranks}"
-        filled = {
+        return {
+            "split": self.split,
             "sequence_length": steps.length.named,
-            "batch_size": None,
             "global_batch": steps.global_batch.named,
+            "shuffle": self.shuffle,
+            "shuffle_seed": self.shuffle_seed,
+            "shuffle_block_size": self.shuffle_block_size,
             "num_canonical_nodes": self.canonical_nodes,
+            "epoch_size": self.epoch_size,
             "drop_last": self.drops_last,
-            "at_max_repeats": None,  # the mixture names it, if it has limits
             "batching_method": None if method == "random" else method,
         }
-        own = {each.name: getattr(self, each.name) for each in fields(self)} | filled | known
-        return {name: value for name, value in own.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Where documents end in shards, and so where they begin and end in the rows of a batch.
+"""The ends of documents in shards, and the boundaries of documents in the rows of a batch.
 
 A document ends in one end-of-text id; an end-of-text id after another one is padding. Boundaries
 are few: they are found for the rows of many steps at once.
@@ -16,7 +16,7 @@ _SCANNED: Final = 1 << 18  # tokens looked at together: what a core's own cache 
 
 
 class Boundaries(NamedTuple):
-    """Where documents and padding begin and end in the rows of some steps, laid end to end.
+    """The boundaries of documents and padding in the rows of several steps, laid end to end.
 
     A segment is what a row holds of a document, or of padding.
 
@@ -39,7 +39,7 @@ class Boundaries(NamedTuple):
             padding: offsets of padding: (padding,).
             after: the target of each row's last token, -1 for none; None if no targets are
                 wanted: (rows,).
-            length: tokens a row.
+            length: tokens per row.
         """
         # The token before padding has nothing to predict.
         ignored = np.union1d(padding, padding[padding % length > 0] - 1)
@@ -52,9 +52,9 @@ class Ends(NamedTuple):
     """Ends of documents: all arrays of shape (ends,).
 
     Attributes:
-        offsets: of the end-of-text ids.
-        padding: whether each is padding: an end after another one of the same shard.
-        followed: whether the token after each is padding.
+        offsets: the offsets of the end-of-text ids.
+        padding: True for padding: an end after another one of the same shard.
+        followed: True for ends before padding.
     """
 
     offsets: Ints
@@ -78,7 +78,7 @@ class DocumentEnds:
         """Begin without ends.
 
         Args:
-            shards: how many can be added.
+            shards: the number of shards that can be added.
             eot_id: the id that ends a document.
         """
         self._eot = eot_id
@@ -89,7 +89,7 @@ class DocumentEnds:
         self._words = self._room  # what of it is in use
 
     def unknown(self, shards: Ints) -> list[int]:
-        """Which of some shards were not added yet, each once."""
+        """Return the shards that were not added yet, each once."""
         unknown: list[int] = np.unique(shards[self._origins[shards] < 0]).tolist()
         return unknown
 
@@ -118,9 +118,9 @@ class DocumentEnds:
         """Those in some runs of tokens, as the runs are laid end to end.
 
         Args:
-            shards: of each run: (runs,).
-            begins: its first token in its shard: (runs,).
-            sizes: its tokens: (runs,).
+            shards: the shard of each run: (runs,).
+            begins: the first token of each run in its shard: (runs,).
+            sizes: the tokens of each run: (runs,).
         """
         begins = self._origins[shards] + begins
         words = self._words

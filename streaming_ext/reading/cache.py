@@ -36,10 +36,10 @@ _ASIDE: Final = ".evicted"
 
 
 class ShardCache:
-    """Where the raw file of each shard is, and how it comes there.
+    """The raw files of the shards of one split, which are fetched when they are needed.
 
     Attributes:
-        in_place: whether the files are those of the dataset itself, which are never removed.
+        in_place: True if the files are those of the dataset itself, which are never removed.
     """
 
     _came: float  # when the last shard did, on the monotonic clock
@@ -52,7 +52,7 @@ class ShardCache:
 
         Args:
             index: the split.
-            source: where its shards are published.
+            source: the published dataset.
             local: folder of the cache; None to read the shards of a mounted source in place.
             limit: bytes that the folder may hold, None for no limit.
         """
@@ -71,22 +71,22 @@ class ShardCache:
 
     @property
     def name(self) -> str:
-        """Of what is kept of this split: no other dataset has it."""
+        """A name for what is kept of this split, which no other dataset has."""
         return f"{self.index.split or 'shards'}-{self.index.index_hash[:16]}"
 
     @property
     def beside(self) -> Path:
-        """Where what is made of this split is kept, beside its raw shards."""
+        """The folder of what is made of this split, beside its raw shards."""
         root = self.source.path
         return root / UNPACKED if self.in_place and root is not None else self.folder.parent
 
     @property
     def is_limited(self) -> bool:
-        """Whether files here are removed to make room."""
+        """True if files are removed to make room."""
         return self.limit is not None and not self.in_place
 
     def path(self, shard: int) -> Path:
-        """Where the raw file of a shard is, or will be."""
+        """The path of the raw file of a shard, which may not be there yet."""
         return self.folder / self.index.raw_names[shard]
 
     def label(self, shard: int) -> str:
@@ -98,7 +98,7 @@ class ShardCache:
         """Have the raw file of a shard here, by this process or another one.
 
         Args:
-            shard: its number.
+            shard: the number of the shard.
             close: called with the number of each shard that is evicted, to drop its map.
 
         Raises:
@@ -176,7 +176,7 @@ class ShardCache:
         """The raw content of a published shard.
 
         Args:
-            shard: its number.
+            shard: the number of the shard.
             started: when work on it started, on the monotonic clock.
             release: lets another thread download, while this one unpacks.
         """

@@ -33,10 +33,10 @@ def made_once(
     """Open a file. If it is missing or damaged, one process makes it while others wait.
 
     Args:
-        path: of the file.
-        what: it is, for messages.
-        opened: opens it.
-        make: writes it.
+        path: the path of the file.
+        what: a name for messages.
+        opened: the function that opens the file.
+        make: the function that writes the file.
 
     Raises:
         StorageError: it cannot be kept.
@@ -89,7 +89,7 @@ def map_file(path: Path, **expected: object) -> tuple[npt.NDArray[np.uint8], dic
     """The content of a file, mapped, and the directory at its end.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         expected: fields of the directory.
 
     Raises:

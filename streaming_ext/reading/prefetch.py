@@ -4,7 +4,7 @@ import atexit
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from streaming_ext.base.arrays import Ints, ceil_div
 from streaming_ext.base.errors import ShardmillError
+from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.order import OrderSpec
 from streaming_ext.reading.source import TokenSource
 from streaming_ext.reading.token_reader import FILLING, TokenReader
@@ -21,26 +22,24 @@ _PATIENCE = 0.05  # seconds between looks at how far training is
 _AT_EXIT: Final = 2.0  # seconds for all threads to end; longer only if storage does not answer
 
 
-def sequences_ahead(
-    order: OrderSpec, *, sizes: Sequence[int], shards: int, ranks: int, batch_size: int
-) -> int:
-    """How many sequences a rank fetches ahead by default: its part of what keeps all busy.
+def sequences_ahead(plan: EpochPlan, source: TokenSource, order: OrderSpec) -> int:
+    """Compute the default of `predownload`: the part of one rank in what keeps all ranks busy.
 
     Half a window of each canonical node, or three shards, and a shard for each thread; at least 64
     steps.
 
     Args:
-        order: within each stream.
-        sizes: sequences of each stream.
-        shards: of all streams.
-        ranks: that read them.
-        batch_size: sequences a step.
+        plan: the plan of the rank.
+        source: the source of the rows.
+        order: the order within each stream.
     """
-    per_shard = ceil_div(sum(sizes), shards)
+    sizes = source.sizes
+    per_shard = ceil_div(sum(sizes), source.reader.num_shards)
     window = min(order.window, max(sizes)) if order.shuffle else 0
     per_node = max(window // 2, 3 * per_shard)
     wanted = max(per_node * order.canonical_nodes, THREADS * per_shard)
-    return max(wanted // ranks, 64 * batch_size)
+    ranks = plan.rank.size
+    return max(wanted // ranks, 64 * (plan.steps.global_batch.largest // ranks))
 
 
 @contextmanager
@@ -104,7 +103,7 @@ class Prefetcher:
         """Start.
 
         Args:
-            reader: where shards are opened.
+            reader: the reader that opens shards.
             upcoming: pairs of step and shard, by step.
             ahead: steps to run ahead of training.
             now: the step that training is at.

@@ -29,7 +29,7 @@ _ATTEMPTS: Final = 20  # if a cache is so small that processes evict each other'
 
 
 def most_open() -> int:
-    """How many shards stay open: a quarter of the files that this process may have, 32 at least.
+    """The number of shards that stay open: a quarter of the files that this process may have.
 
     Python keeps the file of a map open.
     """
@@ -42,8 +42,8 @@ class OpenShards:
 
     Attributes:
         most: shards that stay open, besides those that are opened ahead.
-        ready: which of them are open: (shards,).
-        limited: whether a cache has a limit, so that files are evicted.
+        ready: True for open shards: (shards,).
+        limited: True if a cache has a limit, so that files are evicted.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class OpenShards:
         """Open nothing yet.
 
         Args:
-            caches: of the streams.
+            caches: the caches of the streams.
             opened: called with each shard and its bytes before it is ready.
         """
         self._opened = opened

@@ -52,7 +52,7 @@ class Rows:
     Attributes:
         reader: the reader of the shards.
         length: tokens per row.
-        runs: what the rows are copied from.
+        runs: the runs of tokens to copy the rows from.
     """
 
     filling: memoryview | None = None  # the bytes of a row of padding, if rows may be padded
@@ -69,7 +69,7 @@ class Rows:
         self.runs: Runs = reader.runs(starts, length, np.arange(len(starts) + 1))
 
     def ready(self, rows: slice) -> bool:
-        """Whether some rows can be read without waiting."""
+        """Return whether the given rows can be read without waiting."""
         shards = self.runs.shards[self.runs.of(rows)]
         return bool(self.reader.shards.ready[shards[shards != FILLING]].all())
 
@@ -83,7 +83,7 @@ class Rows:
         return self.reader.copy(self.runs, rows, self.filling).reshape(-1, self.length)
 
     def start_inside(self, rows: slice, eot_id: int) -> Flags:
-        """Whether each row begins in the middle of a document: (rows,)."""
+        """Return which rows begin in the middle of a document: (rows,)."""
         starts = self._starts[rows]
         inside = ~np.isin(starts, self.reader.stream_starts)  # a stream begins with a document
         inside[inside] = self.reader.single(starts[inside] - 1) != eot_id
@@ -93,9 +93,9 @@ class Rows:
         """Find where documents begin and end in some rows.
 
         Args:
-            rows: which of them.
+            rows: the slice of the rows.
             real: False for rows that only fill up a batch: (rows,).
-            targets: whether the token after each row is wanted.
+            targets: look up the token after each row too.
         """
         edges, padding, continued = self._edges(rows, real)
         after = None
@@ -139,21 +139,26 @@ class TokenSource(Protocol):
     Attributes:
         reader: the reader of the shards.
         length: tokens of the longest rows.
+        bounds: the first row of each group of the order, then the number of rows, per stream.
+        left_out: the rows of each stream that do not come, sorted; None for none.
         excluded: documents that no row holds, one table per stream; None for none.
     """
 
     reader: TokenReader
     length: int
+    bounds: Sequence[Ints]
+    left_out: Sequence[Ints] | None
     excluded: Sequence[Documents] | None
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of rows of each stream that come."""
+        sizes = [int(bounds[-1]) for bounds in self.bounds]
+        out = self.left_out
+        return sizes if out is None else [a - len(b) for a, b in zip(sizes, out, strict=True)]
 
     def identity(self) -> dict[str, Any]:
         """The settings of the source that decide which rows there are, as a state names them."""
-
-    def bounds(self) -> list[Ints]:
-        """For each stream the first row of each group of the order, then the number of rows."""
-
-    def left_out(self) -> list[Ints] | None:
-        """The rows of each stream that do not come, sorted; None for none."""
 
     def find_ends(self, eot_id: int) -> None:
         """Find where documents end in each shard when it is opened, unless it is known."""
@@ -172,7 +177,7 @@ class Sequences(TokenSource):
     tokens 8 and 9 are in no row
     """
 
-    excluded = None
+    left_out, excluded = None, None
 
     def __init__(self, caches: Sequence[ShardCache], length: int) -> None:
         """Lay out the streams; no shard is opened yet.
@@ -182,17 +187,11 @@ class Sequences(TokenSource):
             length: tokens of the longest rows.
         """
         self.reader, self.length = TokenReader(caches), length
+        self.bounds = [cache.index.bounds(length) for cache in caches]
 
     def identity(self) -> dict[str, Any]:
         """Nothing: length and streams are named by the order and by fingerprints."""
         return {}
-
-    def bounds(self) -> list[Ints]:
-        """See `TokenSource`; a group is a shard, or several that share a row."""
-        return [cache.index.bounds(self.length) for cache in self.reader.caches]
-
-    def left_out(self) -> None:
-        """All rows come."""
 
     def find_ends(self, eot_id: int) -> None:
         """Have the reader look for ends of documents."""

@@ -21,12 +21,12 @@ FILLING = -1  # instead of a shard: padding after a segment
 
 
 class Runs(NamedTuple):
-    """What rows are copied from: runs of tokens that lie in one shard each, row by row.
+    """Runs of tokens to copy rows from, each within one shard, row by row.
 
     Attributes:
         firsts: first run of each row, then the number of runs: (rows + 1,).
-        shards: of each run, or `FILLING`: (runs,).
-        begins, ends: of each run, in bytes of the shard's file: (runs,).
+        shards: the shard of each run, or `FILLING`: (runs,).
+        begins, ends: the range of each run, in bytes of the shard's file: (runs,).
     """
 
     firsts: Ints
@@ -64,7 +64,7 @@ class TokenReader:
         """Lay out the token space; no shard is opened yet.
 
         Args:
-            caches: of the streams.
+            caches: the caches of the streams.
             eot_id: see `find_ends`.
 
         Raises:
@@ -170,9 +170,9 @@ class TokenReader:
         """The tokens of some rows, end to end, in memory of their own: (tokens,).
 
         Args:
-            runs: of the rows.
-            rows: which of them.
-            filling: what runs of no shard are copied from.
+            runs: the runs of the rows.
+            rows: the slice of the rows.
+            filling: bytes to copy runs of no shard from.
 
         Raises:
             CorruptDatasetError: a shard is missing or damaged, also when fetched once more.

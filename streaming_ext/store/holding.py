@@ -14,8 +14,8 @@ from typing import BinaryIO
 from pydantic import BaseModel, ValidationError
 
 from streaming_ext.base.errors import StorageError, UsageError, reason_of
+from streaming_ext.store.locations import LOCK_FOLDER
 
-LOCK_FOLDER = "runs"
 _MOST_NOTED = 4096  # bytes
 _LOCK_WAIT_SECONDS = 15.0  # workers of a killed run end within a second or two
 

@@ -23,7 +23,8 @@ from typing import Protocol
 
 from streaming_ext.base.errors import StorageError, TransientStorageError, UsageError
 from streaming_ext.store.contract import Storage
-from streaming_ext.store.holding import LOCK_FOLDER, Holder
+from streaming_ext.store.holding import Holder
+from streaming_ext.store.locations import LOCK_FOLDER
 
 LEASE_SECONDS = 30.0
 BEAT_SECONDS = 5.0

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from streaming_ext.base.errors import UsageError
 
+LOCK_FOLDER = "runs"  # below the root of a dataset; also all that may differ between two runs
+
 
 def local_path(text: str | Path) -> Path:
     """A path with `~` and `~user` expanded.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streaming_ext.base.errors import (
     CorruptDatasetError,
@@ -14,11 +14,12 @@ from streaming_ext.base.errors import (
     StorageError,
     TransientStorageError,
 )
-from streaming_ext.store.buckets import OBJECT_STORES, Bucket, split_url, store_type
 from streaming_ext.store.faults import ask, words_of
 from streaming_ext.store.locations import require_no_secret
 from streaming_ext.store.patience import Attempts, Retry, timeout_seconds
-from streaming_ext.store.process_clients import client_of_process
+
+if TYPE_CHECKING:
+    from streaming_ext.store.buckets import Bucket
 
 Result = TypeVar("Result")
 
@@ -140,8 +141,12 @@ class Remote:
         except CorruptDatasetError:
             return checked(self.read(name, limit=limit))
 
-    def _bucket(self) -> tuple[Bucket, str] | None:
+    def _bucket(self) -> "tuple[Bucket, str] | None":
         """The bucket and the prefix in it; None if fsspec or the disk is to be read."""
+        if self.path is not None:
+            return None
+        from streaming_ext.store.buckets import OBJECT_STORES, Bucket, split_url, store_type
+
         url, options = self.url, dict(self.options)
         if match := _ACCOUNT.fullmatch(url):
             url = f"{match['scheme']}://{match['container']}{match['path']}"
@@ -159,6 +164,8 @@ class Remote:
             if (root := self.path) is not None:
                 with (root / name).open("rb") as file:
                     return file.read(limit + 1)
+            from streaming_ext.store.process_clients import client_of_process
+
             client, path = client_of_process((self.url,), self._open, self.options)
             return bytes(client.cat_file(f"{path.rstrip('/')}/{name}", start=0, end=limit + 1))
         except ImportError as error:

@@ -1,1 +1,15 @@
-"""What training uses: datasets, loader, streams, trace."""
+"""From rows to batches.
+
+The way of a batch, with the file of each step:
+
+    streams.py        the datasets to train on, and opening.py what each argument brings
+    order/            the sequences of each step: one plan, the same on any number of ranks
+    reading/          shards in a cache, mapped, as rows of tokens: `TokenSource`
+    columns.py        the contents of a batch besides tokens: `Column`
+    batch_reader.py   rows and columns of many steps at once
+    token_dataset.py  the dataset of stock DataLoaders; loader.py the one that gives whole batches
+    resume.py         the state; position.py the position of a plain DataLoader and its workers
+
+A feature is one file of features/: a source that wraps a source, a column, or an answer about the
+data. It is imported when its argument is given, in opening.py, or when it is asked for.
+"""

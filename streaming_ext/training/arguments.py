@@ -11,24 +11,21 @@ from streaming_ext.base.kinds import check_fields, checked, integer, positive
 from streaming_ext.base.units import parse_bytes
 from streaming_ext.order.ranks import RankPosition
 from streaming_ext.order.settings import OrderSettings
-from streaming_ext.training.features.masks import MASKS
+from streaming_ext.training.columns import COLUMNS
 from streaming_ext.training.streams import TokenStream
-
-NUMBERS: Final = ("sequence_ids", "stream_ids", "domain_ids")
-EXTRAS: Final = (*MASKS, "starts_inside", *NUMBERS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataLocation:
-    """Where the data lie, and how they are fetched.
+    """The location of the data, and the way to fetch them.
 
     Attributes:
         streams: several datasets, in place of `remote` and `local`.
-        remote: where the dataset is published; None if it is all local.
+        remote: the location of the published dataset; None if all of it is local.
         local: cache for the raw shards; the dataset itself if `remote` is None.
         token_dtype: type of an id, if a set of another tool stores them as bytes:
             `uint16`, `uint32`, `int32` or `int64`.
-        predownload: sequences a rank fetches ahead of their use; half a shuffle window by default.
+        predownload: sequences that each rank fetches ahead; half a shuffle window by default.
         cache_limit: bytes that the cache may hold, or `200gb`; what has no remote is never evicted.
         download_retry: further attempts after half a minute of failures; 0 for none at all.
         download_timeout: seconds for one file, all attempts together.
@@ -40,7 +37,7 @@ class DataLocation:
     local: str | Path | None = None
     token_dtype: str | None = None
     predownload: int | None = checked(None, integer(1))
-    cache_limit: int | None = checked(None, lambda name, given: parse_bytes(given, name=name))
+    cache_limit: int | str | None = checked(None, lambda name, given: parse_bytes(given, name=name))
     download_retry: int = checked(2, integer(0))
     download_timeout: float = checked(60.0, positive("seconds"))
     storage_options: Mapping[str, Any] | None = None
@@ -51,6 +48,11 @@ class DataLocation:
             raise UsageError("Give either streams=[...], or remote= and local=, not both.")
 
     @property
+    def limit(self) -> int | None:
+        """Bytes that the cache may hold, None for no limit."""
+        return None if self.cache_limit is None else int(self.cache_limit)
+
+    @property
     def members(self) -> list[TokenStream]:
         """The streams; most often one."""
         return list(self.streams or [TokenStream(remote=self.remote, local=self.local)])
@@ -58,10 +60,10 @@ class DataLocation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchContents:
-    """What a batch holds besides `tokens`.
+    """The contents of a batch besides `tokens`.
 
     Attributes:
-        extras: which of `EXTRAS` it holds; one name, or several.
+        extras: columns by their names, see `COLUMNS`; one name, or several.
         eot_id: the id that ends a document, if the dataset does not say.
         domain_by: `folder` or `column:NAME`: what `domain_ids` gives each token a number by.
     """
@@ -73,11 +75,11 @@ class BatchContents:
     def __post_init__(self) -> None:
         if isinstance(self.extras, str):
             object.__setattr__(self, "extras", (self.extras,))
-        if unknown := sorted(set(self.extras) - set(EXTRAS)):
-            raise UsageError(f"`extras` may name {', '.join(EXTRAS)}; got {', '.join(unknown)}.")
+        if unknown := sorted(set(self.extras) - COLUMNS.keys()):
+            raise UsageError(f"`extras` may name {', '.join(COLUMNS)}; got {', '.join(unknown)}.")
 
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Method = TypeVar("Method", bound=Callable[..., None])
 Settings = tuple[OrderSettings, DataLocation, RankPosition, BatchContents]
 KINDS: Final = (OrderSettings, DataLocation, RankPosition, BatchContents)
 # Arguments of mosaicml-streaming's dataset that have no meaning for this one, each with advice.
@@ -99,22 +101,24 @@ _STOCK: Final = {
 }
 
 
-def settings_of(arguments: Mapping[str, Any]) -> Settings:
+def settings_of(given: Mapping[str, Any], others: Collection[str]) -> Settings:
     """The four objects of flat arguments.
 
+    Args:
+        given: values by their names; more may be in it.
+        others: names of arguments that were given and are none of the dataset.
+
     Raises:
-        UsageError: one is not allowed, or is of stock StreamingDataset alone.
+        UsageError: a value is not allowed, or an argument belongs to stock StreamingDataset.
         TypeError: there is no such argument.
     """
-    left = dict(arguments)
-    order, location, position, contents = (
-        {each.name: left.pop(each.name) for each in fields(kind) if each.name in left}
-        for kind in KINDS
-    )
-    for name in left:
+    for name in others:
         if name in _STOCK:
             raise UsageError(f"`{name}` is an argument of stock StreamingDataset: {_STOCK[name]}")
         raise TypeError(f"StreamingTokenDataset() got an unexpected keyword argument {name!r}")
+    order, location, position, contents = (
+        {each.name: given[each.name] for each in fields(kind)} for kind in KINDS
+    )
     return (
         OrderSettings(**order),
         DataLocation(**location),
@@ -123,11 +127,8 @@ def settings_of(arguments: Mapping[str, Any]) -> Settings:
     )
 
 
-def takes_settings(function: Function) -> Function:
-    """Show the fields of the four objects as a function's arguments, with their descriptions."""
-    named = [each for kind in KINDS for each in inspect.signature(kind).parameters.values()]
-    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    function.__signature__ = inspect.Signature([own, *named])  # type: ignore[attr-defined]
-    described = [(inspect.getdoc(kind) or "").partition("Attributes:\n")[2] for kind in KINDS]
-    function.__doc__ = "\n".join([function.__doc__ or "", "", "Args:", *described])
-    return function
+def described(method: Method) -> Method:
+    """Add the descriptions of the fields of the four objects to a method that takes them all."""
+    texts = [(inspect.getdoc(kind) or "").partition("Attributes:\n")[2] for kind in KINDS]
+    method.__doc__ = "\n".join([method.__doc__ or "", "", "Args:", *texts])
+    return method

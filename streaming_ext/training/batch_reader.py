@@ -3,40 +3,43 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import torch
 
 from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import UsageError
 from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.state import Cursor
 from streaming_ext.order.steps import Phase
-from streaming_ext.reading.boundaries import IGNORED, Boundaries
+from streaming_ext.reading.boundaries import Boundaries
 from streaming_ext.reading.buffers import Buffers
 from streaming_ext.reading.prefetch import read_ahead
 from streaming_ext.reading.source import Rows, TokenSource
-from streaming_ext.training.arguments import NUMBERS, BatchContents
-from streaming_ext.training.features.context import ContextSlice
-from streaming_ext.training.features.domains import TokenDomains
-from streaming_ext.training.features.masks import MASKS, Spread
-from streaming_ext.training.features.repeats import repeats_more
+from streaming_ext.training.columns import MASKED, Batch, ReadRows, RowColumn
+from streaming_ext.training.features.masks import CuSeqlens, SegmentColumn, Segments
+from streaming_ext.training.workers import pinned
 
-PLANNED_ROWS: Final = 4096  # planned at once: the plan then costs little a batch
-MASKED: Final = "masked"  # rows that a filter masked: for those who count, not for training
-_A_ROW: Final = ("real", MASKED, *NUMBERS, "starts_inside")  # arrays with one value a row
+if TYPE_CHECKING:
+    from streaming_ext.training.features.context import ContextSlice
 
-Batch = dict[str, Any]
+PLANNED_ROWS: Final = 4096  # planned at once: the plan then costs little per batch
+_NO_ROWS: Final = {
+    "tokens",
+    "boundaries",
+    "step",
+}  # of a raw batch; the others have a value per row
 
 
 class _Block(NamedTuple):
-    """Located steps: their rows, and how many rows a step has.
+    """Steps whose rows are located.
 
     Attributes:
-        located: the rows.
-        real: False for those that fill up a step: (rows,).
-        streams, sequences: of each row: (rows,).
-        size: rows a step.
+        located: the rows of all steps.
+        real: False for rows that fill up a step: (rows,).
+        streams, sequences: the stream and the number of each row: (rows,).
+        size: rows per step.
     """
 
     located: Rows
@@ -49,7 +52,7 @@ class _Block(NamedTuple):
         return slice(first * self.size, (first + steps) * self.size)
 
     def ready(self, first: int, steps: int) -> bool:
-        """Whether some steps can be read without waiting."""
+        """Return whether the given steps can be read without waiting."""
         return self.located.ready(self.rows(first, steps))
 
 
@@ -58,53 +61,53 @@ class BatchReader:
     """Makes the batches of one rank from a plan and a source of tokens.
 
     Attributes:
-        plan: which sequences.
-        source: where they are.
-        contents: what a batch holds besides its tokens.
+        plan: the sequences of each step.
+        source: the source of the tokens.
+        columns: the contents of a batch besides its tokens.
         eot_id: the id that ends a document, None if unknown.
         predownload: sequences of this rank to run ahead with fetching.
-        max_repeated_ngram: see `repeats_more`; None for no filter.
-        domain_of_stream: number of each stream's domain.
-        domains: of tokens, unless streams are domains.
-        context: which part of each row; None for all of it.
+        context: the part of each row that this rank gets; None for all of it.
     """
 
     plan: EpochPlan
     source: TokenSource
-    contents: BatchContents
+    columns: Sequence[RowColumn | SegmentColumn]
     eot_id: int | None
     predownload: int
-    max_repeated_ngram: int | None
-    domain_of_stream: Ints
-    domains: TokenDomains | None
-    context: ContextSlice | None
+    context: "ContextSlice | None"
 
     def __post_init__(self) -> None:
-        """Find the ends of documents, if masks need them.
+        """Find the ends of documents, if columns need them.
 
         Raises:
             UsageError: the id that ends a document is needed and unknown.
         """
-        self.extras = frozenset(self.contents.extras)
-        if self.eot_id is None and self.extras - set(NUMBERS):
+        self.names = {column.name for column in self.columns}
+        needy = sorted(column.name for column in self.columns if column.needs_ends)
+        if self.eot_id is None and needy:
             raise UsageError(
-                f"extras={sorted(self.extras)} need the id that ends a document, which this "
-                "dataset does not say. Pass eot_id=..., or leave them out."
+                f"extras={needy} need the id that ends a document, which this dataset does not "
+                "say. Pass eot_id=..., or leave them out."
             )
         self._eot = -1 if self.eot_id is None else self.eot_id
-        self._masks = self.extras & set(MASKS)
-        if self.context is not None and self.context.by_documents:
-            self._masks |= {"cu_seqlens"}  # which the context slice needs
+        self._of_rows = [each for each in self.columns if isinstance(each, RowColumn)]
+        self._masks = [each for each in self.columns if isinstance(each, SegmentColumn)]
+        by_documents = self.context is not None and self.context.by_documents
+        # Whether the context slice needs a column that the user does not.
+        self._hides = by_documents and CuSeqlens.name not in self.names
+        if self._hides:
+            self._masks.append(CuSeqlens())
+        self._divided = {"tokens", *(each.name for each in self.columns if each.per_token)}
         self._buffers = Buffers()
-        self._spread: Spread | None = None
+        self._segments: Segments | None = None
         if self._masks:
             self.source.find_ends(self._eot)
 
     @property
     def token_bytes(self) -> int:
         """Bytes that raw batches hold for each token, boundaries left out."""
-        of_domains = self.domains is not None and "domain_ids" in self.extras
-        return self.source.reader.dtype.itemsize + (4 if of_domains else 0)
+        own = sum(column.token_bytes for column in self._of_rows)
+        return self.source.reader.dtype.itemsize + own
 
     def batches(
         self,
@@ -118,12 +121,12 @@ class BatchReader:
         """The batches of some steps, one after another.
 
         Args:
-            cursor: where step 0 is.
-            steps: ranges of steps of one phase each, and how many are planned at once.
+            cursor: the position of step 0.
+            steps: ranges of steps of one phase each, and the steps to plan at once.
             ids_at_once: whose steps are copied together if they are ready; one step at least. None
                 for all that are planned at once, even if they must be waited for.
             worker: number of this worker, which takes each `num_workers`-th block of steps.
-            num_workers: that divide the blocks among them.
+            num_workers: the number of workers that divide the blocks.
 
         Yields:
             raw batches, each of one step or more: what `split` makes batches of.
@@ -193,23 +196,23 @@ class BatchReader:
             `tokens` (rows, length) int64, the extras, `real` if rows may be
             fillers, and `MASKED` if they are filtered.
         """
-        kept = [name for name in _A_ROW if name in raw]
-        spread = self._spread_of(raw, rows) if self._masks else None
+        kept = [name for name in raw if name not in _NO_ROWS]
+        segments = self._segments_of(raw, rows) if self._masks else None
         for step, first in enumerate(range(0, len(raw["tokens"]), rows), raw.get("step", 0)):
             # No name here holds a batch, so that the next one may have its memory.
-            yield self._one_step(raw, slice(first, first + rows), kept, spread, step)
+            yield self._one_step(raw, slice(first, first + rows), kept, segments, step)
 
-    def _spread_of(self, raw: Batch, rows: int) -> Spread:
-        """What spreads the boundaries of a raw batch; the same for all that have the same."""
+    def _segments_of(self, raw: Batch, rows: int) -> Segments:
+        """The segments of a raw batch; the same for all that have the same boundaries."""
         boundaries, shape = raw["boundaries"], (rows, raw["tokens"].shape[1])
-        spread = self._spread
-        if spread is None or spread.boundaries is not boundaries or spread.shape != shape:
-            spread = Spread(boundaries, shape=shape, names=self._masks, buffers=self._buffers)
-            self._spread = spread
-        return spread
+        segments = self._segments
+        if segments is None or segments.boundaries is not boundaries or segments.shape != shape:
+            segments = Segments(boundaries, shape=shape, buffers=self._buffers)
+            self._segments = segments
+        return segments
 
     def _one_step(
-        self, raw: Batch, rows: slice, kept: Sequence[str], spread: Spread | None, step: int
+        self, raw: Batch, rows: slice, kept: Sequence[str], segments: Segments | None, step: int
     ) -> Batch:
         ids = raw["tokens"][rows]
         tokens = self._buffers.take(ids.shape, np.int64)
@@ -217,14 +220,15 @@ class BatchReader:
         batch: Batch = {"tokens": tokens}
         for name in kept:
             batch[name] = raw[name][rows]
-        if spread is not None:
-            batch |= spread.of_step(step, tokens)
-            if "real" in batch and "targets" in batch:
-                batch["targets"][~batch["real"]] = IGNORED
+        if segments is not None:
+            for column in self._masks:
+                values = batch[column.name] = column.of_step(segments, step, tokens)
+                if column.filler is not None and "real" in batch:
+                    values[~batch["real"]] = column.filler
         if self.context is not None:
-            batch = self.context.cut(batch)
-            for name in self._masks - self.extras:
-                del batch[name]
+            batch = self.context.cut(batch, self._divided)
+            if self._hides:
+                del batch[CuSeqlens.name]
         return batch
 
     def _located(self, streams: Ints, sequences: Ints, length: int) -> _Block:
@@ -237,31 +241,19 @@ class BatchReader:
     def _boundaries(self, block: _Block, first: int, steps: int) -> Boundaries:
         rows = block.rows(first, steps)
         return block.located.boundaries(
-            rows, real=block.real[rows], targets="targets" in self._masks
+            rows, real=block.real[rows], targets=any(each.needs_next for each in self._masks)
         )
 
     def _batch(self, block: _Block, rows: slice) -> Batch:
-        located, real, streams = block.located, block.real[rows], block.streams[rows]
+        located, real = block.located, block.real[rows]
+        streams, sequences = block.streams[rows], block.sequences[rows]
         tokens = located.tokens(rows)
         batch: Batch = {"tokens": tokens}
         if not self.plan.drop_last:
             tokens[~real] = max(0, self._eot)
             batch["real"] = real
-        if self.max_repeated_ngram is not None:
-            repeats = repeats_more(tokens, self.max_repeated_ngram, eot_id=self._eot)
-            batch["real"], batch[MASKED] = real & ~repeats, real & repeats
-        if "sequence_ids" in self.extras:
-            batch["sequence_ids"] = block.sequences[rows]
-        if "stream_ids" in self.extras:
-            batch["stream_ids"] = streams
-        if "domain_ids" in self.extras:
-            batch["domain_ids"] = (
-                self.domain_of_stream[streams]
-                if self.domains is None
-                else self.domains.of_tokens(located.spans(rows), length=tokens.shape[1], real=real)
-            )
-        if "starts_inside" in self.extras:
-            batch["starts_inside"] = located.start_inside(rows, self._eot) & real
+        for column in self._of_rows:
+            column.add(batch, ReadRows(tokens, located, rows, real, streams, sequences, self._eot))
         return batch
 
 
@@ -271,11 +263,29 @@ def blocks_of(
     """The blocks of one worker, which takes each `num_workers`-th.
 
     Args:
-        steps: of all workers: ranges of steps of one size, and how many of them a block holds.
+        steps: ranges of steps of one size, over all workers, and the steps per block.
         worker: number of this worker.
-        num_workers: that divide the blocks among them.
+        num_workers: the number of workers that divide the blocks.
     """
     blocks = (
         own[first : first + size] for own, size in steps for first in range(0, len(own), size)
     )
     return islice(blocks, worker, None, num_workers)
+
+
+def to_tensors(batch: Batch, *, pin: bool) -> dict[str, Any]:
+    """Convert a batch to tensors; the longest segment stays a number."""
+    result = {
+        name: values if name == "max_seqlen" else torch.from_numpy(values)
+        for name, values in batch.items()
+    }
+    return pinned(result) if pin else result
+
+
+def samples_of(batch: Batch) -> list[dict[str, Any]]:
+    """A batch as one dictionary of tensors a row."""
+    tensors = to_tensors(batch, pin=False)
+    return [
+        {name: values[row] for name, values in tensors.items()}
+        for row in range(len(batch["tokens"]))
+    ]

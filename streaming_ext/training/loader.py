@@ -2,26 +2,24 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from multiprocessing.context import BaseContext
+from typing import TYPE_CHECKING, Any
 
 from streaming_ext.base.errors import DatasetError, UsageError
 from streaming_ext.order.ranks import DataRank
 from streaming_ext.order.state import Cursor
-from streaming_ext.training.batch_reader import MASKED, PLANNED_ROWS, Batch
-from streaming_ext.training.features.domains import DomainCounts
-from streaming_ext.training.features.repeats import Masked, MaskedCount
-from streaming_ext.training.features.trace import (
-    DocumentVisit,
-    SequenceTrace,
-    trace_document,
-    trace_step,
-)
-from streaming_ext.training.features.training_plan import TrainingPlan, training_plan
-from streaming_ext.training.messages import Messages, to_tensors
+from streaming_ext.training.batch_reader import PLANNED_ROWS, to_tensors
+from streaming_ext.training.columns import MASKED, Batch
+from streaming_ext.training.features.mixing import StreamUsage
 from streaming_ext.training.position import Newest
-from streaming_ext.training.streams import StreamUsage, domains_of
 from streaming_ext.training.token_dataset import StreamingTokenDataset
 from streaming_ext.training.workers import forks, messages_of, require_settings
+
+if TYPE_CHECKING:
+    from streaming_ext.training.features.domains import DomainCounts
+    from streaming_ext.training.features.repeats import Masked, MaskedCount
+    from streaming_ext.training.features.trace import DocumentVisit, SequenceTrace
+    from streaming_ext.training.features.training_plan import TrainingPlan
 
 CACHED_BYTES = 1 << 19  # ids copied at once: no more than a core's own cache holds
 
@@ -34,6 +32,9 @@ class StreamingTokenLoader:
     follows; of the holdout the same again (evaluation).
     """
 
+    _masked: "MaskedCount | None" = None
+    _counts: "DomainCounts | None" = None
+
     def __init__(
         self,
         dataset: StreamingTokenDataset,
@@ -42,17 +43,17 @@ class StreamingTokenLoader:
         prefetch_factor: int = 2,
         pin_memory: bool = False,
         timeout: float | None = None,
-        multiprocessing_context: Any = None,
+        multiprocessing_context: str | BaseContext | None = None,
     ) -> None:
         """Choose how batches come.
 
         Args:
-            dataset: what to read.
+            dataset: the dataset to read.
             num_workers: processes that read ahead; with 0 this process reads.
             prefetch_factor: messages that each worker makes ahead.
             pin_memory: give out tensors in pinned memory, for copies to a GPU that overlap.
             timeout: seconds to wait for a worker; by default what fetching a shard may take.
-            multiprocessing_context: how workers start, as in torch's DataLoader.
+            multiprocessing_context: the start method of workers, as in torch's DataLoader.
         """
         require_settings(
             num_workers=num_workers, prefetch_factor=prefetch_factor, pin_memory=pin_memory
@@ -63,7 +64,7 @@ class StreamingTokenLoader:
         self._evaluates = splits == {"holdout"} and not dataset.drop_last
         self._pin = pin_memory
         self.num_workers = num_workers
-        self._workers = {
+        self._workers: dict[str, Any] = {
             "num_workers": num_workers,
             "prefetch_factor": prefetch_factor,
             "timeout": dataset.reader.patience if timeout is None else timeout,
@@ -72,16 +73,24 @@ class StreamingTokenLoader:
         self._cursor = dataset.start_cursor()
         self._received = 0  # steps since the cursor
         self._newest = Newest("loader")
-        self._masked: MaskedCount | None = None
         if dataset.order.max_repeated_ngram is not None:
+            from streaming_ext.training.features.repeats import MaskedCount
+
             rank = DataRank(rank=dataset.dp_rank, size=dataset.dp_world_size)
             self._masked = MaskedCount(rank, again=not dataset.drop_last)
-        self._counts: DomainCounts | None = None
-        if (domains := dataset.token_domains) is not None:
-            source = dataset.batch_reader.source
-            self._counts = DomainCounts(dataset.plan, source, domains, self._cursor)
+        if dataset.contents.domain_by is not None:
+            from streaming_ext.training.features.domains import DomainCounts, TokenDomains
+
+            domains = dataset.domain_column
+            assert isinstance(domains, TokenDomains)  # noqa: S101 - of `domain_by`
+            self._counts = DomainCounts(dataset.plan, dataset.source, domains, self._cursor)
         saved = dataset.loaded_cursor or self._cursor
         self._resume_counts(dataset.loaded_state, saved, begins=not self._cursor.position)
+
+    def __repr__(self) -> str:
+        """Name the data, the steps of an epoch and the workers in one line."""
+        steps = f"{len(self):,} steps per epoch, num_workers={self.num_workers}"
+        return f"{type(self).__name__}({self.dataset!r}, {steps})"
 
     def __len__(self) -> int:
         """Steps of a complete epoch."""
@@ -158,7 +167,7 @@ class StreamingTokenLoader:
         skipped of the next one.
 
         Args:
-            steps: how many, at least 0.
+            steps: the number of steps, at least 0.
 
         Raises:
             UsageError: less than 0, or without `drop_last`, when an epoch holds every sequence.
@@ -197,9 +206,9 @@ class StreamingTokenLoader:
         """Let the counts resume from a state.
 
         Args:
-            state: as it was saved.
-            saved: its cursor.
-            begins: whether training resumes at the beginning of an epoch.
+            state: the state as it was saved.
+            saved: the cursor of the state.
+            begins: True if training resumes at the beginning of an epoch.
         """
         resume = self.dataset.resume
         if self._counts is not None:
@@ -208,34 +217,40 @@ class StreamingTokenLoader:
         if self._masked is not None:
             self._masked.resume(state, begins=begins)
 
-    def trace(self, step: int) -> list[SequenceTrace]:
-        """Which documents each sequence of a step of this epoch holds, over all ranks.
+    def trace(self, step: int) -> "list[SequenceTrace]":
+        """Trace the documents of each sequence of a step of this epoch, over all ranks.
 
         Args:
             step: counted from the start of the epoch.
         """
+        from streaming_ext.training.features.trace import trace_step
+
         return trace_step(self.dataset, step, cursor=self._cursor)
 
-    def trace_document(self, source: str, row: int) -> list[DocumentVisit]:
+    def trace_document(self, source: str, row: int) -> "list[DocumentVisit]":
         """The steps of this epoch that hold a document, also those that are still to come.
 
         Args:
             source: URL of its source file, or the end of it that no other file has.
-            row: of the document in it, from 0.
+            row: the row of the document in the file, from 0.
         """
+        from streaming_ext.training.features.trace import trace_document
+
         return trace_document(self.dataset, source, row, cursor=self._cursor)
 
-    def plan(self, *, epochs: int = 1) -> TrainingPlan:
+    def plan(self, *, epochs: int = 1) -> "TrainingPlan":
         """The phases of training with their steps and tokens, from the start of this epoch on.
 
         `plan().steps` is what a schedule of the learning rate needs; printed, it is a table.
 
         Args:
-            epochs: how many of them.
+            epochs: the number of epochs.
 
         Raises:
             UsageError: a stream reaches its `max_repeats` in one of them.
         """
+        from streaming_ext.training.features.training_plan import training_plan
+
         return training_plan(self.dataset.plan, self._cursor, epochs=epochs)
 
     @property
@@ -248,34 +263,33 @@ class StreamingTokenLoader:
         return self.dataset.plan.tokens_seen(self._position())
 
     def achieved(self) -> list[StreamUsage]:
-        """What training received of each stream since its start; counted as `tokens_seen` is.
+        """Count what training received of each stream since its start, as `tokens_seen` does.
 
         With `domain_by` also of each domain in it: what came since the
         last call is looked up, in a few milliseconds for a million tokens.
         """
         plan = self.dataset.plan
         seen = plan.seen(self._position())
-        names, of_stream = domains_of(self.dataset.streams)
         domains: list[dict[str, int]] = [{} for _ in seen]
         if self._counts is not None:
             domains = self._counts.up_to(self._position())
         return [
             StreamUsage(
                 stream=number,
-                domain=names[domain],
+                domain=stream.domain_name,
                 sequences=count,
                 tokens=count * plan.length,
                 fraction=count / max(1, sum(seen)),
                 passes=count / size,
                 tokens_by_domain=by_domain,
             )
-            for number, (domain, count, size, by_domain) in enumerate(
-                zip(of_stream, seen, plan.sizes, domains, strict=True)
+            for number, (stream, count, size, by_domain) in enumerate(
+                zip(self.dataset.streams, seen, plan.sizes, domains, strict=True)
             )
         ]
 
-    def masked(self, group: Any = None) -> Masked:
-        """What `max_repeated_ngram` masked of that which training received, over all ranks.
+    def masked(self, group: Any = None) -> "Masked":
+        """Count what training received and `max_repeated_ngram` masked, over all ranks.
 
         Every rank calls this together, as with all collectives of torch.distributed. A state holds
         the result of the last call, so call it before a state is saved; with one rank no call is
@@ -304,6 +318,8 @@ class StreamingTokenLoader:
             ids = CACHED_BYTES // reader.source.reader.dtype.itemsize
             yield from reader.batches(cursor, steps, ids_at_once=ids)
             return
+        from streaming_ext.training.messages import Messages
+
         messages = Messages(
             reader,
             cursor,

@@ -1,4 +1,4 @@
-"""How a batch leaves a worker: through slots of shared memory, and as tensors.
+"""Slots of shared memory, through which batches leave a worker.
 
 Sending tensors through torch makes a file in shared memory and a socket for each message, which
 costs more than making the batch, and a killed job leaves the socket's folder behind. These slots
@@ -14,18 +14,18 @@ import torch
 
 from streaming_ext.base.arrays import ceil_div
 from streaming_ext.order.state import Cursor
-from streaming_ext.training.batch_reader import Batch, BatchReader
-from streaming_ext.training.workers import pinned
+from streaming_ext.training.batch_reader import BatchReader
+from streaming_ext.training.columns import Batch
 
-MESSAGE_BYTES = 2 << 20  # ids a worker sends at once: enough to make the sending cheap
+MESSAGE_BYTES = 2 << 20  # of ids, which each worker sends at once: enough to make the sending cheap
 _ALIGNMENT = 64
-_ROW_EXTRAS = 64  # bytes a row for what is no token, and half as many as its tokens take
+_ROW_EXTRAS = 64  # bytes per row for what is no token, and half as many as its tokens take
 # Worker, slot, begin and end of each array in it, and the pickled batch without these.
 Message = tuple[int, int, list[tuple[int, int]], bytes]
 
 
 class Messages:
-    """What each worker sends, a block of steps each: which arrays are in which slot of its memory.
+    """The messages of workers, each of a block of steps: the arrays in one slot of its memory.
 
     The slots of a worker are used in turn.
     """
@@ -36,11 +36,11 @@ class Messages:
         """Make the memory.
 
         Args:
-            reader: of the batches.
-            cursor: where the first step begins; the last one is the epoch's.
-            num_workers: how many will send.
-            slots: of each worker; more than it ever has messages on the way.
-            inherited: whether workers are forked; others get the memory handed over.
+            reader: the reader of the batches.
+            cursor: the position of the first step; the last one is the epoch's.
+            num_workers: the number of workers that will send.
+            slots: slots per worker, more than it ever has messages on the way.
+            inherited: True if workers are forked; others get the memory handed over.
         """
         self._reader, self._cursor, self._slots = reader, cursor, slots
         most, self._steps = 0, []
@@ -96,21 +96,3 @@ class Messages:
         memory = memory.numpy() if isinstance(memory, torch.Tensor) else memory
         begin = (worker * self._slots + slot) * self._bytes
         return memoryview(memory)[begin : begin + self._bytes]
-
-
-def to_tensors(batch: Batch, *, pin: bool) -> dict[str, Any]:
-    """What training gets: everything as tensors, but the longest segment as a number."""
-    result = {
-        name: values if name == "max_seqlen" else torch.from_numpy(values)
-        for name, values in batch.items()
-    }
-    return pinned(result) if pin else result
-
-
-def samples_of(batch: Batch) -> list[dict[str, Any]]:
-    """A batch as one dictionary of tensors a row."""
-    tensors = to_tensors(batch, pin=False)
-    return [
-        {name: values[row] for name, values in tensors.items()}
-        for row in range(len(batch["tokens"]))
-    ]

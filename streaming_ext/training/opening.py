@@ -1,17 +1,42 @@
-"""Opening the datasets of a training: where each lies, its index, and whether they match."""
+"""Opening the parts of a training: streams, source, columns and plan, and how they fit together.
 
-from collections.abc import Sequence
+A feature is imported here, when its argument is given.
+"""
+
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.index import TokenIndex, read_index
+from streaming_ext.order.epoch_plan import EpochPlan
+from streaming_ext.order.growth import earlier_of
+from streaming_ext.order.mixing import Mixing
+from streaming_ext.order.ranks import DataRank, RankPosition
 from streaming_ext.order.settings import OrderSettings
+from streaming_ext.order.steps import StepSizes
 from streaming_ext.reading.cache import ShardCache
+from streaming_ext.reading.source import Sequences, TokenSource
 from streaming_ext.store.remote import Remote
-from streaming_ext.training.arguments import DataLocation
+from streaming_ext.training.arguments import BatchContents, DataLocation
+from streaming_ext.training.columns import RowColumn, StreamDomains, columns_of
+from streaming_ext.training.features.masks import SegmentColumn
+from streaming_ext.training.features.mixing import sequences_an_epoch
 from streaming_ext.training.streams import TokenStream
+
+if TYPE_CHECKING:
+    from streaming_ext.order.node_local import NodeGroup
+    from streaming_ext.training.features.context import ContextSlice
+    from streaming_ext.training.features.domains import TokenDomains
+
+
+class HasIdentity(Protocol):
+    """A part of a training that decides which sequence comes when."""
+
+    def identity(self) -> dict[str, Any]:
+        """The settings of the part, as a state names them."""
 
 
 def open_streams(order: OrderSettings, location: DataLocation) -> list[ShardCache]:
@@ -20,7 +45,7 @@ def open_streams(order: OrderSettings, location: DataLocation) -> list[ShardCach
     Raises:
         UsageError: a stream has no location, its cache is too small, or tokenizers differ.
     """
-    limit = location.cache_limit
+    limit = location.limit
     limit_each = None if limit is None else limit // len(location.members)
     caches: list[ShardCache] = []
     for member in location.members:
@@ -48,29 +73,153 @@ def open_streams(order: OrderSettings, location: DataLocation) -> list[ShardCach
     return caches
 
 
-def require_a_sequence(caches: Sequence[ShardCache], sizes: Sequence[int], length: int) -> None:
-    """Refuse sequences that are longer than all of a stream.
+def open_source(caches: Sequence[ShardCache], order: OrderSettings, length: int) -> TokenSource:
+    """The source of the rows: sequences of the streams, or what wraps them.
 
     Args:
-        caches: of the streams.
-        sizes: sequences of each.
-        length: tokens per sequence.
+        caches: the caches of the streams.
+        order: the settings of the order.
+        length: tokens of the longest rows.
 
     Raises:
-        UsageError: names both lengths.
+        UsageError: the streams do not fit together or do not know their documents, the table of
+            excluded documents does not fit them, or a row is longer than a stream.
+        CorruptDatasetError: what a dataset says of its documents is missing or damaged.
     """
-    for cache, size in zip(caches, sizes, strict=True):
+    source: TokenSource = Sequences(caches, length)
+    if order.exclude is not None:
+        from streaming_ext.training.features.exclusions import Excluding
+
+        source = Excluding(source, order.exclude)
+    if order.packing is not None:
+        from streaming_ext.training.features.packing import Packed
+
+        source = Packed(source, multiple=order.document_multiple)
+    for cache, bounds in zip(caches, source.bounds, strict=True):
         tokens = int(cache.index.samples.sum()) * cache.index.sample_tokens
-        if size == 0 and tokens < length:
+        if bounds[-1] == 0 and tokens < length:
             advice = "Lower it." if tokens else "Name another split."
             raise UsageError(
                 f"`sequence_length` is {length:,} tokens, and split {cache.index.split!r} of "
                 f"{cache.source.url} has {tokens:,}: less than one sequence. {advice}"
             )
+    return source
+
+
+def open_domains(
+    caches: Sequence[ShardCache], streams: Sequence[TokenStream], by: str | None
+) -> "StreamDomains | TokenDomains":
+    """The column of domains: of tokens, or of streams unless `by` is given."""
+    if by is None:
+        return StreamDomains([stream.domain_name for stream in streams])
+    from streaming_ext.training.features import domains
+
+    return domains.open_domains(caches, by)
+
+
+def open_columns(
+    order: OrderSettings, contents: BatchContents, domains: RowColumn
+) -> list[RowColumn | SegmentColumn]:
+    """Make the columns of a batch, in their order."""
+    columns = columns_of(contents.extras, domains)
+    if order.max_repeated_ngram is None:
+        return columns
+    from streaming_ext.training.features.repeats import RepeatFilter
+
+    return [RepeatFilter(order.max_repeated_ngram), *columns]
+
+
+def identity_of(order: dict[str, Any], parts: Iterable[HasIdentity]) -> dict[str, Any]:
+    """Every setting that decides which sequence comes when, as a state names them.
+
+    Args:
+        order: the identity of the order.
+        parts: sources, columns and mixtures, each of which names its own.
+    """
+    for part in parts:
+        order = order | part.identity()
+    return {name: value for name, value in order.items() if value is not None}
+
+
+def open_context(
+    position: RankPosition, order: OrderSettings, steps: StepSizes
+) -> "ContextSlice | None":
+    """The part of each row that this rank reads; None for all of it."""
+    if not position.divides_rows:
+        return None
+    from streaming_ext.training.features.context import context_slice
+
+    lengths = [length for _, _, length in steps.entries()]
+    return context_slice(position, lengths=lengths, multiple=order.document_multiple)
+
+
+def open_nodes(
+    source: TokenSource, position: RankPosition, rank: DataRank, settings: dict[str, Any]
+) -> "NodeGroup | None":
+    """The partitions of all nodes, if each node reads its own; see `find_node_group`."""
+    indexes = [cache.index for cache in source.reader.caches]
+    partitioned = any(each.manifest and each.manifest.node_partition for each in indexes)
+    if not (partitioned if position.node_local is None else position.node_local):
+        return None
+    from streaming_ext.order.node_local import find_node_group
+
+    sequences = source.sizes[0]
+    return find_node_group(indexes, position, rank=rank, sequences=sequences, settings=settings)
+
+
+def open_plan(
+    source: TokenSource,
+    order: OrderSettings,
+    steps: StepSizes,
+    rank: DataRank,
+    streams: Sequence[TokenStream],
+    *,
+    mixing: Mixing | None,
+    nodes: "NodeGroup | None",
+) -> EpochPlan:
+    """The sequences of every step.
+
+    Args:
+        source: the source of the rows.
+        order: the settings of the order.
+        steps: the sizes of the steps.
+        rank: the data-parallel rank.
+        streams: the streams, with their parts of an epoch.
+        mixing: the proportions that change during training.
+        nodes: the partitions of all nodes.
+
+    Raises:
+        UsageError: there is nothing to read, or less than a step asks for.
+    """
+    bounds, left_out, drop_last = source.bounds, source.left_out, order.drops_last
+    if nodes is not None:
+        from streaming_ext.order.node_local import NodePlan
+
+        return NodePlan(
+            order.spec,
+            bounds=bounds,
+            left_out=left_out,
+            steps=steps,
+            drop_last=drop_last,
+            group=nodes,
+        )
+    indexes = [cache.index for cache in source.reader.caches]
+    return EpochPlan(
+        order.spec,
+        bounds=bounds,
+        left_out=left_out,
+        steps=steps,
+        drop_last=drop_last,
+        choose=sequences_an_epoch(streams, source.sizes, epoch_size=order.epoch_sequences),
+        rank=rank,
+        method=order.batching_method,
+        mixing=mixing,
+        earlier=earlier_of(indexes, steps.longest, plain=not source.identity()),
+    )
 
 
 def _url_and_cache(stream: TokenStream) -> tuple[str, Path | None]:
-    """Where a stream is published, and its cache; None to read it in place."""
+    """The location of a stream, and its cache; None to read it in place."""
     local = None if stream.local is None else Path(stream.local)
     if stream.remote is None:
         if local is None:
@@ -81,16 +230,17 @@ def _url_and_cache(stream: TokenStream) -> tuple[str, Path | None]:
     return stream.remote, local
 
 
-def end_of_text(indexes: Sequence[TokenIndex], given: int | None) -> int | None:
+def end_of_text(caches: Sequence[ShardCache], given: int | None) -> int | None:
     """The id that ends a document; None if neither the datasets nor the user say it.
 
     Args:
-        indexes: of the streams.
-        given: by the user, for datasets that do not say it.
+        caches: the caches of the streams.
+        given: the id that the user names, for datasets that do not say it.
 
     Raises:
         UsageError: a dataset says another one, or stores no such id.
     """
+    indexes = [cache.index for cache in caches]
     known = [index.eot_id for index in indexes if index.eot_id is not None]
     if given is None:
         return known[0] if known else None

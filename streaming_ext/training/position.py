@@ -32,10 +32,10 @@ _OLDER: Final = (
 
 
 class Newest:
-    """Which iteration is the newest."""
+    """The number of the newest iteration."""
 
     def __init__(self, what: str) -> None:
-        """Of a loader or a dataset, as users call it."""
+        """Begin with none, of a loader or a dataset, as users call it."""
         self._what, self._number = what, 0
 
     def begin(self) -> int:
@@ -54,7 +54,7 @@ class Newest:
 
 
 class EpochBoard:
-    """Where the next iteration starts, and how often each worker has started one since."""
+    """The start of the next iteration, and the number of iterations of each worker since then."""
 
     def __init__(self, state: bytes) -> None:
         """Let the first iteration start at a state; others may take more bytes."""
@@ -140,7 +140,7 @@ def _worker_and_seed() -> tuple[int, int]:
     if info is None:
         return 0, 0
     if info.id >= MAX_WORKERS:
-        raise UsageError(f"At most {MAX_WORKERS} workers a rank, got number {info.id}.")
+        raise UsageError(f"At most {MAX_WORKERS} workers per rank, got number {info.id}.")
     return info.id, 1 + (info.seed - info.id) % ((1 << _SEED_BITS) - 1)
 
 
@@ -165,7 +165,7 @@ class TrainingPosition:
         self.yielded = 0  # rows, by this process in this iteration
 
     def upcoming(self) -> Cursor:
-        """Where the next iteration starts."""
+        """The start of the next iteration."""
         return self._cursor(self._board.iterations())
 
     def restart(self, epoch: int) -> None:

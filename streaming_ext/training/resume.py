@@ -1,30 +1,45 @@
 """From a cursor to a state that can be saved, and back, with all checks."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streaming_ext.base.arrays import ceil_div
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.state import Cursor, Growth, LoaderState, PastSizes, StreamState
 
+if TYPE_CHECKING:
+    from streaming_ext.order.node_local import NodeGroup
+
 
 @dataclass(frozen=True, kw_only=True)
 class Resume:
-    """What states of one dataset are made of.
+    """The states of one dataset.
 
     Attributes:
         plan: the order.
-        settings: every argument that decides which sequence a step holds, see
-            `OrderSettings.named`.
-        fingerprints: of the streams; one of all partitions if each node reads its own.
+        settings: every argument that decides which sequence a step holds, see `identity_of`.
+        fingerprints: the fingerprints of the streams, or the one of all partitions.
     """
 
     plan: EpochPlan
     settings: Mapping[str, Any]
     fingerprints: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        plan: EpochPlan,
+        settings: Mapping[str, Any],
+        fingerprints: Sequence[str],
+        nodes: "NodeGroup | None",
+    ) -> "Resume":
+        """The states of some streams, or of the partitions of all nodes."""
+        if nodes is not None:
+            settings, fingerprints = {**settings, **nodes.identity()}, [nodes.fingerprint]
+        return cls(plan=plan, settings=settings, fingerprints=tuple(fingerprints))
 
     def state_of(self, cursor: Cursor) -> LoaderState:
         """The state at a cursor."""
@@ -56,7 +71,7 @@ class Resume:
         )
 
     def resumed_at(self, cursor: Cursor) -> Cursor:
-        """Where training resumes: a cursor, or the next epoch if no step is left of this one."""
+        """The cursor at which training resumes: the next epoch if no step is left of this one."""
         return cursor if self.plan.steps_left(cursor) else self.plan.next_epoch(cursor)
 
     def saved_cursor(
@@ -72,9 +87,9 @@ class Resume:
         each stream continues from its own count.
 
         Args:
-            state: as it was saved.
+            state: the state as it was saved.
             allow_changes: names of fields that may differ.
-            extend_state: whether a state of an older generation resumes in this one.
+            extend_state: let a state of an older generation resume in this one.
 
         Raises:
             ConfigMismatchError: a setting that decides the order differs and is not allowed to.
@@ -118,7 +133,7 @@ class Resume:
         )
 
     def _growth_of(self, state: LoaderState) -> Growth | None:
-        """How a state's pass grew.
+        """Return the growth of the pass of a state.
 
         Raises:
             ConfigMismatchError: it names a generation that the dataset does not have.
@@ -166,7 +181,7 @@ class Resume:
 
         Args:
             old: the state.
-            now: of the newest generation, at its beginning.
+            now: the state at the beginning of the newest generation.
             earlier: sequences of the older generation.
             allow_changes: settings that may differ.
 

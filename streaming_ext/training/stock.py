@@ -31,6 +31,6 @@ streaming = _import_streaming()
 
 
 def stock_ranks() -> int:
-    """How many ranks stock StreamingDataLoader sees."""
+    """The number of ranks that stock StreamingDataLoader sees."""
     count: int = streaming.base.world.World.detect().num_ranks
     return count

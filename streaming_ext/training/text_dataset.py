@@ -6,10 +6,10 @@ The text becomes an ordinary dataset in the cache, once, which is read as any ot
 import glob
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Never
 
 from pydantic import ByteSize, Field, ValidationError
 
@@ -18,12 +18,13 @@ from streaming_ext.base.extras import extras_named
 from streaming_ext.base.plain_faults import plain_faults
 from streaming_ext.format.compression import Compression
 from streaming_ext.format.schema import content_hash
-from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.format.spec import DatasetSpec, FormatName, OnBadDocument
 from streaming_ext.store import LocalStorage, open_storage
 from streaming_ext.store.locations import local_path
 from streaming_ext.text.options import TextOptions
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources.patterns import is_pattern
+from streaming_ext.training.arguments import KINDS
 from streaming_ext.training.streams import TokenStream
 from streaming_ext.training.token_dataset import StreamingTokenDataset
 
@@ -37,7 +38,7 @@ class StreamedText(TextOptions):
         holdout_fraction: fraction of the documents in split `holdout`, the others are in `train`.
         holdout_seed: decides which.
         shard_size: bytes of a shard of the dataset in the cache.
-        compression: of these shards, which training unpacks; `none` to read them in place.
+        compression: compression of these shards; `none` to read them in place.
         engine: `auto`, or `reference` to tokenize with the reference alone.
         scan_threads: threads that tokenize; by default one a core, shared by torchrun's ranks.
     """
@@ -51,6 +52,11 @@ class StreamedText(TextOptions):
 
 
 TEXT_SETTINGS = StreamedText.model_fields.keys()
+_DEFAULTS = {
+    name: None if each.is_required() else each.default
+    for name, each in StreamedText.model_fields.items()
+} | {"local": None}
+_DATASET_SETTINGS = [each.name for kind in KINDS for each in fields(kind)]
 
 
 @dataclass(frozen=True, init=False)
@@ -58,7 +64,7 @@ class TextStream(TokenStream):
     """Text that is tokenized once, into the cache: `TextStream(sources=..., tokenizer=...)`.
 
     Attributes:
-        text: what is read; each of its fields is an argument of its own.
+        text: the options of the text; each of them is an argument of its own.
     """
 
     text: StreamedText
@@ -180,14 +186,15 @@ class StreamingTextDataset(StreamingTokenDataset):
     The first time, all text is tokenized into an ordinary dataset in the cache, by all cores and
     all ranks of the machine. It is read as any other dataset is.
 
+    The other arguments are those of `TextStream` and `StreamingTokenDataset`, except `remote`.
+
     Args:
         sources: files of text, folders, patterns or URLs: all that `shardmill shard` takes.
-        tokenizer: of the text.
-        sequence_length: tokens a sequence.
+        tokenizer: the tokenizer of the text.
+        sequence_length: tokens per sequence.
         local: folder of the cache; below the user's cache folder unless given.
         streams: several texts (`TextStream`) and datasets (`TokenStream`), in place of these.
         shuffle_block_size: as in `StreamingTokenDataset`, but 16,384 unless given.
-        settings: whatever else `TextStream` and `StreamingTokenDataset` take.
 
     Raises:
         UsageError: an argument is not allowed; the message says which and what is.
@@ -204,24 +211,76 @@ class StreamingTextDataset(StreamingTokenDataset):
         local: str | Path | None = None,
         streams: Sequence[TokenStream] | None = None,
         shuffle_block_size: int = WINDOW,
-        **settings: Any,
+        hub_config: str | None = None,
+        eot_token: str | None = None,
+        bos_token: str | None = None,
+        pattern: str | None = None,
+        text_column: str | Sequence[str] = "text",
+        text_separator: str = "\\n\\n",
+        format: FormatName | None = None,  # noqa: A002
+        on_bad_document: OnBadDocument = "fail",
+        keep_columns: str | Sequence[str] = (),
+        where: str | None = None,
+        min_bytes: int | None = None,
+        max_bytes: int | None = None,
+        min_characters: int | None = None,
+        min_tokens: int | None = None,
+        max_tokens: int | None = None,
+        part_size: int | str = 2**30,
+        min_part_size: int | str = 0,
+        max_files: int | None = None,
+        holdout_fraction: float = 0.0,
+        holdout_seed: int = 0,
+        shard_size: int | str = 64 * 2**20,
+        compression: str = "zstd:1",
+        engine: Literal["auto", "reference"] = "auto",
+        scan_threads: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        split: str | None = "train",
+        batch_size: int | None = None,
+        global_batch: int | str | None = None,
+        shuffle: bool = False,
+        shuffle_seed: int = 9176,
+        num_canonical_nodes: int | None = None,
+        epoch_size: int | str | None = None,
+        drop_last: bool | None = None,
+        at_max_repeats: str = "error",
+        batching_method: str = "random",
+        packing: str | None = None,
+        document_multiple: int | None = None,
+        exclude: str | Path | None = None,
+        max_repeated_ngram: int | None = None,
+        token_dtype: str | None = None,
+        predownload: int | None = None,
+        cache_limit: int | str | None = None,
+        download_retry: int = 2,
+        download_timeout: float = 60.0,
+        replication: int | None = None,
+        dp_rank: int | None = None,
+        dp_world_size: int | None = None,
+        device_mesh: Any = None,
+        process_group: Any = None,
+        cp_rank: int | None = None,
+        cp_size: int | None = None,
+        cp_layout: str = "balanced",
+        node_local: bool | str | Path | None = None,
+        extras: str | Collection[str] = (),
+        eot_id: int | None = None,
+        domain_by: str | None = None,
+        **stock: Never,
     ) -> None:
-        of_text = {name: settings.pop(name) for name in TEXT_SETTINGS & settings.keys()}
-        named = {"sources": sources, "tokenizer": tokenizer, "local": local, **of_text}
-        given = {name: value for name, value in named.items() if value is not None}
+        settings = locals()
+        named = {name: settings[name] for name in _DEFAULTS}
+        given = {name: value for name, value in named.items() if value != _DEFAULTS[name]}
         if streams is None:
-            streams = [TextStream(**given)]
+            settings["streams"] = [TextStream(**given)]
         elif given:
             raise UsageError(
                 f"Give either streams=[...], or {', '.join(sorted(given))}; a TextStream takes "
                 "these too."
             )
-        super().__init__(
-            streams=streams,
-            sequence_length=sequence_length,
-            shuffle_block_size=shuffle_block_size,
-            **settings,
-        )
+        settings |= {"local": None, "remote": None}
+        super().__init__(**{name: settings[name] for name in _DATASET_SETTINGS}, **stock)
 
     def materialize(self, output: str | Path) -> None:
         """Copy the dataset out of the cache; `StreamingTokenDataset` takes states of this one.

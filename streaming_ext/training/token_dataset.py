@@ -1,34 +1,42 @@
-"""What training reads: a `streaming.StreamingDataset` whose order and resume are exact."""
+"""The dataset that training reads: a `streaming.StreamingDataset` of exact order and resume."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
 from streaming_ext.base.errors import DatasetError, UsageError
-from streaming_ext.order.epoch_plan import EpochPlan
-from streaming_ext.order.growth import earlier_of
-from streaming_ext.order.node_local import NodePlan, find_node_group
 from streaming_ext.order.ranks import DataRank, find_rank
+from streaming_ext.order.settings import DEFAULT_WINDOW
 from streaming_ext.order.state import Cursor
 from streaming_ext.order.steps import StepSizes
 from streaming_ext.reading.prefetch import end_all, sequences_ahead
-from streaming_ext.reading.source import Sequences, TokenSource
-from streaming_ext.training.arguments import settings_of, takes_settings
-from streaming_ext.training.batch_reader import PLANNED_ROWS, BatchReader
-from streaming_ext.training.features.context import context_slice
-from streaming_ext.training.features.domains import open_domains
-from streaming_ext.training.features.exclusions import Excluding
-from streaming_ext.training.features.packing import Packed
-from streaming_ext.training.messages import samples_of
-from streaming_ext.training.opening import end_of_text, open_streams, require_a_sequence
+from streaming_ext.training.arguments import described, settings_of
+from streaming_ext.training.batch_reader import PLANNED_ROWS, BatchReader, samples_of
+from streaming_ext.training.features.mixing import mixing_of
+from streaming_ext.training.opening import (
+    end_of_text,
+    identity_of,
+    open_columns,
+    open_context,
+    open_domains,
+    open_nodes,
+    open_plan,
+    open_source,
+    open_streams,
+)
 from streaming_ext.training.position import Newest, TrainingPosition
 from streaming_ext.training.resume import Resume
 from streaming_ext.training.stock import stock_ranks, streaming
-from streaming_ext.training.streams import domains_of, mixing_of, sequences_an_epoch
+from streaming_ext.training.streams import TokenStream
 from streaming_ext.training.workers import end_without_hooks, this_worker
+
+if TYPE_CHECKING:
+    from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 
 
 class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, name-defined, unused-ignore]
@@ -44,99 +52,117 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         DatasetError: there is no dataset, or it is damaged.
     """
 
-    @takes_settings
-    def __init__(self, **arguments: Any) -> None:
+    @described
+    def __init__(
+        self,
+        *,
+        split: str | None = "train",
+        sequence_length: int | str | None = None,
+        batch_size: int | None = None,
+        global_batch: int | str | None = None,
+        shuffle: bool = False,
+        shuffle_seed: int = 9176,
+        shuffle_block_size: int = DEFAULT_WINDOW,
+        num_canonical_nodes: int | None = None,
+        epoch_size: int | str | None = None,
+        drop_last: bool | None = None,
+        at_max_repeats: str = "error",
+        batching_method: str = "random",
+        packing: str | None = None,
+        document_multiple: int | None = None,
+        exclude: str | Path | None = None,
+        max_repeated_ngram: int | None = None,
+        streams: Sequence[TokenStream] | None = None,
+        remote: str | None = None,
+        local: str | Path | None = None,
+        token_dtype: str | None = None,
+        predownload: int | None = None,
+        cache_limit: int | str | None = None,
+        download_retry: int = 2,
+        download_timeout: float = 60.0,
+        storage_options: Mapping[str, Any] | None = None,
+        replication: int | None = None,
+        dp_rank: int | None = None,
+        dp_world_size: int | None = None,
+        device_mesh: Any = None,
+        process_group: Any = None,
+        cp_rank: int | None = None,
+        cp_size: int | None = None,
+        cp_layout: str = "balanced",
+        node_local: bool | str | Path | None = None,
+        extras: str | Collection[str] = (),
+        eot_id: int | None = None,
+        domain_by: str | None = None,
+        **stock: Never,
+    ) -> None:
         """Open the dataset; no shard is read yet."""
-        self.order, self.location, self.position, self.contents = settings_of(arguments)
-        order, contents = self.order, self.contents
-        rank = find_rank(self.position)
+        settings = settings_of(locals(), stock)
+        self.order, self.location, self.position, self.contents = settings
+        order, rank = self.order, find_rank(self.position)
         self.streams = self.location.members
         mixing = mixing_of(self.streams, order)
         caches = open_streams(order, self.location)
-        indexes = [cache.index for cache in caches]
-        self.eot_id = end_of_text(indexes, contents.eot_id)
-        self.unknown = tuple(dict.fromkeys(word for index in indexes for word in index.unknown))
-        steps = order.steps(own_length=indexes[0].sample_tokens, num_ranks=rank.size)
-        source: TokenSource = Sequences(caches, steps.longest)
-        if order.exclude is not None:
-            source = Excluding(source, order.exclude)
-        if order.packing:
-            source = Packed(source, multiple=order.document_multiple)
+        self.eot_id = end_of_text(caches, self.contents.eot_id)
+        self.unknown = tuple(dict.fromkeys(word for each in caches for word in each.index.unknown))
+        steps = order.steps(own_length=caches[0].index.sample_tokens, num_ranks=rank.size)
+        self.source = source = open_source(caches, order, steps.longest)
         self.reader = source.reader
-        self.token_domains = open_domains(caches, contents.domain_by)
-        self.domains, domain_of_stream = domains_of(self.streams)
-        if self.token_domains is not None:
-            self.domains = self.token_domains.names
-        self._bounds, left_out = source.bounds(), source.left_out()
-        sizes = [int(bounds[-1]) for bounds in self._bounds]
-        require_a_sequence(caches, sizes, steps.longest)
-        if left_out is not None:
-            sizes = [size - len(out) for size, out in zip(sizes, left_out, strict=True)]
-        named = order.named(
-            steps,
-            num_ranks=rank.size,
-            exclude=source.identity().get("exclude"),
-            domain_by=contents.domain_by,
-            **(mixing.identity() if mixing else {}),
-        )
-        self.node_group = find_node_group(
-            indexes, self.position, rank=rank, sequences=sizes[0], settings=named
-        )
-        fingerprints = tuple(index.index_hash for index in indexes)
-        of_each: dict[str, Any] = {
-            "bounds": self._bounds,
-            "left_out": left_out,
-            "steps": steps,
-            "drop_last": order.drops_last,
-        }
-        if self.node_group is not None:
-            named["nodes"], fingerprints = self.node_group.nodes, (self.node_group.fingerprint,)
-            self.plan: EpochPlan = NodePlan(order.spec, group=self.node_group, **of_each)
-        else:
-            self.plan = EpochPlan(
-                order.spec,
-                **of_each,
-                choose=sequences_an_epoch(self.streams, sizes, epoch_size=order.epoch_sequences),
-                rank=rank,
-                method=order.batching_method,
-                mixing=mixing,
-                earlier=earlier_of(indexes, steps.longest, plain=not source.identity()),
-            )
-        predownload = self.location.predownload or sequences_ahead(
-            order.spec,
-            sizes=sizes,
-            shards=self.reader.num_shards,
-            ranks=self.plan.rank.size,
-            batch_size=steps.global_batch.largest // rank.size,
+        self.domain_column = open_domains(caches, self.streams, self.contents.domain_by)
+        columns = open_columns(order, self.contents, self.domain_column)
+        parts = [source, *columns, self.domain_column, *([mixing] if mixing else [])]
+        named = identity_of(order.identity(steps, num_ranks=rank.size), parts)
+        self.nodes = open_nodes(source, self.position, rank, named)
+        self.plan = open_plan(
+            source, order, steps, rank, self.streams, mixing=mixing, nodes=self.nodes
         )
         self.batch_reader = BatchReader(
             plan=self.plan,
             source=source,
-            contents=contents,
+            columns=columns,
             eot_id=self.eot_id,
-            predownload=predownload,
-            max_repeated_ngram=order.max_repeated_ngram,
-            domain_of_stream=np.array(domain_of_stream),
-            domains=self.token_domains,
-            context=context_slice(
-                self.position,
-                lengths=[length for _, _, length in steps.entries()],
-                multiple=order.document_multiple,
-            ),
+            predownload=self.location.predownload or sequences_ahead(self.plan, source, order.spec),
+            context=open_context(self.position, order, steps),
         )
-        self.resume = Resume(plan=self.plan, settings=named, fingerprints=fingerprints)
+        fingerprints = [cache.index.index_hash for cache in caches]
+        self.resume = Resume.of(self.plan, named, fingerprints, self.nodes)
         self._progress, self._newest = TrainingPosition(self.resume), Newest("dataset")
         self.loaded_state: Mapping[str, Any] = {}
-        self.loaded_cursor: Cursor | None = None  # that it is of
+        self.loaded_cursor: Cursor | None = None  # the cursor of that state
         self._set_stock_attributes(steps, rank)
 
+    def __repr__(self) -> str:
+        """Name the data, their size, the rank and its batches in one line."""
+        where = ", ".join(stream.url for stream in self.streams)
+        batch = "" if self.batch_size is None else f", batch_size={self.batch_size}"
+        return (
+            f"{type(self).__name__}({where!r}, split={self.split!r}, {self.size:,} sequences of "
+            f"{self.sequence_length:,} tokens, rank {self.dp_rank} of {self.dp_world_size}{batch})"
+        )
+
+    @cached_property
+    def tokenizer(self) -> "Tokenizer":
+        """The tokenizer of the data, opened from the dataset: `encode`, `decode`, `vocab_size`.
+
+        Raises:
+            UsageError: the dataset does not say which tokenizer made it.
+            TokenizerError: its files are damaged.
+        """
+        from streaming_ext.training.features.tokenizer import open_tokenizer
+
+        return open_tokenizer(self.reader.caches[0])
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """The domains that `domain_ids` counts by, by their numbers."""
+        return self.domain_column.domains
+
     def _set_stock_attributes(self, steps: StepSizes, rank: DataRank) -> None:
-        """What stock StreamingDataset and its users know of a dataset."""
+        """Set the attributes of stock StreamingDataset that its users read."""
         order = self.order
         self.split, self.shuffle, self.shuffle_seed = order.split, order.shuffle, order.shuffle_seed
         self.shuffle_block_size, self.epoch_size = order.shuffle_block_size, order.epoch_size
         self.num_canonical_nodes, self.drop_last = order.canonical_nodes, order.drops_last
-        self.cache_limit, self.sequence_length = self.location.cache_limit, steps.longest
+        self.cache_limit, self.sequence_length = self.location.limit, steps.longest
         self.dp_rank, self.dp_world_size = rank.rank, rank.size
         self.batch_size = None if steps.change or not order.names_batch else self.plan.batch_size
         # What stock StreamingDataLoader divides its count of samples by.
@@ -146,7 +172,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
     @property
     def size(self) -> int:
         """Sequences of all streams."""
-        return sum(int(bounds[-1]) for bounds in self._bounds)
+        return sum(int(bounds[-1]) for bounds in self.source.bounds)
 
     num_samples = size
 
@@ -167,7 +193,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
 
     def get_item(self, sample_id: int, retry: int = 7) -> dict[str, Any]:
         """One sequence by its number on disk, streams one after another."""
-        firsts = [0, *accumulate(int(bounds[-1]) for bounds in self._bounds)]
+        firsts = [0, *accumulate(int(bounds[-1]) for bounds in self.source.bounds)]
         stream = bisect_right(firsts, sample_id) - 1
         batch = self.batch_reader.read(stream, np.array([sample_id - firsts[stream]]))
         return samples_of(self.batch_reader.finish(batch))[0]
@@ -179,7 +205,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             DatasetError: before it ends early, whatever the reason.
             UsageError: another iteration began meanwhile.
         """
-        if {"cu_seqlens", "max_seqlen"} & self.batch_reader.extras:
+        if {"cu_seqlens", "max_seqlen"} & self.batch_reader.names:
             raise UsageError(
                 "cu_seqlens and max_seqlen are of whole batches. Use StreamingTokenLoader, or "
                 "leave them out of extras."
@@ -215,8 +241,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             num_samples: sequences that training received in this iteration, over all ranks; None
                 for those that this process gave out, which is right without workers, and in the
                 workers of torchdata's StatefulDataLoader.
-            from_beginning: whether `num_samples` counts from the start of the epoch, also after
-                a resume.
+            from_beginning: count `num_samples` from the start of the epoch, also after a resume.
         """
         if num_samples is not None:
             ranks = stock_ranks() // (self.replication or 1)
@@ -225,7 +250,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                     f"StreamingDataLoader sees {ranks} ranks in the environment, this dataset has "
                     f"{self.dp_world_size}. Launch with torchrun, or use StreamingTokenLoader."
                 )
-            num_samples //= 1 if self.node_group is None else self.node_group.nodes
+            num_samples //= 1 if self.nodes is None else self.nodes.nodes
         return self._progress.state(num_samples, from_beginning=from_beginning)
 
     def load_state_dict(
@@ -238,7 +263,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         """Let the next iteration resume from a state, which is not changed.
 
         Args:
-            obj: from `state_dict` of this class or of its loader.
+            obj: a result of `state_dict`, of this class or of its loader.
             allow_changes: fields of `order`, or `streams`, that may differ from the state's.
             extend_state: let a state of an older generation of the dataset resume in this one: with
                 what was not yet seen of the pass, and the new sequences, each once.
@@ -255,7 +280,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         """Refuse to be divided among the ranks again: who divides an iterable dataset calls this.
 
         Args:
-            epoch: its number, which is not needed: epochs follow one another.
+            epoch: the number of the epoch, which is not needed: epochs follow one another.
 
         Raises:
             UsageError: the dataset has a rank, and gives this rank's sequences alone.
@@ -273,14 +298,14 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         end_all(self.reader)
 
     def start_cursor(self) -> Cursor:
-        """Where the next iteration starts."""
+        """The start of the next iteration."""
         return self._progress.upcoming()
 
     def require_batch_size(self) -> None:
         """Refuse to make batches of a size that was not given."""
         if not self.order.names_batch:
             raise UsageError(
-                "Give batch_size=, the sequences a rank takes each step, as to the DataLoader: "
+                "Give batch_size=, the sequences per rank and step, as to the DataLoader: "
                 "it decides what a step holds. Or give global_batch=, those of all ranks."
             )
 

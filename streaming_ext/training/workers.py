@@ -28,7 +28,7 @@ _LOOK_SECONDS: Final = 5.0
 
 
 def forks(context: Any) -> bool:
-    """Whether workers are forked, of what a DataLoader takes as `multiprocessing_context`."""
+    """Return whether a `multiprocessing_context` of a DataLoader forks its workers."""
     if context is None:
         return multiprocessing.get_start_method() == "fork"
     return (context if isinstance(context, str) else context.get_start_method()) == "fork"

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +93,10 @@ class Tokenizer(ABC):
     @abstractmethod
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
         """The text of `ids`; an end-of-text id gives its token."""
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of `ids`, a list, an array or a tensor; bytes that are no UTF-8 are replaced."""
+        return self.decode_bytes([*map(int, ids)]).decode(errors="replace")
 
     def __reduce__(self) -> Any:
         return self.saved, (self.data, self.name, self._spec())

@@ -13,7 +13,7 @@ look across documents costs most at the end of each.
     2 ranks, documents of 4 and 8 tokens: rank 0 has 0, 3 and 4, 5, 10, 11, rank 1 the others
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,7 +25,6 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.order.ranks import RankPosition
 
 LAYOUTS: Final = ("balanced", "contiguous", "documents")
-_PER_TOKEN: Final = ("tokens", "targets", "position_ids", "document_ids", "domain_ids")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +32,7 @@ class ContextSlice:
     """The part of each row that this process reads.
 
     Attributes:
-        rank: from 0.
+        rank: the rank within the group, from 0.
         size: ranks that read the same rows.
         layout: one of `LAYOUTS`.
     """
@@ -44,21 +43,26 @@ class ContextSlice:
 
     @property
     def by_documents(self) -> bool:
-        """Whether batches are cut by their `cu_seqlens`."""
+        """True if batches are cut by their `cu_seqlens`."""
         return self.layout == "documents" and self.size > 1
 
     @property
     def chunks(self) -> int:
-        """Into how many chunks a row is cut."""
+        """The number of chunks of a row."""
         return self.size if self.layout == "contiguous" else 2 * self.size
 
-    def cut(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """A batch with this rank's part of what has a value a token; the rest stays."""
+    def cut(self, batch: dict[str, Any], divided: Collection[str]) -> dict[str, Any]:
+        """A batch with this rank's part of what has a value per token; the rest stays.
+
+        Args:
+            batch: the whole batch.
+            divided: the names of columns with a value per token.
+        """
         if self.size == 1:
             return batch
         offsets = self._offsets(batch["cu_seqlens"]) if self.by_documents else None
         return {
-            name: self._part(values, offsets) if name in _PER_TOKEN and values.ndim > 1 else values
+            name: self._part(values, offsets) if name in divided else values
             for name, values in batch.items()
         }
 
@@ -89,9 +93,10 @@ def context_slice(
     """The slice of a rank.
 
     Args:
-        position: what the user says of ranks.
+        position: the ranks that the user names.
         lengths: tokens of a row, all that come.
-        multiple: of tokens that each document takes in its row, None if rows are not packed.
+        multiple: the number of tokens whose multiples packed documents take; None if rows are
+            not packed.
 
     Raises:
         UsageError: fields contradict each other, or no field says which ranks read the same rows.

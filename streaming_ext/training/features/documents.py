@@ -40,7 +40,7 @@ class LocatedDocuments:
         origins: source files of the part.
         begin: first token of the part in the split's stream.
         lengths: tokens of each, its end-of-text id counted: (documents,).
-        rows: of the part, or in a shuffled dataset of the sources: (documents,).
+        rows: rows of the part, or of the sources in a shuffled dataset: (documents,).
         sources: numbers of the sources in a shuffled dataset: (documents,).
         labels: see `SplitDocuments.read`: (documents,).
     """
@@ -79,15 +79,15 @@ class SplitDocuments:
     or contradicts the shards.
 
     Attributes:
-        manifest: of the dataset.
-        split: one of its splits.
+        manifest: the manifest of the dataset.
+        split: the name of the split.
     """
 
     def __init__(self, cache: ShardCache) -> None:
         """Read nothing yet.
 
         Args:
-            cache: of the split.
+            cache: the cache of the split.
 
         Raises:
             UsageError: the dataset does not list its documents.
@@ -189,11 +189,11 @@ class SplitDocuments:
                 yield _kept(self, span)
 
     def find(self, source: str, row: int) -> Iterator[tuple[int, int, SourceRow]]:
-        """Where a document lies: first token, the token after its last, source and row.
+        """Find a document: its first token, the token after its last, source and row.
 
         Args:
             source: URL of the source file, or the end of it.
-            row: of the document in it.
+            row: the row of the document in the file.
 
         Raises:
             UsageError: several files end in `source`.

@@ -33,6 +33,7 @@ from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.made_once import damaged, made_once, map_file, write_directory
 from streaming_ext.reading.source import Spans, TokenSource
 from streaming_ext.reading.token_reader import by_value
+from streaming_ext.training.columns import Batch, ReadRows, RowColumn
 from streaming_ext.training.features.documents import PartSpan, split_documents
 
 VERSION: Final = 3
@@ -56,16 +57,16 @@ class DomainMap:
     """The domains of the tokens of one split.
 
     Attributes:
-        path: of the file.
-        names: of the domains, by their codes.
+        path: the path of the file.
+        names: the names of the domains, by their codes.
     """
 
     def __init__(self, path: Path, *, verify: bool = True) -> None:
         """Open a file.
 
         Args:
-            path: of it.
-            verify: whether its content is compared with its hash.
+            path: the path of the file.
+            verify: compare its content with its hash.
 
         Raises:
             FileNotFoundError: there is none.
@@ -113,10 +114,10 @@ MOST: Final = 1 << 16  # domains; a count of each stands in the state
 
 
 def ranges_of(cache: ShardCache, by: str, codes: dict[str, int]) -> Iterator[tuple[Ints, Ints]]:
-    """Where ranges of documents of one domain begin in the split's stream, and which it is.
+    """Find the ranges of documents of one domain: first token and number of the domain of each.
 
     Args:
-        cache: of the split.
+        cache: the cache of the split.
         by: see `open_domains`.
         codes: filled with the number of each domain by its name, in the order of the stream.
 
@@ -171,7 +172,7 @@ def ranges_of(cache: ShardCache, by: str, codes: dict[str, int]) -> Iterator[tup
 def _numbers_of_values(
     column: str, words: dict[str, int], documents: ListedRows, chosen: Flags
 ) -> Ints:
-    """Which value of a column each chosen document has, counted as they come in `words`."""
+    """Number the values of a column of the chosen documents, as they come in `words`."""
     values = documents.values[column].filter(pa.array(chosen))
     encoded = values.dictionary_encode(null_encoding="encode")
     found = [words.setdefault(_word(value), len(words)) for value in encoded.dictionary.to_pylist()]
@@ -189,38 +190,39 @@ def _word(value: str | float | bool | None) -> str:
     return str(value)
 
 
-class TokenDomains:
-    """Looks up the domains of tokens.
+class TokenDomains(RowColumn):
+    """The domain of each token, -1 in padding: (rows, length).
 
     Attributes:
-        by: what makes a domain.
-        names: of all domains, by their numbers.
+        by: the property of documents that makes a domain.
+        domains: all domains, by their numbers.
     """
+
+    name, per_token, token_bytes = "domain_ids", True, 4
 
     def __init__(self, maps: Sequence[DomainMap], *, by: str) -> None:
         """Number the domains of all streams together.
 
         Args:
-            maps: one a stream.
-            by: what makes a domain.
+            maps: the map of each stream.
+            by: the property of documents that makes a domain.
         """
         self.by = by
-        self.names = tuple(sorted({name for each in maps for name in each.names}))
-        numbers = {name: number for number, name in enumerate(self.names)}
+        self.domains = tuple(sorted({name for each in maps for name in each.names}))
+        numbers = {name: number for number, name in enumerate(self.domains)}
         self._maps = tuple(maps)
         # Of each stream: the numbers of its domains, and last what stands for padding.
         self._numbers = [
             np.array([*(numbers[name] for name in each.names), PADDING], np.int32) for each in maps
         ]
 
-    def of_tokens(self, spans: Spans, *, length: int, real: Flags) -> Codes:
-        """The domain of each token of some rows: (rows, length).
+    def identity(self) -> dict[str, Any]:
+        """The property that makes a domain, by which a state counts."""
+        return {"domain_by": self.by}
 
-        Args:
-            spans: that the rows are made of.
-            length: of a row.
-            real: False for rows that only fill up a batch: (rows,).
-        """
+    def add(self, batch: Batch, read: ReadRows) -> None:
+        """See `RowColumn`."""
+        spans = read.located.spans(read.rows)
         owners, domains, tokens = self._ranges(spans)
         gaps = spans.rooms - spans.lengths
         padded = np.flatnonzero(gaps)  # padding after a span is a range too
@@ -228,14 +230,14 @@ class TokenDomains:
             at = np.searchsorted(owners, padded, side="right")
             domains = np.insert(domains, at, np.int32(PADDING))
             tokens = np.insert(tokens, at, gaps[padded])
-        found: Codes = np.repeat(domains, tokens).reshape(len(real), length)
-        found[~real] = PADDING
-        return found
+        found: Codes = np.repeat(domains, tokens).reshape(read.tokens.shape)
+        found[~read.real] = PADDING
+        batch[self.name] = found
 
     def count(self, spans: Spans) -> Ints:
         """Tokens of each domain in each stream, padding left out: (streams, domains)."""
         owners, domains, tokens = self._ranges(spans)
-        shape = len(self._maps), len(self.names) + 1  # the last for padding
+        shape = len(self._maps), len(self.domains) + 1  # the last for padding
         cell = spans.streams[spans.rows[owners]] * shape[1] + domains % shape[1]
         counts = np.bincount(cell, tokens, minlength=shape[0] * shape[1])
         result: Ints = counts.astype(np.int64).reshape(shape)[:, :-1]
@@ -255,20 +257,18 @@ class TokenDomains:
         return owners[order], domains[order], tokens[order]
 
 
-def open_domains(caches: Sequence[ShardCache], by: str | None) -> TokenDomains | None:
+def open_domains(caches: Sequence[ShardCache], by: str) -> TokenDomains:
     """The domains of some streams, whose maps are made if they are missing.
 
     Args:
-        caches: of the streams.
-        by: `folder` or `column:NAME`; None if streams are domains.
+        caches: the caches of the streams.
+        by: `folder` or `column:NAME`.
 
     Raises:
         UsageError: `by` is neither, a dataset lists no documents, or it did not keep the column.
         CorruptDatasetError: a record or table of documents is missing or damaged.
         StorageError: a map cannot be kept.
     """
-    if by is None:
-        return None
     if by != FOLDER and not (by.startswith(COLUMN) and by != COLUMN):
         raise UsageError(
             f"`domain_by` must be {FOLDER!r} or {COLUMN + 'NAME'!r}, for a column that was kept by "
@@ -300,22 +300,22 @@ class DomainCounts:
         """Begin with nothing counted.
 
         Args:
-            plan: of any rank.
-            source: of the tokens.
-            domains: of the streams.
-            cursor: where counting begins.
+            plan: the plan of any rank.
+            source: the source of the tokens.
+            domains: the domains of the streams.
+            cursor: the position at which counting begins.
         """
         self._plan, self._source, self._domains = plan, source, domains
-        self._counts: Ints = np.zeros((len(plan.sizes), len(domains.names)), np.int64)
+        self._counts: Ints = np.zeros((len(plan.sizes), len(domains.domains)), np.int64)
         self._at = cursor
 
     def up_to(self, cursor: Cursor) -> list[dict[str, int]]:
-        """Of each stream the tokens of its domains up to a cursor, by the domains' names."""
+        """Count the tokens of each stream up to a cursor, by the names of its domains."""
         while self._at.epoch < cursor.epoch:
             self._count_to(self._plan.epoch_size)
             self._at = self._plan.next_epoch(self._at)
         self._count_to(cursor.position)
-        names = self._domains.names
+        names = self._domains.domains
         return [
             {names[number]: int(counts[number]) for number in np.flatnonzero(counts).tolist()}
             for counts in self._counts
@@ -334,11 +334,11 @@ class DomainCounts:
         self._at = replace(self._at, position=position)
 
     def state(self, cursor: Cursor, fingerprints: Sequence[str]) -> dict[str, Any]:
-        """What a state at a cursor holds of it.
+        """The counts at a cursor, as a state holds them.
 
         Args:
-            cursor: of the state.
-            fingerprints: of the streams.
+            cursor: the position of the state.
+            fingerprints: the fingerprints of the streams.
         """
         streams = [
             {"fingerprint": fingerprint, "tokens": tokens}
@@ -353,14 +353,14 @@ class DomainCounts:
 
         Args:
             state: as it was saved.
-            cursor: that it stands for.
-            fingerprints: of each stream, then those of its older generations.
+            cursor: the position of the state.
+            fingerprints: the fingerprints of each stream, then those of its older generations.
         """
         self._counts, self._at = np.zeros_like(self._counts), cursor
         saved = state.get(STATE_KEY)
         if saved is None or saved["by"] != self._domains.by:
             return
-        numbers = {name: number for number, name in enumerate(self._domains.names)}
+        numbers = {name: number for number, name in enumerate(self._domains.domains)}
         of_stream: dict[str, list[Mapping[str, int]]] = {}  # one dataset may be two streams
         for each in saved["streams"]:
             of_stream.setdefault(each["fingerprint"], []).append(each["tokens"])

@@ -28,10 +28,10 @@ _COLUMNS = pa.schema(
 
 @dataclass(frozen=True)
 class Exclusions:
-    """Which documents are left out.
+    """The documents to leave out.
 
     Attributes:
-        rows: of each source file, sorted, by its URL and the byte that rows are counted from.
+        rows: sorted rows of each source file, by its URL and the byte that rows are counted from.
     """
 
     rows: dict[tuple[str, int], Ints]
@@ -103,9 +103,9 @@ def sequences_with(documents: Documents, bounds: Ints, length: int) -> Ints:
     """The sequences of a stream that hold a token of some documents, sorted.
 
     Args:
-        documents: of the stream.
+        documents: documents of the stream.
         bounds: see `PassOrder`.
-        length: tokens a sequence.
+        length: tokens per sequence.
     """
     starts, lengths = documents
     first = starts // length
@@ -131,19 +131,13 @@ class Excluding(TokenSource):
         self._source, self.reader, self.length = source, source.reader, source.length
         self._fingerprint = exclusions.fingerprint
         self.excluded = exclusions.documents(source.reader.caches)
+        self.bounds = source.bounds  # rows keep their numbers
+        pairs = zip(self.excluded, self.bounds, strict=True)
+        self.left_out = [sequences_with(*pair, self.length) for pair in pairs]
 
     def identity(self) -> dict[str, Any]:
         """The hash of what is left out."""
         return {"exclude": self._fingerprint} | self._source.identity()
-
-    def bounds(self) -> list[Ints]:
-        """The groups of the source; rows keep their numbers."""
-        return self._source.bounds()
-
-    def left_out(self) -> list[Ints]:
-        """The rows with a token of the documents."""
-        pairs = zip(self.excluded, self.bounds(), strict=True)
-        return [sequences_with(*pair, self.length) for pair in pairs]
 
     def find_ends(self, eot_id: int) -> None:
         """See the source."""

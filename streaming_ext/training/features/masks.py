@@ -1,16 +1,19 @@
-"""What a batch says about documents: targets, positions and boundaries, from end-of-text ids alone.
+"""Columns of segments: targets, positions and boundaries, from where documents end.
 
-A document ends in one end-of-text id; an end-of-text id after another one is padding. Boundaries
-are few: they are found for the rows of many steps at once, and spread over the tokens of each step
-only for masks with a value a token.
+Boundaries are found for the rows of many steps at once, and spread over the tokens of each step
+only for masks with a value per token.
+
+    rows of 8 tokens, documents of 3, 6 and 7: the first row has segments of 3 and 5 tokens, so
+    position_ids are 0 1 2 0 1 2 3 4, document_ids 0 0 0 1 1 1 1 1, and cu_seqlens of the batch
+    begins with 0 3 8; the third token ends its document, and its target is the first of the next
 
 Masks are made by a few large copies. Positions, which are most of the work, are made of granules:
 copies out of one row of counting numbers, each from the position of its first token on; then a
 granule from zero at the start of every segment.
 """
 
-from collections.abc import Collection
-from functools import lru_cache
+from abc import abstractmethod
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -20,115 +23,85 @@ from streaming_ext.base.arrays import Ints, Small, ceil_div, ranges, windows
 from streaming_ext.reading.boundaries import IGNORED, Boundaries
 from streaming_ext.reading.buffers import Buffers
 
-MASKS: Final = ("targets", "position_ids", "document_ids", "cu_seqlens", "max_seqlen")
 _GRANULE: Final = 128  # tokens copied at once
 
 
-class Spread:
-    """The masks of the steps that some boundaries are of, made one step at a time."""
+class Segments:
+    """The segments of the steps that some boundaries belong to.
 
-    def __init__(
-        self,
-        boundaries: Boundaries,
-        *,
-        shape: tuple[int, int],
-        names: Collection[str],
-        buffers: Buffers,
-    ) -> None:
+    Attributes:
+        boundaries: the first offset of each segment, over all steps.
+        shape: rows per step and tokens per row.
+        lengths: tokens of each segment, over all steps: (segments,).
+    """
+
+    def __init__(self, boundaries: Boundaries, *, shape: tuple[int, int], buffers: Buffers) -> None:
         """Do once what all steps have in common.
 
         Args:
-            boundaries: of some steps.
-            shape: rows of a step and tokens of a row.
-            names: any of `MASKS`.
-            buffers: where arrays come from.
+            boundaries: the boundaries of some steps.
+            shape: rows per step and tokens per row.
+            buffers: the buffers that arrays come from.
         """
-        self.boundaries = boundaries
-        self.shape = shape
-        self._names = frozenset(names)
-        self._buffers = buffers
-        self._lengths: Small = np.diff(boundaries.edges)
+        self.boundaries, self.shape, self.buffers = boundaries, shape, buffers
+        self.lengths: Small = np.diff(boundaries.edges)
         tokens = shape[0] * shape[1]
         # The first offset of each step, then the end: (steps + 1,)
         steps = np.arange(0, boundaries.edges[-1] + 1, tokens)
-        edge_steps = np.searchsorted(boundaries.edges, steps)
+        self._edge_steps = edge_steps = np.searchsorted(boundaries.edges, steps)
         # Lists, since single numbers are taken from them faster.
-        self._edge_steps: list[int] = edge_steps.tolist()
+        self._steps: list[int] = edge_steps.tolist()
         self._ignored_steps: list[int] = np.searchsorted(boundaries.ignored, steps).tolist()
         self._ignored = boundaries.ignored % tokens
         # First offset of each segment in its step, and the end of each step: (segments + steps,)
         counts = np.diff(edge_steps) + 1
         edges = boundaries.edges[ranges(edge_steps[:-1], counts)]
         self._edges = edges - np.repeat(steps[:-1].astype(np.int32), counts)
-        self._longest = np.maximum.reduceat(self._lengths, edge_steps[:-1]).tolist()
-        self._last_targets = boundaries.last_targets.reshape(-1, shape[0])
-        self._granules: Ints | None = None
-        if "position_ids" in names and len(self._lengths) * _GRANULE < boundaries.edges[-1]:
-            self._granules = self._positions_of_granules(edge_steps)
-        if "document_ids" in names:
-            # First segment of each row, then their number: (rows + 1,)
-            rows = np.arange(0, boundaries.edges[-1] + 1, shape[1])
-            firsts = np.searchsorted(boundaries.edges, rows)
-            self._numbers = np.arange(firsts[-1], dtype=np.int32)
-            self._numbers -= np.repeat(firsts[:-1].astype(np.int32), np.diff(firsts))
+        self.last_targets = boundaries.last_targets.reshape(-1, shape[0])
 
-    def of_step(self, step: int, tokens: Ints) -> dict[str, Any]:
-        """The masks of one step, by name.
+    def of_step(self, step: int) -> slice:
+        """The segments of one step."""
+        return slice(self._steps[step], self._steps[step + 1])
 
-        Args:
-            step: which one.
-            tokens: its rows, contiguous in memory: (rows, length).
+    def edges(self, step: int) -> Small:
+        """The first offset of each segment in a step, then the end: (segments + 1,)."""
+        begin, end = self._steps[step], self._steps[step + 1]
+        return self._edges[begin + step : end + step + 1]
+
+    def ignored(self, step: int) -> Ints:
+        """The offsets in a step without a target, besides the last of each row: (ignored,)."""
+        return self._ignored[self._ignored_steps[step] : self._ignored_steps[step + 1]]
+
+    @cached_property
+    def longest(self) -> list[int]:
+        """Tokens of the longest segment of each step."""
+        longest: list[int] = np.maximum.reduceat(self.lengths, self._edge_steps[:-1]).tolist()
+        return longest
+
+    @cached_property
+    def numbers(self) -> Small:
+        """The number of each segment in its row: (segments,)."""
+        # First segment of each row, then their number: (rows + 1,)
+        rows = np.arange(0, self.boundaries.edges[-1] + 1, self.shape[1])
+        firsts = np.searchsorted(self.boundaries.edges, rows)
+        numbers = np.arange(firsts[-1], dtype=np.int32)
+        numbers -= np.repeat(firsts[:-1].astype(np.int32), np.diff(firsts))
+        return numbers
+
+    @cached_property
+    def granules(self) -> Ints | None:
+        """The position of the first token of each granule; None if segments are short.
+
+        One granule more than a step fills: the last segment's may run beyond the step. The shape is
+        (steps, granules).
+
+            granules of 4 tokens, segments that begin at 0 and 6 of a step of 12: the granules begin
+            at 0, 4 and 8, in segments 0, 0 and 1, so their positions are 0, 4 and 2; the granule
+            from zero that is copied to 6 puts the tokens from 6 on right
         """
-        names = self._names
-        begin, end = self._edge_steps[step], self._edge_steps[step + 1]
-        edges = self._edges[begin + step : end + step + 1]
-        masks: dict[str, Any] = {}
-        if "targets" in names:
-            masks["targets"] = self._targets(step, tokens)
-        if "position_ids" in names:
-            masks["position_ids"] = self._position_ids(step, edges[:-1], self._lengths[begin:end])
-        if "document_ids" in names:
-            numbers = self._numbers[begin:end].repeat(self._lengths[begin:end])
-            masks["document_ids"] = numbers.reshape(self.shape)
-        if "cu_seqlens" in names:
-            masks["cu_seqlens"] = edges
-        if "max_seqlen" in names:
-            masks["max_seqlen"] = self._longest[step]
-        return masks
-
-    def _targets(self, step: int, tokens: Ints) -> Ints:
-        """The next token at each position; -100 in padding and after the shard."""
-        targets = self._buffers.take(self.shape, np.int64)
-        flat = targets.reshape(-1)
-        flat[:-1] = tokens.reshape(-1)[1:]  # one copy, wrong at the last offset of each row
-        targets[:, -1] = self._last_targets[step]
-        begin, end = self._ignored_steps[step], self._ignored_steps[step + 1]
-        if begin < end:
-            flat[self._ignored[begin:end]] = IGNORED
-        return targets
-
-    def _position_ids(self, step: int, starts: Small, lengths: Small) -> Small:
-        """How far each token is from where its segment starts."""
-        rows, length = self.shape
-        if self._granules is None:  # many short documents
-            first = starts.repeat(lengths)
-            np.subtract(np.arange(rows * length, dtype=np.int32), first, out=first)
-            return first.reshape(self.shape)
-        counting = _counting(length)
-        positions: Small = counting[self._granules[step]].view(np.int32)
-        # In their order: what one runs beyond its segment, those of the next ones put right.
-        windows(positions, _GRANULE)[starts] = counting[0]
-        return positions[: rows * length].reshape(self.shape)
-
-    def _positions_of_granules(self, edge_steps: Ints) -> Ints:
-        """The position of the first token of each granule: (steps, granules).
-
-        One granule more than a step fills: the last segment's may run beyond the step.
-
-        Args:
-            edge_steps: first segment of each step, then their number: (steps + 1,).
-        """
-        steps = len(edge_steps) - 1
+        edge_steps, steps = self._edge_steps, len(self._edge_steps) - 1
+        if len(self.lengths) * _GRANULE >= self.boundaries.edges[-1]:
+            return None
         size = self.shape[0] * self.shape[1]
         granules = ceil_div(size, _GRANULE) + 1
         step = np.repeat(np.arange(steps), np.diff(edge_steps))
@@ -140,6 +113,114 @@ class Spread:
         segments = (np.cumsum(before) - 1).reshape(steps, granules)
         positions: Ints = np.arange(granules) * _GRANULE - begins[segments]
         return positions
+
+
+class SegmentColumn:
+    """A column that is made of the segments of a step; see `Column`.
+
+    Attributes:
+        needs_next: True for columns that need the token after each row.
+        filler: the value in rows that do not count; None to leave them.
+    """
+
+    name: str
+    per_token, needs_ends, needs_next = True, True, False
+    filler: int | None = None
+
+    def identity(self) -> dict[str, Any]:
+        """Nothing: which rows come does not depend on masks."""
+        return {}
+
+    @abstractmethod
+    def of_step(self, segments: Segments, step: int, tokens: Ints) -> Any:
+        """The values of one step.
+
+        Args:
+            segments: the segments of some steps.
+            step: the number of the step.
+            tokens: the rows of the step, contiguous in memory: (rows, length).
+        """
+
+
+class Targets(SegmentColumn):
+    """The next token at each position; -100 in padding and after the shard: (rows, length)."""
+
+    name, needs_next, filler = "targets", True, IGNORED
+
+    def of_step(self, segments: Segments, step: int, tokens: Ints) -> Ints:
+        """See `SegmentColumn`."""
+        targets = segments.buffers.take(segments.shape, np.int64)
+        flat = targets.reshape(-1)
+        flat[:-1] = tokens.reshape(-1)[1:]  # one copy, wrong at the last offset of each row
+        targets[:, -1] = segments.last_targets[step]
+        ignored = segments.ignored(step)
+        if ignored.size:
+            flat[ignored] = IGNORED
+        return targets
+
+
+class LossMask(SegmentColumn):
+    """True where `targets` holds a token, as Megatron's `loss_mask`: (rows, length)."""
+
+    name, needs_next, filler = "loss_mask", True, False
+
+    def of_step(self, segments: Segments, step: int, tokens: Ints) -> npt.NDArray[np.bool_]:
+        """See `SegmentColumn`."""
+        mask = np.ones(segments.shape, bool)
+        mask[:, -1] = segments.last_targets[step] != IGNORED
+        mask.reshape(-1)[segments.ignored(step)] = False
+        return mask
+
+
+class PositionIds(SegmentColumn):
+    """The distance of each token from the start of its segment: (rows, length)."""
+
+    name = "position_ids"
+
+    def of_step(self, segments: Segments, step: int, tokens: Ints) -> Small:
+        """See `SegmentColumn`."""
+        rows, length = segments.shape
+        starts = segments.edges(step)[:-1]
+        if segments.granules is None:  # many short documents
+            first = starts.repeat(segments.lengths[segments.of_step(step)])
+            np.subtract(np.arange(rows * length, dtype=np.int32), first, out=first)
+            return first.reshape(segments.shape)
+        counting = _counting(length)
+        positions: Small = counting[segments.granules[step]].view(np.int32)
+        # In their order: what one runs beyond its segment, those of the next ones put right.
+        windows(positions, _GRANULE)[starts] = counting[0]
+        return positions[: rows * length].reshape(segments.shape)
+
+
+class DocumentIds(SegmentColumn):
+    """The number of each token's segment in its row: (rows, length)."""
+
+    name = "document_ids"
+
+    def of_step(self, segments: Segments, step: int, tokens: Ints) -> Small:
+        """See `SegmentColumn`."""
+        some = segments.of_step(step)
+        return segments.numbers[some].repeat(segments.lengths[some]).reshape(segments.shape)
+
+
+class CuSeqlens(SegmentColumn):
+    """The first offset of each segment in the rows end to end, then the end: (segments + 1,)."""
+
+    name, per_token = "cu_seqlens", False
+
+    def of_step(self, segments: Segments, step: int, tokens: Ints) -> Small:
+        """See `SegmentColumn`."""
+        return segments.edges(step)
+
+
+class MaxSeqlen(SegmentColumn):
+    """Tokens of the longest segment of the batch: a number."""
+
+    name, per_token = "max_seqlen", False
+
+    def of_step(self, segments: Segments, step: int, tokens: Ints) -> int:
+        """See `SegmentColumn`."""
+        return segments.longest[step]
 
 
 @lru_cache(maxsize=4)

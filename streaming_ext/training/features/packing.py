@@ -52,8 +52,8 @@ def best_fit(counts: Ints, length: int) -> tuple[Ints, int]:
     """Pack documents into rows; of several rows with the same room, the first that came to have it.
 
     Args:
-        counts: how many documents have each length: (length + 1,).
-        length: tokens a row.
+        counts: the number of documents of each length: (length + 1,).
+        length: tokens per row.
 
     Returns:
         the row of each document, the longest first: (documents,); and the number of rows.
@@ -123,12 +123,12 @@ class RowSegments(NamedTuple):
 
     @property
     def begins(self) -> Flags:
-        """Whether each segment begins its document: (segments,)."""
+        """True for segments that begin their document: (segments,)."""
         return (self.marked & _BEGINS).astype(bool)
 
     @property
     def ends(self) -> Flags:
-        """Whether each segment ends its document: (segments,)."""
+        """True for segments that end their document: (segments,)."""
         return (self.marked & _ENDS).astype(bool)
 
 
@@ -143,9 +143,9 @@ def pack_group(
     Args:
         starts: first token of each document in the stream: (documents,).
         lengths: tokens of each, its end-of-text id counted: (documents,).
-        length: tokens a row.
-        key: of the permutations.
-        multiple: of tokens that a segment takes in its row; divides `length`.
+        length: tokens per row.
+        key: the key of the permutations.
+        multiple: the tokens whose multiples segments take in their rows; divides `length`.
     """
     rest = lengths % length
     room = rounded_up(rest, multiple)
@@ -182,7 +182,7 @@ def rounded_up(lengths: Ints, multiple: int) -> Ints:
 
 
 def _words(count: int, key: int, what: int) -> Keys:
-    """What a keyed permutation sorts by: (count,); the few that are alike keep their order."""
+    """Make the words that a keyed permutation sorts by: (count,); equal ones keep their order."""
     return mix(key_of(key, what) ^ np.arange(count, dtype=np.uint64)) & _WORD_MASK
 
 
@@ -215,7 +215,7 @@ def write_plan(file: BinaryIO, groups: Iterable[tuple[int, RowSegments]], *, len
     Args:
         file: empty.
         groups: first token and rows of each.
-        length: tokens a row.
+        length: tokens per row.
     """
     sections = []
     for origin, (firsts, starts, marked) in groups:
@@ -242,8 +242,8 @@ class PackingPlan:
     """The rows of a split, by their numbers.
 
     Attributes:
-        path: of the file.
-        length: tokens a row.
+        path: the path of the file.
+        length: tokens per row.
         bounds: first row of each group, then their number: (groups + 1,).
     """
 
@@ -251,8 +251,8 @@ class PackingPlan:
         """Open a file.
 
         Args:
-            path: of the file.
-            length: tokens a row.
+            path: the path of the file.
+            length: tokens per row.
 
         Raises:
             FileNotFoundError: there is none.
@@ -329,10 +329,10 @@ def open_plan(
     """The plan of a split for rows of `length` tokens.
 
     Args:
-        cache: of the split.
-        length: tokens a row.
+        cache: the cache of the split.
+        length: tokens per row.
         left_out: documents that no row holds.
-        multiple: of tokens that each segment takes in its row.
+        multiple: the tokens whose multiples segments take in their rows.
 
     Raises:
         UsageError: the dataset does not know its documents, or rows are too long.
@@ -374,9 +374,9 @@ def plan_groups(
 
     Args:
         documents: all of a split, in order.
-        count: how many there are.
-        tokens: that they have together, about.
-        length: of a row.
+        count: the number of documents.
+        tokens: about the number of their tokens.
+        length: tokens per row.
         multiple: see `open_plan`.
     """
 
@@ -437,7 +437,7 @@ class PackedRows(Rows):
             reader: the reader of the shards.
             segments: segments whose starts count in the reader's space of tokens.
             length: tokens per row.
-            multiple: of tokens that each segment takes in its row.
+            multiple: the tokens whose multiples segments take in their rows.
             filling: the bytes of a row of padding.
         """
         self.reader, self.length, self.filling = reader, length, filling
@@ -463,7 +463,7 @@ class PackedRows(Rows):
         )
 
     def start_inside(self, rows: slice, eot_id: int) -> Flags:
-        """Whether each row begins in the middle of a document: (rows,)."""
+        """Return which rows begin in the middle of a document: (rows,)."""
         inside: Flags = ~self._segments.begins[self._segments.firsts[:-1][rows]]
         return inside
 
@@ -510,12 +510,14 @@ class PackedRows(Rows):
 class Packed(TokenSource):
     """Rows of whole documents of another source, by the plan of each stream."""
 
+    left_out = None  # the plans hold no documents that are left out
+
     def __init__(self, source: TokenSource, *, multiple: int | None) -> None:
         """Open the plans, which are made first if they are missing.
 
         Args:
             source: the source whose documents are packed.
-            multiple: of tokens that each document takes in its row; 1 by default.
+            multiple: the tokens whose multiples documents take in their rows; 1 by default.
 
         Raises:
             UsageError: the streams do not fit together, or do not know their documents.
@@ -535,20 +537,14 @@ class Packed(TokenSource):
             open_plan(cache, self.length, left_out=out, multiple=self._multiple)
             for cache, out in zip(caches, excluded, strict=True)
         ]
+        self.bounds = [plan.bounds for plan in self._plans]
         # The id is known: the dataset lists its documents.
         self._eot = caches[0].index.eot_id
 
     def identity(self) -> dict[str, Any]:
-        """How documents are packed, and what the source leaves out."""
+        """The way of packing, and what the source leaves out."""
         own = {"packing": "best_fit", "document_multiple": self._named_multiple}
         return own | self._source.identity()
-
-    def bounds(self) -> list[Ints]:
-        """See `TokenSource`; a group is one of the plan."""
-        return [plan.bounds for plan in self._plans]
-
-    def left_out(self) -> None:
-        """All rows come: the plans hold no documents that are left out."""
 
     def find_ends(self, eot_id: int) -> None:
         """Do nothing: the plans know where documents end."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.order.ranks import DataRank, gather
+from streaming_ext.training.columns import MASKED, Batch, ReadRows, RowColumn
 
 LONGEST: Final = 13  # tokens of an n-gram
 _NEAR: Final = 4  # offsets looked at before and after
@@ -23,7 +24,7 @@ _NEAR: Final = 4  # offsets looked at before and after
 def repeats_more(
     tokens: npt.NDArray[np.integer[Any]], times: int, *, eot_id: int
 ) -> npt.NDArray[np.bool_]:
-    """Whether some n-gram of 1 to 13 tokens occurs more than `times` times in a row.
+    """Find the rows in which some n-gram of 1 to 13 tokens comes more than `times` times in a row.
 
     Args:
         tokens: (rows, length).
@@ -75,7 +76,26 @@ def _longest_run(tokens: npt.NDArray[np.integer[Any]], period: int, eot_id: int)
     return int(np.diff(ends).max()) - 1
 
 
-STATE_KEY: Final = "masked"  # of a state
+class RepeatFilter(RowColumn):
+    """Rows in which an n-gram repeats too often do not count: `real` is False for them."""
+
+    name = "real"
+
+    def __init__(self, times: int) -> None:
+        """Allow an n-gram this many times in a row."""
+        self._times = times
+
+    def identity(self) -> dict[str, Any]:
+        """The number of times that an n-gram may repeat."""
+        return {"max_repeated_ngram": self._times}
+
+    def add(self, batch: Batch, read: ReadRows) -> None:
+        """Add `real`, and which rows the filter masked."""
+        repeats = repeats_more(read.tokens, self._times, eot_id=read.eot_id)
+        batch[self.name], batch[MASKED] = read.real & ~repeats, read.real & repeats
+
+
+STATE_KEY: Final = MASKED  # of a state
 _OWN, _ALL = 0, 1  # of this rank since `all_ranks`, and of all ranks at the last call of it
 _BEFORE, _EPOCH = 0, 1  # of the epochs before this one, and of this one
 
@@ -85,8 +105,8 @@ class Masked:
     """Rows that a filter masked.
 
     Attributes:
-        rows: how many.
-        tokens: that they have, padding counted.
+        rows: the number of rows.
+        tokens: their tokens, padding counted.
     """
 
     rows: int = 0
@@ -104,7 +124,7 @@ class MaskedCount:
 
         Args:
             rank: data-parallel rank.
-            again: whether an epoch may restart; a state then holds its counts by themselves.
+            again: True if an epoch may restart; a state then holds its counts by themselves.
         """
         self._rank, self._again = rank, again
         # rows and tokens: (_OWN and _ALL, _BEFORE and _EPOCH, 2)
@@ -124,7 +144,7 @@ class MaskedCount:
         self._counts[:, _EPOCH] = 0
 
     def all_ranks(self, group: Any) -> Masked:
-        """Of all ranks, which call this together.
+        """Sum the counts of all ranks, which call this together.
 
         Args:
             group: torch process group with every data-parallel rank; None for the default one.
@@ -148,7 +168,7 @@ class MaskedCount:
         return Masked(rows=rows, tokens=tokens)
 
     def state(self) -> dict[str, Any]:
-        """What a state holds of it."""
+        """The counts as a state holds them."""
         counts = self._counts.sum(axis=0) if self._rank.size == 1 else self._counts[_ALL]
         of_epoch = {"epoch": _named(counts[_EPOCH])} if self._again else {}
         return {STATE_KEY: _named(counts.sum(axis=0)) | of_epoch}
@@ -158,7 +178,7 @@ class MaskedCount:
 
         Args:
             state: as it was saved.
-            begins: whether training resumes at the beginning of an epoch.
+            begins: True if training resumes at the beginning of an epoch.
         """
         none = {"rows": 0, "tokens": 0}
         saved = state.get(STATE_KEY, none)

@@ -39,13 +39,13 @@ class DocumentSpan(SourceRow):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SequenceTrace:
-    """Where the tokens of a sequence come from; what no span covers is padding.
+    """The documents of a sequence; what no span covers is padding.
 
     Attributes:
         rank: data-parallel rank that reads it.
         stream: number of the stream.
         sequence: number of the sequence in its stream, in the order on disk.
-        spans: its documents, in order.
+        spans: the documents, in order.
     """
 
     rank: int
@@ -125,7 +125,7 @@ def trace_document(
     Args:
         dataset: any rank's.
         source: URL of the source file, or the end of it that no other file has.
-        row: of the document in it, from 0.
+        row: the row of the document in the file, from 0.
         epoch: number of the epoch of a run that changed nothing on the way.
         cursor: the epoch's cursor of a run that did.
 
@@ -163,7 +163,7 @@ def write_traces(traces: Mapping[int, Sequence[SequenceTrace]], path: str | Path
 
     Args:
         traces: by step.
-        path: of the file.
+        path: the path of the file.
 
     Raises:
         OSError: it cannot be written; nothing is left of it.

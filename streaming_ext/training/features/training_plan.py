@@ -15,12 +15,12 @@ _SAMPLED: Final = 200  # spans of an epoch whose mixture is computed, at most
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixtureSpan:
-    """What each stream has of some tokens of training.
+    """The fractions of the streams in a range of the tokens of training.
 
     Attributes:
         first_token: tokens of training before them.
         stop_token: tokens of training with them.
-        fractions: of the tokens, one a stream.
+        fractions: the fraction of each stream.
     """
 
     first_token: int
@@ -33,11 +33,11 @@ class PlannedPhase(MixtureSpan):
     """Steps of one epoch that are alike: of one size, and of one mixture or one ramp of it.
 
     Attributes:
-        epoch: its number.
+        epoch: the number of the epoch.
         step: number of its first step, from the beginning of the plan.
-        steps: how many there are.
-        global_batch: sequences a step, over all ranks.
-        sequence_length: tokens a sequence.
+        steps: the number of steps.
+        global_batch: sequences per step, over all ranks.
+        sequence_length: tokens per sequence.
     """
 
     epoch: int
@@ -61,12 +61,12 @@ class TrainingPlan:
 
     @property
     def steps(self) -> int:
-        """Of all phases: what a learning-rate schedule needs to know."""
+        """The steps of all phases, which a schedule of the learning rate needs."""
         return sum(phase.steps for phase in self.phases)
 
     @property
     def tokens(self) -> int:
-        """Of all steps."""
+        """The tokens of all steps."""
         return sum(phase.stop_token - phase.first_token for phase in self.phases)
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -99,7 +99,7 @@ def training_plan(plan: EpochPlan, start: Cursor, *, epochs: int) -> TrainingPla
     Args:
         plan: any rank's.
         start: a cursor of the first epoch.
-        epochs: how many.
+        epochs: the number of epochs.
 
     Raises:
         UsageError: less than one epoch, or a stream reaches its limit in one of them.

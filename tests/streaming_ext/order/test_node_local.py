@@ -119,7 +119,7 @@ def train(rank: int, root: Path, *, epochs: int = 1, state: Any = None, **change
         for _ in range(epochs)
         for batch in loader
     ]
-    group = loader.dataset.node_group
+    group = loader.dataset.nodes
     return steps, loader.achieved()[0], group and group.sequences
 
 
@@ -299,7 +299,7 @@ def test_a_partition_is_never_taken_for_the_whole_or_counted_otherwise(two) -> N
         with pytest.raises(UsageError, match=said):
             open_loader(two[0].root, dp_rank=0, dp_world_size=1, **changes)
     alone = open_loader(two[0].root, node_local=False, dp_rank=0, dp_world_size=1)
-    assert alone.dataset.node_group is None
+    assert alone.dataset.nodes is None
     assert sequences(alone)
 
 

@@ -71,11 +71,11 @@ def require_plain(state: dict[str, Any]) -> None:
         ),
         ({"split": "val"}, "`split` is 'val', and .* has 'holdout', 'train'. Name one"),
         ({"split": None}, "`split` is None, and .* has 'holdout', 'train'. Name one"),
-        ({"extras": "label"}, "may name targets.*; got label"),
+        ({"extras": "label"}, "may name sequence_ids.*; got label"),
         ({"batch_size": 1000}, "less than one global batch of 1000"),
         ({"cache_limit": "1gx"}, "cache_limit"),
         ({"dp_world_size": 0}, "dp_rank"),
-        ({"extras": ["labels"]}, "may name targets"),
+        ({"extras": ["labels"]}, "may name sequence_ids"),
     ],
 )
 def test_senseless_settings(open_raw, named, message) -> None:
@@ -92,7 +92,7 @@ def test_a_split_that_a_plain_set_lacks(raw, open_raw, tmp_path) -> None:
 
 
 def test_one_extra_is_one_name(open_raw) -> None:
-    assert open_raw(extras="targets").batch_reader.extras == {"targets"}
+    assert open_raw(extras="targets").batch_reader.names == {"targets"}
 
 
 def test_no_dataset_in_the_folder(open_raw, tmp_path) -> None:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.training.streams import TokenStream, sequences_an_epoch
+from streaming_ext.training.features.mixing import sequences_an_epoch
+from streaming_ext.training.streams import TokenStream
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 
 

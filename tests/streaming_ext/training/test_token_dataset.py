@@ -282,3 +282,19 @@ def test_an_older_iteration_refuses_to_go_on(open_raw, made) -> None:
     if state is not None:
         assert loader.state_dict() == state
     assert len(list(newer)) == (143 if made is StreamingTokenLoader else 144)
+
+
+def test_what_dataset_and_loader_say_of_themselves(raw, open_raw) -> None:
+    dataset = open_raw(dp_rank=1, dp_world_size=2)
+    shown = (
+        f"StreamingTokenDataset({str(raw.root)!r}, split='train', 585 sequences of 8 tokens, "
+        "rank 1 of 2, batch_size=4)"
+    )
+    assert repr(dataset) == shown
+    loader = StreamingTokenLoader(dataset, num_workers=2)
+    assert repr(loader) == f"StreamingTokenLoader({shown}, 73 steps per epoch, num_workers=2)"
+
+
+def test_a_dataset_without_its_tokenizer(open_raw) -> None:
+    with pytest.raises(UsageError, match="does not hold its tokenizer"):
+        _ = open_raw().tokenizer

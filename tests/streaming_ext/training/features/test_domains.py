@@ -283,7 +283,7 @@ def test_states_without_domains(in_order) -> None:
 def test_a_damaged_map_is_made_again(made) -> None:
     root = made("small files together")
     before = load(root, domain_by="column:year")
-    path = before.dataset.token_domains._maps[0].path
+    path = before.dataset.domain_column._maps[0].path
     whole = path.read_bytes()
     path.unlink()
     path.write_bytes(whole[:40] + b"x" + whole[41:])

@@ -165,7 +165,7 @@ class TestMixture:
             "tokenizer": None,
             "pattern": None,
             "local": None,
-            "shard_size": None,
+            "shard_size": 64 * 2**20,
             "scan_threads": None,
             "extras": ["sequence_ids", "stream_ids"],
         }
@@ -317,3 +317,12 @@ def test_the_first_rank_of_a_machine_shows_the_progress(
     monkeypatch.setenv("LOCAL_RANK", "1")
     open_text(local=tmp_path / "silent")
     assert capsys.readouterr().err == ""
+
+
+def test_the_tokenizer_is_opened_from_the_dataset(open_text, reference, texts) -> None:
+    dataset = open_text()
+    (text, *_), *_ = texts
+    assert dataset.tokenizer.encode(text) == reference.encode(text)
+    assert dataset.tokenizer.vocab_size == reference.vocab_size
+    assert dataset.tokenizer.decode(torch.tensor(reference.encode(text))) == text
+    assert dataset.tokenizer is dataset.tokenizer

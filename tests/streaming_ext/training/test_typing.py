@@ -1,0 +1,78 @@
+"""The signatures of the public interface, as Python and type checkers see them."""
+
+import inspect
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming_ext import StreamingTextDataset, StreamingTokenDataset
+from streaming_ext.training.arguments import KINDS
+from streaming_ext.training.text_dataset import WINDOW, StreamedText
+
+ROOT = Path(__file__).parents[3]
+CALLS = Path(__file__).with_name("typed_calls.py")
+SETTINGS = {each.name: each for kind in KINDS for each in fields(kind)}
+
+
+def signature_of(owner: type) -> dict[str, inspect.Parameter]:
+    """The keyword arguments of a constructor, by their names."""
+    _, *named, stock = inspect.signature(owner).parameters.values()
+    first = next(iter(inspect.signature(owner).parameters.values()))
+    assert stock.kind is stock.VAR_KEYWORD
+    assert all(each.kind is each.KEYWORD_ONLY for each in (first, *named))
+    return {each.name: each for each in (first, *named)}
+
+
+def test_arguments_of_a_dataset_are_the_fields_of_its_settings() -> None:
+    declared = {name: (each.type, each.default) for name, each in SETTINGS.items()}
+    found = signature_of(StreamingTokenDataset)
+    assert {name: (each.annotation, each.default) for name, each in found.items()} == declared
+    described = inspect.getdoc(StreamingTokenDataset.__init__) or ""
+    assert [name for name in declared if f"\n    {name}: " not in described] == []
+
+
+def test_arguments_of_a_text_are_those_of_a_dataset_and_of_a_stream_of_text() -> None:
+    own: dict[str, Any] = {name: each.default for name, each in SETTINGS.items()}
+    own |= {name: each.default for name, each in StreamedText.model_fields.items()}
+    del own["remote"]
+    own |= {"sources": None, "tokenizer": None, "shuffle_block_size": WINDOW}
+    own["sequence_length"] = inspect.Parameter.empty
+    found = signature_of(StreamingTextDataset)
+    assert {name: each.default for name, each in found.items()} == own
+
+
+def wrong_lines() -> list[int]:
+    lines = CALLS.read_text().splitlines()
+    return [number for number, line in enumerate(lines, 1) if line.endswith("# wrong")]
+
+
+def test_mypy_refuses_wrong_calls() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "mypy", "--output", "json", CALLS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+    errors = {each["line"] for each in found if each["severity"] == "error"}
+    assert sorted(errors) == wrong_lines(), ended.stdout + ended.stderr
+
+
+def test_pyright_refuses_wrong_calls() -> None:
+    pytest.importorskip("basedpyright")
+    ended = subprocess.run(
+        [sys.executable, "-m", "basedpyright", "--outputjson", "--level", "error", CALLS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = json.loads(ended.stdout)["generalDiagnostics"]
+    errors = {each["range"]["start"]["line"] + 1 for each in found}
+    assert sorted(errors) == wrong_lines(), found
