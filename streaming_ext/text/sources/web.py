@@ -10,6 +10,7 @@ import httpx
 
 from streaming_ext.base.errors import SourceError, StorageError, UsageError, one_line
 from streaming_ext.base.threads import mapped_ahead
+from streaming_ext.store.buckets import require_span
 from streaming_ext.store.faults import ask, words_of
 from streaming_ext.store.locations import require_no_secret
 from streaming_ext.store.patience import connect_seconds, timeout_seconds
@@ -127,7 +128,7 @@ class WebReader:
         with client().stream("GET", self._url, headers=headers) as response:
             require_ok(response)
             self._require_same(response)
-            self._require_range(response, start, end)
+            require_span(response.headers.get("Content-Range"), (start, end))
             skip = start if response.status_code == httpx.codes.OK else 0  # it ignores ranges
             left = end - start
             for data in response.iter_raw():
@@ -140,17 +141,6 @@ class WebReader:
                     yield wanted
             if left:
                 raise httpx.ReadError(f"{left} of {end - start} bytes are missing")
-
-    def _require_range(self, response: httpx.Response, start: int, end: int) -> None:
-        """Make sure that the range that came is the one that was requested."""
-        came = response.headers.get("Content-Range", "")
-        if response.status_code == httpx.codes.PARTIAL_CONTENT and came.replace(" ", "") not in {
-            f"bytes{start}-{end - 1}/{total}" for total in (self._source.size, "*")
-        }:
-            raise httpx.RemoteProtocolError(
-                f"requested the bytes {start}-{end - 1} of {self._source.size}, the answer holds "
-                f"{came or 'an unnamed range'}"
-            )
 
     def _require_same(self, response: httpx.Response) -> None:
         found, expected = web_version(response.headers), self._source.version or ""
