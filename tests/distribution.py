@@ -57,14 +57,14 @@ FIRST = (
     "tests/streaming_ext/store/test_contract.py",
     "tests/streaming_ext/test_s3.py",
     "tests/streaming_ext/store/test_remote_stores.py",
-    "tests/streaming_ext/test_token_dataset.py",
+    "tests/streaming_ext/training/test_token_dataset.py",
     "tests/tasks/core/imports/test_remote.py",
-    "tests/streaming_ext/transforms/files/test_faults.py",
+    "tests/streaming_ext/transforms/test_file_faults.py",
     "tests/tasks/core/estimate/test_estimate.py",
     "tests/tasks/core/shuffle/test_shuffle.py",
     "tests/streaming_ext/store/test_object_faults.py",
     "tests/streaming_ext/text/sources/test_remote.py",
-    "tests/streaming_ext/test_own_process.py",
+    "tests/streaming_ext/training/test_own_process.py",
     "tests/test_layering.py",
 )
 # Where tests use the Prefect server.

@@ -143,10 +143,6 @@ def test_a_mixture_anneals_and_a_small_stream_does_not_repeat_for_ever(tmp_path,
     assert sum(ids[500:]) / len(ids[500:]) > 0.98
     assert [usage.sequences for usage in loader.achieved()] == [ids.count(0), ids.count(1)]
     assert ids.count(1) > 2 * sizes[1]
-    for step in range(1, len(found), 9):
-        other = mixed()
-        other.load_state_dict(states[step - 1])
-        assert [batch["stream_ids"].tolist() for batch in other] == found[step:]
     with pytest.raises(UsageError, match="stream 1 has reached `max_repeats`"):
         mixed(max_repeats=2)
     softer = mixed(max_repeats=2, at_max_repeats="renormalize")

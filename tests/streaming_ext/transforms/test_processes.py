@@ -56,11 +56,16 @@ def with_pid(sample: dict[str, Any]) -> dict[str, Any]:
     return {**sample, "pid": os.getpid()}
 
 
-def trainer(sender: Connection) -> None:
-    """Begin a pass with a worker, and wait."""
+def trainer(sender: Connection, *, ends: bool) -> None:
+    """Begin a pass with a worker, or do a whole one where an exit hook waits for ever."""
+    lock = threading.Lock()
+    lock.acquire()
+    threading._register_atexit(lock.acquire)  # type: ignore[attr-defined]  # as pools and Prefect
     dataset = CheckpointableDataset.from_sequence(SAMPLES).parallel_map(with_pid, max_workers=1)
     samples = iter(dataset)
     sender.send(next(samples)["pid"])
+    for _ in samples if ends else ():
+        pass
     time.sleep(3600)
 
 
@@ -68,36 +73,18 @@ def children() -> set[int | None]:
     return {process.pid for process in multiprocessing.active_children()}
 
 
-def test_workers_end_with_a_process_that_is_killed() -> None:
+@pytest.mark.parametrize("ends", [False, True])
+def test_workers_end_with_their_pass_and_with_a_process_that_is_killed(ends) -> None:
+    """Without the exit hooks that they inherit."""
     receiver, sender = multiprocessing.Pipe()
-    training = multiprocessing.get_context("fork").Process(target=trainer, args=(sender,))
-    training.start()
-    worker = psutil.Process(receiver.recv())
-    assert worker.ppid() == training.pid
-    training.kill()
-    training.join()
-    wait_for(lambda: not is_alive(worker))
-
-
-def trainer_with_a_hook(sender: Connection) -> None:
-    """A whole pass with a worker, where an exit hook waits for what only another thread gives."""
-    lock = threading.Lock()
-    lock.acquire()
-    threading._register_atexit(lock.acquire)  # type: ignore[attr-defined]  # as pools and Prefect
-    dataset = CheckpointableDataset.from_sequence(SAMPLES).parallel_map(with_pid, max_workers=1)
-    (worker,) = {sample["pid"] for sample in dataset}
-    sender.send(worker)
-    time.sleep(3600)
-
-
-def test_a_worker_ends_without_the_exit_hooks_that_it_inherits() -> None:
-    receiver, sender = multiprocessing.Pipe()
-    training = multiprocessing.get_context("fork").Process(
-        target=trainer_with_a_hook, args=(sender,)
-    )
+    context = multiprocessing.get_context("fork")
+    training = context.Process(target=trainer, args=(sender,), kwargs={"ends": ends})
     training.start()
     worker = receiver.recv()
     try:
+        if not ends:
+            assert psutil.Process(worker).ppid() == training.pid
+            training.kill()
         wait_for(lambda: not (psutil.pid_exists(worker) and is_alive(psutil.Process(worker))))
     finally:
         training.kill()

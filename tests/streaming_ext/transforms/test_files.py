@@ -11,7 +11,6 @@ from streaming_ext.base.errors import ConfigMismatchError, SourceError, UsageErr
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.transforms import CheckpointableDataset
 from streaming_ext.transforms import files as of_files
-from tests.servers.storage.swift import make_bucket, s3_client
 from tests.streaming_ext.transforms.chains import require_resumes, subset_of
 from tests.streaming_ext.transforms.conftest import write_lines
 
@@ -157,24 +156,3 @@ def test_a_worker_without_a_span_ends(tmp_path) -> None:
     for number in range(4):
         with pytest.raises(UsageError, match="cannot repeat"):
             next(subset_of(Chain.from_files(str(tmp_path), repeat=True), number, 4))
-
-
-def test_from_object_storage(folder, vocabulary, s3) -> None:
-    bucket = make_bucket(s3.url)
-    client = s3_client(s3.url)
-    for file in folder.iterdir():
-        client.put_object(Bucket=bucket, Key=f"in/{file.name}", Body=file.read_bytes())
-    client.close()
-    url = f"s3://{bucket}/in/{{0..2}}.jsonl"
-    local, remote = (
-        Chain.from_files(where, n_active_shards=2)
-        .tokenize(str(vocabulary), pattern="gpt2")
-        .concat_chunk(32)
-        .batch(2)
-        for where in (str(folder), url)
-    )
-    batches = [batch["input_ids"].tolist() for batch in local]
-    with remote.iter() as found:
-        assert [next(found)["input_ids"].tolist() for _ in range(3)] == batches[:3]
-        state = found.state_dict()
-    assert [batch["input_ids"].tolist() for batch in remote.iter(state)] == batches[3:]
