@@ -244,6 +244,19 @@ def test_ranks_with_a_gap_and_words_that_no_merges_make(tmp_path: Path) -> None:
     assert (encoded.ids == 50257).sum() == 2
 
 
+@pytest.mark.parametrize("pattern", ["gpt2", "o200k_base", "qwen35"])
+def test_words_that_no_merges_make(pattern: str, tmp_path: Path) -> None:
+    """As in the rank file of Qwen 3.6: `abcd` needs three tokens to be made of."""
+    path = tmp_path / "x.tiktoken"
+    tokens = [*BYTES, b"ab", b"abcd", b"de"]
+    path.write_bytes(rank_file_bytes({token: rank for rank, token in enumerate(tokens)}))
+    tokenizer = load_tokenizer(str(path), pattern=pattern)
+    chosen = choose_engine(tokenizer, engine="auto")
+    assert isinstance(chosen, FastEngine), chosen.reason
+    encoded = check_all(tokenizer, chosen, arrow(["abcd", "xabcd", "abcde", "de ab"]))
+    assert encoded.ids[0] == 257
+
+
 def test_a_tokenizer_json_on_both_engines(
     tokenizer_json: str, documents: list[str], tmp_path: Path
 ) -> None:
