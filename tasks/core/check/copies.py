@@ -13,6 +13,7 @@ from streaming_ext.format.duplicates import Digests
 from streaming_ext.format.layout import DIGESTS_FOLDER, DUPLICATES_FOLDER, MANIFEST
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
+from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.shuffled import KEY_BITS, Keys, document_keys, key_range
 from streaming_ext.text.text_hashes import first_ones
 from tasks.core.check.findings import Outcome
@@ -30,13 +31,11 @@ class Copies:
         of_sources: documents and copies that the part lists of each source of a shuffled dataset.
         firsts: the first copies, as `codes`, each once.
         documents: a number for the set of all documents of the part; see `summed`.
-        listed: the copies of wanted sources, with the `first` copy of each, as `codes`.
     """
 
     of_sources: Ints
     firsts: Ints
     documents: int
-    listed: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,14 @@ class KeptHashes:
     hashes: Keys
 
     @classmethod
-    def of(cls, found: Digests) -> Self:
-        """Those of some digests."""
+    def read(cls, manifest: Manifest, files: DatasetFiles, wanted: Ints) -> Self:
+        """The hashes of the wanted documents, which are sound; `wanted` are `codes`."""
+        known = [Digests.joined([])]
+        for kept in manifest.digests:
+            for file in kept.files:
+                found = _digests(manifest, files, file, kept.documents)
+                known.append(found.chosen(np.isin(codes(found.groups, found.rows), wanted)))
+        found = Digests.joined(known)
         own = codes(found.groups, found.rows)
         order = np.argsort(own)
         return cls(own[order], np.stack([found.high, found.low], axis=1)[order])
@@ -80,16 +85,25 @@ def exist(groups: Ints, rows: Ints, most: Sequence[int]) -> Flags:
     return found
 
 
+def _digests(manifest: Manifest, files: DatasetFiles, file: FileRecord, most: int) -> Digests:
+    """The hashes in a file, at most this many.
+
+    Raises:
+        CorruptDatasetError: the file is damaged.
+    """
+    data = files.read(file, limit=Digests.limit(most))
+    return Digests.joined([*Digests.read(data, shuffled=bool(manifest.shuffled))])
+
+
 def check_copies(
-    record: PartRecord, listed: pa.Table, wanted: Ints, dataset: Opened, out: Outcome
+    record: PartRecord, listed: pa.Table, dataset: Opened, out: Outcome
 ) -> Copies | None:
     """Check the list of copies of a part against its record and its documents.
 
     Args:
-        record: of the part.
-        listed: its documents.
-        wanted: the sources, or the part, whose copies are returned.
-        dataset: that it is of.
+        record: the record of the part.
+        listed: the documents of the part.
+        dataset: the dataset that it belongs to.
         out: gets the findings.
 
     Returns:
@@ -118,15 +132,10 @@ def check_copies(
                 "lists other copies than are recorded, or a row that does not exist, twice, that "
                 "is a document of the part, or before its first copy"
             )
-        chosen = np.isin(found.groups, wanted)
         return Copies(
             of_sources=of_sources,
             firsts=np.unique(first),
             documents=summed(documents),
-            listed=pa.table(
-                [column[chosen] for column in (found.groups, found.rows, found.tokens, first)],
-                names=["source", "row", "tokens", "first"],
-            ),
         )
     return None
 
@@ -135,33 +144,25 @@ def check_digests(
     manifest: Manifest,
     files: DatasetFiles,
     parts: Sequence[Copies],
-    also: Ints,
     out: Outcome,
-) -> KeptHashes | None:
+) -> None:
     """Check the kept hashes of texts: of exactly the documents, first copies among them.
 
     Args:
-        manifest: of the dataset.
-        files: of it.
-        parts: what each of them left out.
-        also: documents whose hashes are returned beside those of first copies, as `codes`.
+        manifest: the manifest of the dataset.
+        files: the files of the dataset.
+        parts: the copies that each part left out.
         out: gets the findings.
-
-    Returns:
-        The hashes; None if something is wrong.
     """
     firsts = np.unique(np.concatenate([part.firsts for part in parts]))
-    wanted = np.union1d(firsts, also)
-    known = [Digests.joined([])]
-    documents = 0
+    named, documents = [firsts[:0]], 0  # first copies that have a hash
     for generation, kept in enumerate(manifest.digests):
         count = 0
         for number, file in enumerate(kept.files):
             with out.about(file.path):
-                data = files.read(file, limit=Digests.limit(kept.documents))
-                found = Digests.joined([*Digests.read(data, shuffled=bool(manifest.shuffled))])
+                found = _digests(manifest, files, file, kept.documents)
                 own = codes(found.groups, found.rows)
-                known.append(found.chosen(np.isin(own, wanted)))
+                named.append(own[np.isin(own, firsts)])
                 documents += summed(own)
                 count += len(own)
                 high, low = found.high, found.low
@@ -176,11 +177,9 @@ def check_digests(
             words = f"digests[{generation}].documents is {kept.documents}, made again {count}"
             out.found(MANIFEST, words)
     if not out.is_sound(DIGESTS_FOLDER):
-        return None
-    hashes = KeptHashes.of(Digests.joined(known))
+        return
     if (documents - sum(part.documents for part in parts)) % 2**KEY_BITS:
         out.found(DIGESTS_FOLDER, "the hashes are of other documents than the parts list")
-    elif len(lost := np.setdiff1d(firsts, hashes.codes)):
+    elif len(lost := np.setdiff1d(firsts, np.concatenate(named))):
         words = f"a list names {shown(int(lost[0]))} as a first copy, which is no document"
         out.found(DUPLICATES_FOLDER, words)
-    return hashes if out.is_sound(DIGESTS_FOLDER, DUPLICATES_FOLDER) else None

@@ -1,11 +1,17 @@
-"""`--deep`: some parts, or sources of a shuffled dataset, made again and compared."""
+"""`--deep`: some parts, or sources of a shuffled dataset, made again by the reference and compared.
+
+A part that is made again has a record with the same hash, and then nothing else is compared. If it
+has another one, which may be due to other versions of libraries, documents are compared one by one
+to name the first that differ. So are those of parts that left documents out, as copies or for a
+subset, and of sources of a shuffled dataset, whose documents lie in all parts.
+"""
 
 import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +28,13 @@ from streaming_ext.format.layout import (
     documents_path,
     record_path,
 )
+from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import KEPT_PREFIX
 from streaming_ext.format.record import PartRecord, SpanRecord
+from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.shuffled import SOURCES_PATH, Keys
 from streaming_ext.store.scratch import new_folder
-from streaming_ext.text.documents.columns import differing
+from streaming_ext.text.documents.columns import differing, untyped_if_null
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.fetch import came_unchecked, fetch
 from streaming_ext.text.listing import listed_again
@@ -36,12 +44,12 @@ from streaming_ext.text.token_sets.token_set import IdsAsTheyAre
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.json_file import one_thread_each
 from streaming_ext.writing.part_documents import PartDocuments
-from streaming_ext.writing.part_files import Tokens
+from streaming_ext.writing.part_files import PartFiles, Tokens
 from streaming_ext.writing.tokenize import Counts, tokenize_batches
 from tasks.core.check.copies import KeptHashes, shown
 from tasks.core.check.findings import Outcome, Progress, differences
 from tasks.core.check.manifest import Opened
-from tasks.core.reading.documents import Ids
+from tasks.core.reading.documents import Ids, PartOfDataset, duplicates_of, listed_documents
 from tasks.core.shard.import_config import list_token_files
 from tasks.core.shard.same_sources import difference, spans_of
 from tasks.core.shuffle.copies import codes
@@ -62,50 +70,11 @@ def draw(dataset: Opened, documents: int, seed: int) -> list[int]:
     return [number for number, drawn in zip(numbers, before, strict=False) if drawn < documents]
 
 
-class ListedDocuments:
-    """The listed documents of a split; those of wanted sources get a hash of their ids.
-
-    Args:
-        documents: of the split, by `documents_of`.
-        sources: the wanted ones.
-
-    Attributes:
-        lengths: tokens of all documents, without end-of-text ids.
-    """
-
-    def __init__(self, documents: pa.Table, sources: Ints) -> None:
-        self.lengths: Ints = documents["tokens"].to_numpy()
-        chosen = np.isin(documents["source"].to_numpy(), sources)
-        self._wanted = documents.filter(pa.array(chosen))
-        self._ends = np.cumsum(self.lengths + 1)[chosen]
-        self._left = (self.lengths[chosen] + 1).tolist()
-        self._starts = self._ends - self._left
-        self._digests = [xxhash.xxh3_64() for _ in self._left]
-
-    def see(self, ids: Ids, begin: int) -> None:
-        """Take the ids of the next shard, the first of which is at `begin` of the stream."""
-        first = int(np.searchsorted(self._ends, begin, side="right"))
-        last = int(np.searchsorted(self._starts, begin + len(ids)))
-        for number in range(first, last):
-            start = max(int(self._starts[number]) - begin, 0)
-            own = ids[start : int(self._ends[number]) - begin]
-            self._digests[number].update(np.ascontiguousarray(own, "<u4").data)
-            self._left[number] -= len(own)
-
-    def wanted(self, part: int) -> pa.Table:
-        """The wanted documents of a part with the hash of their ids; null if a shard is damaged."""
-        pairs = zip(self._digests, self._left, strict=True)
-        hashes = [None if left else digest.intdigest() for digest, left in pairs]
-        documents = self._wanted.append_column("hash_of_ids", pa.array(hashes, pa.uint64()))
-        return documents.append_column("part", pa.array(np.full(len(hashes), part)))
-
-
 def compare_with_sources(
     numbers: Sequence[int],
-    listed: pa.Table,
     dataset: Opened,
+    manifest: Manifest,
     *,
-    hashes: KeptHashes | None,
     out: Outcome,
     progress: Progress,
     workers: int,
@@ -113,170 +82,254 @@ def compare_with_sources(
     """Make parts again by the reference, or sources of a shuffled dataset, and compare the result.
 
     Args:
-        numbers: of the parts or sources.
-        listed: their documents, see `PartFound`.
-        dataset: that they are of.
-        hashes: of texts, if copies were left out.
+        numbers: the numbers of the parts or sources.
+        dataset: the dataset, whose lists are sound.
+        manifest: its manifest.
         out: gets the findings.
         progress: gets the bytes of sources.
-        workers: threads.
+        workers: number of threads.
     """
 
-    def compare(comparison: _Comparison) -> Outcome:
+    def held_in(record: PartRecord) -> pa.Table:
+        progress.done(0)
+        return _held(dataset, manifest, record, np.array(numbers, np.int64))
+
+    def compare(number: int) -> Outcome:
+        comparison = _Comparison(dataset, manifest, number, held, hashes)
         with comparison.out.about(*(each.source.url for each in comparison.spans)):
             comparison.run(progress)
-        progress.done(comparison.size)
+        progress.done(_size(comparison.spans))
         return comparison.out
 
-    comparisons = [_Comparison(dataset, number, listed, hashes) for number in numbers]
-    progress.expect(sum(comparison.size for comparison in comparisons))
+    progress.expect(sum(_size(_spans(dataset, number)) for number in numbers))
+    held = hashes = None
     with one_thread_each(), ThreadPoolExecutor(workers) as threads, progress:
-        for found in threads.map(compare, comparisons):
+        if numbers and (dataset.sources or manifest.digests):
+            parts = dataset.records if dataset.sources else numbers
+            tables = threads.map(held_in, [dataset.records[part] for part in parts])
+            held = pa.concat_tables(tables, promote_options="permissive")
+            if manifest.digests:
+                own = codes(held["source"].to_numpy(), held["row"].to_numpy())
+                named = np.union1d(own, held["first"].drop_null().to_numpy())
+                hashes = KeptHashes.read(manifest, dataset.files, named)
+        for found in threads.map(compare, numbers):
             out.take(found)
+
+
+def _spans(dataset: Opened, number: int) -> tuple[SpanRecord, ...]:
+    """The spans that a part, or a source of a shuffled dataset, was made of."""
+    if dataset.sources:
+        return tuple(spans_of([dataset.sources[number]]))
+    return dataset.records[number].made_of
+
+
+def _size(spans: Sequence[SpanRecord]) -> int:
+    """The bytes of some spans."""
+    sizes = (each.span or (0, each.source.size) for each in spans)
+    return sum(end - begin for begin, end in sizes)
+
+
+def _held(dataset: Opened, manifest: Manifest, record: PartRecord, wanted: Ints) -> pa.Table:
+    """The documents that a part lists of some sources, or of itself, and the copies.
+
+    A copy has no hash of its ids, but the code of its `first` copy.
+    """
+    part = PartOfDataset(dataset.files.storage, manifest, record.part)
+    listed = listed_documents(part.files, record, values=True)
+    chosen = np.isin(listed["source"].to_numpy(), wanted)
+    hashes, splits = np.zeros(len(listed), np.uint64), listed["split"].to_numpy()
+    for split in record.splits:
+        own, first = np.flatnonzero(splits == SPLITS.index(split)), 0
+        for block in part.documents(split):
+            of_block = own[first : (first := first + len(block.ends))]
+            hashes[of_block] = _hashes_of_ids(block.stream, block.ends, chosen[of_block])
+    listed = listed.append_column("hash_of_ids", pa.array(hashes))
+    documents = listed.filter(pa.array(chosen))
+    found = duplicates_of(part.files, record)
+    of_copies = np.isin(found.groups, wanted)
+    columns = found.groups, found.rows, found.tokens, codes(found.first_groups, found.first_rows)
+    copies = pa.table(
+        [column[of_copies] for column in columns], names=["source", "row", "tokens", "first"]
+    )
+    both = pa.concat_tables([documents, copies], promote_options="permissive")
+    return both.append_column("part", pa.array(np.full(len(both), record.part)))
+
+
+def _hashes_of_ids(stream: Ids, ends: Ints, chosen: npt.NDArray[np.bool_] | None = None) -> Keys:
+    """The hash of the ids of each document, or of chosen ones, (documents,).
+
+    Args:
+        stream: ids, with an end-of-text id after each document, (tokens,).
+        ends: the end of each document in the stream, (documents,).
+        chosen: the wanted documents; others get 0, (documents,).
+    """
+    stream, begins = stream.astype("<u4", copy=False), np.append(0, ends[:-1])
+    hashes = np.zeros(len(ends), np.uint64)
+    for number in np.flatnonzero(np.ones(len(ends)) if chosen is None else chosen):
+        own = stream[begins[number] : ends[number]]
+        hashes[number] = xxhash.xxh3_64_intdigest(np.ascontiguousarray(own).data)
+    return hashes
 
 
 class _Comparison:
     """Makes a part or a source again with the code that makes parts, and compares the result.
 
+    Args:
+        dataset: the dataset.
+        manifest: its manifest.
+        number: the number of the part or source.
+        held: documents and copies that the dataset holds, of this and other numbers, if the hash
+            of a record cannot tell that it is the same.
+        hashes: hashes of texts, if copies were left out.
+
     Attributes:
         out: gets the findings.
-        spans: of source files.
-        size: bytes of these.
+        spans: the spans of source files.
     """
 
     def __init__(
-        self, dataset: Opened, number: int, listed: pa.Table, hashes: KeptHashes | None
+        self,
+        dataset: Opened,
+        manifest: Manifest,
+        number: int,
+        held: pa.Table | None,
+        hashes: KeptHashes | None,
     ) -> None:
-        self._dataset, self._number, self._hashes = dataset, number, hashes
-        self._listed = listed.filter(pc.equal(listed["source"], number)).sort_by("row")
-        self._rows, self.out = self._listed["row"].to_numpy(), Outcome()
-        self._seen = self._new = self._bytes_of_copies = 0
-        self._record = dataset.records[number] if not dataset.sources else None
-        if self._record is None:
-            self._spec = next(iter(dataset.records.values())).spec
-            self.spans = tuple(spans_of([dataset.sources[number]]))
-            self._file, self._counted_in = self.spans[0].source.url, SOURCES_PATH
-        else:
-            self._spec, self.spans = self._record.spec, self._record.made_of
-            self._file, self._counted_in = documents_path(number), record_path(number)
-        spans = [each.span or (0, each.source.size) for each in self.spans]
-        self.size = sum(end - begin for begin, end in spans)
+        self._dataset, self._manifest, self._number = dataset, manifest, number
+        self._held, self._hashes = held, hashes
+        self._record = None if dataset.sources else dataset.records[number]
+        record = self._record or next(iter(dataset.records.values()))
+        self._spec, self.spans, self.out = record.spec, _spans(dataset, number), Outcome()
+        self._counted_in = SOURCES_PATH if self._record is None else record_path(number)
+        self._files: PartFiles | None = None
+        self._made: list[pa.Table] = []
 
     def run(self, progress: Progress) -> None:
-        """Compare all rows of the sources.
+        """Make it again and compare.
 
         Raises:
             ShardmillError, OSError: a source is missing, changed, damaged or cannot be read.
         """
-        tokenizer, spec = self._dataset.tokenizer, self._spec
+        tokenizer, spec, record = self._dataset.tokenizer, self._spec, self._record
         assert tokenizer is not None  # noqa: S101  (nothing is drawn without it)
         with new_folder() as folder:
             located = [self._local(each, folder) for each in self.spans]
-            part = Part(self._number, tuple(span for span, _ in located))
             paths = [path for _, path in located]
+            part = Part(self._number, tuple(span for span, _ in located))
             documents = PartDocuments(part, paths, spec.read_options, pinned=False)
+            if self._held is None and spec.subset is None:
+                self._files = PartFiles(folder / "made", self._number, spec, {})
             counts = tokenize_batches(
                 documents,
                 spec,
                 tokenizer,
                 IdsAsTheyAre() if spec.imported else ReferenceEngine(tokenizer),
                 self._take,
-                where=self._file,
+                where=part.source,
                 report=lambda *_: progress.done(0),
                 audited=False,
             )
-            self.out.unchecked.update(
-                each.source.url
-                for each, path in zip(self.spans, paths, strict=True)
-                if came_unchecked(path)
-            )
-        self.out.sources.update(each.source.url for each in self.spans)
+            for each, path in zip(self.spans, paths, strict=True):
+                self.out.sources.add(each.source.url)
+                if came_unchecked(path):
+                    self.out.unchecked.add(each.source.url)
+            is_same = record is not None and self._has_same_hash(record, counts, folder / "made")
         self.out.count(source_rows=counts.rows)
         for source_span, found in zip(self.spans, documents.rows, strict=True):
             if source_span.rows != found:
                 words = f"{source_span.rows} rows of {source_span.source.url}, it has {found}"
                 self.out.found(self._counted_in, words)
-        if self._record is not None:
-            self._compare_counts(self._record, counts)
+        if record is not None and is_same:
+            self.out.count(retokenized=record.documents_kept, retokenized_tokens=record.tokens_kept)
+        else:
+            self._look_closer(counts)
 
     def _take(self, tokens: Tokens) -> None:
-        """Compare the documents of a batch with those that are listed of its rows."""
-        spec, batch, rows = self._spec, tokens.batch, tokens.rows
-        begin, end = np.searchsorted(self._rows, [self._seen, self._seen + batch.num_rows])
-        self._seen += batch.num_rows
-        own = self._rows[begin:end]
-        known = np.isin(own, rows)
-        self._new += len(rows) - int(known.sum())
-        for row in own[~known] if spec.subset else np.setxor1d(own, rows):
-            words = f"row {row} is not listed and has a text, or is listed and has none"
-            self.out.found(self._file, words, kind="listed")
-        listed = self._listed.slice(begin, end - begin).filter(pa.array(known))
-        # at: (listed documents,), their positions among those that were made again
-        at, copies = np.searchsorted(rows, own[known]), np.asarray(listed["first"].is_valid())
-        if self._hashes is not None and tokens.digests is not None:
-            self._compare_texts(self._hashes, listed, tokens.digests[tokens.kept][at])
-        sizes = np.diff(text_buffers(batch.texts)[1])[tokens.kept]
-        self._bytes_of_copies += int(sizes[at[copies]].sum())
-        made = {
+        """Note the documents of a batch, and put them into shards if these are compared."""
+        if self._files is not None:
+            self._files.add(tokens)
+        made: dict[str, Any] = {
+            "row": tokens.rows,
             "split": tokens.in_holdout.astype(np.int8),
             "tokens": tokens.lengths,
-            "hash_of_ids": _hashes_of_ids(tokens),
+            "hash_of_ids": _hashes_of_ids(tokens.stream, np.cumsum(tokens.lengths + 1)),
+            "place": tokens.batch.positions[tokens.kept],
+            "text_bytes": np.diff(text_buffers(tokens.batch.texts)[1])[tokens.kept],
         }
-        if spec.shuffle is not None:
-            made["place"] = batch.positions[tokens.kept]
-        names = [f"{KEPT_PREFIX}{name}" for name in spec.keep_columns]
-        made |= dict(zip(names, tokens.values, strict=True))
-        stayed = listed.filter(pa.array(~copies))
-        for name, column in made.items() if len(stayed) else ():
-            self._compare(name, stayed, pa.array(column).take(pa.array(at[~copies])))
-        compared = stayed.filter(stayed["hash_of_ids"].is_valid())["tokens"].to_numpy()
-        self.out.count(retokenized=len(compared), retokenized_tokens=int((compared + 1).sum()))
+        if tokens.digests is not None:
+            made["high"], made["low"] = tokens.digests[tokens.kept].T
+        names = [f"{KEPT_PREFIX}{name}" for name in self._spec.keep_columns]
+        made |= dict(zip(names, map(untyped_if_null, tokens.values), strict=True))
+        self._made.append(pa.table(made))
 
-    def _compare(self, name: str, listed: pa.Table, made: pa.Array) -> None:
+    def _has_same_hash(self, record: PartRecord, counts: Counts, folder: Path) -> bool:
+        """Whether the record of the part that was made again has the same bytes."""
+        if self._files is None:
+            return False
+        made = _counts_of(record, counts)
+        made["splits"] = self._files.finish()
+        path = documents_path(record.part)
+        made["documents"] = FileRecord.of(path, (folder / path).read_bytes())
+        return to_json(record.model_copy(update=made)) == to_json(record)
+
+    def _look_closer(self, counts: Counts) -> None:
+        """Compare document by document, and what is counted."""
+        held, record, spec = self._held, self._record, self._spec
+        if held is None:
+            assert record is not None  # noqa: S101  (a source has all that is held of it)
+            held = _held(self._dataset, self._manifest, record, np.array([self._number]))
+        held = held.filter(pc.equal(held["source"], self._number)).sort_by("row")
+        made = pa.concat_tables(self._made, promote_options="permissive").combine_chunks()
+        rows, own = made["row"].to_numpy(), held["row"].to_numpy()
+        file = documents_path(self._number) if record else self.spans[0].source.url
+        for row in np.setdiff1d(own, rows) if spec.subset else np.setxor1d(own, rows):
+            words = f"row {row} is not listed and has a text, or is listed and has none"
+            self.out.found(file, words, kind="listed")
+        held = held.filter(pa.array(np.isin(own, rows)))
+        again = made.take(pa.array(np.searchsorted(rows, held["row"].to_numpy())))
+        if self._hashes is not None:
+            self._compare_texts(self._hashes, held, again)
+        is_copy = held["first"].is_valid()
+        copied = pc.sum(again["text_bytes"].filter(is_copy)).as_py() or 0
+        held, again = (table.filter(pc.invert(is_copy)) for table in (held, again))
+        names = ["split", "tokens", "hash_of_ids", *(["place"] if spec.shuffle else [])]
+        for name in (*names, *(f"{KEPT_PREFIX}{name}" for name in spec.keep_columns)):
+            self._compare(name, held, again)
+        tokens = held["tokens"].to_numpy() + 1
+        self.out.count(retokenized=len(tokens), retokenized_tokens=int(tokens.sum()))
+        if record is None:
+            return
+        left_out = len(np.setdiff1d(rows, own))
+        again_counts = _counts_of(record, counts, left_out=left_out, copied_bytes=copied)
+        if words := differences(record, record.model_copy(update=again_counts)):
+            self.out.found(self._counted_in, words)
+
+    def _compare(self, name: str, held: pa.Table, made: pa.Table) -> None:
         """Compare a column of documents with what was made again."""
-        column = listed[name].combine_chunks()
-        for index in differing(column, made):
-            values = [each[index].as_py() for each in (column, made)]
-            if name == "hash_of_ids" and values[0] is None:
-                continue  # its shard is damaged
+        columns = [table[name].combine_chunks() for table in (held, made)]
+        if columns[0].equals(columns[1]):
+            return
+        for index in differing(*columns):
+            values = [each[index].as_py() for each in columns]
             if name == "split":
                 values = [SPLITS[value] for value in values]
-            row, part = (listed[of][index].as_py() for of in ("row", "part"))
+            row, part = (held[of][index].as_py() for of in ("row", "part"))
             words = f"row {row}: {name} is {values[0]!r}, made again {values[1]!r}"
             self.out.found(documents_path(part), words, kind=name)
 
-    def _compare_texts(self, known: KeptHashes, listed: pa.Table, hashes: Keys) -> None:
+    def _compare_texts(self, known: KeptHashes, held: pa.Table, made: pa.Table) -> None:
         """Compare hashes of texts with those that are kept, a copy's with those of its first."""
-        rows, copies = listed["row"].to_numpy(), np.asarray(listed["first"].is_valid())
+        rows, is_copy = held["row"].to_numpy(), held["first"].is_valid().to_numpy()
         own = codes(np.full(len(rows), self._number), rows)
-        firsts = np.where(copies, listed["first"].fill_null(0).to_numpy(), own)
+        firsts = np.where(is_copy, held["first"].fill_null(0).to_numpy(), own)
+        hashes = np.stack([made["high"].to_numpy(), made["low"].to_numpy()], axis=1)
         for index in np.flatnonzero((known.look_up(firsts) != hashes).any(axis=1)):
             file, words = DIGESTS_FOLDER, "has another hash"
-            if copies[index]:
+            if is_copy[index]:
                 file = DUPLICATES_FOLDER
                 words = f"is no copy of {shown(int(firsts[index]))} by their texts"
             self.out.found(file, f"row {rows[index]} {words}", kind="texts")
         self.out.count(compared=len(rows))
-
-    def _compare_counts(self, record: PartRecord, made: Counts) -> None:
-        """Compare what a record counts with what was made again."""
-        subset = record.spec.subset is not None
-        listed = {(one.file, one.row): one for one in record.bad_listed}  # words may change
-        counts = {
-            "rows": made.rows,
-            "null_documents": made.null_documents,
-            "empty_documents": made.empty_documents + (0 if subset else self._new),
-            "unchosen_documents": self._new if subset else 0,
-            "dropped_documents": {
-                name: made.dropped_documents[name] for name in record.dropped_documents
-            },
-            "bad_documents": made.bad_documents,
-            "bad_listed": tuple(listed.get((one.file, one.row), one) for one in made.bad_listed),
-        }
-        if not subset:
-            counts["text_bytes"] = made.text_bytes - self._bytes_of_copies
-        if words := differences(record, record.model_copy(update=counts)):
-            self.out.found(self._counted_in, words)
 
     def _local(self, source_span: SpanRecord, folder: Path) -> tuple[SourceSpan, Path]:
         """The bytes that a span was made from; remote ones are fetched.
@@ -302,10 +355,29 @@ class _Comparison:
         return SourceSpan(now, source_span.span), path
 
 
-def _hashes_of_ids(tokens: Tokens) -> npt.NDArray[np.uint64]:
-    """The hash of each document's ids, as `ListedDocuments` makes it, (documents,)."""
-    stream, ends = tokens.stream.astype("<u4", copy=False), np.cumsum(tokens.lengths + 1).tolist()
-    hashes = [
-        xxhash.xxh3_64_intdigest(stream[begin:end].data) for begin, end in pairwise([0, *ends])
-    ]
-    return np.array(hashes, np.uint64)
+def _counts_of(
+    record: PartRecord, made: Counts, *, left_out: int = 0, copied_bytes: int = 0
+) -> dict[str, Any]:
+    """The counts of a record as they were made again.
+
+    Args:
+        record: the record.
+        made: the counts.
+        left_out: documents that the part does not list.
+        copied_bytes: bytes of texts that it left out as copies.
+    """
+    listed = {(one.file, one.row): one for one in record.bad_listed}  # words may change
+    counts: dict[str, Any] = {
+        "rows": made.rows,
+        "null_documents": made.null_documents,
+        "empty_documents": made.empty_documents,
+        "dropped_documents": {
+            name: made.dropped_documents[name] for name in record.dropped_documents
+        },
+        "bad_documents": made.bad_documents,
+        "bad_listed": tuple(listed.get((one.file, one.row), one) for one in made.bad_listed),
+    }
+    if record.spec.subset is not None:
+        return counts | {"unchosen_documents": left_out}
+    counts["empty_documents"] += left_out
+    return counts | {"text_bytes": made.text_bytes - copied_bytes}

@@ -19,7 +19,6 @@ from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.shuffled import document_keys, key_range
 from tasks.core.check.copies import Copies, check_copies, exist
-from tasks.core.check.deep import ListedDocuments
 from tasks.core.check.findings import Outcome
 from tasks.core.check.manifest import Opened
 from tasks.core.reading.documents import document_ends, documents_of, read_shard
@@ -32,31 +31,25 @@ class PartFound:
 
     Attributes:
         out: findings and counts.
-        listed: documents and copies to compare with their sources: documents with the part and
-            the hash of their ids, copies with their `first` one.
-        copies: what the part left out; None if its lists are damaged.
+        copies: the copies that the part left out; None if its lists are damaged.
     """
 
     out: Outcome = field(default_factory=Outcome)
-    listed: list[pa.Table] = field(default_factory=list)
     copies: Copies | None = None
 
 
-def check_part(
-    record: PartRecord, dataset: Opened, report: Callable[[int], None], wanted: Ints
-) -> PartFound:
+def check_part(record: PartRecord, dataset: Opened, report: Callable[[int], None]) -> PartFound:
     """Check the files of a part against its record; one shard in memory.
 
     Args:
-        record: of the part.
-        dataset: that it is of.
+        record: the record of the part.
+        dataset: the dataset that it belongs to.
         report: called with the bytes of each file that is done; what it raises ends the check.
-        wanted: sources, or the part, whose documents are compared with their sources.
     """
     found, listed = PartFound(), None
     out, path = found.out, documents_path(record.part)
     with out.about(path):
-        listed = documents_of(dataset.files, record, values=len(wanted) > 0)
+        listed = documents_of(dataset.files, record)
         out.count(files=1, bytes=record.documents.size)
         if words := _problem_of_rows(record, listed, dataset):
             out.found(path, words)
@@ -64,18 +57,13 @@ def check_part(
     report(record.documents.size)
     out.count(bad_documents=record.bad_documents)
     if listed is not None and (dataset.sources or record.spec.shuffle is None):
-        found.copies = check_copies(record, listed, wanted, dataset, out)
-        if found.copies is not None:
-            found.listed.append(found.copies.listed)
+        found.copies = check_copies(record, listed, dataset, out)
     for split in record.splits:
-        own = None
+        lengths = None
         if listed is not None:
-            own = ListedDocuments(
-                listed.filter(pc.equal(listed["split"], SPLITS.index(split))), wanted
-            )
-        _check_split(record, split, own, dataset, out=out, report=report)
-        if own is not None:
-            found.listed.append(own.wanted(record.part))
+            own = listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
+            lengths = own["tokens"].to_numpy()
+        _check_split(record, split, lengths, dataset, out=out, report=report)
     return found
 
 
@@ -116,13 +104,13 @@ def _out_of_order(
 def _check_split(
     record: PartRecord,
     split: Split,
-    listed: ListedDocuments | None,
+    lengths: Ints | None,
     dataset: Opened,
     *,
     out: Outcome,
     report: Callable[[int], None],
 ) -> None:
-    """Read the shards of a split, and compare them with the list and the record."""
+    """Read the shards of a split, and compare them with the record and the listed lengths."""
     held, spec = record.splits[split], record.spec
     full = spec.shard_format.samples_per_shard
     is_packed = all(shard.samples == full for shard in held.shards[:-1])
@@ -143,24 +131,22 @@ def _check_split(
             ends.append(document_ends(flat, spec.tokenizer.eot_id) + (begin - 1))
             if bos_id is not None:
                 firsts.append(document_ends(flat, bos_id) + (begin - 1))
-            if listed is not None:
-                listed.see(flat, begin)
             del flat  # before the next one is read
         report(shard.size)
     is_read = len(ends) == len(held.shards)
     if is_read:
         out.count(documents=held.documents, tokens=held.tokens)
-    if listed is None:
+    if lengths is None:
         return
-    counts = len(listed.lengths), int((listed.lengths + 1).sum())
+    counts = len(lengths), int((lengths + 1).sum())
     is_same = counts == (held.documents, held.tokens)
     if is_read:
         # padding: from the end of the last document on
         padding = np.arange(counts[1], begins[-1])
-        expected = np.append(np.cumsum(listed.lengths + 1) - 1, padding)
+        expected = np.append(np.cumsum(lengths + 1) - 1, padding)
         is_same = is_same and np.array_equal(expected, np.concatenate([padding[:0], *ends]))
         if bos_id is not None:
-            starts = expected[: counts[0]] - listed.lengths
+            starts = expected[: counts[0]] - lengths
             is_same = is_same and np.array_equal(starts, np.concatenate([padding[:0], *firsts]))
     if not is_same:
         words = f"{split}: the record, the list and the shards hold different documents"

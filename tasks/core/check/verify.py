@@ -9,22 +9,24 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from streaming_ext.base.errors import NotADatasetError
 from streaming_ext.base.extras import require
-from streaming_ext.format.layout import DIGESTS_FOLDER, DOCUMENTS_FOLDER, DUPLICATES_FOLDER
+from streaming_ext.format.layout import (
+    DIGESTS_FOLDER,
+    DOCUMENTS_FOLDER,
+    DUPLICATES_FOLDER,
+    SPLITS,
+)
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
 from streaming_ext.store import Storage
-from tasks.core.check.copies import KeptHashes, check_digests
+from tasks.core.check.copies import check_digests
 from tasks.core.check.deep import DEFAULT_DOCUMENTS, compare_with_sources, draw
 from tasks.core.check.findings import DatasetReport, Outcome, Progress
 from tasks.core.check.manifest import Opened, open_checked
 from tasks.core.check.part import PartFound, check_part
 from tasks.core.reading.dataset_files import DatasetFiles
-from tasks.core.shuffle.copies import codes
 
 
 def verify(
@@ -62,12 +64,9 @@ def verify(
     records, manifest = dataset.records, dataset.manifest
     if manifest is None and not records:
         raise NotADatasetError(f"{storage}: {out.findings[0]}, and there is no record of a part.")
-    drawn = draw(dataset, deep_documents, seed) if deep else []
-    wanted = np.array(drawn, np.int64)
 
     def check(record: PartRecord) -> PartFound:
-        own = wanted if record.spec.shuffle else wanted[wanted == record.part]
-        return check_part(record, dataset, progress.done, own)
+        return check_part(record, dataset, progress.done)
 
     progress.expect(sum(file.size for record in records.values() for file in record.files()))
     with ThreadPoolExecutor(workers) as threads, progress:
@@ -76,18 +75,12 @@ def verify(
         out.take(found.out)
     folders = DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER
     if manifest is not None and parts and dataset.is_complete and out.is_sound(*folders):
-        tables = [table for found in parts for table in found.listed]
-        listed = pa.concat_tables(tables, promote_options="permissive")
-        hashes = _check_sums(dataset, manifest, parts, listed, out)
-        compare_with_sources(
-            drawn,
-            listed,
-            dataset,
-            hashes=hashes,
-            out=out,
-            progress=progress,
-            workers=workers,
-        )
+        _check_sums(dataset, manifest, parts, out)
+        if deep and out.is_sound(*folders, *SPLITS):  # what is damaged cannot be compared
+            drawn = draw(dataset, deep_documents, seed)
+            compare_with_sources(
+                drawn, dataset, manifest, out=out, progress=progress, workers=workers
+            )
     return DatasetReport(
         dataset=str(storage),
         parts=len(records if manifest is None else manifest.parts),
@@ -101,23 +94,15 @@ def verify(
 
 
 def _check_sums(
-    dataset: Opened,
-    manifest: Manifest,
-    parts: Sequence[PartFound],
-    listed: pa.Table,
-    out: Outcome,
-) -> KeptHashes | None:
+    dataset: Opened, manifest: Manifest, parts: Sequence[PartFound], out: Outcome
+) -> None:
     """Check what the lists of all parts say together; all of them are sound.
 
     Args:
-        dataset: that is checked.
-        manifest: of it.
+        dataset: the dataset that is checked.
+        manifest: its manifest.
         parts: the results of all parts.
-        listed: documents and copies whose hashes are needed.
         out: gets the findings.
-
-    Returns:
-        See `check_digests`.
     """
     copies = [found.copies for found in parts if found.copies is not None]
     if manifest.shuffled is not None:
@@ -126,8 +111,5 @@ def _check_sums(
             source = dataset.sources[number]
             words = f"{source.documents} documents of {source.identity.url}, the parts list "
             out.found(manifest.shuffled.sources.path, f"{words}{counts[number]}", kind="documents")
-    if not manifest.digests:
-        return None
-    stayed = listed.filter(pc.is_null(listed["first"]))
-    needed = codes(stayed["source"].to_numpy(), stayed["row"].to_numpy())
-    return check_digests(manifest, dataset.files, copies, needed, out)
+    if manifest.digests:
+        check_digests(manifest, dataset.files, copies, out)

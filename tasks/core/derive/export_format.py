@@ -234,7 +234,7 @@ class ExportFormat:
             raise UsageError(
                 f"{self.name} stores an id in 16 bits, so it holds 65,536 different ones; this "
                 f"dataset's vocabulary has {ids:,}. Formats for larger ones: megatron, llmc, "
-                "nanotron, olmo, litdata, levanter, parquet, webdataset."
+                "nanotron, olmo, litdata, parquet, webdataset."
             )
 
     def files_of(self, documents: int, tokens: int) -> int:

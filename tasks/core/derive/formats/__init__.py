@@ -1,7 +1,6 @@
 """Formats of other trainers, found by name."""
 
 from tasks.core.derive.export_format import ExportFormat
-from tasks.core.derive.formats.levanter import LevanterFormat
 from tasks.core.derive.formats.litdata import LitdataFormat
 from tasks.core.derive.formats.megatron import MegatronFormat
 from tasks.core.derive.formats.nanogpt import LlmcFormat, ModdedNanogptFormat, NanogptFormat
@@ -15,7 +14,6 @@ FORMATS: dict[str, type[ExportFormat]] = {
         NanogptFormat,
         LlmcFormat,
         ModdedNanogptFormat,
-        LevanterFormat,
         LitdataFormat,
         NanotronFormat,
         OlmoFormat,

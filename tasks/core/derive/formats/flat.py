@@ -1,4 +1,4 @@
-"""How a stream of ids is cut into files: at fixed positions, or between documents."""
+"""A stream of ids, cut into files: at fixed positions, or between documents."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,25 +18,23 @@ Dtype = np.dtype[Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StreamFiles:
-    """Files that hold a stream of values, in chunks that begin with a head; all parts write them.
+    """Files that hold a stream of values and begin with a head; all parts write them.
 
-    3 values per file and chunk, a part that holds the values 2 to 6 of the stream:
+    3 values per file, and a part that holds the values 2 to 6 of the stream:
     file 0: . . 2    file 1: 3 4 5    file 2: 6 . .
 
     Attributes:
-        path: of the file of a number, from 0.
-        dtype: of a value.
-        total: values of the stream.
-        each: values of a file, at most.
-        chunk: values of a chunk, at most.
-        head: of a chunk, by its number of values; all heads are of one length.
+        path: makes the path of a file from its number, from 0.
+        dtype: the type of a value.
+        total: the number of values in the stream.
+        each: the largest number of values in a file.
+        head: makes the head of a file from its number of values; all heads have one length.
     """
 
     path: Callable[[int], str]
     dtype: Dtype
     total: int
     each: int
-    chunk: int
     head: Callable[[int], bytes]
 
     @property
@@ -51,16 +49,14 @@ class StreamFiles:
         """Where a value is stored, by its position in the stream.
 
         Returns:
-            The file; the first byte in it; bytes that come before the value; how many values from
-            this one on are stored back to back.
+            The file; the first byte in it; bytes that come before the value; the number of values
+            from this one on that the file can hold.
         """
         number, first = divmod(position, self.each)
-        chunk, first = divmod(first, self.chunk)
-        head = self.head(min(self.chunk, self.total - position + first))
-        start = chunk * (len(head) + self.chunk * self.dtype.itemsize)
-        if first:  # who writes the first value writes the head
-            start, head = start + len(head) + first * self.dtype.itemsize, b""
-        return self.path(number), start, head, self.chunk - first
+        start, head = 0, self.head(min(self.each, self.total - position + first))
+        if first:  # whoever writes the first value writes the head
+            start, head = len(head) + first * self.dtype.itemsize, b""
+        return self.path(number), start, head, self.each - first
 
 
 class StreamWriter:

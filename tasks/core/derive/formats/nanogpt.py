@@ -49,13 +49,11 @@ class NanogptFormat(ExportFormat):
 
     def files(self, split: Split) -> StreamFiles:
         """The files of a split."""
-        each = self.each(split)
         return StreamFiles(
             path=partial(self.path, split),
             dtype=self.dtype,
             total=self.totals[split].tokens,
-            each=each,
-            chunk=each,
+            each=self.each(split),
             head=self.head,
         )
 

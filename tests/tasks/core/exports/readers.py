@@ -10,11 +10,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 import pyarrow.parquet as pq
 
-from streaming_ext.base.arrays import ceil_div
 from tests.streaming_ext.build import EOT
 from tests.tasks.core.exports.exporting import PARTS, Documents
 
@@ -189,40 +187,6 @@ def read_webdataset(root: Path, split: str) -> list[list[int]]:
     return [held for held in cut(np.concatenate(rows)) if held != [EOT]]
 
 
-def read_zarr(folder: Path, count: int) -> np.ndarray:
-    """The first values of a zarr array of sharded chunks, each a stored Blosc frame."""
-    metadata = json.loads((folder / "zarr.json").read_text())
-    (sharding,) = (codec["configuration"] for codec in metadata["codecs"])
-    (chunk,), (shard,) = (
-        sharding["chunk_shape"],
-        metadata["chunk_grid"]["configuration"]["chunk_shape"],
-    )
-    dtype, found = np.dtype(metadata["data_type"]), []
-    for number in range(ceil_div(count, shard)):
-        data = (folder / f"c/{number}").read_bytes()
-        index = data[-16 * (shard // chunk) - 4 :]
-        assert google_crc32c.value(index[:-4]).to_bytes(4, "little") == index[-4:]
-        for start, size in np.frombuffer(index[:-4], "<u8").reshape(-1, 2).tolist():
-            if start == 2**64 - 1:
-                continue
-            frame = data[start : start + size]
-            assert frame[:4] == bytes([2, 1, 2, dtype.itemsize])
-            assert struct.unpack_from("<III", frame, 4) == (size - 16, size - 16, size)
-            assert size == 16 + chunk * dtype.itemsize
-            found.append(np.frombuffer(frame, dtype, offset=16))
-    values = np.concatenate(found)
-    assert not values[count:].any()
-    return values[:count]
-
-
-def read_levanter(root: Path, split: str) -> list[list[int]]:
-    rows = json.loads((root / split / "shard_ledger.json").read_text())["total_num_rows"]
-    ends = read_zarr(root / split / "input_ids/offsets", rows + 1)
-    assert ends[0] == rows
-    ids = read_zarr(root / split / "input_ids/data", int(ends[-1]))
-    return [part.tolist() for part in np.split(ids, ends[1:-1])]
-
-
 READERS: dict[str, Reader] = {
     "nanogpt": read_nanogpt,
     "llmc": read_llmc,
@@ -231,7 +195,6 @@ READERS: dict[str, Reader] = {
     "litdata": read_litdata,
     "nanotron": read_nanotron,
     "olmo": read_olmo,
-    "levanter": read_levanter,
     "webdataset": read_webdataset,
 }
 

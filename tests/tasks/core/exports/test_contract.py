@@ -175,7 +175,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("name", ["levanter", "litdata", "megatron", "olmo", "parquet"])
+@pytest.mark.parametrize("name", ["litdata", "megatron", "olmo", "parquet"])
 def test_a_disk_that_takes_no_more(name, tmp_path) -> None:
     parts = [[("train", LARGE * 3)], [("train", LARGE * 3)]]
     dataset = build(tmp_path / "dataset", parts).root

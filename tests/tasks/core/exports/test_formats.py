@@ -114,15 +114,6 @@ def test_train_of_modded_nanogpt_has_at_least_two_files(tmp_path, monkeypatch) -
         assert read_llmc(root, split, prefix="fineweb", eot=50256) == expected
 
 
-def test_levanter_s_shards_and_chunks_are_cut_anywhere(tmp_path, monkeypatch) -> None:
-    for name, size in (("_CHUNK", 7), ("_CHUNKS", 3), ("_INDEX_BYTES", 16 * 3 + 4)):
-        monkeypatch.setattr(f"tasks.core.derive.formats.levanter.{name}", size)
-    root = make(tmp_path, "levanter")
-    assert len([*root.glob("train/input_ids/data/c/*")]) > 5
-    assert read("levanter", root) == EXPECTED
-    assert checked(root).findings == ()
-
-
 def test_parquet_has_row_groups_that_a_reader_can_hold(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tasks.core.derive.formats.per_part._GROUP_TOKENS", 5)
     root = make(tmp_path, "parquet")

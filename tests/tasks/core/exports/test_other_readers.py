@@ -150,34 +150,6 @@ class TestMegatron:
         assert complete
 
 
-def test_tensorstore_as_levanter_opens_it(dataset, expected, tmp_path) -> None:
-    """By the specification that Levanter's `JaggedArrayStore` opens its arrays with."""
-    tensorstore = import_module("tensorstore")
-    root = exported(dataset, tmp_path / "out", "levanter")
-    blosc = {"name": "blosc", "configuration": {"clevel": 5}}
-    sharding = {"chunk_shape": [2**18], "codecs": [blosc]}
-    metadata = {
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2**27]}},
-        "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
-    }
-    for split, held in expected.items():
-        ends, ids = (
-            tensorstore.open(
-                {
-                    "driver": "zarr3",
-                    "kvstore": {"driver": "file", "path": str(root / split / "input_ids" / name)},
-                    "metadata": metadata,
-                },
-                open=True,
-            ).result()
-            for name in ("offsets", "data")
-        )
-        rows = int(ends[0].read().result())
-        ends_of_documents = np.asarray(ends[1 : rows + 1].read().result())
-        values = np.asarray(ids[: int(ends_of_documents[-1])].read().result())
-        assert [part.tolist() for part in np.split(values, ends_of_documents[:-1])] == held
-
-
 CELLS = {
     "webdataset.WebDataset": "webdataset",
     "energon": "webdataset",
