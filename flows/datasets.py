@@ -21,7 +21,7 @@ from tasks.core.shard.plan import plan_extend, plan_import, plan_shard
 
 
 def _settings(words: str) -> dict[str, Any]:
-    """How Prefect runs these flows.
+    """The settings with which Prefect runs these flows.
 
     Args:
         words: begin the name of a run; its output follows.

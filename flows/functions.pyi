@@ -191,11 +191,11 @@ def export(
     """Write a dataset in the format of another trainer; run again, it resumes.
 
     Args:
-        format: What to write: megatron, nanogpt, llmc, modded-nanogpt, levanter, litdata, nanotron, olmo, parquet, webdataset; see docs/how-to/export.md.
+        format: What to write: megatron, nanogpt, llmc, modded-nanogpt, litdata, nanotron, olmo, parquet, webdataset; see docs/how-to/export.md.
         dataset: Folder or URL of a published dataset.
         output: Where the output goes: a folder, s3://, gs:// or az://.
         max_file_size: Upper bound of a file; default: the format's usual size.
-        rows: What a WebDataset sample is.
+        rows: Content of a WebDataset sample.
         sequence_length: Tokens per sample of WebDataset; default: that of the dataset.
         provenance: With documents as rows: source and row of each, as JSON beside its ids.
         workers: Worker processes per host; default: one per core.

@@ -38,11 +38,11 @@ def shard_partition(
     It ends when that run does.
 
     Args:
-        output: of the dataset.
-        run: name of the parent run, which plans, locks the output and publishes.
-        partition: its number.
-        attempt: how often it was sent.
-        workers: overrides that of the configuration.
+        output: the path or URL of the dataset.
+        run: the name of the parent run, which plans, locks the output and publishes.
+        partition: the number of the partition.
+        attempt: the number of the attempt.
+        workers: a number of workers that overrides the configuration's.
     """
     require_no_secret(output, "output")
     require_linux()

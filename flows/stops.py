@@ -24,7 +24,7 @@ class Stopped(BaseException):
     """A signal arrived; raised so that everything is cleaned up on the way out.
 
     Attributes:
-        number: of the signal.
+        number: the number of the signal.
         exit_code: as a shell shows it.
     """
 

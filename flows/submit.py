@@ -56,8 +56,8 @@ def start(client: SyncPrefectClient, deployment: str, settings: Iterable[str]) -
     """Start a run of a deployment; returns what follows it.
 
     Args:
-        client: of the server.
-        deployment: its name, or FLOW/DEPLOYMENT.
+        client: the client of the server.
+        deployment: the name of the deployment, or FLOW/DEPLOYMENT.
         settings: fields that override its configuration, as NAME=VALUE.
 
     Raises:
@@ -142,8 +142,8 @@ class Follower:
     """Follows a run; its counters are those of the run's progress artifact on the server.
 
     Args:
-        client: of the server.
-        run: its id.
+        client: the client of the server.
+        run: the id of the run.
         pool: the work pool whose workers run it.
     """
 
@@ -154,7 +154,7 @@ class Follower:
 
     @property
     def address(self) -> str | None:
-        """Where Prefect shows the run."""
+        """The URL at which Prefect shows the run."""
         return url_for("flow-run", self.run)
 
     def snapshot(self) -> Snapshot:
@@ -231,7 +231,7 @@ class Follower:
 
 
 def ended_for_wrong_usage(state: State) -> bool:
-    """Whether a run failed for wrong usage, as `shardmill shard` calls it."""
+    """Return whether a run failed for wrong usage, as `shardmill shard` calls it."""
     words = (state.message or "").removeprefix("Flow run encountered an exception: ")
     error = as_error(Failure(error=words.partition(":")[0], message=words))
     return state.is_failed() and isinstance(error, UsageError)

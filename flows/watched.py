@@ -28,7 +28,7 @@ class WatchedRun:
     """A run that somebody watches.
 
     Attributes:
-        progress: its counters.
+        progress: the counters of the run.
         before: the state of the output when the run was planned; None before that.
         build: the plan.
     """

@@ -36,7 +36,7 @@ def retry_pauses(count: int) -> list[float]:
 
 
 def is_transient(task: Task[..., object], task_run: TaskRun, state: State) -> bool:
-    """Whether Prefect tries a task again: only if that may help."""
+    """Return whether Prefect tries a task again: only if that may help."""
     try:
         state.result()
     except ShardmillError as error:

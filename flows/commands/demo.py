@@ -14,7 +14,7 @@ from streaming_ext.store.scratch import new_folder
 from tasks.core.config import ShardConfig
 
 _FILES = 6
-_DOCUMENTS = 500  # a file
+_DOCUMENTS = 500  # per file
 _VOCABULARY = 4096  # ids
 
 
@@ -80,7 +80,7 @@ def make_sources(folder: Path) -> ShardConfig:
 
 
 def _read_batch(dataset: str) -> str:
-    """What training reads of a dataset, in words."""
+    """Describe the batch that training reads of a dataset."""
     from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 
     with new_folder() as cache:

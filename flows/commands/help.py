@@ -82,8 +82,8 @@ class GroupedHelp(DefaultFormatter):
     """Shows the options of a command, or the commands themselves.
 
     Args:
-        app: whose command it is.
-        name: of the command; None for the list of commands.
+        app: the app that has the command.
+        name: the name of the command; None for the list of commands.
     """
 
     def __init__(self, app: App, name: str | None = None) -> None:

@@ -53,7 +53,7 @@ class _Warnings(logging.Handler):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """What to print.
+    """The options of printing.
 
     Parameters
     ----------

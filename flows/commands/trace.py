@@ -79,7 +79,7 @@ class Question(Options):
 
 
 class Streams(Options):
-    """How several datasets were mixed."""
+    """The mixture of several datasets."""
 
     heading: ClassVar[str] = "Mixture"
 
@@ -117,7 +117,7 @@ Order.heading = "Order"
 
 
 class TraceConfig(Order, Streams, Question):
-    """What to find, and how training ran."""
+    """The question, and the settings that training ran with."""
 
     arguments: ClassVar[tuple[str, ...]] = ("path", "more")
 

@@ -1,1 +1,1 @@
-"""What the dashboard of Prefect shows of a run: tables, charts and the report."""
+"""The pages of a run in Prefect's dashboard: tables, charts and the report."""

@@ -72,10 +72,10 @@ class ReportPage:
         """Make both.
 
         Args:
-            figures: of the run.
-            spec: of the dataset.
+            figures: the figures of the run.
+            spec: the specification of the dataset.
             sources: as the run names them.
-            manifest: of the dataset, if it is published.
+            manifest: the manifest of the dataset, if it is published.
         """
         import jinja2
 
@@ -170,7 +170,7 @@ def _lengths(lengths: Lengths, figure: Figure) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: count_text(value))
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda value, _: count_text(value))
-    axes.set_xlabel("tokens a document")
+    axes.set_xlabel("tokens per document")
     axes.set_ylabel("documents")
     axes.set_ylim(0, counts.max() * 1.22)  # room for the labels above the bars
     for fraction, name, align in ((0.5, "median", "right"), (0.9, "90 %", "left")):
@@ -188,7 +188,7 @@ def _lengths(lengths: Lengths, figure: Figure) -> None:
 
 
 def _sources(groups: Sequence[Group], figure: Figure) -> None:
-    """The tokens of each source as a bar, and its bytes a token as a point to the right."""
+    """The tokens of each source as a bar, and its bytes per token as a point to the right."""
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
     _name_rows(left, [group.name for group in groups])
     tokens = [group.tokens for group in groups]
@@ -200,7 +200,7 @@ def _sources(groups: Sequence[Group], figure: Figure) -> None:
     low, high = min(ratios), max(ratios)
     room = max((high - low) * 0.25, 0.05)
     right.set_xlim(low - room, high + room * 3)
-    right.set_title("bytes a token")
+    right.set_title("bytes per token")
     right.tick_params(labelleft=False)
     for row, (count, ratio) in enumerate(zip(tokens, ratios, strict=True)):
         _label(left, count_text(count), count, row)
@@ -215,7 +215,7 @@ def _throughput(rates: Throughput, figure: Figure) -> None:
     axes.set_xlim(edges[0], edges[-1])
     axes.set_ylim(0, values.max() * 1.12)
     axes.set_xlabel("minutes" if in_minutes else "seconds")
-    axes.set_ylabel("MB of text a second")
+    axes.set_ylabel("MB of text per second")
 
 
 def _slowest(parts: Sequence[PartTimes], figure: Figure) -> None:

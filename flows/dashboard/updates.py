@@ -249,7 +249,7 @@ class _ReasonsOnly(logging.Filter):
     """Drops messages of task runs that succeed, and tracebacks of errors with a clear message."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to keep a record."""
+        """Return whether to keep a record."""
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
         if isinstance(error, ShardmillError) and not isinstance(error, InternalError):
             record.exc_info = None

@@ -1,1 +1,1 @@
-"""Where the parts of a run are worked on: on this host, or on others."""
+"""The executors, which work on the parts of a run: on this host, or on others."""

@@ -16,19 +16,19 @@ from flows.executors.on_hosts import REFUSED, GuestParameters, OnHosts
 from streaming_ext.base.errors import UsageError, one_line
 
 START_SECONDS = 15.0
-PARTITIONS_A_THREAD = 4  # a worker that joins late finds one, and one that dies loses little
+PARTITIONS_PER_THREAD = 4  # a worker that joins late finds one, and one that dies loses little
 
 
 class DaskCluster(OnHosts):
     """Starts guests as tasks of a cluster.
 
     Args:
-        client: of its scheduler.
+        client: the client of the cluster's scheduler.
     """
 
     def __init__(self, client: "Client") -> None:
         threads = sum(client.nthreads().values())  # type: ignore[no-untyped-call]
-        super().__init__("the Dask cluster", PARTITIONS_A_THREAD * threads)
+        super().__init__("the Dask cluster", PARTITIONS_PER_THREAD * threads)
         self._client = client
         self._futures: dict[str, Future[Any]] = {}
         self._refused: set[str] = set()  # addresses of workers
@@ -83,7 +83,7 @@ def on_dask(address: str) -> Iterator[DaskCluster]:
     """Reach a cluster; nothing of the run is left there when the block ends.
 
     Args:
-        address: of its scheduler, `tcp://HOST:PORT` or `tls://HOST:PORT`.
+        address: the address of the scheduler, `tcp://HOST:PORT` or `tls://HOST:PORT`.
 
     Raises:
         UsageError: no scheduler with a worker answers there.

@@ -33,7 +33,7 @@ from tasks.core.hosts.cluster import (
     Heartbeat,
     ParentSign,
     PartitionSign,
-    Pulse,
+    Silence,
     parent_path,
     part_times,
     partition_path,
@@ -50,7 +50,7 @@ START_SECONDS = 120.0  # from the start of a guest to its first sign of life
 END_SECONDS = 30.0  # for guests that are stopped, until they are given up
 OTHERS_SECONDS = 60.0  # for a host to begin, if every guest so far refused
 ATTEMPTS_WITHOUT_GAIN = 3
-_PAGE = 100  # runs a request
+_PAGE = 100  # runs per request
 REFUSED = "Refused"  # name of the state of a guest whose host cannot work for the run
 
 
@@ -67,14 +67,14 @@ class Partition:
     """A partition of a run, sent as attempt 1, 2, ... until an attempt ends.
 
     Attributes:
-        number: of the partition.
+        number: the number of the partition.
         parts: numbers of its parts.
         attempt: the current one, from 1.
         guest: id of the guest of this attempt, once it is started.
         sign: the latest of this attempt.
         ended: nothing is left to do.
         refused: why the host of this attempt cannot work, and its name.
-        pulse: of this attempt.
+        silence: the silence of this attempt.
     """
 
     def __init__(self, number: int, parts: Sequence[int], now: float) -> None:
@@ -98,11 +98,11 @@ class Partition:
         self.sign: PartitionSign | None = None
         self.refused: str | None = None
         self._known_before = len(self._known)
-        self.pulse = Pulse(now)
+        self.silence = Silence(now)
 
     def hear(self, sign: PartitionSign, now: float) -> Iterator[PartTimes | FailedFile]:
         """Take in a sign of the attempt; yields the new results."""
-        self.pulse.hear(sign.beat, now)
+        self.silence.hear(sign.beat, now)
         self.sign = sign
         results: tuple[PartTimes | FailedFile, ...] = (*sign.done, *sign.failed)
         for result in results:
@@ -130,8 +130,8 @@ class Partition:
         """Why the attempt will not end by itself; None while it may.
 
         Args:
-            state: of its guest; None if it is not known.
-            now: seconds on a monotonic clock.
+            state: the state of its guest; None if it is not known.
+            now: the seconds on a monotonic clock.
         """
         if state is not None and state.is_final():
             if state.name == REFUSED:
@@ -139,16 +139,16 @@ class Partition:
             return f"its run ended as {state.name}: {state.message or 'no reason is known'}"
         host, beat, limit = "its worker", None, START_SECONDS
         if self.sign is not None:
-            host, beat, limit = f"host {self.sign.host}", self.sign.beat, self.pulse.limit
+            host, beat, limit = f"host {self.sign.host}", self.sign.beat, self.silence.limit
             if self.sign.stopped:
                 return f"it was stopped on {host}"
         elif state is None or state.is_scheduled():
-            self.pulse.listen_anew(now)  # it waits for a host
-        silent = self.pulse.hear(beat, now)
+            self.silence.listen_anew(now)  # it waits for a host
+        silent = self.silence.hear(beat, now)
         return f"no sign of life from {host} for {silent:.0f} s" if silent > limit else None
 
     def may_be_sent_again(self) -> bool:
-        """Whether another attempt is worth it: one of the last few made progress."""
+        """Return whether another attempt is worth it: one of the last few made progress."""
         if self.refused is not None:  # that attempt did not work at all
             return True
         gained = len(self._known) > self._known_before
@@ -160,7 +160,7 @@ class OnHosts(ABC):
     """The executor of a run whose parts guests work on; see `Executor`.
 
     Args:
-        name: of the hosts, for people.
+        name: the name of the hosts, for people.
         partitions: send at most this many.
     """
 
@@ -182,8 +182,8 @@ class OnHosts(ABC):
         """Start a guest; returns its id, or None to be called again.
 
         Args:
-            name: of the attempt.
-            parameters: of `shard_partition`.
+            name: the name of the attempt.
+            parameters: the parameters of `shard_partition`.
 
         Raises:
             UsageError: no guest can be started there.
@@ -254,7 +254,7 @@ class OnHosts(ABC):
         try:
             sign = self._read_sign(partition)
         except TransientStorageError:
-            partition.pulse.listen_anew(now)
+            partition.silence.listen_anew(now)
             return
         if sign is not None:
             yield from partition.hear(sign, now)
@@ -327,7 +327,7 @@ class OnHosts(ABC):
         self.end(_guests(started), Cancelled(message="Stopped with the parent run."))
 
     def _is_working(self, partition: Partition, states: dict[str, State]) -> bool:
-        """Whether a guest has started and not ended, as far as is known."""
+        """Return whether a guest has started and not ended, as far as is known."""
         if (state := states.get(partition.guest or "")) is not None:
             return not (state.is_final() or state.is_scheduled())
         sign = None
@@ -352,7 +352,7 @@ def partition_name(parameters: Mapping[str, Any]) -> str:
 
 
 def describe(partitions: Sequence[Partition], name: str, refusals: Sequence[str]) -> str:
-    """What a run on other hosts is doing, in words."""
+    """Describe the work of a run on other hosts."""
     signs = [partition.sign for partition in partitions if not partition.ended]
     if hosts := {sign.host for sign in signs if sign is not None}:
         return f"sharding on {counted(len(hosts), 'host')}"
@@ -367,7 +367,7 @@ class WorkPool(OnHosts):
     come and go. Prefect starts, shows and cancels the runs.
 
     Args:
-        client: of the server.
+        client: the client of the server.
         deployment: FLOW/DEPLOYMENT.
         partitions: send at most this many.
 

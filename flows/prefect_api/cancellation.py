@@ -28,7 +28,7 @@ POLL_SECONDS = 3.0
 
 
 def is_suspended() -> bool:
-    """Whether the current flow run is suspended."""
+    """Return whether the current flow run is suspended."""
     context = FlowRunContext.get()
     return context is not None and context.flow_run_suspension_request.is_requested()
 

@@ -53,7 +53,7 @@ def shown_url(url: str) -> str:
 
 
 def refusal(error: Exception, url: str) -> str:
-    """What a server said instead of an answer."""
+    """Describe the refusal of a server, or its silence."""
     words = f"does not answer: {one_line(error)}."
     if isinstance(error, httpx.HTTPStatusError):
         words = f"refuses: {error.response.status_code} {error.response.reason_phrase}."
@@ -61,7 +61,7 @@ def refusal(error: Exception, url: str) -> str:
 
 
 def refuses(error: Exception) -> TypeGuard[httpx.HTTPStatusError]:
-    """Whether an error is the answer of a server that will not answer otherwise a moment later."""
+    """Return whether an error is a server's answer, which will be the same a moment later."""
     if not isinstance(error, httpx.HTTPStatusError):
         return False
     return not (error.response.is_server_error or error.response.status_code in _PASSING)
@@ -97,8 +97,8 @@ def api_in_use(own: OwnServer | None, progress: RunProgress) -> Iterator[None]:
     """Have a flow run of the block use the configured server, or else the command's own.
 
     Args:
-        own: the command's, unless a server is configured.
-        progress: of the run.
+        own: the server of the command, unless one is configured.
+        progress: the progress of the run.
 
     Raises:
         UnreachableError: the configured server stopped answering, or refuses.
@@ -175,7 +175,7 @@ def _let_record(url: str, progress: RunProgress) -> None:
 
 
 def require_server() -> None:
-    """If a server is configured, wait until it answers; longer if it has too much to do.
+    """Wait until the configured server answers; longer if it has too much to do.
 
     Raises:
         UnreachableError: it does not answer.
@@ -204,7 +204,7 @@ def require_server() -> None:
 
 
 def answers(url: str) -> bool:
-    """Whether a server answers, with whatever status."""
+    """Return whether a server answers, with whatever status."""
     try:
         httpx.get(f"{url}/health", timeout=LOOK_SECONDS)
     except httpx.TransportError:

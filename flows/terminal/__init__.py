@@ -1,1 +1,1 @@
-"""What a person reads in a terminal: progress lines and tables."""
+"""Output for people in a terminal: progress lines and tables."""

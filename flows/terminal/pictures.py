@@ -57,7 +57,7 @@ def svg(height: float, draw: Callable[[Figure], None]) -> str:
     """A picture that takes the width of its page.
 
     Args:
-        height: in inches, for a width of 5.2.
+        height: the height in inches, for a width of 5.2.
         draw: fills the empty figure.
     """
     out = io.StringIO()
@@ -79,8 +79,8 @@ def draw_training_plan(plan: "TrainingPlan") -> str:
     phases, last = plan.phases, plan.phases[-1]
     panels = (
         ("global batch, in sequences", [phase.global_batch for phase in phases]),
-        ("tokens a sequence", [phase.sequence_length for phase in phases]),
-        ("tokens a step", [phase.global_batch * phase.sequence_length for phase in phases]),
+        ("tokens per sequence", [phase.sequence_length for phase in phases]),
+        ("tokens per step", [phase.global_batch * phase.sequence_length for phase in phases]),
     )
     streams = len(last.fractions)
     count = len(panels) + (streams > 1)

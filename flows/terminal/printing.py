@@ -168,7 +168,7 @@ def _print(table: Table, rows: Iterable[Sequence[str]], console: Console) -> Non
 
 
 def spec_facts(spec: "DatasetSpec") -> list[tuple[str, str]]:
-    """What decides the bytes of a dataset, without defaults."""
+    """The settings that decide the bytes of a dataset, without defaults."""
     tokenizer, others = spec.tokenizer, spec.model_dump(exclude_defaults=True)
     del others["tokenizer"]
     marks = {"end of text": f"{tokenizer.eot_token} is id {tokenizer.eot_id}"}

@@ -41,7 +41,7 @@ def shown(snapshot: Callable[[], Snapshot], console: Console) -> Iterator[None]:
 
     Args:
         snapshot: gives the counters as they are now.
-        console: to print to.
+        console: the console to print to.
     """
     ended = threading.Event()
 
@@ -98,16 +98,16 @@ def show_report(report: RunReport, console: Console, *, page: str | None = None)
     """The summary of a run: what was done, what failed and why.
 
     Args:
-        report: of the run.
-        console: to print to.
-        page: path of the report with pictures.
+        report: the report of the run.
+        console: the console to print to.
+        page: the path of the report with pictures.
     """
     facts = [("parts", parts_text(report))]
     if is_text := report.engine is not None:  # otherwise nothing was tokenized
         facts += [("engine", str(report.engine)), ("text", bytes_text(report.text_bytes))]
     facts.append(("tokens", f"{report.tokens:,}"))
     if report.tokens and is_text:
-        facts.append(("bytes a token", f"{report.bytes_per_token:.3f}"))
+        facts.append(("bytes per token", f"{report.bytes_per_token:.3f}"))
     if report.merged:
         merged, took = counted(len(report.merged), "part"), time_text(report.merge_seconds)
         facts.append(("second phase", f"{merged} merged, {took}"))
@@ -128,7 +128,7 @@ def show_failures(report: RunReport, console: Console) -> None:
 
 
 def show_published(manifest: Manifest, path: str, console: Console) -> None:
-    """What a dataset holds, and what it left out."""
+    """Show the contents of a dataset, and the rows that it left out."""
     spec, splits = manifest.spec, sorted(manifest.splits.items())
     samples = ", ".join(f"{name} {counted(split.samples, 'sample')}" for name, split in splits)
     parts, tokens = counted(len(manifest.parts), "part"), counted(manifest.tokens, "token")

@@ -52,7 +52,7 @@ def show_dataset(dataset: DatasetDescription, console: Console) -> None:
         for name, split in sorted(dataset.splits.items(), reverse=True)
     ]
     show_table(splits, console)
-    _heading(console, "tokens a document")
+    _heading(console, "tokens per document")
     _show_lengths(dataset.lengths, console)
     _heading(console, "parts")
     parts = [_part(part, shuffled=manifest.shuffled is not None) for part in dataset.parts]
@@ -111,7 +111,7 @@ def show_samples(samples: Iterable[DecodedSample], console: Console) -> None:
 
 
 def _show_span(span: Excerpt, console: Console) -> None:
-    """What a sample holds of a document."""
+    """Show the piece of a document that a sample holds."""
     stop = span.first_token + span.tokens
     tokens = f"tokens {span.first_token} to {stop} of {span.document_tokens}"
     if span.begins and span.ends:
@@ -135,10 +135,10 @@ def _facts(dataset: DatasetDescription) -> Iterator[tuple[str, str]]:
     manifest = dataset.manifest
     spec = manifest.spec
     yield "documents", f"{dataset.documents:,} of {counted(dataset.files, 'source file')}"
-    yield "tokens", f"{manifest.tokens:,}, one end-of-text id a document among them"
+    yield "tokens", f"{manifest.tokens:,}, one end-of-text id per document among them"
     if spec.imported is None and spec.subset is None:  # otherwise it is not known
         yield "text", bytes_text(manifest.text_bytes)
-        yield "bytes a token", f"{dataset.bytes_per_token:.3f} of text, without end-of-text ids"
+        yield "bytes per token", f"{dataset.bytes_per_token:.3f} of text, without end-of-text ids"
     yield from spec_facts(spec)
     if manifest.merged:
         yield "merged", f"of {counted(len(manifest.merged), 'dataset')}"

@@ -1,4 +1,4 @@
-"""What a run would do (`--dry-run`), and what it would take (`shardmill plan`)."""
+"""The plan of a run (`--dry-run`), and the estimate of its costs (`shardmill plan`)."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ _SHOWN = 10  # parts, unless all are wanted
 
 
 def show_estimate(found: Estimate, console: Console) -> None:
-    """What would be made, then what it would take."""
+    """Show what would be made, then what it would take."""
     cost, per_token = found.cost, found.bytes_per_token
     origin = "as given, like the sample's" if found.scaled else "listed"
     made = [
@@ -31,7 +31,7 @@ def show_estimate(found: Estimate, console: Console) -> None:
         ("documents", count_text(found.documents.value), _error(found.documents)),
         ("text", bytes_text(found.text_bytes.value), _error(found.text_bytes)),
         ("tokens", count_text(found.tokens.value), _error(found.tokens)),
-        ("bytes a token", f"{per_token.value:.3f}", _error(per_token)),
+        ("bytes per token", f"{per_token.value:.3f}", _error(per_token)),
         ("samples", count_text(found.samples.value), ""),
         ("shards", bytes_text(found.shard_bytes.value), f"{found.shards:,} files"),
     ]
@@ -74,7 +74,7 @@ def _error(quantity: Quantity) -> str:
 
 
 def dry_run_facts(plan: RunPlan, output: Storage) -> dict[str, Any]:
-    """What would be done, for JSON."""
+    """The plan of a run, for JSON."""
     todo = [plan.parts[part] for part in plan.todo]
     return {
         "output": str(output),
@@ -91,7 +91,7 @@ def dry_run_facts(plan: RunPlan, output: Storage) -> dict[str, Any]:
 
 
 def show_dry_run(plan: RunPlan, output: Storage, console: Console, *, all_parts: bool) -> None:
-    """What would be done, on the terminal."""
+    """Show the plan of a run on the terminal."""
     found = dry_run_facts(plan, output)
     todo, size = found.pop("todo"), bytes_text(found.pop("todo_bytes"))
     del found["spec"]

@@ -11,7 +11,7 @@ from tasks.core.options import ExecutionOnHosts, Fetching, Order, Output
 
 
 class Selection(Options):
-    """Which of the sources are taken."""
+    """The choice of sources."""
 
     heading: ClassVar[str] = "Input"
 

@@ -32,12 +32,12 @@ _EXECUTOR = re.compile(r"here|prefect://[^/]+/[^/]+|dask(\+tls)?://[^/]+:\d+")
 
 
 def cores() -> int:
-    """How many worker processes there are unless a number is given."""
+    """The number of worker processes unless one is given."""
     return os.cpu_count() or 1
 
 
 class Execution(Options):
-    """How the work is done; nothing of it decides a byte."""
+    """The means of the work, which decide no byte."""
 
     heading: ClassVar[str] = "Execution"
 
@@ -48,7 +48,7 @@ class Execution(Options):
 
 
 class ExecutionOnHosts(Execution):
-    """How sources are tokenized, and on which hosts."""
+    """The engine that tokenizes, and the hosts that work."""
 
     engine: EngineChoice = "auto"
     """Fast engine, or the reference."""
@@ -68,7 +68,7 @@ class ExecutionOnHosts(Execution):
 
 
 class Fetching(Options):
-    """How remote source files are fetched."""
+    """The way in which remote source files are fetched."""
 
     heading: ClassVar[str] = "Input"
 
@@ -77,7 +77,7 @@ class Fetching(Options):
 
 
 class Output(Options):
-    """Where a dataset goes, and its samples."""
+    """The location of a dataset, and its samples."""
 
     heading: ClassVar[str] = "Output"
 
@@ -122,7 +122,7 @@ class Output(Options):
 
 
 class Order(Options):
-    """What is decided when all documents are known: their order, and which are copies."""
+    """Choices that need all documents: their order, and the copies among them."""
 
     heading: ClassVar[str] = "Output"
 

@@ -42,9 +42,9 @@ class Copies:
 class KeptHashes:
     """Hashes that are kept of the texts of some documents.
 
-    Attributes:
-        codes: of the documents, ascending, each once: (documents,).
-        hashes: of their texts: (documents, 2).
+        Attributes:
+    codes: the codes of the documents, ascending, each once: (documents,).
+            hashes: the hashes of their texts: (documents, 2).
     """
 
     codes: Ints
@@ -79,7 +79,7 @@ def summed(documents: Ints) -> int:
 
 
 def exist(groups: Ints, rows: Ints, most: Sequence[int]) -> Flags:
-    """Whether there are these rows of parts or sources, (rows,); `most` are the rows of each."""
+    """Return whether these rows of parts or sources exist, (rows,); `most` are the rows of each."""
     known = (groups >= 0) & (groups < len(most)) & (rows >= 0)
     found: Flags = known & (rows < np.array(most, np.int64)[np.where(known, groups, 0)])
     return found

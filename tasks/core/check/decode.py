@@ -22,7 +22,7 @@ from tasks.core.reading.dataset_files import (
     open_tokenizer,
 )
 from tasks.core.reading.documents import (
-    Documents,
+    DocumentBlock,
     Ids,
     PartOfDataset,
     read_shard,
@@ -33,17 +33,17 @@ _THREADS = 4  # of a search: a shard unpacked and its text each
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Excerpt:
-    """What a sample holds of one document.
+    """The piece of one document that a sample holds.
 
     Attributes:
         text: bytes that are not UTF-8 are replaced; a character cut by the edge of the sample is
             left out.
         tokens: ids of the document in the sample, without the end-of-text id.
-        begins, ends: whether the document's first token, or its end-of-text id, is in the sample.
+        begins, ends: True if the document's first token, or its end-of-text id, is in the sample.
         first_token: position in the document of the first token.
         document_tokens: ids of the whole document, without the end-of-text id.
-        part: that holds the document.
-        source_row: the row of a source file that it is.
+        part: the part that holds the document.
+        source_row: the row of a source file that the document is.
     """
 
     text: str
@@ -74,10 +74,10 @@ def decode_samples(
     """Decode samples of a split, in the given order; only their shards are read.
 
     Args:
-        storage: of the dataset.
-        split: of it.
-        samples: their numbers.
-        generation: see `open_dataset`.
+        storage: the storage of the dataset.
+        split: the split of the samples.
+        samples: the numbers of the samples.
+        generation: the wanted generation; see `open_dataset`.
 
     Raises:
         UsageError: there is no such split or sample.
@@ -154,7 +154,7 @@ class _Part:
         )
 
     def _excerpts(self, documents: list[int], ids: Ids, first: int) -> Iterator[Excerpt]:
-        """What a sample, whose ids begin at `first` of the stream, holds of some documents."""
+        """The pieces of some documents in a sample whose ids begin at `first` of the stream."""
         for document in documents:
             start, end = int(self._starts[document]) - first, int(self._ends[document]) - 1 - first
             own = ids[max(start, 0) : end].tolist()
@@ -193,11 +193,11 @@ def find_documents(
     All shards of the split are read.
 
     Args:
-        storage: of the dataset.
-        split: that is searched.
+        storage: the storage of the dataset.
+        split: the split to search.
         text: the words, letter by letter; with `is_all` the text of the document.
-        is_all: whether it is all of the document.
-        generation: of an extended dataset: see `DatasetFiles`.
+        is_all: the text is all of the document.
+        generation: the wanted generation of an extended dataset; see `DatasetFiles`.
 
     Raises:
         UsageError: there are no words, or there is no such split.
@@ -213,7 +213,7 @@ def find_documents(
     ids = np.array(tokenizer.encode(text) if is_all else [], np.int64)
     begins = tokenizer.bos_id is not None
 
-    def matching(documents: Documents) -> Iterator[int]:
+    def matching(documents: DocumentBlock) -> Iterator[int]:
         """Numbers of the documents of a block."""
         stream, ends, lengths = documents.stream, documents.ends.tolist(), documents.lengths
         if is_all:

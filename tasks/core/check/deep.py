@@ -84,7 +84,7 @@ def compare_with_sources(
     Args:
         numbers: the numbers of the parts or sources.
         dataset: the dataset, whose lists are sound.
-        manifest: its manifest.
+        manifest: the manifest of the dataset.
         out: gets the findings.
         progress: gets the bytes of sources.
         workers: number of threads.
@@ -176,7 +176,7 @@ class _Comparison:
 
     Args:
         dataset: the dataset.
-        manifest: its manifest.
+        manifest: the manifest of the dataset.
         number: the number of the part or source.
         held: documents and copies that the dataset holds, of this and other numbers, if the hash
             of a record cannot tell that it is the same.
@@ -263,7 +263,7 @@ class _Comparison:
         self._made.append(pa.table(made))
 
     def _has_same_hash(self, record: PartRecord, counts: Counts, folder: Path) -> bool:
-        """Whether the record of the part that was made again has the same bytes."""
+        """Return whether the record of the part that was made again has the same bytes."""
         if self._files is None:
             return False
         made = _counts_of(record, counts)

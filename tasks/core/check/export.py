@@ -47,11 +47,11 @@ class ExportReport(Report):
     """The result of checking an export.
 
     Attributes:
-        export: that was checked.
-        dataset: that it was made from.
+        export: the export that was checked.
+        dataset: the dataset that it was made from.
         not_compared: why it was not compared with the dataset; empty if it was.
-        files, bytes: of the export that were read.
-        documents, tokens: of the dataset that were compared.
+        files, bytes: the amounts of the export that were read.
+        documents, tokens: the amounts of the dataset that were compared.
     """
 
     export: str
@@ -163,7 +163,7 @@ def verify_export(
     """Check every byte of an export; each fault becomes a finding.
 
     Args:
-        storage: of the export.
+        storage: the storage of the export.
         workers: threads; each holds one shard of the dataset at a time.
         on_progress: called with the bytes that are done and all bytes.
 

@@ -28,7 +28,7 @@ class Finding:
 
     Attributes:
         file: path relative to the dataset's root, or the URL of a source file.
-        problem: what was expected and what was found.
+        problem: the words for what was expected and what was found.
     """
 
     file: str
@@ -40,10 +40,10 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
-    """What was read and compared.
+    """The amounts that were read and compared.
 
     Attributes:
-        files: of the dataset, read completely and hashed.
+        files: number of files of the dataset that were read completely and hashed.
         bytes: their sizes on storage.
         shards, samples, tokens, documents: whose ids were read, without padding.
         duplicates: left out of the dataset as copies.
@@ -81,7 +81,7 @@ class Report:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing was found."""
+        """True if nothing was found."""
         return not self.findings
 
 
@@ -90,12 +90,12 @@ class DatasetReport(Report):
     """The result of `verify`.
 
     Attributes:
-        dataset: that was checked.
-        parts: of the dataset.
-        checked: how much was read.
-        deep: whether documents were compared with their sources.
+        dataset: the dataset that was checked.
+        parts: number of parts of the dataset.
+        checked: the amounts that were read.
+        deep: True if documents were compared with their sources.
         requested: documents that were to be compared, at least.
-        imported: whether the sources hold ids.
+        imported: True if the sources hold ids.
     """
 
     dataset: str
@@ -123,7 +123,7 @@ class Outcome:
 
     @property
     def checked(self) -> Checked:
-        """What was read and compared."""
+        """The amounts that were read and compared."""
         return Checked(**self._counts, sources=len(self.sources), unchecked=len(self.unchecked))
 
     def found(self, file: str, problem: str, *, kind: str = "") -> None:
@@ -157,7 +157,7 @@ class Outcome:
         return tuple(sorted({*self.findings}))
 
     def is_sound(self, *folders: str) -> bool:
-        """Whether nothing was found in some files or folders."""
+        """Return whether nothing was found in some files or folders."""
         return not any(finding.file.startswith(folders) for finding in self.findings)
 
     def count(self, **amounts: int) -> None:
@@ -208,11 +208,11 @@ class Progress:
         self._stopped = False
 
     def expect(self, num_bytes: int) -> None:
-        """There is more to do."""
+        """Expect more bytes."""
         self._expected += num_bytes
 
     def done(self, num_bytes: int) -> None:
-        """Some more is done.
+        """Count bytes that are done.
 
         Raises:
             StoppedError: the check ends, in another thread.

@@ -1,4 +1,4 @@
-"""What a dataset is: its configuration, counts, document lengths and runs."""
+"""The description of a dataset: its configuration, counts, document lengths and runs."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -39,10 +39,10 @@ class SplitDescription:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetDescription:
-    """What `inspect` tells.
+    """The description that `inspect` prints.
 
     Attributes:
-        lengths: tokens a document, of all splits.
+        lengths: tokens per document, of all splits.
         parts: records of all parts, in order.
         runs: the latest runs, the last one first.
     """
@@ -74,7 +74,7 @@ class DatasetDescription:
 
     @property
     def counted(self) -> Sequence[ShuffleSummary | PartRecord]:
-        """What counts the rows that are left out: the summary of all sources, or each part."""
+        """The counters of rows that are left out: the summary of all sources, or each part."""
         return self.parts if self.manifest.shuffled is None else [self.manifest.shuffled]
 
     @property
@@ -129,7 +129,7 @@ def describe(storage: Storage, *, generation: str | None = None) -> DatasetDescr
     """Read what a dataset says of itself, and the lengths of its documents; no shard is read.
 
     Args:
-        storage: of the dataset.
+        storage: the storage of the dataset.
         generation: see `open_dataset`.
 
     Raises:

@@ -45,8 +45,8 @@ class Opened:
 
     Attributes:
         manifest: None if it is damaged.
-        records: of the parts that can be checked, in order.
-        sources: of a shuffled dataset, by number; none if their table is damaged.
+        records: the records of the parts that can be checked, in order.
+        sources: the sources of a shuffled dataset, by number; none if their table is damaged.
         tokenizer: None if it is damaged.
     """
 
@@ -58,7 +58,7 @@ class Opened:
 
     @property
     def is_complete(self) -> bool:
-        """Whether manifest and records can all be used."""
+        """True if manifest and records can all be used."""
         return self.manifest is not None and len(self.records) == len(self.manifest.parts)
 
 
@@ -181,7 +181,7 @@ def _made_again(
 def _spec_of_all(
     manifest: Manifest, merged: Sequence[MergedDataset], parts: Sequence[PartRecord]
 ) -> DatasetSpec:
-    """What all parts were made with: of a merged dataset, what the first of its datasets was.
+    """The specification of all parts: for a merged dataset, that of the first of its datasets.
 
     Datasets that were merged are no subset, though each may be one. A subset of a merged dataset
     is one, and so is each of its members.
@@ -257,7 +257,7 @@ def _tokenizer_paths(manifest: Manifest) -> set[str]:
 
 
 def _agrees_with_sources(manifest: Manifest) -> bool:
-    """Whether the parts are in the order of their sources or, if shuffled, made of all of them."""
+    """Return whether parts follow the order of their sources or, if shuffled, are made of all."""
     older = [each.parts for each in manifest.generations]
     if manifest.shuffled is None:
         key = by_numbers if manifest.spec.imported else str

@@ -68,7 +68,7 @@ def check_part(record: PartRecord, dataset: Opened, report: Callable[[int], None
 
 
 def _problem_of_rows(record: PartRecord, listed: pa.Table, dataset: Opened) -> str:
-    """What is wrong with the list by itself; empty if nothing is."""
+    """Describe what is wrong with the list by itself; empty if nothing is."""
     rows = listed["row"].to_numpy()
     splits = [SPLITS.index(split) for split in record.splits]
     wrong = (listed["tokens"].to_numpy() == 0) | ~np.isin(listed["split"].to_numpy(), splits)
@@ -85,7 +85,7 @@ def _problem_of_rows(record: PartRecord, listed: pa.Table, dataset: Opened) -> s
 def _out_of_order(
     record: PartRecord, listed: pa.Table, dataset: Opened, manifest: Manifest
 ) -> npt.NDArray[np.bool_]:
-    """Which documents are not of the part's generation and range of keys, or not ascending."""
+    """Find documents that are not of the part's generation and range of keys, or not ascending."""
     summaries = [*(each.shuffled for each in manifest.generations), manifest.shuffled]
     ends = [0, *(each.parts for each in manifest.generations), len(manifest.parts)]
     files = [0, *(summary.files for summary in summaries if summary is not None)]

@@ -42,14 +42,14 @@ def verify(
     """Check every byte of a dataset; damage becomes a finding and never ends the check.
 
     Args:
-        storage: of the dataset.
-        generation: of an extended dataset: how the hash of its manifest begins; None for the
-            newest.
+        storage: the storage of the dataset.
+        generation: the start of the hash of a generation's manifest, of an extended dataset; None
+            for the newest.
         deep: also make some parts again from their source files by the reference (of a shuffled
             dataset, some of its source files), and compare.
-        deep_documents: how many documents these have, at least.
-        seed: decides which ones these are.
-        workers: threads; each holds one shard at a time.
+        deep_documents: number of documents that these have, at least.
+        seed: the seed of the choice of these.
+        workers: number of threads; each holds one shard at a time.
         on_progress: called with the bytes that are done and all bytes, from any thread.
 
     Raises:
@@ -100,7 +100,7 @@ def _check_sums(
 
     Args:
         dataset: the dataset that is checked.
-        manifest: its manifest.
+        manifest: the manifest of the dataset.
         parts: the results of all parts.
         out: gets the findings.
     """

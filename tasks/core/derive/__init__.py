@@ -1,1 +1,1 @@
-"""What is made of published datasets: exports, copies, merges, subsets."""
+"""Outputs that are made of published datasets: exports, copies, merges, subsets."""

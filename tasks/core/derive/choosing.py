@@ -1,4 +1,4 @@
-"""Which documents a subset holds: those of the smallest keys.
+"""The choice of the documents of a subset: those of the smallest keys.
 
 Documents are numbered over all parts in order. The key of a document is its number, or with a seed
 a hash of the number that is one to one. So the choice is exact, no two documents have the same key,
@@ -19,11 +19,11 @@ _BITS = 16  # of a key, by which keys are counted before any is held
 
 
 class Choice(NamedTuple):
-    """What is chosen.
+    """The chosen documents.
 
     Attributes:
-        documents: how many.
-        largest: chosen key.
+        documents: number of chosen documents.
+        largest: the largest chosen key.
     """
 
     documents: int
@@ -43,10 +43,10 @@ def choose(
     """Choose documents in the order of their keys, as many as weigh no more than a limit.
 
     Args:
-        weights: of all documents in order, a block at a time; called twice.
-        total: number of documents.
-        most: the limit.
-        seed: of the keys.
+        weights: gives the weights of all documents in order, a block at a time; called twice.
+        total: the number of documents.
+        most: the limit of the weight.
+        seed: the seed of the keys.
     """
     # Keys are counted by their leading bits: the first bucket that exceeds the limit is looked at
     # document by document.
@@ -76,7 +76,7 @@ def choose(
 
 
 def chosen(first: int, count: int, largest: int, seed: int | None) -> Flags:
-    """Which of some consecutive documents are chosen, (count,)."""
+    """Flags of the chosen ones among consecutive documents, (count,)."""
     return keys_of(np.arange(first, first + count), seed) <= np.uint64(largest)
 
 

@@ -18,7 +18,7 @@ Output = Annotated[
 
 
 class _Exported(Options):
-    """What to export, as what, and where to."""
+    """The dataset to export, the format and the output."""
 
     format: Annotated[
         str, Field(description=f"What to write: {', '.join(FORMATS)}; see docs/how-to/export.md.")
@@ -43,7 +43,7 @@ class ExportConfig(Execution, ExportOptions, _Exported):
 
 
 class _Chosen(Options):
-    """Which documents of which dataset, and where they go."""
+    """The dataset, the choice of its documents, and the output."""
 
     dataset: Dataset
     output: Output
@@ -66,7 +66,7 @@ class _Chosen(Options):
 
     @property
     def most(self) -> int:
-        """How many documents, or tokens, the subset may have."""
+        """The most documents, or tokens, that the subset may have."""
         return self.documents or parse_count(self.tokens, name="tokens") or 0
 
     @property
@@ -82,7 +82,7 @@ class SubsetConfig(Execution, _Chosen):
 
 
 class _Copied(Options):
-    """What to copy, and where to."""
+    """The dataset to copy, and the output."""
 
     dataset: Annotated[str, Field(min_length=1)]
     """Folder or URL of a published dataset or export."""
@@ -96,7 +96,7 @@ class CopyConfig(Execution, _Copied):
 
 
 class _Merged(Options):
-    """Which datasets become one, and where that goes."""
+    """The datasets that become one, and the output."""
 
     datasets: Annotated[tuple[str, ...], Field(min_length=2)]
     """Folders or URLs of published datasets, in this order."""

@@ -1,4 +1,4 @@
-"""What a published dataset or export consists of: every file, with size and hash, by part."""
+"""The contents of a published dataset or export: every file, with size and hash, by part."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Move(Message):
 
     Attributes:
         root: URL of the dataset or export that has the file.
-        path: of the file there.
+        path: the path of the file there.
         spans: all bytes of the file, under its path on the output.
     """
 
@@ -42,7 +42,7 @@ class Move(Message):
 
     @property
     def size(self) -> int:
-        """Of the file, in bytes."""
+        """The size of the file, in bytes."""
         return sum(span.size for span in self.spans)
 
 
@@ -52,7 +52,7 @@ class FileGroup(Message):
     Attributes:
         moves: files to put.
         texts: small files, such as records, by their path.
-        documents, tokens: that they hold, if they are a part.
+        documents, tokens: the numbers that they hold, if they are a part.
     """
 
     moves: tuple[Move, ...] = ()
@@ -83,7 +83,7 @@ class Contents:
 
     Attributes:
         parts: the files of each part with its record; with the last, what belongs to no part.
-        path: of the manifest.
+        path: the path of the manifest.
         data: content of the manifest.
     """
 
@@ -103,7 +103,7 @@ class Contents:
 
 
 def contents_of(storage: Storage) -> Contents:
-    """What a storage holds; metadata alone is read.
+    """List the contents of a storage; metadata alone is read.
 
     Raises:
         NotADatasetError: nothing is published there.
@@ -136,8 +136,8 @@ def part_files(root: str, held: PartRecord, record: PartRecord) -> FileGroup:
 
     Args:
         root: URL of the dataset that has them.
-        held: the record there.
-        record: on the output: the same, or under another number.
+        held: the record in that dataset.
+        record: the record on the output: the same, or under another number.
     """
     files = zip(held.files(), record.files(), strict=True)
     return FileGroup(

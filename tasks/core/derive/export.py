@@ -38,23 +38,23 @@ from tasks.core.engine.lifecycle import compare, require_same
 from tasks.core.engine.output_files import Stretch, all_recorded, file_sizes
 from tasks.core.engine.outside import open_other, scratch_folder
 from tasks.core.reading.dataset_files import read_dataset, read_dataset_manifest, recorded_sizes
-from tasks.core.reading.documents import Documents, PartOfDataset
+from tasks.core.reading.documents import DocumentBlock, PartOfDataset
 from tasks.core.shuffle.records import shard_bytes
-from tasks.core.workers.messages import Job, JobProgress, Kept, MadePart, Report
+from tasks.core.workers.messages import Job, JobProgress, MadePart, Report, WorkerCache
 
 
 class ExportJob(Job[MadePart]):
     """Export one part: write its files or its spans of shared files, and record it.
 
     Attributes:
-        part: its number.
+        part: the number of the part.
         dataset: URL of the dataset.
         output: URL of the export.
         scratch: folder for the part's files before they are put in place.
         assembly: folder of the files that several parts write into.
-        identity: of the export.
-        positions: of the part in each split.
-        totals: what each split holds.
+        identity: the identity of the export.
+        positions: the positions of the part in each split.
+        totals: the extent of each split.
     """
 
     part: int
@@ -66,7 +66,7 @@ class ExportJob(Job[MadePart]):
     positions: tuple[PartPosition, ...]
     totals: dict[Split, Extent]
 
-    def do(self, kept: Kept, report: Report) -> MadePart:
+    def do(self, cache: WorkerCache, report: Report) -> MadePart:
         """Export the part.
 
         Raises:
@@ -74,8 +74,8 @@ class ExportJob(Job[MadePart]):
             StorageError: the output or scratch is full, gone or not writable.
         """
         began = time.monotonic()
-        dataset, output = kept.storage(self.dataset), kept.storage(self.output)
-        manifest = kept.last(read_dataset_manifest, dataset, self.identity.dataset_manifest)
+        dataset, output = cache.storage(self.dataset), cache.storage(self.output)
+        manifest = cache.latest(read_dataset_manifest, dataset, self.identity.dataset_manifest)
         form = FORMATS[self.identity.export](manifest.spec, self.identity.options, self.totals)
         part = PartOfDataset(dataset, manifest, self.part)
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -88,7 +88,7 @@ class ExportJob(Job[MadePart]):
                 self.positions,
                 out,
                 report=report,
-                memories=kept.memories,
+                memories=cache.memories,
             )
         output.put(record_path(self.part), to_json(record))
         return MadePart(
@@ -112,17 +112,17 @@ def export_part(
     """Have a format write all that a part holds; returns the record of the part.
 
     Args:
-        identity: of the export.
-        form: the format.
-        part: of the dataset.
-        positions: of the part in each split.
-        out: takes the files.
-        report: called with the progress.
-        memories: to read shards into.
+        identity: the identity of the export.
+        form: the format of the export.
+        part: the part of the dataset.
+        positions: the positions of the part in each split.
+        out: the files to write to.
+        report: called with the progress of the job.
+        memories: the memories to read shards into.
     """
     done = 0
 
-    def documents_of(split: Split) -> Iterator[Documents]:
+    def documents_of(split: Split) -> Iterator[DocumentBlock]:
         nonlocal done
         memory = memories.setdefault(split, Memory())
         for block in part.documents(split, origins=form.needs_origins, memory=memory):
@@ -148,10 +148,10 @@ class ExportBuild(DerivedBuild):
     """A published dataset, written as another trainer reads it.
 
     Attributes:
-        dataset: that is exported.
-        manifest: of the dataset.
-        exported: the identity.
-        form: the format.
+        dataset: the dataset that is exported.
+        manifest: the manifest of the dataset.
+        exported: the identity of the export.
+        form: the format of the export.
     """
 
     config: ExportConfig
@@ -174,7 +174,7 @@ class ExportBuild(DerivedBuild):
         return EXPORT
 
     def is_published(self, output: Storage) -> bool:
-        """Whether the output has the manifest of this export."""
+        """Return whether the output has the manifest of this export."""
         if not is_export(output):
             return False
         held = read_export(output).identity
@@ -244,7 +244,7 @@ def export_manifest(
 def plan_export(
     config: ExportConfig, output: Storage, on_status: OnStatus = lambda words: None
 ) -> ExportBuild:
-    """What an export has to do; nothing is written.
+    """Plan an export; nothing is written.
 
     Raises:
         UsageError: the format cannot hold the dataset, or the output holds something else.

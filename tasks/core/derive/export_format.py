@@ -1,4 +1,4 @@
-"""What writes an export: a format, and where its bytes go.
+"""The writing of an export: a format, and the files that its bytes go to.
 
 A format is given the documents of a part, a split at a time. Its bytes go into files of the part,
 into spans of files that several parts write into, or, to verify an export, only into hashes.
@@ -22,7 +22,7 @@ from streaming_ext.store import Put
 from streaming_ext.store.scratch import writing_scratch
 from tasks.core.derive.export_records import ExportOptions, Extent, Extents, Made
 from tasks.core.engine.output_files import Stretch
-from tasks.core.reading.documents import Documents
+from tasks.core.reading.documents import DocumentBlock
 
 Buffer = bytes | memoryview | npt.NDArray[Any]
 # A block stays in the cache of a core from hash to write. Several processes may write into one
@@ -31,7 +31,7 @@ _BLOCK = 2**20
 _FLUSHED_AT_ONCE = 2**23  # bytes that the disk starts to write while more are made
 
 
-class Sink(io.FileIO):
+class HashedFile(io.FileIO):
     """A file, or a span of one, hashed as it is written from its beginning to its end.
 
     Attributes:
@@ -48,10 +48,10 @@ class Sink(io.FileIO):
         """Begin a span.
 
         Args:
-            path: of the file, below the root of the export.
-            start: position of the first byte in it.
+            path: the path of the file, below the root of the export.
+            start: the position of the first byte in it.
             closed: called with the finished span.
-            file: on this host; without it nothing is kept but the hash.
+            file: the file on this host; without it nothing is kept but the hash.
         """
         self.size = 0
         self._path, self._start, self._on_close = path, start, closed
@@ -119,12 +119,12 @@ class ExportFiles:
     Files of one part are put in place once they are finished; shared files stay in their folder.
 
     Args:
-        folder: of the files that belong to one part, on scratch; empty or missing.
+        folder: the folder of the files that belong to one part, on scratch; empty or missing.
         shared: folder of the files that several parts write into.
         put: puts a file in place.
 
     Attributes:
-        spans: what was written.
+        spans: the bytes that were written.
         made: files that belong to one part, as `ExportFormat.finish` needs them.
     """
 
@@ -138,7 +138,7 @@ class ExportFiles:
         self.spans: list[Stretch] = []
         self.made: list[Made] = []
 
-    def file(self, path: str) -> Sink:
+    def file(self, path: str) -> HashedFile:
         """A complete file."""
         file = self._folder and self._folder / path
 
@@ -147,11 +147,11 @@ class ExportFiles:
             if file is not None:
                 self._put(path, file)
 
-        return Sink(path, 0, closed, file)
+        return HashedFile(path, 0, closed, file)
 
-    def span(self, path: str, start: int) -> Sink:
+    def span(self, path: str, start: int) -> HashedFile:
         """The bytes of a shared file from `start` on; other parts write the rest."""
-        return Sink(path, start, self.spans.append, self._shared and self._shared / path)
+        return HashedFile(path, start, self.spans.append, self._shared and self._shared / path)
 
     def put(self, path: str, data: Buffer, *, start: int | None = None) -> None:
         """Write a complete file, or bytes of a shared one from `start` on."""
@@ -163,9 +163,9 @@ class PartPosition(Value):
     """The position of a part in a split.
 
     Attributes:
-        part: its number.
-        split: of the dataset.
-        before: what the parts before it hold of the split.
+        part: the number of the part.
+        split: the split of the dataset.
+        before: the extent of the split in the parts before it.
     """
 
     part: Count
@@ -174,21 +174,21 @@ class PartPosition(Value):
 
 
 class ExportFormat:
-    """How a dataset is laid out in the files of another trainer.
+    """The layout of a dataset in the files of another trainer.
 
     A format is a function of the dataset's specification, the options, and what each split holds.
 
     Args:
-        spec: of the dataset.
-        options: of the export.
-        totals: what each split holds; their `files` are the sums of `files_of`, and not known yet
-            when that is called.
+        spec: the specification of the dataset.
+        options: the options of the export.
+        totals: the extent of each split; their `files` are the sums of `files_of`, and not known
+            yet when that is called.
 
     Attributes:
-        name: of the format.
-        takes: the options that it has a use for.
-        needs_origins: whether it writes where documents come from.
-        has_uint16: whether an id has 16 bits.
+        name: the name of the format.
+        takes: the options that it uses.
+        needs_origins: True if it writes where documents come from.
+        has_uint16: True if an id has 16 bits.
         made_with: the versions of libraries that decide bytes of it.
     """
 
@@ -203,7 +203,7 @@ class ExportFormat:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of an id: as in the dataset, or 16 bits."""
+        """The type of an id: that of the dataset, or 16 bits."""
         return np.dtype("uint16" if self.has_uint16 else self.spec.dtype).newbyteorder("<")
 
     @property
@@ -221,7 +221,7 @@ class ExportFormat:
             if field not in self.takes:
                 possible = ", ".join(map(_option, self.takes)) or "no such option"
                 raise UsageError(
-                    f"{_option(field)} is of no use with {self.name}, which takes {possible}."
+                    f"{_option(field)} does not go with {self.name}, which takes {possible}."
                 )
         size, (least, most) = self.options.max_file_size, self.file_sizes
         if size is not None and not least <= size <= most:
@@ -238,7 +238,7 @@ class ExportFormat:
             )
 
     def files_of(self, documents: int, tokens: int) -> int:
-        """How many files a part makes of a split, if their names depend on those of other parts."""
+        """The number of files of a split in a part, if their names depend on other parts."""
         return 0
 
     def shared(self) -> Mapping[str, int]:
@@ -246,14 +246,14 @@ class ExportFormat:
         return {}
 
     def write(
-        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
+        self, position: PartPosition, documents: Iterable[DocumentBlock], out: ExportFiles
     ) -> None:
         """Write what a part holds of a split, and list in `out.made` files that are its own.
 
         Args:
-            position: of the part in the split.
-            documents: in order; each block is valid until the next one is taken.
-            out: takes the files.
+            position: the position of the part in the split.
+            documents: the documents in order; each block is valid until the next one is taken.
+            out: the files to write to.
         """
         raise NotImplementedError
 
@@ -262,7 +262,7 @@ class ExportFormat:
 
         Args:
             made: the files of each split that belong to one part, in order.
-            out: takes the files.
+            out: the files to write to.
         """
 
 

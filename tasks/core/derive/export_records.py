@@ -1,4 +1,4 @@
-"""What an export records: the bytes that each part wrote, and what everything was made from."""
+"""The records of an export: the bytes that each part wrote, and the origin of everything."""
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
@@ -23,12 +23,12 @@ def record_path(part: int) -> str:
 
 
 class ExportOptions(Options):
-    """What decides the bytes of an export besides the dataset and the format."""
+    """Options that decide the bytes of an export besides the dataset and the format."""
 
     max_file_size: Annotated[ByteSize | None, Field(ge=1024)] = None
     """Upper bound of a file; default: the format's usual size."""
     rows: Literal["samples", "documents"] = "samples"
-    """What a WebDataset sample is."""
+    """Content of a WebDataset sample."""
     sequence_length: Annotated[int | None, Field(gt=0, le=2**24)] = None
     """Tokens per sample of WebDataset; default: that of the dataset."""
     provenance: bool = False
@@ -43,7 +43,7 @@ class Made(Value):
         documents: complete documents in it, if it holds complete documents.
         tokens: ids in it, padding included.
         samples: samples in it, if the format has samples.
-        size: in bytes.
+        size: the size of the file, in bytes.
     """
 
     path: str
@@ -54,12 +54,12 @@ class Made(Value):
 
 
 class Extent(Value):
-    """How much the parts of a dataset hold of a split: all, or those before one.
+    """The amounts of a split that parts of a dataset hold: all parts, or those before one.
 
     Attributes:
-        documents: how many.
+        documents: number of documents.
         tokens: their ids and one end-of-text id each, without padding.
-        files: that belong to one part.
+        files: number of files that belong to one part.
     """
 
     documents: Count = 0
@@ -78,12 +78,12 @@ Extents = Mapping[Split, Extent]
 
 
 class ExportIdentity(Value):
-    """What decides every byte of an export.
+    """Everything that decides the bytes of an export.
 
     Attributes:
         export: name of the format.
-        options: of the format.
-        dataset_manifest: of the dataset that is exported.
+        options: the options of the format.
+        dataset_manifest: the manifest of the dataset that is exported.
     """
 
     export: str
@@ -92,10 +92,10 @@ class ExportIdentity(Value):
 
 
 class ExportRecord(Sealed):
-    """What a part of the dataset became.
+    """The record of an exported part.
 
     Attributes:
-        documents, tokens: of the part.
+        documents, tokens: the amounts of the part.
         made: the files that belong to the part.
         spans: all bytes that it wrote.
     """
@@ -112,9 +112,9 @@ class ExportManifest(Value):
 
     Attributes:
         made_with: versions of libraries that decide bytes of the format.
-        dataset: where the dataset was.
-        records: of the parts, in order.
-        spans: what belongs to no part, such as indexes.
+        dataset: the location of the dataset.
+        records: the records of the parts, in order.
+        spans: the bytes that belong to no part, such as indexes.
     """
 
     format: Literal[1] = 1
@@ -128,7 +128,7 @@ class ExportManifest(Value):
 
 
 def is_export(storage: Storage) -> bool:
-    """Whether a storage holds a published export, rather than a dataset."""
+    """Return whether a storage holds a published export, rather than a dataset."""
     try:
         storage.read(EXPORT)
     except FileNotFoundError:
@@ -173,7 +173,7 @@ def made_files(
 
 
 class ExportDescription(NamedTuple):
-    """What `inspect` shows of an export; `files` are paths and sizes in bytes."""
+    """The description of an export for `inspect`; `files` are paths and sizes in bytes."""
 
     location: str
     manifest: ExportManifest

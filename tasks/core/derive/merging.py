@@ -15,7 +15,7 @@ from streaming_ext.writing.publish import split_indexes
 from tasks.core.derive.contents import Contents, FileGroup, Move, part_files, together
 from tasks.core.reading.dataset_files import read_dataset
 
-# What a record may say in its own way: how its sources were read, which decides no id of others.
+# Fields that may differ: they say how sources were read, and decide no id of other sources.
 _OF_SOURCES = frozenset(
     {"text_column", "text_separator", "source_format", "on_bad_document", "filters", "subset"}
 )
@@ -23,12 +23,12 @@ _OF_SOURCES = frozenset(
 
 @lru_cache(1)  # a run plans before and after it takes the output
 def merged(urls: tuple[str, ...], _hashes: tuple[str | None, ...], *, repeats: bool) -> Contents:
-    """What datasets become when they are merged, in this order; metadata alone is read.
+    """The contents of datasets that are merged, in this order; metadata alone is read.
 
     Args:
-        urls: of at least two datasets.
-        _hashes: of their manifests, which say that nothing changed.
-        repeats: whether they may be made of the same source files.
+        urls: the URLs of at least two datasets.
+        _hashes: the hashes of their manifests, which say that nothing changed.
+        repeats: they may be made of the same source files.
 
     Raises:
         ConfigMismatchError: they do not go together; names every field.
@@ -71,9 +71,9 @@ def require_divisible(storage: Storage, manifest: Manifest, *refused: str) -> No
     """Refuse a dataset whose order or choice of documents holds only for all of its parts.
 
     Args:
-        storage: of the dataset.
-        manifest: of the dataset.
-        refused: what a specification may not have.
+        storage: the storage of the dataset.
+        manifest: the manifest of the dataset.
+        refused: the fields that a specification must not have.
 
     Raises:
         UsageError: naming what it has.
@@ -149,7 +149,7 @@ def renumbered(record: PartRecord, number: int) -> PartRecord:
 
 
 def _members(manifest: Manifest) -> tuple[MergedDataset, ...]:
-    """What a merged dataset lists of a dataset: itself, or the datasets it was merged from."""
+    """The members that a merged dataset lists for a dataset: itself, or its own members."""
     own = MergedDataset(
         manifest=content_hash(to_json(manifest)),
         parts=len(manifest.parts),

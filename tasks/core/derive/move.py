@@ -20,13 +20,13 @@ from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from tasks.core.derive.config import CopyConfig, MergeConfig
 from tasks.core.derive.contents import Contents, FileGroup, Move, contents_of, together
-from tasks.core.derive.export_format import Sink
+from tasks.core.derive.export_format import HashedFile
 from tasks.core.derive.merging import merged
 from tasks.core.engine.build import DerivedBuild, OnStatus, Published, Recorded, Words
 from tasks.core.engine.lifecycle import compare, is_started, require_same
 from tasks.core.engine.output_files import file_sizes, hash_of, wrong_bytes
 from tasks.core.engine.outside import open_other, scratch_folder
-from tasks.core.workers.messages import Job, JobProgress, Kept, MadePart, Report
+from tasks.core.workers.messages import Job, JobProgress, MadePart, Report, WorkerCache
 
 _LINKED_AT_ONCE = 64  # parts
 
@@ -35,11 +35,11 @@ class MoveJob(Job[MadePart]):
     """Put the files of a group on the output.
 
     Attributes:
-        group: of files.
-        output: URL of it.
+        group: the group of files to put.
+        output: URL of the output.
         scratch: folder for files on their way.
-        read: whether each byte is read and compared with its hash; else a storage may give a file
-            another name, or copy it by itself.
+        read: every byte is read and compared with its hash; else a storage may give a file another
+            name, or copy it by itself.
     """
 
     group: FileGroup
@@ -47,16 +47,16 @@ class MoveJob(Job[MadePart]):
     scratch: Path
     read: bool
 
-    def do(self, kept: Kept, report: Report) -> MadePart:
+    def do(self, cache: WorkerCache, report: Report) -> MadePart:
         """Put the files in place, several at once; the texts after them.
 
         Raises:
             CorruptDatasetError: a file is missing, or is not the recorded one.
             StorageError: a file is shorter than recorded, or the output or scratch is not writable.
         """
-        began, output, group = time.monotonic(), kept.storage(self.output), self.group
+        began, output, group = time.monotonic(), cache.storage(self.output), self.group
         total, done = max(sum(move.size for move in group.moves), 1), 0
-        sources = {root: kept.storage(root) for root in {move.root for move in group.moves}}
+        sources = {root: cache.storage(root) for root in {move.root for move in group.moves}}
 
         def put(move: Move) -> int:
             source, path = sources[move.root], self.scratch / uuid.uuid4().hex
@@ -85,7 +85,7 @@ class MoveJob(Job[MadePart]):
 def _put_checked(source: Storage, move: Move, output: Storage, path: Path) -> None:
     """Put a file whose bytes are the recorded ones, by way of a file on scratch."""
     try:
-        with Sink(move.to, 0, lambda span: None, path) as sink:
+        with HashedFile(move.to, 0, lambda span: None, path) as sink:
             for span in move.spans:
                 if problem := wrong_bytes(source, span._replace(path=move.path), sink.write):
                     raise CorruptDatasetError(
@@ -102,7 +102,7 @@ class MoveBuild(DerivedBuild):
     """Published files, put elsewhere: a copy, or several datasets as one.
 
     Attributes:
-        contents: all files.
+        contents: the contents of the output.
     """
 
     config: CopyConfig | MergeConfig
@@ -114,12 +114,12 @@ class MoveBuild(DerivedBuild):
 
     @property
     def manifest_path(self) -> str:
-        """That of a dataset, or of an export."""
+        """The manifest of a dataset, or of an export."""
         return self.contents.path
 
     @property
     def words(self) -> Words:
-        """How people see what the run does."""
+        """The run in words, for people."""
         return Words("copying", "copied") if self.kind == "copy" else Words("merging", "merged")
 
     @property
@@ -128,7 +128,7 @@ class MoveBuild(DerivedBuild):
         return self.contents.manifest
 
     def is_published(self, output: Storage) -> bool:
-        """Whether the output has the same manifest."""
+        """Return whether the output has the same manifest."""
         try:
             held = FileRecord.of(self.manifest_path, output.read(self.manifest_path))
         except FileNotFoundError:
@@ -164,7 +164,7 @@ class MoveBuild(DerivedBuild):
 def plan_copy(
     config: CopyConfig, output: Storage, on_status: OnStatus = lambda words: None
 ) -> MoveBuild:
-    """What a copy has to do; nothing is written.
+    """Plan a copy; nothing is written.
 
     Raises:
         UsageError: the output is the original, or holds something else.
@@ -176,7 +176,7 @@ def plan_copy(
 def plan_merge(
     config: MergeConfig, output: Storage, on_status: OnStatus = lambda words: None
 ) -> MoveBuild:
-    """What a merge has to do; nothing is written.
+    """Plan a merge; nothing is written.
 
     Raises:
         UsageError: the datasets do not go together, or the output holds something else.

@@ -46,7 +46,7 @@ from tasks.core.reading.dataset_layout import existing_manifest
 from tasks.core.reading.documents import PartOfDataset, listed_documents
 from tasks.core.shard.publish import published_dataset
 from tasks.core.shuffle.records import shard_bytes
-from tasks.core.workers.messages import Job, JobProgress, Kept, MadePart, Message, Report
+from tasks.core.workers.messages import Job, JobProgress, MadePart, Message, Report, WorkerCache
 
 _MOST_SPANS = 1000  # of a part of the subset
 _BLOCK = 2**20  # documents
@@ -63,13 +63,13 @@ class SubsetJob(Job[MadePart]):
     """Write one part of a subset and record it.
 
     Attributes:
-        part: its number.
+        part: the number of the part.
         originals: the parts of the dataset that it is made of.
         dataset: URL of the dataset.
-        manifest: of the dataset.
-        largest: chosen key; see `tasks.core.derive.choosing`.
-        seed: of the keys.
-        spec: of the part.
+        manifest: the manifest of the dataset.
+        largest: the largest chosen key; see `tasks.core.derive.choosing`.
+        seed: the seed of the keys.
+        spec: the specification of the part.
         output: URL of the subset.
         scratch: folder for the part's files before they are put in place.
     """
@@ -84,7 +84,7 @@ class SubsetJob(Job[MadePart]):
     output: str
     scratch: Path
 
-    def do(self, kept: Kept, report: Report) -> MadePart:
+    def do(self, cache: WorkerCache, report: Report) -> MadePart:
         """Write the part.
 
         Raises:
@@ -92,10 +92,10 @@ class SubsetJob(Job[MadePart]):
             StorageError: the output or scratch is full, gone or not writable.
         """
         began, scratch = time.monotonic(), self.scratch
-        dataset, output = kept.storage(self.dataset), kept.storage(self.output)
-        manifest = kept.last(read_dataset_manifest, dataset, self.manifest)
+        dataset, output = cache.storage(self.dataset), cache.storage(self.output)
+        manifest = cache.latest(read_dataset_manifest, dataset, self.manifest)
         with emptied(scratch):
-            files = PartFiles(scratch, self.part, self.spec, kept.memories)
+            files = PartFiles(scratch, self.part, self.spec, cache.memories)
             records, rows = [], 0
             for number, original in enumerate(self.originals):
                 part = PartOfDataset(dataset, manifest, original.part)
@@ -181,10 +181,10 @@ class SubsetBuild(DerivedBuild):
     """Some documents of a published dataset, as one of their own.
 
     Attributes:
-        dataset: that the documents are of.
-        original: its manifest.
-        spec: of the subset.
-        members: what the subset says that it was merged of.
+        dataset: the dataset that the documents belong to.
+        original: the manifest of the dataset.
+        spec: the specification of the subset.
+        members: the datasets that the subset says it was merged from.
     """
 
     config: SubsetConfig
@@ -203,7 +203,7 @@ class SubsetBuild(DerivedBuild):
         return self.spec
 
     def is_published(self, output: Storage) -> bool:
-        """Whether the output has the manifest of this subset."""
+        """Return whether the output has the manifest of this subset."""
         if (held := existing_manifest(output)) is None:
             return False
         held.spec.require_same(self.spec, where=str(output))
@@ -242,7 +242,7 @@ class SubsetBuild(DerivedBuild):
 def plan_subset(
     config: SubsetConfig, output: Storage, on_status: OnStatus = lambda words: None
 ) -> SubsetBuild:
-    """What a subset has to do; nothing is written.
+    """Plan a subset; nothing is written.
 
     Raises:
         UsageError: the dataset has too few documents, or the output holds something else.
@@ -343,10 +343,10 @@ def _groups(
     a shard.
 
     Args:
-        records: of the parts.
-        firsts: number of the first document of each part of the dataset, then of all.
-        largest: chosen key.
-        seed: of the keys.
+        records: the records of the parts.
+        firsts: the number of the first document of each part, then the number of all documents.
+        largest: the largest chosen key.
+        seed: the seed of the keys.
     """
     group: list[OriginalPart] = []
     tokens = spans = 0

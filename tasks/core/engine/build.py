@@ -115,7 +115,7 @@ class Published(NamedTuple):
 
     Attributes:
         manifest: path of the file that is put last.
-        data: its content.
+        data: the content of the manifest.
         files: size of every other file that the output must hold, by its path.
         after: files that follow the manifest, by their paths.
     """
@@ -131,7 +131,7 @@ class Build(ABC):
     """An output in the making.
 
     Attributes:
-        config: how the work is done.
+        config: the means of the work.
         kind: the command that makes it.
         parts: all of them; the index is the part's number.
         todo: numbers of the parts that are left to do.
@@ -162,7 +162,7 @@ class Build(ABC):
 
     @abstractmethod
     def is_published(self, output: Storage) -> bool:
-        """Whether the output has the manifest of this build, perhaps without some of its files.
+        """Return whether the output has the manifest of this build; other files may be missing.
 
         Raises:
             ConfigMismatchError: it has another one.

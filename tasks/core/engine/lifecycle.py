@@ -162,7 +162,7 @@ def end_killed_run(build: Build, output: Storage, on_status: OnStatus) -> None:
 
 
 def _has_work(build: Build) -> bool:
-    """Whether scratch holds what a run can resume."""
+    """Return whether scratch holds what a run can resume."""
     return any(build.kept.glob("*"))
 
 
@@ -223,7 +223,7 @@ def mark_of(build: Build) -> bytes:
 
 
 def is_started(build: Build, output: Storage) -> bool:
-    """Whether this very build was started on the output, and is not finished."""
+    """Return whether this very build was started on the output, and is not finished."""
     try:
         return output.read(BUILD) == mark_of(build)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What lies around an output: no other dataset, and its scratch folder."""
+"""The surroundings of an output: no other dataset, and its scratch folder."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tasks.core.options import Execution
 
 
 def open_other(url: str, output: Storage) -> Storage:
-    """A dataset that an output is made of.
+    """Open a dataset that an output is made of.
 
     Raises:
         UsageError: it is the output itself.

@@ -20,7 +20,7 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(bit|bps|b|)(?:/s)?", re.IGNOREC
 
 
 def parse_rate(text: object) -> object:
-    """Bytes a second from `1Gbit`, `10gbit/s` or `500MB`; powers of 1000, as links are sold.
+    """Bytes per second from `1Gbit`, `10gbit/s` or `500MB`; powers of 1000, as links are sold.
 
     Raises:
         ValueError: the text is not a rate.
@@ -53,7 +53,7 @@ class Machines(Options):
 
 
 class Sampling(Options):
-    """How much of the sources is read for an estimate."""
+    """The size of the sample that an estimate reads."""
 
     heading: ClassVar[str] = "Sample"
 

@@ -23,15 +23,15 @@ from tasks.core.estimate.config import EstimateConfig
 Resource = Literal["network", "workers", "disk"]
 
 START_SECONDS = 4.0  # until workers work, and to publish: what a run over one small file takes
-# Time of Prefect for a part's tasks, in one process a host: benchmarks/sharding/many_files.py.
-SECONDS_A_PART = 0.017
-PARTS_AHEAD = 2  # on the scratch of a host, beside one a worker
-MERGE_RATE = 120e6  # of spills, in bytes a second of a worker: benchmarks/shuffle/
+# Time of Prefect for a part's tasks, in one process per host: benchmarks/sharding/many_files.py.
+SECONDS_PER_PART = 0.017
+PARTS_AHEAD = 2  # on the scratch of a host, beside one per worker
+MERGE_RATE = 120e6  # of spills, in bytes per second and worker: benchmarks/shuffle/
 READ_RATE = 500e6  # of spills that are read in their order
-COMPARE_RATE = 60e6  # of hashes, in bytes a second of one process
+COMPARE_RATE = 60e6  # of hashes, in bytes per second of one process
 SPILL_BYTES = 46  # of a document in a spill, beside its ids
 _HASH_BYTES, _KEPT_BYTES = 36, 28  # of a document's hash: during the run, and in the dataset
-_MANY = 100  # parts a worker: the last one decides nothing then
+_MANY = 100  # parts per worker: the last one decides nothing then
 
 # Student's t for an interval of 95%, by degrees of freedom from 1; the last for all above.
 _T = (12.71, 4.31, 3.19, 2.78, 2.58, 2.45, 2.37, 2.31, 2.27, 2.23, 2.21, 2.18, 2.17, 2.15, 2.14)
@@ -58,12 +58,12 @@ class Quantity(BaseModel):
 
 
 def ratio(counts: npt.ArrayLike, sizes: npt.ArrayLike, *, read: float) -> Quantity:
-    """Counts per byte, over all that a sample was drawn from.
+    """SampleCounts per byte, over all that a sample was drawn from.
 
     Args:
-        counts: of each that was drawn.
-        sizes: of each that was drawn, in bytes.
-        read: fraction of the whole that was read, in [0, 1].
+        counts: the count of each file that was drawn.
+        sizes: the size of each file that was drawn, in bytes.
+        read: the fraction of the whole that was read, in [0, 1].
     """
     count, size = np.asarray(counts, float), np.asarray(sizes, float)
     value = float(count.sum() / size.sum())
@@ -82,11 +82,11 @@ class Work(NamedTuple):
     """The work of a run, in bytes.
 
     Attributes:
-        parts: source bytes of each.
-        text: of all documents.
-        fetched: of the sources, over the network.
-        output: of the dataset, without the hashes that stay in it.
-        documents, tokens: numbers of them.
+        parts: the source bytes of each part.
+        text: the bytes of text of all documents.
+        fetched: the bytes of the sources that come over the network.
+        output: the bytes of the dataset, without the hashes that stay in it.
+        documents, tokens: the numbers of documents and tokens.
         uploads: the output is remote.
     """
 
@@ -103,10 +103,10 @@ class Cost(BaseModel):
     """The time and disk of a run.
 
     Attributes:
-        seconds: from the command to the published manifest.
+        seconds: the time from the command to the published manifest.
         bottleneck: the resource that decides it.
-        busy: what each resource alone takes, in seconds.
-        text_rate: over all hosts, in bytes a second.
+        busy: the time of each resource alone, in seconds.
+        text_rate: the rate over all hosts, in bytes per second.
         fetched, uploaded: bytes over the network, of all hosts.
         output: bytes of the dataset.
         scratch: bytes of work in progress on each host, at most.
@@ -132,14 +132,14 @@ def cost(
     """Time and disk of `work` on the configured machines.
 
     Args:
-        work: to be done.
-        config: hosts, workers and disk.
-        spec: of the dataset: shuffle and deduplication write spills and read them again.
-        rate: text a worker tokenizes and writes, in bytes a second.
-        link: of a host, in bytes a second each way.
+        work: the work to be done.
+        config: the hosts, workers and disk.
+        spec: the specification of the dataset; a shuffle or deduplication writes and reads spills.
+        rate: the text that a worker tokenizes and writes, in bytes per second.
+        link: the network link of a host, in bytes per second each way.
     """
     source, hosts = max(sum(work.parts), 1), config.hosts
-    workers, parts_a_host = hosts * config.workers, len(work.parts) / hosts
+    workers, parts_per_host = hosts * config.workers, len(work.parts) / hosts
     hashes = work.documents * _HASH_BYTES if spec.deduplicate else 0.0
     ids = 0.0
     if spec.two_phases:
@@ -154,14 +154,14 @@ def cost(
         "workers": makespan(work.parts, workers) * text_seconds
         + ids / (MERGE_RATE if spec.shuffle else READ_RATE) / workers
         + hashes / COMPARE_RATE
-        + SECONDS_A_PART * parts_a_host * (2 if spills else 1),
+        + SECONDS_PER_PART * parts_per_host * (2 if spills else 1),
         "disk": (fetched + output + spills) / hosts / config.disk if config.disk else 0.0,
     }
     bottleneck = max(busy, key=lambda name: busy[name])
     # The first parts arrive before any worker works; the last are worked on when all have arrived.
     part = source / len(work.parts)
     ends: dict[Resource, float] = {
-        "network": part * min(parts_a_host, config.workers) * work.fetched / source / link,
+        "network": part * min(parts_per_host, config.workers) * work.fetched / source / link,
         "workers": part * text_seconds,
     }
     seconds = START_SECONDS + busy[bottleneck]
@@ -182,7 +182,7 @@ def cost(
 
 
 def makespan(jobs: Sequence[float], workers: int) -> float:
-    """When the last job ends, if the worker that is free first takes the next one."""
+    """The end of the last job, if the worker that is free first takes the next one."""
     if len(jobs) > _MANY * workers:
         return max(sum(jobs) / workers, *jobs)
     free = [0.0] * workers

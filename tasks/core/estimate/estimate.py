@@ -19,7 +19,7 @@ from streaming_ext.text.sources import SourceFile
 from tasks.core.estimate.config import MOST_PARTS, EstimateConfig
 from tasks.core.estimate.cost import Cost, Quantity, Work, cost, ratio
 from tasks.core.estimate.sample import (
-    Counts,
+    SampleCounts,
     SampledFile,
     Texts,
     read_texts,
@@ -33,20 +33,20 @@ _ONE_GBIT = 125e6
 
 
 class Estimate(BaseModel):
-    """The output and the cost of a run; sizes in bytes, rates in bytes a second.
+    """The output and the cost of a run; sizes in bytes, rates in bytes per second.
 
     Attributes:
-        files, parts, source_bytes: of the sources.
+        files, parts, source_bytes: the amounts of the sources.
         scaled: the sources are those of `--total-size`, not the listed ones.
         sample_files, sample_bytes: files of the sample, and text that was read of them.
-        sample_rows: rows of the sample, and how many of them are no documents.
-        problems: of the files of the sample that cannot be read or hold no text, one each.
-        tokens: with one end-of-text id a document, without padding.
-        bytes_per_token: of text.
-        engine: what tokenizes, in words.
-        note: what people should know of the tokenizer; empty for nothing.
-        worker_rate: text a worker does while all others work, measured here.
-        link, disk: of a host; None if it does not count, or is part of `worker_rate`.
+        sample_rows: rows of the sample, and the number of them that are no documents.
+        problems: a problem for each file of the sample that cannot be read or holds no text.
+        tokens: the tokens with one end-of-text id per document, without padding.
+        bytes_per_token: the bytes of text per token.
+        engine: the engine that tokenizes, in words.
+        note: a remark on the tokenizer for people; empty for none.
+        worker_rate: the rate of a worker while all others work, measured here.
+        link, disk: the rates of a host; None if one does not count, or is part of `worker_rate`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -161,7 +161,7 @@ def estimate(
 
 
 def _is_remote(output: str) -> bool:
-    """Whether an output is remote; object storage is not asked: plans need no credentials.
+    """Return whether an output is remote, without a request: plans need no credentials.
 
     Raises:
         UsageError: no run could write there.
@@ -198,7 +198,9 @@ def _planned_for(
     return [size] * files, [total // parts] * parts
 
 
-def _by_file(files: Sequence[SampledFile], texts: Sequence[Texts], counts: Counts) -> Counts:
+def _by_file(
+    files: Sequence[SampledFile], texts: Sequence[Texts], counts: SampleCounts
+) -> SampleCounts:
     """The counts of each file, scaled from its sample."""
     found = []
     for file in files:
@@ -207,13 +209,15 @@ def _by_file(files: Sequence[SampledFile], texts: Sequence[Texts], counts: Count
         sums = own.sum(axis=1)
         scaled = sums * (file.source.size / sums[0] if sums[0] else 0.0)
         found.append([file.source.size, *scaled[1:]])
-    return Counts(*np.array(found).T)
+    return SampleCounts(*np.array(found).T)
 
 
 def _shards(parts: Sequence[int], tokens: float, spec: DatasetSpec) -> int:
     """Number of shards: full ones, and a last one of each part and split."""
-    a_shard = spec.shard_format.samples_per_shard * spec.sequence_length
+    tokens_per_shard = spec.shard_format.samples_per_shard * spec.sequence_length
     held_out = tokens * spec.holdout_fraction
     sizes = np.asarray(parts, float)
     splits = [of_split for of_split in (tokens - held_out, held_out) if of_split]
-    return sum(int(np.ceil(sizes * (each / sizes.sum() / a_shard)).sum()) for each in splits)
+    return sum(
+        int(np.ceil(sizes * (each / sizes.sum() / tokens_per_shard)).sum()) for each in splits
+    )

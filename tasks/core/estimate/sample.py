@@ -42,7 +42,7 @@ class SampledFile(NamedTuple):
     """A source file of the sample.
 
     Attributes:
-        size: of all blocks, in bytes.
+        size: the size of all blocks, in bytes.
         fetched: bytes that a run fetches of the file; 0 if it is local.
     """
 
@@ -56,8 +56,8 @@ class Texts(NamedTuple):
     """Texts from the start of a block.
 
     Attributes:
-        source_bytes: of the file, in proportion.
-        rows: that were read.
+        source_bytes: the bytes of the file, in proportion.
+        rows: the rows that were read.
     """
 
     file: SampledFile
@@ -66,8 +66,8 @@ class Texts(NamedTuple):
     rows: RowCounts
 
 
-class Counts(NamedTuple):
-    """Counts of texts, or of files; each an array of (texts,) or (files,)."""
+class SampleCounts(NamedTuple):
+    """SampleCounts of texts, or of files; each an array of (texts,) or (files,)."""
 
     source_bytes: Floats
     documents: Floats
@@ -77,17 +77,17 @@ class Counts(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The results of the texts.
+    """The results of the texts of a sample.
 
     Attributes:
-        counts: of each of them.
-        rows: of all of them, with those whose text gives no token.
-        rate: text a worker does while all of them work, in bytes a second.
-        table_bytes: of the tables of documents, for a token.
-        engine: what tokenized, in words.
+        counts: the counts of each text.
+        rows: the rows of all texts, with those whose text gives no token.
+        rate: the text of a worker while all of them work, in bytes per second.
+        table_bytes: the bytes per token of the tables of documents.
+        engine: the engine that tokenized, in words.
     """
 
-    counts: Counts
+    counts: SampleCounts
     rows: RowCounts
     rate: float
     table_bytes: float
@@ -173,7 +173,7 @@ def _read(
 
 
 def without_text(files: Sequence[SampledFile], texts: Sequence[Texts]) -> list[str]:
-    """What to say of the files whose rows of the sample hold no text."""
+    """Messages about the files whose rows of the sample hold no text."""
     found = []
     for file in files:
         rows = RowCounts.total(each.rows for each in texts if each.file is file)
@@ -196,11 +196,11 @@ def work_on(
     too few parts for that, they are done again.
 
     Args:
-        sample: texts of the sources.
-        config: of the planned run.
-        tokenizer: its tokenizer.
-        spec: of its dataset.
-        folder: an empty folder, for the sample and its results.
+        sample: the texts of the sources.
+        config: the configuration of the planned run.
+        tokenizer: the tokenizer of the run.
+        spec: the specification of the dataset.
+        folder: an empty folder for the sample and its results.
     """
     saved = folder / "tokenizer"
     tokenizer.save(saved)
@@ -248,7 +248,7 @@ def work_on(
     ]
     tables = sum(file.stat().st_size for file in (folder / "output/documents").iterdir())
     return Sample(
-        counts=Counts(*np.array(counts, float).T),
+        counts=SampleCounts(*np.array(counts, float).T),
         rows=RowCounts.total(
             texts.rows.model_copy(
                 update={"empty_documents": texts.rows.empty_documents + made.counts.empty_documents}

@@ -1,4 +1,4 @@
-"""What passes between the hosts of a run, over the storage of the dataset, which all of them reach.
+"""Files between the hosts of a run, on the storage of the dataset, which all of them reach.
 
 Below `runs/RUN/`:
 
@@ -36,7 +36,7 @@ from tasks.core.engine.output_files import all_recorded, lost_files
 from tasks.core.options import EngineChoice, Execution
 from tasks.core.reading.dataset_files import read_records, recorded_sizes
 from tasks.core.reporting.progress import WorkingFile
-from tasks.core.reporting.report import FailedFile, PartCounts, PartTimes, installed_versions
+from tasks.core.reporting.report import FailedFile, PartTimes, ReportedCounts, installed_versions
 from tasks.core.shard.run_plan import PhaseName, RunPlan
 from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.shard.sources import balanced_groups
@@ -82,22 +82,22 @@ class PartitionSign(Message):
 
 
 def run_folder(run: str) -> str:
-    """The folder for what passes between the hosts of a run."""
+    """The folder of the files between the hosts of a run."""
     return f"{RUNS_FOLDER}/{run}"
 
 
 def plan_path(run: str) -> str:
-    """Where the shared plan lies."""
+    """The path of the shared plan."""
     return f"{run_folder(run)}/plan.json"
 
 
 def parent_path(run: str) -> str:
-    """Where the parent's sign of life lies."""
+    """The path of the parent's sign of life."""
     return f"{run_folder(run)}/parent.json"
 
 
 def partition_path(run: str, partition: int, attempt: int) -> str:
-    """Where a partition's sign of life lies."""
+    """The path of a partition's sign of life."""
     return f"{run_folder(run)}/{partition:05}-{attempt}.json"
 
 
@@ -105,9 +105,9 @@ class Heartbeat:
     """Puts a sign every few seconds from a thread, until the block ends.
 
     Args:
-        storage: the dataset's.
-        path: of the sign.
-        sign: makes it, given the number of the beat.
+        storage: the storage of the dataset.
+        path: the path of the sign.
+        sign: makes the sign, given the number of the beat.
     """
 
     def __init__(self, storage: Storage, path: str, sign: Callable[[int], Message]) -> None:
@@ -148,8 +148,8 @@ class Heartbeat:
             self.beat_if_possible()
 
 
-class Pulse:
-    """Whether the sign of another host still changes; `now` is on the monotonic clock.
+class Silence:
+    """The silence of another host, whose sign should change; `now` is on the monotonic clock.
 
     Attributes:
         limit: seconds without a change after which that host counts as lost.
@@ -179,14 +179,14 @@ _MUST_AGREE = ("shardmill", "gigatoken", "tiktoken", "tokenizers", "sentencepiec
 
 
 class SharedPlan(Message):
-    """What every partition of a run knows.
+    """The plan that every partition of a run reads.
 
     Attributes:
         workers, scratch: the options of `Execution` that the user gave; others are each host's own.
         engine, check_sources: see `RunPlan`.
         parts: all of them; the index is the part's number.
         partitions: the parts of each.
-        versions: of the packages that the parent run has.
+        versions: the versions of the packages that the parent run has.
         phase, merge_input, first_part: see `RunPlan`.
         first_source: number of the first source that the run reads, for a shuffle.
     """
@@ -205,7 +205,7 @@ class SharedPlan(Message):
     merge_input: MergeInput | None = None
 
     def execution(self, workers: int | None = None) -> Execution:
-        """How this host does its part of the work.
+        """The means of this host for its part of the work.
 
         Args:
             workers: a number of workers that overrides the one that the user gave.
@@ -286,9 +286,9 @@ def partition_plan(
 
     Args:
         shared: the plan of the run.
-        config: how this host does its part of the work.
-        storage: the dataset's.
-        parts: of this host.
+        config: the means of this host.
+        storage: the storage of the dataset.
+        parts: the parts of this host.
         scratch: an empty folder on this host.
 
     Raises:
@@ -331,14 +331,14 @@ def partition_plan(
 
 
 def part_times(storage: Storage, plan: RunPlan, parts: Sequence[int]) -> Iterator[PartTimes]:
-    """What the records of parts say, if the host that made them could not report it.
+    """The counts in the records of parts, if the host that made them could not report them.
 
     Raises:
         DatasetError: a part has no record.
     """
     records = _records(storage, plan.phase, parts) if parts else {}
     for record in all_recorded(records, parts, storage):
-        yield PartTimes(**PartCounts.of(record).model_dump(), shard_bytes=shard_bytes(record))
+        yield PartTimes(**ReportedCounts.of(record).model_dump(), shard_bytes=shard_bytes(record))
 
 
 def _records(

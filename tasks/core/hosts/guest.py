@@ -26,8 +26,8 @@ from tasks.core.hosts.cluster import (
     Heartbeat,
     ParentSign,
     PartitionSign,
-    Pulse,
     SharedPlan,
+    Silence,
     parent_path,
     partition_path,
     partition_plan,
@@ -57,11 +57,11 @@ class Guest:
     """An attempt at a partition on this host.
 
     Args:
-        storage: of the dataset.
+        storage: the storage of the dataset.
         run: name of the parent run.
         partition: number of the partition.
-        attempt: how often the partition was sent.
-        workers: overrides that of the configuration.
+        attempt: the number of the attempt.
+        workers: a number of workers that overrides the configuration's.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Guest:
         self._partition, self._attempt, self._workers = partition, attempt, workers
         self._progress = RunProgress()
         self._parent = os.getppid()
-        self._pulse = Pulse(time.monotonic())  # of the parent run
+        self._silence = Silence(time.monotonic())  # of the parent run
         self._heartbeat = Heartbeat(storage, partition_path(run, partition, attempt), self._sign)
         self._stopped: str | None = None  # why
         self._ended = self._given_up = False
@@ -162,18 +162,18 @@ class Guest:
         except FileNotFoundError:
             return "the parent run is over"
         except StorageError:
-            self._pulse.listen_anew(time.monotonic())
+            self._silence.listen_anew(time.monotonic())
             return None  # the work itself will report what is wrong with the storage
         if (now := time.monotonic()) - began > BEAT_SECONDS:
-            self._pulse.listen_anew(now)  # the same delay keeps the parent from giving signs
+            self._silence.listen_anew(now)  # the same delay keeps the parent from giving signs
         sign = from_json(ParentSign, content, where=f"{self._storage}/{path}")
-        silent = self._pulse.hear(sign.beat, now)
+        silent = self._silence.hear(sign.beat, now)
         if sign.stopped:
             return "the parent run was stopped"
         if (attempt := sign.attempts[self._partition]) != self._attempt:
             return f"the parent run waits for attempt {attempt}"
         gone = f"the parent run is gone: no sign of life for {silent:.0f} s"
-        return gone if silent > self._pulse.limit else None
+        return gone if silent > self._silence.limit else None
 
     def _sign(self, beat: int) -> PartitionSign:
         in_hand, results = self._progress.files()

@@ -30,7 +30,7 @@ from streaming_ext.store.scratch import new_folder
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, open_saved
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 
-# Far more than any real one: a manifest takes about 500 bytes a part, an index 600 a shard.
+# Far more than any real one: a manifest takes about 500 bytes per part, an index 600 per shard.
 MAX_JSON_BYTES = 2**30
 Read = TypeVar("Read")
 Record = TypeVar("Record", bound=Sealed)
@@ -50,10 +50,10 @@ class DatasetFiles:
         """Read nothing yet.
 
         Args:
-            storage: that holds them.
+            storage: the storage that holds them.
             sizes: see above.
-            generation: of an extended dataset: how the hash of its manifest begins; None for the
-                newest.
+            generation: the start of the hash of a generation's manifest, of an extended dataset;
+                None for the newest.
         """
         self.storage = storage
         self.sizes = sizes
@@ -77,8 +77,8 @@ class DatasetFiles:
         """Read a large file and check it against its record; it is hashed while it is read.
 
         Args:
-            file: to read.
-            room: takes it and one byte more, so that a longer file is detected.
+            file: the file to read.
+            room: the memory for it and one byte more, so that a longer file is detected.
 
         Raises:
             CorruptDatasetError: it is damaged; the message does not name the file.
@@ -213,8 +213,8 @@ def open_dataset(
     """The files of a published dataset, and its manifest.
 
     Args:
-        storage: of it.
-        generation: see `DatasetFiles`.
+        storage: the storage of the dataset.
+        generation: the wanted generation; see `DatasetFiles`.
 
     Raises:
         NotADatasetError: there is none.
@@ -281,8 +281,8 @@ def read_dataset(
     """The files of a published dataset, its manifest, and the records of all parts.
 
     Args:
-        storage: where it is.
-        generation: see `DatasetFiles`.
+        storage: the storage of the dataset.
+        generation: the wanted generation; see `DatasetFiles`.
 
     Raises:
         NotADatasetError: there is no dataset.
@@ -317,8 +317,8 @@ def records_in(
     """The records in a folder of an output, by part.
 
     Args:
-        storage: of the output.
-        folder: of it.
+        storage: the storage of the output.
+        folder: the folder of the records.
         record_of: makes a record of the bytes of a file and its path, `where`.
         parts: those to read; all unless given.
 

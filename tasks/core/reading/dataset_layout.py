@@ -1,4 +1,4 @@
-"""Which files of a dataset belong to which part, and which to none."""
+"""The layout of a dataset: the files that belong to each part, and to none."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -36,7 +36,7 @@ def existing_manifest(storage: Storage) -> Manifest | None:
 
 
 def beside_parts(manifest: Manifest) -> list[FileRecord]:
-    """What a dataset holds beside its parts and their records: publishing makes all of it."""
+    """The files of a dataset beside its parts and their records: publishing makes all of them."""
     indexes = [split.index for split in manifest.splits.values()]
     older: list[FileRecord] = []
     if manifest.generations:
@@ -71,7 +71,7 @@ def part_of(path: str) -> int | None:
 
 
 def is_of_extension(path: str, manifest: Manifest) -> bool:
-    """Whether a file belongs to an extension of a generation, published or not."""
+    """Return whether a file belongs to an extension of a generation, published or not."""
     if path.startswith((f"{SHUFFLE_FOLDER}/", f"{GENERATIONS_FOLDER}/")):
         return True
     if re.fullmatch(r"[a-z]+/index(-[0-9a-f]{32})?\.json", path) or is_grown_sources_path(path):
@@ -86,10 +86,10 @@ def remove_unrecorded(
     """Remove what killed runs left of parts that are not recorded, and what belongs to no part.
 
     Args:
-        storage: of the dataset.
-        recorded: parts that stay.
-        first_part: of the run; everything of the parts before it stays.
-        kept: files of no part that stay.
+        storage: the storage of the dataset.
+        recorded: the parts that stay.
+        first_part: the first part of the run; everything of the parts before it stays.
+        kept: the files of no part that stay.
     """
     stay = set(recorded)
     for folder in _FOLDERS:

@@ -39,15 +39,15 @@ from tasks.core.reading.dataset_files import (
 
 
 def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = False) -> pa.Table:
-    """All documents of a part, some 40 bytes of memory each.
+    """All documents of a part, about 40 bytes of memory each.
 
     Columns: `row`, `split` (its index in `SPLITS`), `tokens` without the end-of-text id, `source`
     and `place`, which are the part and the row unless the dataset is shuffled; see `ListedRows`.
 
     Args:
-        files: of the dataset.
-        record: of the part.
-        values: whether to read kept columns too, under their names with a prefix.
+        files: the files of the dataset.
+        record: the record of the part.
+        values: read kept columns too, under their names with a prefix.
 
     Raises:
         CorruptDatasetError: the list is not as recorded; the message does not name the file.
@@ -117,12 +117,12 @@ def read_shard(
     """The samples of a shard, (samples, sequence_length), and the memory that it was read into.
 
     Args:
-        files: of the dataset.
-        split: of the shard.
-        shard: to read.
-        spec: of the dataset.
-        memory: to read into.
-        before: bytes to leave free before the shard, for `joined`.
+        files: the files of the dataset.
+        split: the split of the shard.
+        shard: the shard to read.
+        spec: the specification of the dataset.
+        memory: the memory to read into.
+        before: the bytes to leave free before the shard, for `joined`.
 
     Raises:
         CorruptDatasetError: it is damaged; the message does not name the file.
@@ -177,13 +177,13 @@ def document_ends(ids: Ids, eot: int) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Origins:
+class DocumentOrigins:
     """The rows of the sources that documents are.
 
     Attributes:
-        source_rows: of the part.
-        sources: number of each one's source in a shuffled dataset, (documents,).
-        rows: of each, (documents,).
+        source_rows: the source rows of the part.
+        sources: the number of each document's source in a shuffled dataset, (documents,).
+        rows: the row of each document, (documents,).
     """
 
     source_rows: SourceRows
@@ -192,18 +192,18 @@ class Origins:
 
 
 @dataclass(frozen=True, slots=True)
-class Documents:
+class DocumentBlock:
     """Consecutive documents of a split of a part, each complete.
 
     Attributes:
-        stream: their ids, an end-of-text id after each, (tokens,).
-        ends: where each ends in the stream, after its end-of-text id, (documents,).
+        stream: the ids, with an end-of-text id after each document, (tokens,).
+        ends: the end of each document in the stream, after its end-of-text id, (documents,).
         origins: the rows of the sources that they are, if wanted.
     """
 
     stream: Ids
     ends: Ints
-    origins: Origins | None = None
+    origins: DocumentOrigins | None = None
 
     @property
     def lengths(self) -> Ints:
@@ -215,13 +215,13 @@ class PartOfDataset:
     """One part of a published dataset, open for reading.
 
     Args:
-        storage: the dataset's.
-        manifest: the dataset's.
-        part: its number.
+        storage: the storage of the dataset.
+        manifest: the manifest of the dataset.
+        part: the number of the part.
 
     Attributes:
-        files: of the part.
-        record: of the part.
+        files: the files of the part.
+        record: the record of the part.
 
     Raises:
         CorruptDatasetError: its record is missing or damaged.
@@ -238,13 +238,13 @@ class PartOfDataset:
 
     def documents(
         self, split: Split, *, origins: bool = False, memory: Memory | None = None
-    ) -> Iterator[Documents]:
+    ) -> Iterator[DocumentBlock]:
         """All documents of a split, those of a shard at a time; valid until the next ones.
 
         Args:
-            split: of the part.
-            origins: whether to return the rows of the sources that they are.
-            memory: to read into.
+            split: the split of the part.
+            origins: return the rows of the sources that they are.
+            memory: the memory to read into.
 
         Raises:
             CorruptDatasetError: a file is missing or damaged, or holds what is not recorded.
@@ -272,9 +272,9 @@ class PartOfDataset:
             rest = [after.copy()] if len(after) else []
             if own is not None:
                 rows, sources = own.rows[first:documents], own.sources[first:documents]
-                yield Documents(stream, ends, Origins(own.source_rows, sources, rows))
+                yield DocumentBlock(stream, ends, DocumentOrigins(own.source_rows, sources, rows))
             else:
-                yield Documents(stream, ends)
+                yield DocumentBlock(stream, ends)
         if rest or left or documents != held.documents:
             raise CorruptDatasetError(
                 f"{files.storage}: {split} of part {self.record.part:05} has {documents} whole "
@@ -283,7 +283,7 @@ class PartOfDataset:
             )
 
     def listed(self, split: Split) -> pa.Table:
-        """What the list says of the documents of a split; see `documents_of`."""
+        """The documents of a split, as the list has them; see `documents_of`."""
         listed = listed_documents(self.files, self.record)
         return listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
 
@@ -291,6 +291,6 @@ class PartOfDataset:
         """The rows of the sources that its documents are."""
         return origin_rows_of(self.files, self._manifest, self.record)
 
-    def _origins(self, split: Split) -> Origins:
+    def _origins(self, split: Split) -> DocumentOrigins:
         own = self.listed(split)
-        return Origins(self.source_rows(), own["source"].to_numpy(), own["row"].to_numpy())
+        return DocumentOrigins(self.source_rows(), own["source"].to_numpy(), own["row"].to_numpy())

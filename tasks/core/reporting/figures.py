@@ -11,7 +11,7 @@ import numpy.typing as npt
 from streaming_ext.format.filters import option
 from streaming_ext.format.spec import DatasetSpec
 from tasks.core.reporting.lengths import Lengths
-from tasks.core.reporting.report import PartCounts, PartTimes, RunReport
+from tasks.core.reporting.report import PartTimes, ReportedCounts, RunReport
 
 _MOST_BAD = 5  # documents that are named
 _MOST_BINS = 60
@@ -34,17 +34,17 @@ class Group(NamedTuple):
 
     @property
     def bytes_per_token(self) -> float:
-        """Bytes of text a token, without end-of-text ids."""
+        """Bytes of text per token, without end-of-text ids."""
         tokens = self.tokens - self.documents
         return self.text_bytes / tokens if tokens else 0.0
 
 
 class Throughput(NamedTuple):
-    """Text a second over the time of a run.
+    """The rate of text over the time of a run.
 
     Attributes:
-        edges: of the bins, in seconds since the first part began, (bins + 1,).
-        rates: bytes a second, (bins,).
+        edges: the edges of the bins, in seconds since the first part began, (bins + 1,).
+        rates: bytes per second, (bins,).
     """
 
     edges: npt.NDArray[np.float64]
@@ -57,9 +57,9 @@ class Figures(NamedTuple):
     Attributes:
         total: all parts that are done, by whichever run.
         groups: the same in groups, by name.
-        lengths: tokens a document; of a sample of the parts if there are many.
-        throughput, slowest: of this run.
-        skipped: what is not in the dataset, or was not done in this run, and why.
+        lengths: tokens per document; of a sample of the parts if there are many.
+        throughput, slowest: the figures of this run.
+        skipped: the rows and parts that are not in the dataset or not of this run, and why.
     """
 
     report: RunReport
@@ -72,15 +72,15 @@ class Figures(NamedTuple):
 
 
 def make_figures(
-    report: RunReport, earlier: Sequence[PartCounts], spec: DatasetSpec, lengths: Lengths
+    report: RunReport, earlier: Sequence[ReportedCounts], spec: DatasetSpec, lengths: Lengths
 ) -> Figures:
     """Collect the figures of a report.
 
     Args:
-        report: of the run.
+        report: the report of the run.
         earlier: the parts that earlier runs did.
-        spec: of the dataset.
-        lengths: of documents.
+        spec: the specification of the dataset.
+        lengths: the lengths of documents.
     """
     parts = sorted([*earlier, *report.parts], key=lambda part: part.part)
     return Figures(
@@ -94,7 +94,7 @@ def make_figures(
     )
 
 
-def group_by_source(parts: Sequence[PartCounts]) -> list[Group]:
+def group_by_source(parts: Sequence[ReportedCounts]) -> list[Group]:
     """Group parts by the first folder in which their sources differ, otherwise by file.
 
     If there are more groups than a picture can show, neighbours are joined.
@@ -105,7 +105,7 @@ def group_by_source(parts: Sequence[PartCounts]) -> list[Group]:
     folders = [path.split("/")[:-1] for path in paths]
     levels = zip(*folders, strict=False)
     depth = sum(1 for _ in takewhile(lambda names: len(set(names)) == 1, levels))
-    named: dict[str, list[PartCounts]] = {}
+    named: dict[str, list[ReportedCounts]] = {}
     for part, path, folder in zip(parts, paths, folders, strict=True):
         name = "/".join(folder[depth : depth + 1]) or path.rsplit("/", 1)[-1]
         named.setdefault(name, []).append(part)
@@ -135,7 +135,7 @@ def throughput(report: RunReport) -> Throughput | None:
     return Throughput(edges=edges, rates=np.diff(done) / np.diff(edges))
 
 
-def _sum(name: str, parts: Sequence[PartCounts]) -> Group:
+def _sum(name: str, parts: Sequence[ReportedCounts]) -> Group:
     return Group(
         name=name,
         parts=len(parts),
@@ -146,7 +146,10 @@ def _sum(name: str, parts: Sequence[PartCounts]) -> Group:
 
 
 def _skipped(
-    report: RunReport, earlier: Sequence[PartCounts], parts: Sequence[PartCounts], spec: DatasetSpec
+    report: RunReport,
+    earlier: Sequence[ReportedCounts],
+    parts: Sequence[ReportedCounts],
+    spec: DatasetSpec,
 ) -> Iterator[tuple[str, str]]:
     bad = sum(part.bad_documents for part in parts)
     listed = [str(one) for part in parts for one in part.bad_listed][:_MOST_BAD]

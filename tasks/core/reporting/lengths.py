@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.layout import documents_path
 from streaming_ext.store import Storage
-from tasks.core.reporting.report import PartCounts
+from tasks.core.reporting.report import ReportedCounts
 
 Ints = npt.NDArray[np.int64]
 
@@ -22,10 +22,10 @@ _MOST_FILES: Final = 48
 
 
 class Lengths:
-    """Tokens a document, without end-of-text ids.
+    """Tokens per document, without end-of-text ids.
 
     Attributes:
-        documents, tokens, longest: of all documents; exact.
+        documents, tokens, longest: the exact figures of all documents.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Lengths:
 
     @property
     def mean(self) -> float:
-        """Tokens a document."""
+        """Tokens per document."""
         return self.tokens / self.documents if self.documents else 0.0
 
     def quantile(self, fraction: float) -> int:
@@ -85,7 +85,7 @@ class Lengths:
         return found[filled[0] : filled[-1] + 1] if len(filled) else []
 
 
-def sample_lengths(storage: Storage, parts: Sequence[PartCounts]) -> Lengths:
+def sample_lengths(storage: Storage, parts: Sequence[ReportedCounts]) -> Lengths:
     """Read the lengths of the documents of some parts, evenly spread over all.
 
     Raises:

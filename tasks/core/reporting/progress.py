@@ -13,11 +13,11 @@ class Snapshot:
     """The counters of a run at one moment.
 
     Attributes:
-        phase: what the run is doing, in a few words.
+        phase: the present work of the run, in a few words.
         stopped: the run ended early; the phase says how.
-        text_bytes, tokens: of documents.
-        source_bytes, source_bytes_total: of the source files of this run.
-        seconds: since the phase began.
+        text_bytes, tokens: the amounts of documents.
+        source_bytes, source_bytes_total: the bytes of the source files that are done, and all.
+        seconds: the time since the phase began.
     """
 
     phase: str
@@ -33,7 +33,7 @@ class Snapshot:
 
     @property
     def bytes_per_second(self) -> float:
-        """Text tokenized, in bytes a second."""
+        """Text tokenized, in bytes per second."""
         return self.text_bytes / self.seconds if self.seconds else 0.0
 
     @property
@@ -50,11 +50,11 @@ class WorkingFile:
 
     Attributes:
         step: download, tokenize or write; it may still wait for a worker.
-        host: that works on it.
-        since: when the step began, or its first text was done, on the monotonic clock of the
-            process that shows it.
-        source_bytes: of its source, done.
-        first_bytes: text that was done at `since`.
+        host: the host that works on it.
+        since: the time when the step began, or its first text was done, on the monotonic clock
+            of the process that shows it.
+        source_bytes: the bytes of its source that are done.
+        first_bytes: the bytes of text that were done at `since`.
     """
 
     part: int
@@ -74,7 +74,7 @@ class RunProgress:
     Attributes:
         listeners: called with each line that people are told at the start of a run.
         page: path of the report for people, once it is written.
-        report: of the run, once it has ended.
+        report: the report of the run, once it has ended.
         run: id of the flow run, once there is one.
         tasks: number of its task runs so far.
         stopped_by: the exception to raise for the signal that ended the run early.
@@ -96,7 +96,7 @@ class RunProgress:
         self.stopped_by: BaseException | None = None
 
     def enter(self, phase: str) -> None:
-        """Set what the run is doing now, in a few words."""
+        """Set the present work of the run, in a few words."""
         with self._lock:
             self._finished = replace(self._finished, phase=phase)
 
@@ -130,7 +130,7 @@ class RunProgress:
             self._working.clear()
 
     def step(self, part: int, source: str, step: str, host: str) -> None:
-        """A part enters a step on a host; nothing changes if it is already in it."""
+        """Note that a part enters a step on a host; nothing changes if it is already in it."""
         with self._lock:
             file = self._working.setdefault(part, WorkingFile(part=part))
             if (file.step, file.host) != (step, host):

@@ -44,7 +44,7 @@ class FailedFile(BaseModel):
         return f"{self.source}: {self.step}: {self.reason_alone}"
 
 
-class PartCounts(BaseModel):
+class ReportedCounts(BaseModel):
     """The counts of a part, whichever run did it; sizes in bytes.
 
     Attributes:
@@ -68,7 +68,7 @@ class PartCounts(BaseModel):
     dropped_documents: dict[str, int] = {}
 
     @classmethod
-    def of(cls, record: PartRecord | SpillRecord) -> "PartCounts":
+    def of(cls, record: PartRecord | SpillRecord) -> "ReportedCounts":
         """The counts in a record."""
         return cls(
             part=record.part,
@@ -84,13 +84,13 @@ class PartCounts(BaseModel):
         )
 
 
-class PartTimes(PartCounts):
+class PartTimes(ReportedCounts):
     """A part that was done in this run; times in seconds.
 
     Attributes:
-        host: that did it.
-        engine: what tokenized it, in words; empty if nothing did.
-        tokenized_at: when its tokenizing ended, in seconds since 1970.
+        host: the host that did it.
+        engine: the engine that tokenized it, in words; empty if none did.
+        tokenized_at: the end of its tokenizing, in seconds since 1970.
     """
 
     engine: str = ""
@@ -103,12 +103,12 @@ class PartTimes(PartCounts):
 
     @property
     def seconds(self) -> float:
-        """Of all its steps, without waiting for a worker."""
+        """The time of all its steps, without waiting for a worker."""
         return self.fetch_seconds + self.tokenize_seconds + self.write_seconds
 
     @property
     def began_at(self) -> float:
-        """When its work began, without waiting between steps, in seconds since 1970."""
+        """The beginning of its work, without waiting between steps, in seconds since 1970."""
         return self.tokenized_at - self.tokenize_seconds - self.fetch_seconds
 
 
@@ -117,10 +117,10 @@ class RunReport(BaseModel):
 
     Attributes:
         files: parts of the dataset; `files_skipped` of them were done before.
-        text_bytes, tokens, shard_bytes: of the parts done in this run.
+        text_bytes, tokens, shard_bytes: the amounts of the parts done in this run.
         published: the dataset is complete.
         sources_not_checked: source files of it without a hash to check their bytes.
-        merged: of two phases, the parts that the second one made in this run.
+        merged: the parts that the second of two phases made in this run.
         merge_seconds: time of that phase.
         duplicate_documents, duplicate_tokens: left out of the dataset as copies, once it is
             published; the counts of `parts` include them.
@@ -154,12 +154,12 @@ class RunReport(BaseModel):
 
     @property
     def megabytes_per_second(self) -> float:
-        """Text a second of this run, in MB."""
+        """Text per second of this run, in MB."""
         return self.text_bytes / 1e6 / self.seconds if self.seconds else 0.0
 
     @property
     def bytes_per_token(self) -> float:
-        """Bytes of text a token of this run, without end-of-text ids."""
+        """Bytes of text per token of this run, without end-of-text ids."""
         tokens = self.tokens - sum(part.documents for part in self.parts)
         return self.text_bytes / tokens if tokens else 0.0
 

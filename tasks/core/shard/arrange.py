@@ -94,7 +94,7 @@ def _index(laid_out: "_LaidOut", spills: Sequence[Sequence[Spill]]) -> SpillInde
 def _shuffled(
     plan: RunPlan, storage: Storage, records: Sequence[SpillRecord], laid_out: "_LaidOut"
 ) -> tuple[tuple[Part, ...], MergeInput]:
-    """The parts of phase two of a shuffle, and what they are merged from.
+    """The parts of phase two of a shuffle, and their input.
 
     The table of sources is put. Sources of an extension are numbered after the existing ones, and
     so have keys of their own.
@@ -126,10 +126,10 @@ def stand_ins(count: int, size: int, table: str, *, first: int = 0) -> tuple[Par
     """The parts of phase two, each with a source in place of its spans.
 
     Args:
-        count: how many there are.
-        size: of all of them, in bytes of ids.
-        table: path of the table of sources.
-        first: number of the first of them.
+        count: the number of parts.
+        size: the size of all parts, in bytes of ids.
+        table: the path of the table of sources.
+        first: the number of the first part.
     """
     source = SourceFile(url=table, size=size // count)
     return tuple(Part(number, (SourceSpan(source),)) for number in range(first, first + count))
@@ -180,7 +180,7 @@ def _lay_out(parts: Sequence[Part], records: Sequence[SpillRecord]) -> _LaidOut:
 
 
 def _whole_version(identity: SourceIdentity, span: tuple[int, int] | None) -> str:
-    """What pins a complete file, if no part begins at its start."""
+    """The version that pins a complete file, if no part begins at its start."""
     if span is None or is_remote(identity.url):
         return identity.version
     return identify(SourceFile(url=identity.url, size=identity.size), Path(identity.url)).version

@@ -57,11 +57,11 @@ class BaseDataset:
     """The generation of a dataset that a run extends.
 
     Attributes:
-        files: of the dataset.
-        manifest: of the generation.
+        files: the files of the dataset.
+        manifest: the manifest of the generation.
         file: the manifest as it lies on the output.
-        records: of its parts.
-        sources: of a shuffled dataset, by number.
+        records: the records of the parts.
+        sources: the sources of a shuffled dataset, by number.
     """
 
     files: DatasetFiles
@@ -105,11 +105,11 @@ class BaseDataset:
 
     @property
     def generation(self) -> Generation:
-        """What the next manifest says of this one."""
+        """The entry of this generation in the next manifest."""
         return self.manifest.as_generation(self.file)
 
     def is_complete(self) -> bool:
-        """Whether no file is missing and stock readers see this generation."""
+        """Return whether no file is missing and stock readers see this generation."""
         sizes, manifest = self.files.sizes, self.manifest
         if BUILD in sizes or any(path.startswith(f"{SHUFFLE_FOLDER}/") for path in sizes):
             return False
@@ -127,7 +127,7 @@ class BaseDataset:
         """The tokenizer that the dataset was made with.
 
         Args:
-            instead: names one to use if the dataset's own copy is lost or damaged.
+            instead: a tokenizer to use if the dataset's own copy is lost or damaged.
 
         Raises:
             TokenizerError: there is neither, or the one that was named is another one.
@@ -157,8 +157,8 @@ class BaseDataset:
         """Put back the tokenizer files that the dataset lost.
 
         Args:
-            folder: holds the tokenizer.
-            storage: of the dataset.
+            folder: the folder of the tokenizer.
+            storage: the storage of the dataset.
 
         Raises:
             CorruptDatasetError: a file is not the one that the manifest lists.
@@ -173,9 +173,9 @@ def put_again(storage: Storage, file: FileRecord, data: bytes) -> None:
     """Put a file that a dataset lost.
 
     Args:
-        storage: of the dataset.
-        file: as the dataset lists it.
-        data: of the file that was made again.
+        storage: the storage of the dataset.
+        file: the file as the dataset lists it.
+        data: the content of the file that was made again.
 
     Raises:
         CorruptDatasetError: the two differ.

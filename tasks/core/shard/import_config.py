@@ -89,7 +89,7 @@ class ImportConfig(Execution, Output, Fetching, PartOptions, TokenizerOptions, I
 
     @property
     def imported(self) -> ImportedIds:
-        """How ids are read."""
+        """The options of reading ids."""
         return ImportedIds(set_format=self.format, dtype=self.dtype)
 
     def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:

@@ -28,13 +28,13 @@ from tasks.core.shuffle.records import MergeInput
 def publish(
     plan: RunPlan, storage: Storage, *, on_status: Callable[[str], None] = lambda words: None
 ) -> Published:
-    """Put what makes the recorded parts one dataset, but for the manifest.
+    """Put everything that makes the recorded parts one dataset, but for the manifest.
 
     The records are read back from the output, so that what was removed meanwhile is noticed.
 
     Args:
-        plan: of the run.
-        storage: of the dataset.
+        plan: the plan of the run.
+        storage: the storage of the dataset.
         on_status: called with what is done next.
 
     Raises:
@@ -63,7 +63,7 @@ def publish(
 
 
 def _of_two_phases(plan: RunPlan) -> dict[str, Any]:
-    """What the second phase adds to a manifest."""
+    """The fields of a manifest that the second phase adds."""
     merged = plan.merge_input or MergeInput()
     return {"shuffled": merged.summary, "digests": (merged.digests,) if merged.digests else ()}
 
@@ -135,11 +135,11 @@ def _put_older(manifest: Manifest, parts: list[PartRecord], storage: Storage) ->
 def published_dataset(
     manifest: Manifest, records: Iterable[PartRecord], *, after: Mapping[str, bytes] | None = None
 ) -> Published:
-    """What makes the recorded parts one dataset.
+    """Everything that makes the recorded parts one dataset.
 
     Args:
-        manifest: of it.
-        records: of its parts.
+        manifest: the manifest of the dataset.
+        records: the records of the parts.
         after: files that follow the manifest.
     """
     after = after or {}

@@ -14,7 +14,7 @@ from streaming_ext.store import Storage
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.engine.build import Build, Recorded
 from tasks.core.options import EngineChoice
-from tasks.core.reporting.report import PartCounts
+from tasks.core.reporting.report import ReportedCounts
 from tasks.core.shard.base_dataset import BaseDataset
 from tasks.core.shuffle.records import MergeInput, SpillRecord
 
@@ -41,7 +41,7 @@ class RunPlan(Build):
 
     Attributes:
         phase: the work on each part.
-        engine: what tokenizes, as it is configured; None if the sources hold ids.
+        engine: the engine that tokenizes, as it is configured; None if the sources hold ids.
         check_sources: each remote file is compared with the hash of its store.
         sources: the sources as the user named them.
         tokenizer: the tokenizer of the dataset; None on hosts that find it on scratch.
@@ -59,7 +59,7 @@ class RunPlan(Build):
     check_sources: bool = False
     sources: tuple[str, ...] = ()
     tokenizer: Tokenizer | None = None
-    earlier: tuple[PartCounts, ...] = ()
+    earlier: tuple[ReportedCounts, ...] = ()
     node_partition: NodePartition | None = None
     first_part: int = 0
     first_sources: tuple[int, ...] = ()
@@ -69,7 +69,7 @@ class RunPlan(Build):
 
     @property
     def is_made(self) -> bool:
-        """Whether all parts are made, and only publishing is left."""
+        """True if all parts are made, and only publishing is left."""
         return self.merge_input is not None and self.merge_input.index is None
 
     @property

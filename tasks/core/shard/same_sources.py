@@ -1,4 +1,4 @@
-"""Whether a dataset was made from the sources that a run is given, as they are now."""
+"""The comparison of a dataset's sources with those that a run is given, as they are now."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,10 +31,10 @@ def require_same_parts(
     Local files are read and hashed.
 
     Args:
-        storage: of the dataset.
-        records: of the finished parts.
-        parts: of this run, by number.
-        options: what is read of the sources.
+        storage: the storage of the dataset.
+        records: the records of the finished parts.
+        parts: the parts of this run, by number.
+        options: the text that is read of the sources.
 
     Raises:
         ConfigMismatchError: naming what differs.
@@ -99,10 +99,10 @@ def new_sources(
     Local files that it holds are read and hashed.
 
     Args:
-        storage: of the dataset.
+        storage: the storage of the dataset.
         made_of: everything that the dataset was made from.
-        sources: of this run.
-        options: what is read of them.
+        sources: the sources of this run.
+        options: the text that is read of them.
 
     Raises:
         ConfigMismatchError: the dataset holds a file with other bytes; names them all.
@@ -142,12 +142,12 @@ def _differences(pairs: Iterable[Pair], options: ReadOptions | None) -> list[str
 
 
 def difference(given: SourceSpan, made: SpanRecord, options: ReadOptions | None) -> str:
-    """How a span differs from what a record names, in words; empty if it holds the same bytes.
+    """Describe how a span differs from its record; empty if it holds the same bytes.
 
     Args:
         given: the span as it is now; a local file is read and hashed.
-        made: what the record says of it.
-        options: what is read of the file, if `made` pins only the bytes of the span.
+        made: the span as the record has it.
+        options: the text that is read of the file, if `made` pins only the bytes of the span.
     """
     source, known = given.source, made.source
     if source.url != known.url:

@@ -1,4 +1,4 @@
-"""How a dataset is made of sources: each phase, and publishing."""
+"""The build of a dataset that is made of sources: each phase, and publishing."""
 
 import math
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from tasks.core.reading.dataset_layout import (
     remove_unrecorded,
     tables_of,
 )
-from tasks.core.reporting.report import PartCounts
+from tasks.core.reporting.report import ReportedCounts
 from tasks.core.shard.arrange import arrange
 from tasks.core.shard.part_work import ShardPartWork
 from tasks.core.shard.publish import publish
@@ -55,7 +55,7 @@ class ShardBuild(RunPlan):
         return _WORDS[self.phase]
 
     def is_published(self, output: Storage) -> bool:
-        """Whether the output has the manifest of this dataset."""
+        """Return whether the output has the manifest of this dataset."""
         if self.base is not None:
             return True
         if (manifest := existing_manifest(output)) is None:
@@ -121,7 +121,7 @@ class ShardBuild(RunPlan):
         found = self.done.records if self.done else {}
         records = [record for part, record in found.items() if part not in self.todo]
         spec = records[0].spec if records else self.spec
-        return replace(self, spec=spec, earlier=tuple(map(PartCounts.of, records)))
+        return replace(self, spec=spec, earlier=tuple(map(ReportedCounts.of, records)))
 
     def work_on(self, number: int, output: Storage) -> PartWork:
         """Begin the work on a part."""

@@ -44,9 +44,9 @@ class OlderTexts:
     """Texts of the generations that a run extends.
 
     Attributes:
-        files: of the dataset.
+        files: the files of the dataset.
         generations: hashes of the texts that each added, the oldest first.
-        shuffled: whether the dataset is.
+        shuffled: the dataset is shuffled.
     """
 
     files: DatasetFiles
@@ -58,7 +58,7 @@ class OlderTexts:
 
         Args:
             wanted: upper halves of hashes in [start, end), (documents,).
-            start, end: the range.
+            start, end: the range of hashes.
 
         Raises:
             StorageError: a file cannot be read.
@@ -68,7 +68,7 @@ class OlderTexts:
         for each in self.generations:
             count = len(each.files)
             # file i of n holds the hashes from i / n of all on
-            first, last = (count * start) >> KEY_BITS, -((-count * end) >> KEY_BITS)
+            first, last = count * start // 2**KEY_BITS, ceil_div(count * end, 2**KEY_BITS)
             for file in each.files[first:last]:
                 data = read_listed(self.files, file)
                 batches = Digests.read(data, shuffled=self.shuffled)
@@ -90,12 +90,12 @@ def put_comparison(
     Memory does not depend on how many documents there are, but for copies of one text.
 
     Args:
-        storage: that holds the spills of hashes.
-        index: of these.
-        parts: of phase two.
-        first_part: number of the first of them.
-        older: texts of what is extended: they stand before all others.
-        shuffled: whether parts are ranges of keys, and not those of phase one.
+        storage: the storage that holds the spills of hashes.
+        index: the index of these spills.
+        parts: the number of parts of phase two.
+        first_part: the number of the first of them.
+        older: the texts of the dataset that is extended: they stand before all others.
+        shuffled: parts are ranges of keys, and not those of phase one.
 
     Raises:
         StorageError: a spill cannot be read or put.
@@ -157,20 +157,20 @@ def _compared(
 
 
 class CopiesLeftOut:
-    """What a part of phase two leaves out, looked up and listed.
+    """The copies that a part of phase two leaves out, looked up and listed.
 
     Attributes:
-        documents, tokens: that were left out, with one end-of-text id a document.
+        documents, tokens: the amounts that were left out, with one end-of-text id per document.
     """
 
     def __init__(self, storage: Storage, copies: SpillIndex, part: int, spec: DatasetSpec) -> None:
-        """Read what is to be left out.
+        """Read the copies that are to be left out.
 
         Args:
-            storage: that holds the spills.
-            copies: index of them; none if copies are not looked for.
-            part: block of each.
-            spec: of the dataset.
+            storage: the storage that holds the spills.
+            copies: the index of copies; none if copies are not looked for.
+            part: the block of each spill.
+            spec: the specification of the dataset.
 
         Raises:
             StorageError: a spill cannot be read.
@@ -187,11 +187,11 @@ class CopiesLeftOut:
         self.documents = self.tokens = 0
 
     def stay(self, groups: Ints, rows: Ints, tokens: Ints) -> npt.NDArray[np.bool_]:
-        """Which documents stay; all arrays: (documents,).
+        """Flags of the documents that stay; all arrays: (documents,).
 
         Args:
-            groups, rows: that name them, in the order of the part.
-            tokens: of each, without end-of-text ids.
+            groups, rows: the names of the documents, in the order of the part.
+            tokens: the tokens of each, without end-of-text ids.
         """
         if not len(self._codes):
             return np.ones(len(rows), np.bool_)

@@ -29,41 +29,41 @@ _LOOK_SECONDS: Final = 0.5
 
 
 def finds_copies(spec: DatasetSpec, storage: Storage) -> bool:
-    """Whether a run finds copies while it tokenizes: not if looking them up costs requests.
+    """Return whether a run finds copies while it tokenizes: not if that costs requests.
 
     Nor with a shuffle: the sizes of its spills decide how many documents are sorted at a time.
     """
     return spec.deduplicate is not None and spec.shuffle is None and not storage.remote
 
 
-class KnownTexts:
+class EarlierTexts:
     """The texts of the parts before the one that a worker tokenizes, and of that one."""
 
     def __init__(self, storage: Storage, spec: DatasetSpec, first: int) -> None:
         """Know nothing.
 
         Args:
-            storage: the output's.
-            spec: of the run.
-            first: number of the first part of the run.
+            storage: the storage of the output.
+            spec: the specification of the run.
+            first: the number of the first part of the run.
         """
         self._storage, self._spec, self._first = storage, spec, first
         self._forget()
 
     def _forget(self) -> None:
-        self._earlier = _Table()
+        self._earlier = _TokensByKey()
         self._read: set[int] = set()
 
     def begin(self, part: int) -> None:
         """Start a part; nothing of it is known yet."""
         if any(number >= part for number in self._read):
             self._forget()
-        self._part = _Table()
+        self._part = _TokensByKey()
         self._before = range(max(self._first, part - _MOST_PARTS), part)
         self._looked = -_LOOK_SECONDS
 
     def look(self, texts: pa.LargeStringArray, digests: Keys) -> NotedTexts:
-        """What is known of the texts of a batch.
+        """Look up the texts of a batch.
 
         Args:
             texts: as in the source.
@@ -109,7 +109,7 @@ def _without_tokens(notes: Keys) -> Keys:
     return notes >> _TOKEN_BITS << _TOKEN_BITS
 
 
-class _Table:
+class _TokensByKey:
     """Tokens of texts by key, in sorted chunks, each at most half as long as the one before."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class _Table:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more is remembered."""
+        """True if nothing more is remembered."""
         return sum(len(tokens) for _, tokens in self._chunks) >= MOST_KNOWN
 
     def add(self, keys: Keys, tokens: Ints) -> None:

@@ -1,4 +1,4 @@
-"""What the first phase leaves for the second: records of spills, and the index to merge by.
+"""The files that the first phase leaves for the second: records of spills, and an index.
 
 Below `shuffle/` of the output, until the dataset is published:
 
@@ -31,18 +31,18 @@ INDEX_PATH = f"{SHUFFLE_FOLDER}/index.npz"
 
 
 def spill_record_path(part: int) -> str:
-    """Where the record of a part's spills lies."""
+    """The path of the record of a part's spills."""
     return f"{SHUFFLE_FOLDER}/{part:05}.json"
 
 
 class SpillRecord(PartCounts, Sealed):
-    """What phase one made of the sources of a part: counts and spills.
+    """The record of a part of phase one: counts and spills.
 
     Attributes:
-        splits: counts alone; nothing is packed yet.
-        documents: of each span.
-        whole_version: what pins all of the first file, if the part holds the first span of it.
-        spills: of documents, each of those that follow those of the one before.
+        splits: the counts alone; nothing is packed yet.
+        documents: the number of documents of each span.
+        whole_version: the version of all of the first file, if the part holds the first span of it.
+        spills: the spills of documents, in the order of the sources.
         digests: spills of their hashes, if copies are looked for.
     """
 
@@ -108,7 +108,7 @@ def first_sources(
     """The number of the source of each part's first span.
 
     Args:
-        parts: all of them.
+        parts: all parts.
         first_part: the first one that is made of sources; earlier ones are on the output already.
         first_source: number of its first source.
     """
@@ -118,11 +118,11 @@ def first_sources(
 
 @dataclass(frozen=True, slots=True)
 class MergeInput:
-    """What all parts of phase two are merged from.
+    """The input of all parts of phase two.
 
     Attributes:
-        summary: of the sources, for the manifest; None without a shuffle.
-        index: of the spills; None where only publishing is left.
+        summary: the summary of the sources, for the manifest; None without a shuffle.
+        index: the index of the spills; None where only publishing is left.
         digests: hashes of what stays, if copies are left out.
     """
 
@@ -132,12 +132,12 @@ class MergeInput:
 
     @property
     def source(self) -> SourceIdentity | None:
-        """What the record of a part says that it was made of, with a shuffle: all sources."""
+        """The source in the record of a part, with a shuffle: all sources."""
         return None if self.summary is None else identity_of_table(self.summary.sources)
 
     @property
     def files(self) -> list[FileRecord]:
-        """What the dataset holds of it beside its parts: the table of sources, and hashes."""
+        """The files of it beside the parts of the dataset: the table of sources, and hashes."""
         digests = self.digests.files if self.digests else ()
         return [*digests, *([self.summary.sources] if self.summary else [])]
 
@@ -149,7 +149,7 @@ def identity_of_table(table: FileRecord) -> SourceIdentity:
 
 @dataclass(frozen=True, slots=True)
 class MergeIndex:
-    """What each part of phase two reads: documents sorted by key, and copies to leave out.
+    """The index that each part of phase two reads: documents by key, and copies to leave out.
 
     Attributes:
         documents: spills of a shuffle; none without one.
@@ -176,7 +176,7 @@ class MergeIndex:
 
     @classmethod
     def read(cls, storage: Storage, file: FileRecord) -> Self:
-        """What `put` wrote.
+        """Read the index that `put` wrote.
 
         Raises:
             CorruptDatasetError: the file is another one.

@@ -43,7 +43,7 @@ DIGESTS: Final = pa.schema(
         ("low", pa.uint64()),
         ("group", pa.int32()),
         ("row", pa.int64()),
-        ("key", pa.uint64()),  # of the shuffle; without one, what `KnownTexts` notes
+        ("key", pa.uint64()),  # of the shuffle; without one, what `EarlierTexts` notes
     ]
 )
 _DOCUMENTS: Final = pa.schema(
@@ -74,9 +74,9 @@ def documents_batch(
     """Documents as spills hold them; all arrays but the first: (documents,).
 
     Args:
-        stream: their ids, an end-of-text id after each; none of those that are left out.
-        columns: those of the schema above before the ids.
-        left_out: which are known to be copies.
+        stream: the ids, with an end-of-text id after each document; none of those left out.
+        columns: the columns of the schema above before the ids.
+        left_out: flags of those that are known to be copies.
         kept: the values of each kept column.
     """
     arrays = [pa.array(each, kind) for each, kind in zip(columns, _DOCUMENTS.types, strict=False)]
@@ -100,7 +100,7 @@ class SortedSpills:
     """Spills of one part, each sorted by the first column of its documents.
 
     Attributes:
-        spills: that were written, each of documents that follow those of the one before.
+        spills: the spills that were written, in the order of their documents.
     """
 
     def __init__(
@@ -114,10 +114,10 @@ class SortedSpills:
         """Begin with no spill.
 
         Args:
-            folder: on scratch.
-            path_of: names a spill by its number.
-            schema: of the documents.
-            most: bytes of a spill; a batch that has more is a spill of its own.
+            folder: the folder on scratch.
+            path_of: makes the path of a spill from its number.
+            schema: the schema of the documents.
+            most: the most bytes of a spill; a batch that has more is a spill of its own.
         """
         self._folder, self._path_of, self._schema = folder, path_of, schema
         self._most = within_memory(most or SPILL_BYTES)
@@ -202,8 +202,8 @@ class Spilled:
     """Documents in spills for phase two, with hashes of their texts if copies are looked for.
 
     Attributes:
-        spills: of the documents.
-        digests: of the hashes.
+        spills: the spills of the documents.
+        digests: the spills of the hashes.
     """
 
     def __init__(
@@ -220,11 +220,11 @@ class Spilled:
 
         Args:
             folder: an empty one on scratch.
-            part: number of the part.
-            spec: of the dataset.
-            documents: of the part, as they are read.
-            first_source: number of the source of its first span; those of further spans follow.
-            one_spill: in the end all sorted spills are merged into one.
+            part: the number of the part.
+            spec: the specification of the dataset.
+            documents: the documents of the part, as they are read.
+            first_source: the number of the source of its first span; those of further spans follow.
+            one_spill: merge all sorted spills into one in the end.
         """
         self._part, self._spec, self._documents = part, spec, documents
         self._first_source, self._one_spill = first_source, one_spill

@@ -35,20 +35,20 @@ _READS_AT_ONCE: Final = 16  # of object storage
 
 
 def spill_path(part: int, number: int) -> str:
-    """Where a spill of a part lies."""
+    """The path of a spill of a part."""
     return f"{SHUFFLE_FOLDER}/{part:05}-{number:03}.spill"
 
 
 def digests_path(part: int, number: int) -> str:
-    """Where a spill of the hashes of a part lies."""
+    """The path of a spill of the hashes of a part."""
     return f"{SHUFFLE_FOLDER}/{part:05}-{number:03}.digests"
 
 
 class Spill(Value):
-    """What the record of a part says of a spill.
+    """A spill, as the record of a part has it.
 
     Attributes:
-        file: its hash is that of `digests`.
+        file: the file, whose hash is that of `digests`.
         offsets: byte that each block begins with, then the size: (blocks + 1,).
         counts: documents of each block; one without any takes no byte: (blocks,).
         digests: XXH3-64 of each block, (blocks,).
@@ -84,7 +84,7 @@ class SpillWriter:
 
     @property
     def spill(self) -> Spill:
-        """What was written."""
+        """The spill that was written."""
         digest = content_hash(np.array(self._digests, "<u8").tobytes())
         return Spill(
             file=FileRecord(path=self._path, size=self._offsets[-1], xxh128=digest),
@@ -95,7 +95,7 @@ class SpillWriter:
 
 
 def block_bits(size: int) -> int:
-    """How many bits of a key name the block of a sorted spill of `size` bytes."""
+    """The number of bits of a key that name its block, in a sorted spill of `size` bytes."""
     return min(MOST_BLOCKS.bit_length() - 1, max(0, (size // BLOCK_BYTES).bit_length()))
 
 
@@ -105,8 +105,8 @@ def sorted_blocks(
     """The blocks [first, last) of 2^bits; documents of one key stay in their order.
 
     Args:
-        documents: all those of the blocks; the first column is the key.
-        bits: of a key, that name its block.
+        documents: the documents of the blocks; the first column is the key.
+        bits: the number of bits of a key that name its block.
         first, last: all blocks unless given.
     """
     keys = documents.column(0).to_numpy()
@@ -126,8 +126,8 @@ def stretches(edges: npt.NDArray[Any], most: int) -> Iterator[tuple[int, int]]:
     """Cut consecutive things into stretches of at most `most` bytes; a larger one is alone.
 
     Args:
-        edges: byte that each begins with, then the end: (things + 1,).
-        most: bytes.
+        edges: the byte that each begins with, then the end: (things + 1,).
+        most: the most bytes of a stretch.
     """
     first = 0
     while first < len(edges) - 1:
@@ -147,14 +147,14 @@ class Blocks(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SpillIndex:
-    """Where the blocks of all spills lie; spills are in the order of the sources.
+    """The locations of the blocks of all spills; spills are in the order of the sources.
 
     Attributes:
-        paths: of each spill, (spills,).
+        paths: the path of each spill, (spills,).
         before: rows that are added to those of its documents, (spills,).
         firsts: first block of each spill, then their number: (spills + 1,).
         counts, digests: see `Spill`, (blocks,).
-        offsets: the same; one more a spill: (blocks + spills,).
+        offsets: the same; one more per spill: (blocks + spills,).
     """
 
     paths: npt.NDArray[np.str_]
@@ -210,7 +210,7 @@ class SpillIndex:
         return found
 
     def of_keys(self, start: int, end: int) -> list[Blocks]:
-        """Of each sorted spill the blocks that hold the keys [start, end)."""
+        """The blocks of each sorted spill that hold the keys [start, end)."""
         found = []
         for spill, count in enumerate(np.diff(self.firsts).tolist()):
             shift = KEY_BITS - (count.bit_length() - 1)
@@ -218,7 +218,7 @@ class SpillIndex:
         return found
 
     def size(self, start: int, end: int) -> int:
-        """About how many bytes hold the keys [start, end), which are spread evenly."""
+        """Estimate the bytes that hold the keys [start, end), which are spread evenly."""
         size = 0.0
         for blocks, count in zip(self.of_keys(start, end), np.diff(self.firsts), strict=True):
             width = ((blocks.last - blocks.first) << KEY_BITS) // int(count)
@@ -230,9 +230,9 @@ class SpillIndex:
         """All documents whose keys are in [start, end), by spill and not sorted among spills.
 
         Args:
-            storage: that holds the spills.
-            start, end: see above.
-            schema: of the documents, but for the types of kept columns.
+            storage: the storage that holds the spills.
+            start, end: the range of keys.
+            schema: the schema of the documents, but for the types of kept columns.
 
         Raises:
             StorageError: a spill cannot be read.

@@ -30,7 +30,7 @@ from tasks.core.shuffle.records import (
 )
 from tasks.core.shuffle.sort import documents_schema, ids_of
 from tasks.core.shuffle.spills import Blocks, SpillIndex, spill_path, stretches
-from tasks.core.workers.messages import Job, JobProgress, Kept, Report
+from tasks.core.workers.messages import Job, JobProgress, Report, WorkerCache
 from tasks.core.workers.move_part import PackedPart
 
 MOST_STEP_BYTES: Final = 256 * 2**20  # of spills that are merged at a time
@@ -46,13 +46,13 @@ class MergeJob(Job[PackedPart]):
     """Make a part of phase two out of spills, into packed shards on scratch.
 
     Attributes:
-        part: its number, and what stands for its spans.
-        parts: how many there are.
-        first: number of the first of them.
-        scratch: folder that the result goes to, replaced if it exists.
-        output: that holds the spills.
-        source: what the part's record says that it was made of, for a shuffle.
-        index: see `MergeIndex`.
+        part: the number of the part, with a stand-in for its spans.
+        parts: the number of parts.
+        first: the number of the first part.
+        scratch: the folder of the result, replaced if it exists.
+        output: the output, which holds the spills.
+        source: the source in the record of the part, for a shuffle.
+        index: the file of the `MergeIndex`.
     """
 
     RESULT = PackedPart
@@ -66,7 +66,7 @@ class MergeJob(Job[PackedPart]):
     source: SourceIdentity | None = None
     index: FileRecord
 
-    def do(self, kept: Kept, report: Report) -> PackedPart:
+    def do(self, cache: WorkerCache, report: Report) -> PackedPart:
         """Pack the documents, but for copies; memory depends on the index, not on the dataset.
 
         Raises:
@@ -76,14 +76,14 @@ class MergeJob(Job[PackedPart]):
         """
         start = time.monotonic()
         pa.default_memory_pool().release_unused()  # what tokenizing had
-        number, spec, storage = self.part.number, self.spec, kept.storage(self.output)
-        index = kept.last(MergeIndex.read, storage, self.index)
+        number, spec, storage = self.part.number, self.spec, cache.storage(self.output)
+        index = cache.latest(MergeIndex.read, storage, self.index)
         copies = CopiesLeftOut(storage, index.copies, number - self.first, spec)
         spilled = None if spec.shuffle else read_spill_record(storage, number)
         steps = _sorted(self, storage, index) if spilled is None else _in_order(storage, spilled)
         text_bytes = tokens = documents = 0
         with emptied(self.scratch):
-            files = PartFiles(self.scratch, number, spec, kept.memories)
+            files = PartFiles(self.scratch, number, spec, cache.memories)
             for fraction, found, order in steps:
                 names = (found[name].to_numpy()[order] for name in ("group", "row", "tokens"))
                 order = order[copies.stay(*names)]  # noqa: PLW2901

@@ -1,4 +1,4 @@
-"""What passes through a worker's pipes, whatever the job is.
+"""The messages in a worker's pipes, whatever the job is.
 
 A job is typed by its result: `Job[FetchedPart]` is answered with a `FetchedPart`. It names its
 class, so a new kind of job is a class and nothing else.
@@ -8,37 +8,37 @@ import importlib
 import json
 from collections.abc import Callable
 from functools import cache
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
 
 from streaming_ext.store import Storage, open_storage
 from streaming_ext.writing.split_writer import Memories
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Kept:
-    """What a worker keeps from job to job, so that it need not open or read it again.
+class WorkerCache:
+    """Objects that a worker keeps from job to job, so that it need not open or read them again.
 
     Attributes:
-        memories: in which shards are put together, or read; of one job at a time.
+        memories: the memories in which shards are put together, or read; for one job at a time.
         storage: opens the storage at a URL, or returns the open one with its connections.
     """
 
     def __init__(self) -> None:
         self.memories: Memories = {}
         self.storage: Callable[[str], Storage] = cache(open_storage)
-        self._last: dict[Callable[..., Any], tuple[tuple[object, ...], Any]] = {}
+        self._latest: dict[object, tuple[tuple[object, ...], object]] = {}
 
-    def last(self, make: Callable[..., R], *arguments: object) -> R:
+    def latest(self, make: Callable[P, R], *arguments: P.args, **_: P.kwargs) -> R:
         """The result of `make`, which is called again only if the arguments changed."""
-        before = self._last.get(make)
+        before = self._latest.get(make)
         if before is None or before[0] != arguments:
-            self._last.pop(make, None)  # two of them need not fit in memory
-            before = self._last[make] = (arguments, make(*arguments))
-        result: R = before[1]
-        return result
+            self._latest.pop(make, None)  # two of them need not fit in memory
+            before = self._latest[make] = (arguments, make(*arguments, **_))
+        return cast("R", before[1])
 
 
 class Message(BaseModel):
@@ -48,12 +48,12 @@ class Message(BaseModel):
 
 
 class JobProgress(Message):
-    """How far a job is.
+    """The progress of a job.
 
     Attributes:
-        fraction: of the job, in [0, 1].
-        text_bytes, tokens: done so far, in jobs that take text or tokens.
-        engine: what tokenizes, in words.
+        fraction: the fraction of the job, in [0, 1].
+        text_bytes, tokens: the amounts done so far, in jobs that take text or tokens.
+        engine: the engine that tokenizes, in words.
     """
 
     fraction: float
@@ -90,7 +90,7 @@ class Answer(Message, Generic[R]):
 
 
 class Job(Message, Generic[R]):
-    """What one worker has to do; `R` is its result.
+    """The task of one worker; `R` is its result.
 
     Attributes:
         RESULT: the type of the result.
@@ -98,11 +98,11 @@ class Job(Message, Generic[R]):
 
     RESULT: ClassVar[type[BaseModel]] = MadePart
 
-    def do(self, kept: Kept, report: Report) -> R:
+    def do(self, cache: WorkerCache, report: Report) -> R:
         """Do the job, in a worker.
 
         Args:
-            kept: what the worker keeps from job to job.
+            cache: the objects that the worker keeps from job to job.
             report: called with the progress.
 
         Raises:

@@ -11,9 +11,9 @@ from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store import uploads
 from streaming_ext.text.parts import Part
 from streaming_ext.writing.part_documents import fetch_part
-from tasks.core.reporting.report import PartCounts
+from tasks.core.reporting.report import ReportedCounts
 from tasks.core.shuffle.records import SpillRecord, shard_bytes
-from tasks.core.workers.messages import Job, JobProgress, Kept, Message, Report
+from tasks.core.workers.messages import Job, JobProgress, Message, Report, WorkerCache
 
 RECORD_FILE = "record.json"
 
@@ -22,8 +22,8 @@ class FetchedPart(Message):
     """The spans of a part on this host.
 
     Attributes:
-        paths: of each; on scratch, or in a cache of another program.
-        fetched_bytes: that came over the network.
+        paths: the path of each; on scratch, or in a cache of another program.
+        fetched_bytes: the bytes that came over the network.
     """
 
     paths: tuple[Path, ...]
@@ -41,8 +41,8 @@ class FetchJob(Job[FetchedPart]):
     options: ReadOptions
     check: bool = False
 
-    def do(self, kept: Kept, report: Report) -> FetchedPart:
-        """See `fetch_part`."""
+    def do(self, cache: WorkerCache, report: Report) -> FetchedPart:
+        """Fetch the spans; see `fetch_part`."""
         start = time.monotonic()
         paths, fetched = fetch_part(
             self.part,
@@ -60,12 +60,12 @@ class PackedPart(Message):
     """A part whose files lie on scratch, with its record.
 
     Attributes:
-        seconds: that tokenizing or merging took.
-        ended: when it ended, in seconds since 1970.
-        engine: what tokenized, in words; empty if nothing did.
+        seconds: the time that tokenizing or merging took.
+        ended: the time when it ended, in seconds since 1970.
+        engine: the engine that tokenized, in words; empty if none did.
     """
 
-    counts: PartCounts
+    counts: ReportedCounts
     seconds: float
     ended: float
     engine: str = ""
@@ -77,14 +77,14 @@ class PackedPart(Message):
         """Put the record beside the files, last: with it the part is complete on scratch.
 
         Args:
-            record: of the part.
-            folder: on scratch.
-            start: when the work began, on the monotonic clock.
-            engine: see the attribute.
+            record: the record of the part.
+            folder: the folder on scratch.
+            start: the time when the work began, on the monotonic clock.
+            engine: the engine that tokenized, in words.
         """
         (folder / RECORD_FILE).write_bytes(to_json(record))
         return cls(
-            counts=PartCounts.of(record),
+            counts=ReportedCounts.of(record),
             seconds=time.monotonic() - start,
             ended=time.time(),
             engine=engine,
@@ -95,7 +95,7 @@ class WrittenPart(Message):
     """A part on the output, recorded.
 
     Attributes:
-        shard_bytes: of the files that hold its tokens.
+        shard_bytes: the size of the files that hold its tokens.
     """
 
     shard_bytes: int
@@ -108,8 +108,8 @@ class WriteJob(Job[WrittenPart]):
     Scratch keeps them, so this can be done again.
 
     Attributes:
-        scratch: folder that holds the files and `RECORD_FILE`.
-        record: path of the record on the output.
+        scratch: the folder that holds the files and `RECORD_FILE`.
+        record: the path of the record on the output.
     """
 
     RESULT = WrittenPart
@@ -118,14 +118,14 @@ class WriteJob(Job[WrittenPart]):
     output: str
     record: str
 
-    def do(self, kept: Kept, report: Report) -> WrittenPart:
+    def do(self, cache: WorkerCache, report: Report) -> WrittenPart:
         """Put the files, then the record.
 
         Raises:
             StorageError: the output is full, gone or not writable.
         """
         start = time.monotonic()
-        storage = kept.storage(self.output)
+        storage = cache.storage(self.output)
         is_part = self.record.startswith(PARTS_FOLDER)
         kind: type[PartRecord | SpillRecord] = PartRecord if is_part else SpillRecord
         data = (self.scratch / RECORD_FILE).read_bytes()

@@ -98,11 +98,11 @@ class WorkerPool:
     """Long-lived worker processes, each doing one job at a time; started as they are needed.
 
     Args:
-        size: number of processes, at most.
+        size: the largest number of processes.
         inherited: file descriptors that the processes keep open until they end.
 
     Attributes:
-        stopped: whether `stop` was called.
+        stopped: True once `stop` was called.
     """
 
     def __init__(self, size: int, *, inherited: Sequence[int] = ()) -> None:

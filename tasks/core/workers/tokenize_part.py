@@ -19,10 +19,10 @@ from streaming_ext.writing.part_files import PartFiles
 from streaming_ext.writing.split_writer import Memories
 from streaming_ext.writing.tokenize import Counts, emptied, make_part
 from tasks.core.options import EngineChoice
-from tasks.core.shuffle.known_texts import KnownTexts
+from tasks.core.shuffle.known_texts import EarlierTexts
 from tasks.core.shuffle.records import SpillRecord
 from tasks.core.shuffle.sort import Spilled
-from tasks.core.workers.messages import Job, JobProgress, Kept, Report
+from tasks.core.workers.messages import Job, JobProgress, Report, WorkerCache
 from tasks.core.workers.move_part import PackedPart
 
 
@@ -30,13 +30,13 @@ class TokenizeJob(Job[PackedPart]):
     """Tokenize one part into packed shards on scratch.
 
     Attributes:
-        part: its number and spans.
-        paths: of the bytes of its spans; none if the sources are files of this host.
-        scratch: folder that the result goes to, replaced if it exists.
-        tokenizer_folder: what `Tokenizer.save` wrote.
-        first_source: number of the source of the first span, if documents are shuffled.
-        first: number of the first part of the run.
-        one_spill: whether a shuffled part becomes one spill, however large it is.
+        part: the number and spans of the part.
+        paths: the paths of the bytes of its spans; none if the sources are files of this host.
+        scratch: the folder of the result, replaced if it exists.
+        tokenizer_folder: the folder that `Tokenizer.save` wrote.
+        first_source: the number of the source of the first span, if documents are shuffled.
+        first: the number of the first part of the run.
+        one_spill: a shuffled part becomes one spill, however large it is.
         known_on: the output, if copies of texts of its earlier parts need not be tokenized.
     """
 
@@ -53,16 +53,16 @@ class TokenizeJob(Job[PackedPart]):
     one_spill: bool = False
     known_on: str | None = None
 
-    def do(self, kept: Kept, report: Report) -> PackedPart:
-        """See `tokenize_part`."""
-        tokenizer, engine = kept.last(tokenizer_and_engine, self.tokenizer_folder, self.engine)
+    def do(self, cache: WorkerCache, report: Report) -> PackedPart:
+        """Tokenize the part; see `tokenize_part`."""
+        tokenizer, engine = cache.latest(tokenizer_and_engine, self.tokenizer_folder, self.engine)
         if self.spec.imported is None:
             report(JobProgress(fraction=0.0, engine=in_words(engine)))
         known = None
         if self.known_on is not None:
-            output = kept.storage(self.known_on)
-            known = kept.last(KnownTexts, output, self.spec, self.first)
-        return tokenize_part(self, tokenizer, engine, report, kept.memories, known=known)
+            output = cache.storage(self.known_on)
+            known = cache.latest(EarlierTexts, output, self.spec, self.first)
+        return tokenize_part(self, tokenizer, engine, report, cache.memories, known=known)
 
 
 def tokenizer_and_engine(folder: Path, engine: EngineChoice) -> tuple[Tokenizer, Engine]:
@@ -80,16 +80,16 @@ def tokenize_part(
     report: Callable[[JobProgress], None] = lambda progress: None,
     memories: Memories | None = None,
     *,
-    known: KnownTexts | None = None,
+    known: EarlierTexts | None = None,
 ) -> PackedPart:
     """Tokenize the spans of a part into `job.scratch`; see `make_part`.
 
     Args:
-        job: which part, from where and to where.
-        tokenizer: the reference.
-        engine: what tokenizes.
+        job: the part, its files and its folder.
+        tokenizer: the reference tokenizer.
+        engine: the engine that tokenizes.
         report: called with the progress.
-        memories: for raw shards; kept from part to part they save fresh pages.
+        memories: the memories of raw shards; kept from part to part they save fresh pages.
         known: texts whose copies are left out, and need not be tokenized.
 
     Raises:

@@ -16,12 +16,12 @@ from typing import Any
 
 from streaming_ext.base.errors import ShardmillError, WorkerDiedError
 from streaming_ext.base.memory import VARIABLE as MEMORY_VARIABLE
-from tasks.core.workers.messages import Answer, Failure, Job, JobProgress, Kept
+from tasks.core.workers.messages import Answer, Failure, Job, JobProgress, WorkerCache
 
 _PROGRESS_SECONDS = 0.25
 
 
-def serve(line: bytes, kept: Kept) -> None:
+def serve(line: bytes, cache: WorkerCache) -> None:
     """Do the job in a line of JSON; its progress and its result go to stdout."""
     last, latest = time.monotonic(), JobProgress(fraction=0.0)
 
@@ -33,7 +33,7 @@ def serve(line: bytes, kept: Kept) -> None:
             _send(Answer(progress=progress))
 
     try:
-        result = Job.from_line(line).do(kept, report)
+        result = Job.from_line(line).do(cache, report)
         _send(Answer(progress=latest))
         _send(Answer(result=result))
     except ShardmillError as error:
@@ -73,10 +73,10 @@ def main() -> None:
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
     limit_memory()
-    kept = Kept()
+    cache = WorkerCache()
     with one_thread_each():
         while True:
-            serve(jobs.get(), kept)
+            serve(jobs.get(), cache)
 
 
 if __name__ == "__main__":

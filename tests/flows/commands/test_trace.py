@@ -119,7 +119,7 @@ def test_a_mixture_s_plan_and_picture(root, tmp_path, capsys) -> None:
     path = tmp_path / "plan.svg"
     assert trace(root, root, plan=True, output=str(path), **settings, **PLAN) == 0
     picture = path.read_text()
-    for words in ("global batch", "tokens a sequence", "fraction of each stream", "stream 1"):
+    for words in ("global batch", "tokens per sequence", "fraction of each stream", "stream 1"):
         assert words in picture
     capsys.readouterr()
     assert trace(root, root, step="3", **settings, **PLAN) == 0

@@ -12,7 +12,7 @@ from flows.executors.on_hosts import (
     describe,
 )
 from streaming_ext.base.errors import UsageError
-from tasks.core.hosts.cluster import SILENCE_VARIABLE, PartitionSign, Pulse
+from tasks.core.hosts.cluster import SILENCE_VARIABLE, PartitionSign, Silence
 from tasks.core.reporting.progress import RunProgress, WorkingFile
 from tasks.core.reporting.report import FailedFile, PartTimes
 
@@ -93,7 +93,7 @@ def test_silence_is_a_loss_whatever_the_server_says(said, monkeypatch) -> None:
 def test_how_long_silence_may_last_is_a_number_of_beats(said, monkeypatch) -> None:
     monkeypatch.setenv(SILENCE_VARIABLE, said)
     with pytest.raises(UsageError, match=f"{SILENCE_VARIABLE} is '{said}', expected"):
-        Pulse(0.0)
+        Silence(0.0)
 
 
 def test_what_ended_or_was_stopped_is_lost_at_once() -> None:

@@ -123,7 +123,7 @@ class TestReport:
             ["text", "3.0 MB"],
             ["tokens", "700"],
         ]
-        assert "bytes a token  4285.714" in out.getvalue()
+        assert "bytes per token  4285.714" in out.getvalue()
         assert "0:01:30 (0.0 MB/s)" in out.getvalue()
         assert "FAILED /b: tokenize: damaged\n" in out.getvalue()
 
@@ -183,7 +183,7 @@ class TestReport:
     def test_nothing_done(self) -> None:
         screen, out = console()
         show_report(make_report(tokens=0, text_bytes=0, seconds=0.0, failed=()), screen)
-        assert "bytes a token" not in out.getvalue()
+        assert "bytes per token" not in out.getvalue()
         assert "FAILED" not in out.getvalue()
 
     @pytest.mark.parametrize("is_terminal", [True, False])

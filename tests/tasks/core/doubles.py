@@ -20,8 +20,8 @@ from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.rank_file import RankTokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from tasks.core.reporting.report import PartCounts
-from tasks.core.workers.messages import JobProgress, Kept, Report
+from tasks.core.reporting.report import ReportedCounts
+from tasks.core.workers.messages import JobProgress, Report, WorkerCache
 from tasks.core.workers.move_part import RECORD_FILE, WriteJob, WrittenPart
 from tasks.core.workers.tokenize_part import TokenizeJob, tokenize_part
 
@@ -99,7 +99,7 @@ def tokenized(
     job = tokenize_job(source, scratch, spec, part=part)
     packed = tokenize_part(job, chosen, ReferenceEngine(chosen), reports.append)
     record = record_in(scratch)
-    assert packed.counts == PartCounts.of(record)
+    assert packed.counts == ReportedCounts.of(record)
     return record, reports
 
 
@@ -117,9 +117,9 @@ def write_part(
     job: WriteJob, storage: Storage, report: Report = lambda progress: None
 ) -> WrittenPart:
     """Write a part to a storage that a test watches."""
-    kept = Kept()
-    kept.storage = lambda url: storage
-    return job.do(kept, report)
+    cache = WorkerCache()
+    cache.storage = lambda url: storage
+    return job.do(cache, report)
 
 
 def stream_in(root: Path, spec: DatasetSpec, split: Split, packed: SplitPart) -> npt.NDArray[Any]:

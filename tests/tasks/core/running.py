@@ -10,12 +10,12 @@ from tasks.core.engine import lifecycle
 from tasks.core.engine.build import Build
 from tasks.core.shard.plan import plan_shard
 from tasks.core.shard.shard_build import ShardBuild
-from tasks.core.workers.messages import Job, Kept, R
+from tasks.core.workers.messages import Job, R, WorkerCache
 
 B = TypeVar("B", bound=Build)
 
 
-class OneWorker(Kept):
+class OneWorker(WorkerCache):
     """A pool that does jobs in this process: a worker of its own takes a second to start."""
 
     def __init__(self, size: int) -> None:
@@ -47,11 +47,11 @@ def make_plan(config: ShardConfig, output: Storage) -> ShardBuild:
 
 def do_parts(build: Build, output: Storage, parts: Iterable[int] | None = None) -> None:
     """Do some parts as workers do, all that are left unless given."""
-    kept = Kept()
-    kept.storage = lambda url: output if url == str(output) else open_storage(url)
+    cache = WorkerCache()
+    cache.storage = lambda url: output if url == str(output) else open_storage(url)
 
     def do_job(job: Job[R]) -> R:
-        return job.do(kept, lambda progress: None)
+        return job.do(cache, lambda progress: None)
 
     for number in build.todo if parts is None else parts:
         work = build.work_on(number, output)

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.base.arrays import Ints
-from tasks.core.derive.export_format import ExportFiles, Sink
-from tasks.core.reading.documents import Documents, Ids
+from tasks.core.derive.export_format import ExportFiles, HashedFile
+from tasks.core.reading.documents import DocumentBlock, Ids
 
 Dtype = np.dtype[Any]
 
@@ -46,7 +46,7 @@ class StreamFiles:
         }
 
     def locate(self, position: int) -> tuple[str, int, bytes, int]:
-        """Where a value is stored, by its position in the stream.
+        """Locate a value by its position in the stream.
 
         Returns:
             The file; the first byte in it; bytes that come before the value; the number of values
@@ -63,14 +63,14 @@ class StreamWriter:
     """Writes consecutive values of a stream into shared files.
 
     Args:
-        out: takes the files.
-        files: of the stream.
-        position: of the first value in the stream.
+        out: the files to write to.
+        files: the files of the stream.
+        position: the position of the first value in the stream.
     """
 
     def __init__(self, out: ExportFiles, files: StreamFiles, position: int) -> None:
         self._out, self._files, self._position = out, files, position
-        self._sink: Sink | None = None
+        self._sink: HashedFile | None = None
         self._path = ""
 
     def write(self, values: npt.NDArray[Any]) -> None:
@@ -98,16 +98,16 @@ Block = tuple[int, Ids, Ints]  # number of a file, and ids and lengths of docume
 
 
 def cut_between_documents(
-    documents: Iterable[Documents], most: int, *, extra: int = 0
+    documents: Iterable[DocumentBlock], most: int, *, extra: int = 0
 ) -> Iterator[tuple[int, Iterator[Block]]]:
     """Cut a stream between documents into files; a document that is larger has a file of its own.
 
     At most 10 ids per file, documents of 4, 5, 12 and 3 ids: files of 4 + 5, 12, 3.
 
     Args:
-        documents: in order.
-        most: ids of a file.
-        extra: what a document takes besides its ids, in ids.
+        documents: the documents in order.
+        most: the most ids of a file.
+        extra: the room that a document takes besides its ids, in ids.
 
     Yields:
         The number of a file, and what is in it.
@@ -115,7 +115,7 @@ def cut_between_documents(
     return groupby(_blocks(documents, most, extra), itemgetter(0))
 
 
-def _blocks(documents: Iterable[Documents], most: int, extra: int) -> Iterator[Block]:
+def _blocks(documents: Iterable[DocumentBlock], most: int, extra: int) -> Iterator[Block]:
     number, held = -1, most + 1
     for block in documents:
         # filled: (documents,), what is taken up to the end of each

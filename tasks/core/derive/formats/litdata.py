@@ -14,7 +14,7 @@ from streaming_ext.format.schema import content_hash
 from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
 from tasks.core.derive.export_records import Made
 from tasks.core.derive.formats.flat import cut_between_documents
-from tasks.core.reading.documents import Documents
+from tasks.core.reading.documents import DocumentBlock
 
 _DEFAULT_BYTES = 64 * 10**6
 _OFFSET_BYTES = 4
@@ -22,7 +22,7 @@ _MOST_BYTES = 2**32 - 1  # an offset has 32 bits
 _CODES = {"uint16": 5, "uint32": 6}  # in litData's list of types
 
 
-class LitdataFormat(ExportFormat):
+class LitdataExport(ExportFormat):
     """Chunks of each part, and an index of all chunks of a split."""
 
     name = "litdata"
@@ -39,7 +39,7 @@ class LitdataFormat(ExportFormat):
         return 0, _MOST_BYTES
 
     def write(
-        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
+        self, position: PartPosition, documents: Iterable[DocumentBlock], out: ExportFiles
     ) -> None:
         """Write a part's chunks; one is held in memory, since its head lists all of its items."""
         room = self.size - 2 * _OFFSET_BYTES  # besides the number of items and the last offset

@@ -1,6 +1,6 @@
 """Megatron-LM's `PREFIX.bin` and `PREFIX.idx`: ids, and where each document begins.
 
-One pair per split, into whose files each part writes its own range; with `--max-file-size` pairs
+One pair per split, in which every part writes a range of its own; with `--max-file-size` pairs
 of each part's own, cut between documents. `sequences.json` holds what
 `--per-dataset-sequences-path` takes, of prefixes below the export's root.
 """
@@ -17,7 +17,7 @@ from streaming_ext.format.layout import Split
 from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
 from tasks.core.derive.export_records import Extents, Made
 from tasks.core.derive.formats.flat import Dtype, cut_between_documents
-from tasks.core.reading.documents import Documents
+from tasks.core.reading.documents import DocumentBlock
 
 _MOST_UINT16 = 65_500  # ids, as in Megatron's own `optimal_dtype`
 _CODES = {"uint16": 8, "int32": 4}
@@ -25,7 +25,7 @@ _NAME = "text_document"
 _HEAD = 34
 
 
-class MegatronFormat(ExportFormat):
+class MegatronExport(ExportFormat):
     """Pairs of `.bin` and `.idx`."""
 
     name = "megatron"
@@ -33,7 +33,7 @@ class MegatronFormat(ExportFormat):
 
     @property
     def dtype(self) -> Dtype:
-        """Of an id."""
+        """The type of an id."""
         return np.dtype("<u2" if self.spec.tokenizer.vocab_size < _MOST_UINT16 else "<i4")
 
     @property
@@ -50,7 +50,7 @@ class MegatronFormat(ExportFormat):
         return sizes
 
     def write(
-        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
+        self, position: PartPosition, documents: Iterable[DocumentBlock], out: ExportFiles
     ) -> None:
         """Write a part's ranges of the pair, or pairs of its own."""
         if self.options.max_file_size is not None:
@@ -70,7 +70,11 @@ class MegatronFormat(ExportFormat):
                 count, tokens = count + len(block.ends), tokens + len(block.stream)
 
     def _write_pairs(
-        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles, size: int
+        self,
+        position: PartPosition,
+        documents: Iterable[DocumentBlock],
+        out: ExportFiles,
+        size: int,
     ) -> None:
         most = max(size // self.dtype.itemsize, 1)
         for number, blocks in cut_between_documents(documents, most):
@@ -102,7 +106,7 @@ class MegatronFormat(ExportFormat):
 
 
 def _starts(documents: int, number: int) -> tuple[int, int, int]:
-    """Where the length, the offset and the number of a document are in an index of `documents`."""
+    """Positions of the length, offset and number of a document in an index of `documents`."""
     offsets = _HEAD + 4 * documents
     return _HEAD + 4 * number, offsets + 8 * number, offsets + 8 * (documents + number)
 
@@ -116,10 +120,10 @@ def _index(lengths: Ints, documents: int, tokens: int, itemsize: int) -> list[In
     """Lengths, offsets in bytes and numbers of documents.
 
     Args:
-        lengths: tokens of each, (documents,).
-        documents: before them.
-        tokens: before them.
-        itemsize: bytes of an id.
+        lengths: the tokens of each, (documents,).
+        documents: the number of documents before them.
+        tokens: the number of tokens before them.
+        itemsize: the bytes of an id.
     """
     offsets = (np.cumsum(lengths) - lengths + tokens) * itemsize
     numbers = documents + np.arange(len(lengths))

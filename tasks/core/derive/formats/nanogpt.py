@@ -17,7 +17,7 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split
 from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
 from tasks.core.derive.formats.flat import StreamFiles, StreamWriter
-from tasks.core.reading.documents import Documents, Ids
+from tasks.core.reading.documents import DocumentBlock, Ids
 
 _NAMES: dict[Split, str] = {"train": "train.bin", "holdout": "val.bin"}
 _HEAD = 256 * 4
@@ -29,7 +29,7 @@ _LLMC_NAMES: dict[Split, tuple[str, int]] = {"train": ("train", 1), "holdout": (
 _GPT2_EOT = 50256
 
 
-class NanogptFormat(ExportFormat):
+class NanogptExport(ExportFormat):
     """Each split is one stream of ids in files that all parts write into."""
 
     name = "nanogpt"
@@ -44,7 +44,7 @@ class NanogptFormat(ExportFormat):
         return self.totals[split].tokens
 
     def head(self, ids: int) -> bytes:
-        """What a file of this many ids begins with."""
+        """The head of a file of this many ids."""
         return b""
 
     def files(self, split: Split) -> StreamFiles:
@@ -57,8 +57,8 @@ class NanogptFormat(ExportFormat):
             head=self.head,
         )
 
-    def stream(self, documents: Iterable[Documents]) -> Iterator[Ids]:
-        """What is written of some documents."""
+    def stream(self, documents: Iterable[DocumentBlock]) -> Iterator[Ids]:
+        """The ids that are written of some documents."""
         return (block.stream for block in documents)
 
     def shared(self) -> Mapping[str, int]:
@@ -70,7 +70,7 @@ class NanogptFormat(ExportFormat):
         }
 
     def write(
-        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
+        self, position: PartPosition, documents: Iterable[DocumentBlock], out: ExportFiles
     ) -> None:
         """Write a part's range of ids."""
         files = self.files(position.split)
@@ -79,7 +79,7 @@ class NanogptFormat(ExportFormat):
                 writer.write(ids)
 
 
-class LlmcFormat(NanogptFormat):
+class LlmcExport(NanogptExport):
     """A stream of ids, cut into files with a header."""
 
     name = "llmc"
@@ -103,7 +103,7 @@ class LlmcFormat(NanogptFormat):
         head[:3] = (*_MAGIC[self.dtype.name], ids)
         return head.tobytes()
 
-    def stream(self, documents: Iterable[Documents]) -> Iterator[Ids]:
+    def stream(self, documents: Iterable[DocumentBlock]) -> Iterator[Ids]:
         """The ids, with the end of text before each document."""
         for block in documents:
             yield np.array([self.spec.tokenizer.eot_id], block.stream.dtype)
@@ -116,7 +116,7 @@ class LlmcFormat(NanogptFormat):
         return _HEAD + item, _HEAD + _MOST_TOKENS * item
 
 
-class ModdedNanogptFormat(LlmcFormat):
+class ModdedNanogptExport(LlmcExport):
     """Files that modded-nanogpt finds and reads: at least two to train from, and GPT-2's ids."""
 
     name = "modded-nanogpt"

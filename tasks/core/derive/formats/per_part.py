@@ -14,19 +14,19 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
-from tasks.core.reading.documents import Documents
+from tasks.core.reading.documents import DocumentBlock
 
 _GROUP_TOKENS = 2**24  # of a row group: readers hold one in memory
 _SCHEMA = pa.schema({"input_ids": pa.list_(pa.int32())})
 
 
-class NanotronFormat(ExportFormat):
+class NanotronExport(ExportFormat):
     """nanotron's and datatrove's bare ids, with an index of documents and metadata beside them."""
 
     name = "nanotron"
 
     def write(
-        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
+        self, position: PartPosition, documents: Iterable[DocumentBlock], out: ExportFiles
     ) -> None:
         """Write a part's files."""
         path = f"{position.split}/{position.part:05}.ds"
@@ -47,7 +47,7 @@ def _in_words(tokens: int) -> str:
     return f"{tokens / 1000**power:.3g} {prefix}T"
 
 
-class OlmoFormat(ExportFormat):
+class OlmoExport(ExportFormat):
     """OLMo-core's and dolma's ids without a header, next to a list of documents."""
 
     name = "olmo"
@@ -55,7 +55,7 @@ class OlmoFormat(ExportFormat):
     needs_origins = True
 
     def write(
-        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
+        self, position: PartPosition, documents: Iterable[DocumentBlock], out: ExportFiles
     ) -> None:
         """Write a part's files."""
         dtype = np.min_scalar_type(self.spec.tokenizer.vocab_size - 1).newbyteorder("<")
@@ -72,14 +72,14 @@ class OlmoFormat(ExportFormat):
                 tokens, number = tokens + len(block.stream), number + len(block.ends)
 
 
-def _listed(documents: Documents, tokens: int, prefix: str, number: int) -> bytes:
+def _listed(documents: DocumentBlock, tokens: int, prefix: str, number: int) -> bytes:
     """The lines `start,end,id,src,loc` of some documents: `loc` is the row in the source file.
 
     Args:
-        documents: with their origins.
-        tokens: of the part before them.
-        prefix: of an `id`, which ends in the number of the document in the part.
-        number: of the first document.
+        documents: the documents, with their origins.
+        tokens: the number of tokens of the part before them.
+        prefix: the prefix of an `id`, which ends in the number of the document in the part.
+        number: the number of the first document.
     """
     assert documents.origins is not None  # noqa: S101  (`needs_origins`)
     source_rows = documents.origins.source_rows
@@ -100,14 +100,14 @@ def _listed(documents: Documents, tokens: int, prefix: str, number: int) -> byte
     return lines.getvalue()
 
 
-class ParquetFormat(ExportFormat):
+class ParquetExport(ExportFormat):
     """`input_ids`, a row per document, as Hugging Face `datasets` reads them."""
 
     name = "parquet"
     made_with: ClassVar = {"pyarrow": pa.__version__}
 
     def write(
-        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
+        self, position: PartPosition, documents: Iterable[DocumentBlock], out: ExportFiles
     ) -> None:
         """Write a part's file."""
         with (
@@ -127,7 +127,7 @@ class ParquetFormat(ExportFormat):
                     file.write_table(table, row_group_size=len(table))
 
 
-def _groups(documents: Documents) -> Iterable[pa.Table]:
+def _groups(documents: DocumentBlock) -> Iterable[pa.Table]:
     """Some documents as tables, each for a row group."""
     # offsets: (documents + 1,), where each begins, and the end of the last one
     offsets = np.concatenate([[0], documents.ends])

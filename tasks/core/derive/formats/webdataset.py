@@ -18,14 +18,14 @@ from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.format.webdataset import BLOCK, END, NPY_HEAD, member, npy
 from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
 from tasks.core.derive.export_records import ExportOptions, Extent, Extents, Made
-from tasks.core.reading.documents import Documents, Ids, Origins
+from tasks.core.reading.documents import DocumentBlock, DocumentOrigins, Ids
 
 _DEFAULT_BYTES = 128 * 2**20
 _MOST_OF_ENERGON = 10_000  # tars
 _PARTS_OF_ENERGON: dict[Split, str] = {"train": "train", "holdout": "val"}
 
 
-class WebdatasetFormat(ExportFormat):
+class WebdatasetExport(ExportFormat):
     """Tars of each part, numbered through over all parts, and lists of them."""
 
     name = "webdataset"
@@ -58,7 +58,7 @@ class WebdatasetFormat(ExportFormat):
         return BLOCK + content + -content % BLOCK
 
     def _samples_per_tar(self) -> int:
-        """Of documents as many as fill a tar if each has the average length."""
+        """The number of samples of a tar; of documents, as many as fill it on average."""
         length = self._length
         if self._documents_are_samples:
             total = sum(self.totals.values(), Extent())
@@ -68,7 +68,7 @@ class WebdatasetFormat(ExportFormat):
         return max(room // (self._sample_bytes(length) + origin), 1)
 
     def write(
-        self, position: PartPosition, documents: Iterable[Documents], out: ExportFiles
+        self, position: PartPosition, documents: Iterable[DocumentBlock], out: ExportFiles
     ) -> None:
         """Write a part's tars."""
         split, number = position.split, position.before.files
@@ -90,7 +90,7 @@ class WebdatasetFormat(ExportFormat):
             number += 1
 
     def _rows(
-        self, prefix: str, number: int, documents: Iterable[Documents]
+        self, prefix: str, number: int, documents: Iterable[DocumentBlock]
     ) -> Iterator[tuple[bytes, int]]:
         """Rows of one length; the last one of a part is filled up with end-of-text ids."""
         length, eot = self._length, self.spec.tokenizer.eot_id
@@ -141,7 +141,7 @@ def _put(out: ExportFiles, path: str, value: object) -> None:
 
 
 def _documents(
-    prefix: str, number: int, documents: Iterable[Documents]
+    prefix: str, number: int, documents: Iterable[DocumentBlock]
 ) -> Iterator[tuple[bytes, int]]:
     """A document per sample, its end-of-text id with it; with its origin in `.json` if known."""
     for block in documents:
@@ -154,7 +154,7 @@ def _documents(
             yield sample, len(ids)
 
 
-def _origins(origins: Origins) -> Iterator[bytes]:
+def _origins(origins: DocumentOrigins) -> Iterator[bytes]:
     """`{"source": URL, "row": N}` of each document; `from_byte` if rows count from there."""
     files = origins.source_rows.files
     numbers, rows = origins.source_rows.numbered(origins.rows, origins.sources)

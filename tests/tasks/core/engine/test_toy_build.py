@@ -17,7 +17,7 @@ from tasks.core.engine.build import DerivedBuild, OnStatus, Published, Recorded,
 from tasks.core.engine.lifecycle import compare
 from tasks.core.engine.output_files import Stretch
 from tasks.core.options import Execution
-from tasks.core.workers.messages import Job, Kept, MadePart, Report
+from tasks.core.workers.messages import Job, MadePart, Report, WorkerCache
 from tests.full_disk import full_disk
 from tests.tasks.core.running import begun, do_parts, finish
 
@@ -36,9 +36,9 @@ class ShoutJob(Job[MadePart]):
     part: int
     output: str
 
-    def do(self, kept: Kept, report: Report) -> MadePart:
+    def do(self, cache: WorkerCache, report: Report) -> MadePart:
         text = self.identity.texts[self.part].upper()
-        kept.storage(self.output).put(f"parts/{self.part}.txt", text.encode())
+        cache.storage(self.output).put(f"parts/{self.part}.txt", text.encode())
         return MadePart(documents=1, tokens=0, size=len(text), seconds=0.0)
 
 

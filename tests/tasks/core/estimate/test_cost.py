@@ -8,7 +8,7 @@ from tasks.core.estimate.cost import (
     COMPARE_RATE,
     MERGE_RATE,
     READ_RATE,
-    SECONDS_A_PART,
+    SECONDS_PER_PART,
     START_SECONDS,
     Cost,
     Quantity,
@@ -56,7 +56,7 @@ def test_workers_decide_if_everything_is_local() -> None:
     found = taken()
     # A part takes 2 s of a worker; 40 on 4 are 20 s, and 40 are recorded.
     assert found.bottleneck == "workers"
-    assert found.busy == {"network": 0, "workers": 20 + 40 * SECONDS_A_PART, "disk": 0}
+    assert found.busy == {"network": 0, "workers": 20 + 40 * SECONDS_PER_PART, "disk": 0}
     assert found.seconds == START_SECONDS + found.busy["workers"]
     assert found.text_rate == pytest.approx(8000 * MB / found.seconds)
     assert (found.fetched, found.uploaded, found.output, found.spills) == (0, 0, 3100 * MB, 0)
@@ -65,9 +65,9 @@ def test_workers_decide_if_everything_is_local() -> None:
 
 
 def test_twice_the_hosts_take_half_the_time_and_few_parts_leave_workers_idle() -> None:
-    assert taken(hosts=2).busy["workers"] == 10 + 20 * SECONDS_A_PART
+    assert taken(hosts=2).busy["workers"] == 10 + 20 * SECONDS_PER_PART
     few = WORK._replace(parts=[100 * MB] * 5, text=1000 * MB)
-    assert taken(few).busy["workers"] == pytest.approx(4 + 5 * SECONDS_A_PART)
+    assert taken(few).busy["workers"] == pytest.approx(4 + 5 * SECONDS_PER_PART)
 
 
 def test_a_slow_network_decides() -> None:
@@ -90,7 +90,7 @@ def test_spills_of_a_shuffle_are_written_and_read_again() -> None:
     found = taken(shuffle="documents")
     assert found.spills == 2 * 2000 * MB + 46 * 10 * MB  # ids of two bytes
     more = found.busy["workers"] - taken().busy["workers"]
-    assert more == pytest.approx(found.spills / MERGE_RATE / 4 + 40 * SECONDS_A_PART)
+    assert more == pytest.approx(found.spills / MERGE_RATE / 4 + 40 * SECONDS_PER_PART)
     assert found.fetched == found.uploaded == 0
     stored = taken(WORK._replace(uploads=True), shuffle="documents")
     assert stored.uploaded == stored.output + found.spills
@@ -103,7 +103,7 @@ def test_hashes_are_compared_by_one_process_and_some_stay() -> None:
     assert found.output == WORK.output + 28 * 10 * MB
     more = found.busy["workers"] - taken().busy["workers"]
     read = (found.spills - 360 * MB) / READ_RATE / 4
-    assert more == pytest.approx(read + 360 * MB / COMPARE_RATE + 40 * SECONDS_A_PART)
+    assert more == pytest.approx(read + 360 * MB / COMPARE_RATE + 40 * SECONDS_PER_PART)
 
 
 # --- from a sample to a total

@@ -4,12 +4,12 @@ import pytest
 
 from streaming_ext.base.errors import StorageError
 from streaming_ext.store import LocalStorage
-from tasks.core.hosts.cluster import Heartbeat, ParentSign, Pulse
+from tasks.core.hosts.cluster import Heartbeat, ParentSign, Silence
 from tests.command_line import wait_for
 
 
 def test_pulse() -> None:
-    pulse = Pulse(now=100.0)
+    pulse = Silence(now=100.0)
     assert pulse.hear(None, now=105.0) == 5.0
     assert pulse.hear(1, now=106.0) == 0.0
     assert pulse.hear(1, now=109.0) == 3.0

@@ -11,7 +11,7 @@ from streaming_ext.format.record import BadDocument
 from streaming_ext.store import LocalStorage
 from tasks.core.reporting.figures import Figures, group_by_source, make_figures, throughput
 from tasks.core.reporting.lengths import Lengths, evenly, sample_lengths
-from tasks.core.reporting.report import FailedFile, PartCounts, PartTimes, RunReport
+from tasks.core.reporting.report import FailedFile, PartTimes, ReportedCounts, RunReport
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.doubles import make_spec
 from tests.tasks.core.reporting.test_report import make_report
@@ -48,7 +48,7 @@ def report(*parts: PartTimes, **changes: Any) -> RunReport:
     return make_report(**(values | changes))
 
 
-def figures(*parts: PartTimes, earlier: tuple[PartCounts, ...] = (), **changes: Any) -> Figures:
+def figures(*parts: PartTimes, earlier: tuple[ReportedCounts, ...] = (), **changes: Any) -> Figures:
     return make_figures(report(*parts, **changes), earlier, make_spec(), Lengths())
 
 
@@ -106,7 +106,7 @@ class TestThroughput:
 
 
 def test_earlier_parts_are_in_the_total_but_not_among_the_slowest() -> None:
-    old = PartCounts(part=0, source="/data/old", text_bytes=50, tokens=20, documents=10)
+    old = ReportedCounts(part=0, source="/data/old", text_bytes=50, tokens=20, documents=10)
     found = figures(part(1), part(2, write_seconds=9.0), earlier=(old,))
     assert (found.total.parts, found.total.tokens, found.total.text_bytes) == (3, 240, 850)
     assert [slow.part for slow in found.slowest] == [2, 1]
