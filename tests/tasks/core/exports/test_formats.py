@@ -40,15 +40,15 @@ def make(folder: Path, name: str, *, vocab_size: int = 100, **options: Any) -> P
     ("name", "options", "words"),
     [
         ("nanogpt", {"vocab_size": 70_000}, r"65,536 different ones; .* has 70,000.*megatron"),
-        ("nanogpt", {"max_file_size": 2000}, "--max-file-size is of no use with nanogpt"),
+        ("nanogpt", {"max_file_size": 2000}, "--max-file-size does not go with nanogpt"),
         ("llmc", {"max_file_size": 1025}, r"of llmc has at least 1,026 here"),
         ("llmc", {"max_file_size": 1024 + 2**32}, r"of llmc has at most [\d,]+ here"),
         ("modded-nanogpt", {}, "by the id 50256, GPT-2's end of text; .* is 99"),
-        ("webdataset", {"provenance": True}, "--provenance is of no use with webdataset, which"),
+        ("webdataset", {"provenance": True}, "--provenance does not go with webdataset, which"),
         (
             "webdataset",
             {"rows": "documents", "sequence_length": 8},
-            "--sequence-length is of no use with webdataset, which takes --rows",
+            "--sequence-length does not go with webdataset, which takes --rows",
         ),
         ("webdataset", {"sequence_length": 2048, "max_file_size": 2000}, "webdataset has at least"),
     ],
