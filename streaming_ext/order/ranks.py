@@ -71,7 +71,7 @@ class RankPosition:
 
     @property
     def divides_rows(self) -> bool:
-        """Whether the user says how context-parallel ranks divide rows."""
+        """True if the user says how context-parallel ranks divide rows."""
         return (self.cp_rank, self.cp_size, self.cp_layout) != (None, None, "balanced")
 
     @property

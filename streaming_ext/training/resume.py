@@ -224,7 +224,7 @@ class Resume:
         """The beginning of an epoch in which each stream continues from its own count.
 
         If a stream is listed twice, the first continues from the first one's count. Counts are
-        rounded up to rows of canonical nodes, where streams are dealt out in such; and those of
+        rounded up to rows of canonical nodes, where streams are allocated in such; and those of
         sequences of another length to as many tokens.
         """
         counts: dict[str, list[StreamState]] = {}

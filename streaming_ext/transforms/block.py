@@ -57,7 +57,7 @@ class Block:
         """All values as dictionaries."""
         if not self.columns:
             return self.rows or ()
-        values = zip(*map(shown, self.columns.values()), strict=True)
+        values = zip(*map(values_of, self.columns.values()), strict=True)
         made = [dict(zip(self.columns, each, strict=True)) for each in values]
         if self.rows is None:
             return made
@@ -173,7 +173,7 @@ def lengths_of(column: Column) -> Ints:
     return lengths
 
 
-def regular(column: Column) -> npt.NDArray[Any] | None:
+def as_matrix(column: Column) -> npt.NDArray[Any] | None:
     """Return tensors of one length as (samples, tokens); None for any other column."""
     if not pa.types.is_large_list(column.type):
         return None
@@ -182,7 +182,7 @@ def regular(column: Column) -> npt.NDArray[Any] | None:
     return flat(column).reshape(len(lengths), -1) if same else None
 
 
-def shown(column: Column | list[Any]) -> Sequence[Any]:
+def values_of(column: Column | list[Any]) -> Sequence[Any]:
     """Return the values of a column as samples have them, each in memory of its own."""
     if isinstance(column, list):
         return column
@@ -195,7 +195,7 @@ def shown(column: Column | list[Any]) -> Sequence[Any]:
 
 def _take(column: Column, numbers: Ints) -> Column:
     """Take some values of a column; Arrow takes four times as long for rows of one length."""
-    rows = regular(column)
+    rows = as_matrix(column)
     return column.take(pa.array(numbers)) if rows is None else rows_of(rows[numbers])
 
 

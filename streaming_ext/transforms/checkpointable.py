@@ -176,7 +176,7 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         self, kind: str, fn: Function, workers: StepWorkers = CONSUMER
     ) -> "CheckpointableDataset":
         name = f"{kind}({getattr(fn, '__name__', type(fn).__name__)})"
-        return self._function(name, partial(of_samples, made_by=fn, kind=kind), workers)
+        return self._function(name, partial(of_samples, function=fn, kind=kind), workers)
 
     def enumerate(self, count_column: str = "step") -> "CheckpointableDataset":
         """Add a column with the number of each sample."""
@@ -248,7 +248,7 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
     ) -> "CheckpointableDataset":
         """Make rows of the samples that have tokens, and not too many."""
         length, names = count("chunk_length", length, least=1), names_of(columns)
-        usable = partial(of_steps.filled, names=names, longest=length if discard else MOST)
+        usable = partial(of_steps.keep_usable, names=names, longest=length if discard else MOST)
         chain = self._function(f"{kind}({length}, {names}, {discard})", usable)
         return chain._then("rows", partial(step, length=length, names=names))
 
@@ -290,9 +290,9 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         Raises:
             UsageError: the template does not say which tokens are the assistant's.
         """
-        from streaming_ext.transforms.sft import labelling
+        from streaming_ext.transforms.sft import label_function
 
-        function, known = labelling(tokenizer, chat_template, messages, prompt, completion)
+        function, known = label_function(tokenizer, chat_template, messages, prompt, completion)
         workers = StepWorkers(number=count("max_workers", max_workers, least=1))
         return self._function(f"sft({known})", function, workers)
 
@@ -322,10 +322,12 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
                 blocks ahead.
             pattern: the pattern of a .tiktoken file, see `shardmill shard`.
         """
-        from streaming_ext.transforms.tokenizers import tokenizing
+        from streaming_ext.transforms.tokenizers import tokenize_function
 
         number = StepWorkers.of(max_workers, prefetch_factor, ordered, executor_type).number
-        function, known = tokenizing(tokenizer, pattern, tokenizer_kwargs or {}, target_column)
+        function, known = tokenize_function(
+            tokenizer, pattern, tokenizer_kwargs or {}, target_column
+        )
         workers = StepWorkers(number=number) if parallel else CONSUMER
         return self._function(f"tokenize({known}, {target_column})", function, workers)
 

@@ -31,7 +31,7 @@ from streaming_ext.text.parts import cut_evenly
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.local import require_as_listed
 from streaming_ext.transforms.block import Block, State
-from streaming_ext.transforms.flow import Flow, Input, Open, Subset, growing, in_turns
+from streaming_ext.transforms.flow import Flow, Input, Open, Subset, block_sizes, take_in_turns
 from streaming_ext.transforms.sources import permuted
 
 SPAN_BYTES: Final = 2**22  # that are fetched and read at once
@@ -103,7 +103,7 @@ def files_pass(
     try:
         for each in at["active"]:
             open_file(*each)
-        for most in growing(_MOST):
+        for most in block_sizes(_MOST):
             while len(turns) < active and following < len(order):
                 turns.append(following)
                 following += 1
@@ -120,7 +120,7 @@ def files_pass(
             fitting = int(1 / sum(1 / file.size for file in ready))
             count = min(most // len(ready), fitting, *(file.have for file in ready))
             turns_each = max(1, count if len(ready) == len(files) else 1)
-            block = in_turns(ready, np.tile(np.arange(len(ready)), turns_each))
+            block = take_in_turns(ready, np.tile(np.arange(len(ready)), turns_each))
             turns.rotate(-len(ready))  # the file after them is at its end, or they are all
             states = [[position, *opened[position].state().values()] for position in turns]
             yield block.at({"next": following, "active": states})

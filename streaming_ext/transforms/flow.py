@@ -103,7 +103,7 @@ class Input(AbstractContextManager["Input"]):
         self.close()
 
 
-def in_turns(inputs: Sequence[Input], chosen: Ints) -> Block:
+def take_in_turns(inputs: Sequence[Input], chosen: Ints) -> Block:
     """Take a sample of the input that is chosen, turn after turn; each must have enough.
 
     inputs a0 a1 and b0 b1 b2, chosen 1 0 1: used up are a0, b0 b1, at 0, 1, 2 end to end
@@ -157,7 +157,7 @@ def require_others(
     raise UsageError(problem)
 
 
-def growing(most: int) -> Iterator[int]:
+def block_sizes(most: int) -> Iterator[int]:
     """Yield the sizes of a source's blocks: few samples at first, as the consumer waits."""
     count = 1
     while True:

@@ -38,14 +38,14 @@ _log = logging.getLogger(__name__)
 _function: Any = None  # of a worker process
 
 
-def of_samples(block: Block, *, made_by: Function, kind: str) -> Block:
+def of_samples(block: Block, *, function: Function, kind: str) -> Block:
     """Apply a function to each sample: `map`, `filter` or `filter_map`.
 
     A function may change the sample that it receives; that of a filter receives a copy.
     """
     if kind == "filter":
-        return Block([sample for sample in block.samples if made_by(copied(sample))])
-    made = [made_by(sample) for sample in block.samples]
+        return Block([sample for sample in block.samples if function(copied(sample))])
+    made = [function(sample) for sample in block.samples]
     kept = [sample for sample in made if sample is not None]
     if kind == "map" and len(kept) < len(made):
         raise UsageError(

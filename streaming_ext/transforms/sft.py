@@ -21,7 +21,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.reading.boundaries import IGNORED
-from streaming_ext.transforms.block import Block, shown, tokens_of
+from streaming_ext.transforms.block import Block, tokens_of, values_of
 from streaming_ext.transforms.tokenizers import hub_described, without_ends
 
 _MARK: Final = "\U000f5a1e"  # of private use: no text has it, and no font
@@ -122,7 +122,7 @@ def _refuse(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-def labelling(
+def label_function(
     tokenizer: Any, template: str | None, messages: str, prompt: str | None, completion: str | None
 ) -> tuple[Callable[[Block], Block], str]:
     """Make a function that labels conversations, or prompts and completions; name it for states.
@@ -167,7 +167,7 @@ def _pairs(block: Block, *, tokenizer: Any, columns: Sequence[str]) -> Block:
     """Label a completion after a prompt; the end-of-text after it is a label too."""
     begin, ids, masks = tokenizer("a")["input_ids"][:1], [], []
     start = begin if begin == [tokenizer.bos_token_id] else []
-    for pair in zip(*(shown(block.column(name)) for name in columns), strict=True):
+    for pair in zip(*(values_of(block.column(name)) for name in columns), strict=True):
         before, after = (without_ends(tokenizer, text) for text in pair)
         ids.append([*start, *before, *after, tokenizer.eos_token_id])
         masks.append(np.arange(len(ids[-1])) >= len(start) + len(before))
@@ -179,7 +179,7 @@ def _conversations(
 ) -> Block:
     """Label the assistant's text in a column of messages, with the tools of a column `tools`."""
     tools = [sample.get("tools") for sample in block.samples]
-    rendered = [*map(render, shown(block.column(column)), tools)]
+    rendered = [*map(render, values_of(block.column(column)), tools)]
     texts = [text for text, _ in rendered]
     encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
     masks = []

@@ -17,9 +17,9 @@ from streaming_ext.transforms.flow import (
     Open,
     Step,
     Subset,
-    growing,
-    in_turns,
+    block_sizes,
     require_others,
+    take_in_turns,
 )
 
 _MOST = 1024  # samples at once: they are made before they are used
@@ -59,7 +59,7 @@ def one_pass(
         )
     if sum(1 for _ in islice(left, passed)) < passed:
         raise UsageError(f"A state names sample {passed}, and there are fewer.")
-    for most in growing(_MOST):
+    for most in block_sizes(_MOST):
         some = list(islice(left, most))
         if not some:
             return
@@ -153,7 +153,7 @@ def interleave(
             stack.enter_context(Input(source, subset, begin))
             for source, begin in zip(sources, at["sources"], strict=True)
         ]
-        for count in growing(_MOST):
+        for count in block_sizes(_MOST):
             if turn is None:
                 return
             chosen = order[(turn + np.arange(count)) % cycle]
@@ -163,7 +163,7 @@ def interleave(
                 # The first turn whose source has no sample left is the end.
                 chosen = chosen[: min([len(chosen), *own[given.have :]])]
             turn = turn + count if len(chosen) == count else None
-            block = in_turns(inputs, chosen)
+            block = take_in_turns(inputs, chosen)
             saved = {"turn": turn, "sources": [given.state() for given in inputs]}
             yield block.at(saved, min(given.passes for given in inputs))
 

@@ -24,10 +24,10 @@ from streaming_ext.transforms.block import (
     Column,
     Sample,
     State,
+    as_matrix,
     concat,
     flat,
     lengths_of,
-    regular,
     rows_of,
     tokens_of,
 )
@@ -70,7 +70,7 @@ def batch(
     """Join samples in groups, the last one perhaps smaller."""
     block = given.use(given.have if last and not drop_last else given.have // size * size)
     starts = range(0, len(block), size)
-    found = {name: regular(column) for name, column in block.columns.items()}
+    found = {name: as_matrix(column) for name, column in block.columns.items()}
     rows = {name: values for name, values in found.items() if values is not None}
     if collate is default_collate and block.rows is None and len(rows) == len(found):
         # Each in memory of its own: a batch may be kept, sent or saved alone.
@@ -113,7 +113,7 @@ def chunk(block: Block, *, length: int, names: Sequence[str], drop_rest: bool) -
     return _rows(columns, np.repeat(np.cumsum(lengths) - lengths, counts) + before, row_lengths)
 
 
-def filled(block: Block, *, names: Sequence[str], longest: int) -> Block:
+def keep_usable(block: Block, *, names: Sequence[str], longest: int) -> Block:
     """Keep the samples that fit into rows: none that is empty, or too long."""
     columns, lengths = _columns(block, names)
     kept = np.flatnonzero((lengths > 0) & (lengths <= longest))
@@ -173,7 +173,7 @@ def pad(block: Block, *, values: Mapping[str, int], length: int) -> Block:
     return block.with_columns(made)
 
 
-def around(
+def insert_ends(
     values: npt.NDArray[Any], lengths: Ints, before: Sequence[int], after: Sequence[int]
 ) -> tuple[npt.NDArray[Any], Ints]:
     """Insert ids before and after each sample; return the tokens and their lengths."""
@@ -193,11 +193,11 @@ def add_bos_eos(block: Block, *, bos: int | None, eos: int | None, column: str) 
     """Add a token before and one after those of each sample; None for nothing."""
     tokens = block.tokens(column)
     before, after = ([] if one is None else [one] for one in (bos, eos))
-    made = around(flat(tokens), lengths_of(tokens), before, after)
+    made = insert_ends(flat(tokens), lengths_of(tokens), before, after)
     return block.with_columns({column: tokens_of(*made)})
 
 
-def words(seed: int, stream: int, start: int, count: int) -> npt.NDArray[np.uint64]:
+def random_words(seed: int, stream: int, start: int, count: int) -> npt.NDArray[np.uint64]:
     """Draw the random words [start, start + count) of a stream, without those before."""
     counter, skip = divmod(start, _WORDS)
     generator = np.random.Philox(key=[seed % 2**64, stream]).advance(counter)
@@ -207,12 +207,12 @@ def words(seed: int, stream: int, start: int, count: int) -> npt.NDArray[np.uint
 
 def slots_drawn(seed: int, slots: int, start: int, count: int) -> Ints:
     """Find the slots that the draws [start, start + count) take."""
-    return (words(seed, 0, start, count) % np.uint64(slots)).astype(np.int64)
+    return (random_words(seed, 0, start, count) % np.uint64(slots)).astype(np.int64)
 
 
 def last_order(seed: int, count: int) -> Ints:
     """Permute the slots for the end, when they are emptied."""
-    return np.argsort(words(seed, 1, 0, count), kind="stable").astype(np.int64)
+    return np.argsort(random_words(seed, 1, 0, count), kind="stable").astype(np.int64)
 
 
 def shuffle(subset: Subset, state: State, *, source: Open, slots: int, seed: int) -> Flow:

@@ -32,7 +32,7 @@ from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.transforms.block import Block, tokens_of
 from streaming_ext.transforms.processes import OfBlock
-from streaming_ext.transforms.steps import around
+from streaming_ext.transforms.steps import insert_ends
 
 _PROBES: Final = ("Hello world!", " 1,234 näive  words\n\n\tand\u00a0more: 你好 🙂", "")
 # What the call of a tokenizer of transformers returns for each token of a text without padding.
@@ -79,7 +79,7 @@ def _own(tokenizer: Any, pattern: str | None) -> Tokenizer | None:
     )
 
 
-def tokenizing(
+def tokenize_function(
     tokenizer: Any, pattern: str | None, settings: Mapping[str, Any], column: str
 ) -> tuple[OfBlock, str]:
     """Make a function that tokenizes the texts of a column; name it for states.
@@ -172,7 +172,7 @@ class FastTokenizer(NamedTuple):
             if len(rows):
                 encode_slowly = partial(without_ends, self.hub)
                 found = splice(found, rows, encode_rows(encode_slowly, texts, rows.tolist()))
-        ids, lengths = around(found.ids, np.diff(found.offsets), self.before, self.after)
+        ids, lengths = insert_ends(found.ids, np.diff(found.offsets), self.before, self.after)
         columns = {"input_ids": tokens_of(ids, lengths, listed=True)}
         for name, value in self.values:
             columns[name] = tokens_of(np.full(len(ids), value, np.int8), lengths, listed=True)

@@ -108,7 +108,7 @@ def test_rows_of_another_length_count_as_many_tokens(opened) -> None:
         (("device_per_stream", 8), ("device_per_stream", 4), 1),
     ],
 )
-def test_steps_dealt_out_otherwise_begin_a_new_epoch_where_positions_do_not_fit(
+def test_steps_mixed_otherwise_begin_a_new_epoch_where_positions_do_not_fit(
     opened, raw, other, old, new, epoch
 ) -> None:
     """Each stream continues from its count: nothing of a pass comes twice, nothing is missed."""

@@ -1,7 +1,7 @@
 """Coverage, elasticity and resume on complete small epochs.
 
 test_brute_force.py compares random settings, ranks, workers and states; test_epoch_plan.py and
-training/test_blocks.py prove for any number of ranks and workers how steps are dealt out.
+training/test_blocks.py prove for any number of ranks and workers how steps are split.
 """
 
 import numpy as np

@@ -113,7 +113,7 @@ def test_workers(how) -> None:
         return bool(sample["id"] == 0)
 
     assert of_each(NUMBERED[:40], first) == [[0, 0], [], [], []]
-    assert of_each(NUMBERED[:41], first) == [[0, 0]] * 4  # dealt out otherwise in each pass
+    assert of_each(NUMBERED[:41], first) == [[0, 0]] * 4  # other ones in each pass
     with pytest.raises(UsageError, match="left out every sample"):
         of_each(NUMBERED, nothing)
 
