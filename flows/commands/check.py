@@ -3,8 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from cyclopts import Parameter, validators
 from rich.console import Console
@@ -20,6 +19,9 @@ from tasks.core.derive.export_records import describe_export, is_export
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.linux import require_linux
 
+if TYPE_CHECKING:
+    from tasks.core.check.findings import DatasetReport, Report
+
 Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 DatasetPath = Annotated[str, Parameter(help="Folder or URL of a dataset or an export.")]
 Generation = Annotated[
@@ -27,6 +29,8 @@ Generation = Annotated[
     Parameter(help="Start of the hash of an earlier manifest of an extended dataset."),
 ]
 _CORES = os.cpu_count() or 1
+OnProgress = Callable[[int, int], None]
+ReportT = TypeVar("ReportT", bound="Report")
 
 
 def plan(
@@ -84,34 +88,44 @@ def verify(
         from tasks.core.check.export import verify_export
 
         return checked(
-            partial(verify_export, storage, workers=workers), show_verified_export, printing
+            lambda on_progress: verify_export(storage, workers=workers, on_progress=on_progress),
+            show_verified_export,
+            printing,
         )
     from tasks.core.check.verify import verify as check
 
-    found = partial(
-        check,
-        storage,
-        generation=generation,
-        deep=deep,
-        deep_documents=documents,
-        seed=seed,
-        workers=workers,
-    )
-    return checked(found, show_verified, printing)
+    def run(on_progress: OnProgress) -> "DatasetReport":
+        return check(
+            storage,
+            generation=generation,
+            deep=deep,
+            deep_documents=documents,
+            seed=seed,
+            workers=workers,
+            on_progress=on_progress,
+        )
+
+    return checked(run, show_verified, printing)
 
 
 def checked(
-    check: Callable[..., Any], show: Callable[[Any, Console], None], printing: OutputOptions
+    check: Callable[[OnProgress], ReportT],
+    show: Callable[[ReportT, Console], None],
+    printing: OutputOptions,
 ) -> int:
-    """Run a check with a progress bar, and print its findings; returns the exit code."""
+    """Run a check with a progress bar, and print its findings; returns the exit code.
+
+    Args:
+        check: runs the check; it reports the bytes that are done, and all bytes.
+        show: prints the report of the check.
+        printing: the options of printing.
+    """
     from flows.terminal.show_checks import show_findings
 
     with printing.applied():
         with Progress(transient=True, console=err, disable=not err.is_terminal) as bar:
             task = bar.add_task("verifying", total=None)
-            report = check(
-                on_progress=lambda done, total: bar.update(task, completed=done, total=total)
-            )
+            report = check(lambda done, total: bar.update(task, completed=done, total=total))
         printing.result({"sound": report.sound, **asdict(report)})
         show(report, out)
     if not report.sound and printing.quiet:

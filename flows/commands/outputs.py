@@ -131,7 +131,11 @@ def copy(
     if str(original) == str(copied):
         raise UsageError(f"{copied} is the original itself: `shardmill verify` checks it.")
     return checked(
-        partial(compare_copy, original, copied, workers=config.workers), show_compared, printing
+        lambda on_progress: compare_copy(
+            original, copied, workers=config.workers, on_progress=on_progress
+        ),
+        show_compared,
+        printing,
     )
 
 
