@@ -3,6 +3,7 @@
 The words are held here, each with the one to use; `ALLOWED` lists names that libraries gave.
 """
 
+import ast
 import io
 import re
 import tokenize
@@ -126,3 +127,14 @@ def test_phrases(pattern) -> None:
         if re.search(phrase, text)
     ]
     assert not found, "\n".join(found)
+
+
+def test_each_class_has_a_name_of_its_own() -> None:
+    owners: dict[str, set[str]] = {}
+    for folder in SOURCES:
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    owners.setdefault(node.name, set()).add(str(path.relative_to(ROOT)))
+    assert len(owners) > 300
+    assert {name: files for name, files in owners.items() if len(files) > 1} == {}

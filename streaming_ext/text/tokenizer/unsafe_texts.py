@@ -125,7 +125,7 @@ def _take(values: npt.NDArray[Any], positions: npt.NDArray[np.uint32]) -> npt.ND
 
 
 class _States:
-    """States after a token: how far a code point that is looked for may have begun.
+    """States after a token: how far a code point that is looked for may have started.
 
     Example: E0 A4 begins the code points from U+0900 on. With 85 it is U+0905; with nothing more
     it is open.

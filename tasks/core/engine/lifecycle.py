@@ -1,4 +1,4 @@
-"""The life of an output: compared with its build, begun or resumed, and published."""
+"""The life of an output: compared with its build, started or resumed, and published."""
 
 import json
 import logging
