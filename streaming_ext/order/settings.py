@@ -174,5 +174,6 @@ class OrderSettings:
             "num_canonical_nodes": self.canonical_nodes,
             "epoch_size": self.epoch_size,
             "drop_last": self.drops_last,
+            "at_max_repeats": None,  # the mixture names it, if it has limits
             "batching_method": None if method == "random" else method,
         }

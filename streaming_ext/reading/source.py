@@ -16,7 +16,7 @@ from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.token_reader import FILLING, Runs, TokenReader
 
 
-class Documents(NamedTuple):
+class DocumentRanges(NamedTuple):
     """Some documents of a split: both of shape (documents,).
 
     Attributes:
@@ -148,7 +148,7 @@ class TokenSource(Protocol):
     length: int
     bounds: Sequence[Ints]
     left_out: Sequence[Ints] | None
-    excluded: Sequence[Documents] | None
+    excluded: Sequence[DocumentRanges] | None
 
     @property
     def sizes(self) -> list[int]:

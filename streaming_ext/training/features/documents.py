@@ -21,7 +21,7 @@ from streaming_ext.format.reading import listed_record, read_listed
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.shuffled import sources_of
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.source import Documents
+from streaming_ext.reading.source import DocumentRanges
 
 
 class PartSpan(NamedTuple):
@@ -165,10 +165,10 @@ class SplitDocuments:
             labels=labels,
         )
 
-    def all(self) -> Iterator[Documents]:
+    def all(self) -> Iterator[DocumentRanges]:
         """All documents."""
         for part in mapped_ahead(self.read, self.spans):
-            yield Documents(part.starts, part.lengths)
+            yield DocumentRanges(part.starts, part.lengths)
 
     def between(self, begin: int, end: int) -> Iterator[LocatedDocuments]:
         """The parts that hold any of the tokens [begin, end)."""

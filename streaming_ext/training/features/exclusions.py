@@ -14,7 +14,7 @@ from streaming_ext.base.arrays import Ints, ranges
 from streaming_ext.base.errors import UsageError, one_line
 from streaming_ext.format.schema import content_hash
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.source import Documents, Rows, TokenSource
+from streaming_ext.reading.source import DocumentRanges, Rows, TokenSource
 from streaming_ext.training.features.documents import split_documents
 
 _COLUMNS = pa.schema(
@@ -70,7 +70,7 @@ class Exclusions:
         ]
         return content_hash("\n".join(lines).encode())
 
-    def documents(self, caches: Sequence[ShardCache]) -> list[Documents]:
+    def documents(self, caches: Sequence[ShardCache]) -> list[DocumentRanges]:
         """The documents that each stream leaves out.
 
         Raises:
@@ -86,7 +86,7 @@ class Exclusions:
             )
         return found
 
-    def _documents_in(self, cache: ShardCache) -> Documents:
+    def _documents_in(self, cache: ShardCache) -> DocumentRanges:
         found = [np.empty((2, 0), np.int64)]
         for documents in split_documents(cache).parts_with({url for url, _ in self.rows}):
             numbers, rows = documents.in_files
@@ -96,10 +96,10 @@ class Exclusions:
                     own = np.flatnonzero(numbers == number)
                     chosen[own] = np.isin(rows[own], self.rows[file])
             found.append(np.stack([documents.starts, documents.lengths])[:, chosen])
-        return Documents(*np.concatenate(found, axis=1))
+        return DocumentRanges(*np.concatenate(found, axis=1))
 
 
-def sequences_with(documents: Documents, bounds: Ints, length: int) -> Ints:
+def sequences_with(documents: DocumentRanges, bounds: Ints, length: int) -> Ints:
     """The sequences of a stream that hold a token of some documents, sorted.
 
     Args:

@@ -43,7 +43,7 @@ from streaming_ext.format.schema import content_hash
 from streaming_ext.order.order import Keys, key_of, mix
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.made_once import damaged, made_once, map_file, write_directory
-from streaming_ext.reading.source import Documents, Rows, Spans, TokenSource
+from streaming_ext.reading.source import DocumentRanges, Rows, Spans, TokenSource
 from streaming_ext.reading.token_reader import FILLING, Runs, TokenReader, by_value
 from streaming_ext.training.features.documents import split_documents
 
@@ -323,7 +323,7 @@ def open_plan(
     cache: ShardCache,
     length: int,
     *,
-    left_out: Documents | None = None,
+    left_out: DocumentRanges | None = None,
     multiple: int = 1,
 ) -> PackingPlan:
     """The plan of a split for rows of `length` tokens.
@@ -368,7 +368,7 @@ def open_plan(
 
 
 def plan_groups(
-    documents: Iterable[Documents], *, count: int, tokens: int, length: int, multiple: int = 1
+    documents: Iterable[DocumentRanges], *, count: int, tokens: int, length: int, multiple: int = 1
 ) -> Iterator[tuple[int, RowSegments]]:
     """First token and rows of each group.
 
@@ -380,7 +380,7 @@ def plan_groups(
         multiple: see `open_plan`.
     """
 
-    def pack(group: tuple[int, Documents]) -> tuple[int, RowSegments]:
+    def pack(group: tuple[int, DocumentRanges]) -> tuple[int, RowSegments]:
         number, (starts, lengths) = group
         rows = pack_group(starts, lengths, length=length, key=_KEY + number, multiple=multiple)
         return int(starts[0]), rows
@@ -389,22 +389,24 @@ def plan_groups(
     return mapped_ahead(pack, enumerate(groups), threads=min(4, os.cpu_count() or 1))
 
 
-def _cut(documents: Iterable[Documents], *, count: int, tokens: int) -> Iterator[Documents]:
+def _cut(
+    documents: Iterable[DocumentRanges], *, count: int, tokens: int
+) -> Iterator[DocumentRanges]:
     """The documents of each group: as many in each, to within one."""
     groups = max(1, round(count / GROUP_DOCUMENTS), ceil_div(tokens, GROUP_TOKENS))
     ends = [count * (number + 1) // groups for number in range(groups)]
-    held: list[Documents] = []
+    held: list[DocumentRanges] = []
     given = found = 0
     for some in documents:
         held.append(some)
         found += len(some.starts)
         while ends and found >= ends[0]:
             if len(held) > 1:
-                held = [Documents(*map(np.concatenate, zip(*held, strict=True)))]
+                held = [DocumentRanges(*map(np.concatenate, zip(*held, strict=True)))]
             (whole,), size = held, ends.pop(0) - given
             if size:
-                yield Documents(whole.starts[:size], whole.lengths[:size])
-            held, given = [Documents(whole.starts[size:], whole.lengths[size:])], given + size
+                yield DocumentRanges(whole.starts[:size], whole.lengths[:size])
+            held, given = [DocumentRanges(whole.starts[size:], whole.lengths[size:])], given + size
     if found != count:
         raise CorruptDatasetError(
             f"The tables of documents list {found:,} documents, the manifest {count:,}. "
@@ -412,11 +414,11 @@ def _cut(documents: Iterable[Documents], *, count: int, tokens: int) -> Iterator
         )
 
 
-def _without(documents: Iterable[Documents], starts: Ints) -> Iterator[Documents]:
+def _without(documents: Iterable[DocumentRanges], starts: Ints) -> Iterator[DocumentRanges]:
     """The documents that do not begin at any of `starts`."""
     for some in documents:
         kept = ~np.isin(some.starts, starts)
-        yield Documents(some.starts[kept], some.lengths[kept])
+        yield DocumentRanges(some.starts[kept], some.lengths[kept])
 
 
 class PackedRows(Rows):
@@ -532,7 +534,7 @@ class Packed(TokenSource):
                 f"{self.length}."
             )
         caches = self.reader.caches
-        excluded: Sequence[Documents | None] = source.excluded or [None] * len(caches)
+        excluded: Sequence[DocumentRanges | None] = source.excluded or [None] * len(caches)
         self._plans = [
             open_plan(cache, self.length, left_out=out, multiple=self._multiple)
             for cache, out in zip(caches, excluded, strict=True)
