@@ -160,7 +160,7 @@ def test_an_older_generation(root, tmp_path, vocabulary, capsys) -> None:
 
 def parameters(of: object) -> set[str]:
     assert callable(of)
-    return {*inspect.signature(of).parameters} - {"self"}
+    return {*inspect.signature(of).parameters} - {"self", "stock"}
 
 
 # What decides not which documents a step holds: where the data lie and how they are read, what a
