@@ -35,12 +35,12 @@ def show_estimate(found: Estimate, console: Console) -> None:
         ("samples", count_text(found.samples.value), ""),
         ("shards", bytes_text(found.shard_bytes.value), f"{found.shards:,} files"),
     ]
-    a_host = f", {bytes_text(cost.output / found.hosts)} a host" if found.hosts > 1 else ""
+    a_host = f", {bytes_text(cost.output / found.hosts)} per host" if found.hosts > 1 else ""
     busy = sorted(cost.busy.items(), key=lambda item: -item[1])
     taken = [
         ("on", f"{counted(found.hosts, 'host')} of {counted(found.workers, 'worker')}", ""),
         ("engine", found.engine, ""),
-        ("a worker does", f"{found.worker_rate / 1e6:.0f} MB/s", "of text, measured here"),
+        ("one worker", f"{found.worker_rate / 1e6:.0f} MB/s", "of text, measured here"),
         ("time", time_text(cost.seconds), f"{cost.text_rate / 1e6:,.1f} MB/s of text"),
         ("decided by", cost.bottleneck, ""),
         *(("", time_text(seconds), name) for name, seconds in busy if seconds),

@@ -142,8 +142,8 @@ class TestReport:
         report = make_report(seconds=seconds, text_bytes=31_300_000, parts=(times,))
         screen, out = console()
         show_report(report, screen)
-        assert "text           31.3 MB\n" in out.getvalue()
-        assert f"time           {took} ({rate:,.1f} MB/s)\n" in out.getvalue()
+        assert "text             31.3 MB\n" in out.getvalue()
+        assert f"time             {took} ({rate:,.1f} MB/s)\n" in out.getvalue()
         assert round(report.megabytes_per_second, 1) == rate
 
     @pytest.mark.parametrize(
