@@ -75,7 +75,29 @@ PHRASES = {
     r"taken for given": "assumed",
     r"\blanes?\b": "canonical node",
     r"\b(two|first|second|one)[- ]stages?\b": "phase",
+    r"(is|are|be) of (no )?use with": "is (not) used with",
+    r"cannot be told": "what it cannot be told from",
+    r"\bsome (two|three|four|five|six|ten|twenty|\d+)\b": "about",
+    r"may not be what|nothing less": "what it must be",
 }
+# "Tokens a step" is read twice: say "per".
+COUNTED = (
+    "batches|bytes|characters|connections|cores|documents|entries|files|GB|ids|items|jobs|KB|lines"
+    "|MB|ms|numbers|parts|positions|requests|rows|s|samples|seconds|sequences|shards|steps|threads"
+    "|times|tokens|words|workers"
+)
+PER = (
+    "batch|block|byte|character|chunk|core|document|epoch|file|GB|group|host|line|machine|MB|node"
+    "|part|pass|phase|process|rank|row|run|sample|second|sequence|shard|split|step|stream|task"
+    "|token|word|worker"
+)
+VERB = "(gave|gives|has|held|holds|is|makes|reads|sends|takes|writes)"
+PHRASES[rf"\b({COUNTED})( of [a-z]+)? (a|an|each) ({PER})\b(?! {VERB})"] = "per"
+# A docstring begins with a verb or a noun.
+NO_BEGINNING = re.compile(r"(How|If|Of|That|What|When|Where|Whether|Which|Who)\b")
+# What a docstring says of an argument stands alone: "config: the configuration of the run".
+ARGUMENT = re.compile(r" {4}(?P<names>\w+(, \w+)*): (?P<words>.*)")
+NO_PHRASE = re.compile(r"(for|from|how|if|in|its|of|that|to|what|where|whether|which|who)\b")
 
 
 def identifiers(path: Path) -> Iterator[tuple[int, str]]:
@@ -120,11 +142,43 @@ def test_phrases(pattern) -> None:
     paths = sorted(ROOT.glob(pattern))
     assert paths
     found = [
-        f"{path.relative_to(ROOT)}:{line}: {phrase}: say {instead}"
+        f"{path.relative_to(ROOT)}:{line}: {match[0]}: say {instead}"
         for path in paths
         for line, text in texts(path)
         for phrase, instead in PHRASES.items()
-        if re.search(phrase, text)
+        if (match := re.search(phrase, text))
+    ]
+    assert not found, "\n".join(found)
+
+
+def docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    """The docstrings of a file, with their lines."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        if isinstance(node, documented) and (text := ast.get_docstring(node)):
+            yield node.body[0].lineno, text
+
+
+def incomplete(text: str) -> Iterator[str]:
+    """The beginning of a docstring, and its lines about arguments, that do not stand alone."""
+    if NO_BEGINNING.match(text):
+        yield text.partition("\n")[0]
+    section = ""
+    for line in text.splitlines():
+        if heading := re.match(r"(\w+):$", line):
+            section = heading[1]
+        argument = ARGUMENT.match(line)
+        if argument and section not in {"", "Raises"} and NO_PHRASE.match(argument["words"]):
+            yield line.strip()
+
+
+@pytest.mark.parametrize("folder", SOURCES)
+def test_docstrings_stand_alone(folder) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {words}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line, text in docstrings(path)
+        for words in incomplete(text)
     ]
     assert not found, "\n".join(found)
 
