@@ -38,7 +38,7 @@ def test_from_text_to_training(served, shardmill, folder, tmp_path, caplog) -> N
     first = "small.model begins a text with <s>: pass --bos-token '<s>' if the model expects it."
     engine = f"sentencepiece {sentencepiece.__version__}, because "
     assert ended.stderr.count(first) == ended.stderr.count(f"engine: {engine}") == 1
-    assert f"engine         {engine}" in ended.stdout
+    assert f"engine           {engine}" in ended.stdout
     (record,) = (output / "runs").glob("*.json")
     (report,) = (output / "runs").glob("*.html")
     assert json.loads(record.read_bytes())["engine"].startswith(engine)

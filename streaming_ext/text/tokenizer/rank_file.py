@@ -163,6 +163,8 @@ class RankTokenizer(Tokenizer):
         vars(made).update(ranks=ranks)
         try:
             made.encoding  # noqa: B018 - made here, where its words can be named
+        except ImportError:  # an extra is not installed
+            raise
         except Exception as error:  # noqa: BLE001 - a bad pattern raises ValueError or a Rust error
             raise TokenizerError(f"tiktoken refuses {name}, pattern {pattern!r}: {error}") from None
         return made

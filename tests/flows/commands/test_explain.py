@@ -81,7 +81,7 @@ RANK_FILE = "shard {sources} --output out --tokenizer {folder}/odd.tiktoken --dr
         ),
         (
             "trace {dataset} --step 0 --batch-size 1 --document-multiple 2",
-            ["`--document-multiple` is of documents that are packed: give --packing=best_fit."],
+            ["`--document-multiple` needs documents that are packed: give --packing=best_fit."],
         ),
         ("trace {dataset} --step 0 --batch-size 1 --exclude a.b", ["--exclude=a.b cannot be"]),
         (

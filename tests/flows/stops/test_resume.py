@@ -53,6 +53,8 @@ def test_killed_again_and_again(slow, undisturbed, tmp_path) -> None:
     now = {f.name: f.stat().st_mtime_ns for f in output.glob("parts/*")}
     assert recorded.items() <= now.items()
     new = (
-        f", {len(now) - len(recorded)} of them new" if recorded else f"parts          {len(now)}\n"
+        f", {len(now) - len(recorded)} of them new"
+        if recorded
+        else f"parts            {len(now)}\n"
     )
     assert published or new in ended.stdout

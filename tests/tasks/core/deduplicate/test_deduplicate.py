@@ -318,7 +318,7 @@ def test_what_is_remembered_is_bounded(monkeypatch) -> None:
     drawn = np.random.default_rng(0)
     keys = drawn.integers(0, 2**64, (2000, 2), np.uint64)
     tokens = drawn.integers(1, 2**24 - 1, 2000)
-    table, end = known_texts._Table(), 0
+    table, end = known_texts._TokensByKey(), 0
     while not table.full:
         begin, end = end, end + int(drawn.integers(1, 40))
         table.add(keys[begin:end], tokens[begin:end])
