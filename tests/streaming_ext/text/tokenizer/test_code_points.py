@@ -64,6 +64,7 @@ def test_documents_are_found_as_by_hand(data: st.DataObject, odd: set[int]) -> N
 def test_what_unicode_assigned_long_ago_is_trusted() -> None:
     old = {p for p in range(0x110000) if unicodedata.ucd_3_2_0.category(chr(p)) != "Cn"}
     assert old & UNSAFE == {0x295}
+    assert {0x7FD, 0xC3C, 0x11839} <= UNSAFE  # marks that the tables of NFC do not all know
     assert max(UNSAFE) == 0x10FFFF
     assert min(UNSAFE) > 0x80
 
