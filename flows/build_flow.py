@@ -105,7 +105,7 @@ def _build(output: Storage, plan: Plan, run: WatchedRun) -> State:
     progress.run = str(flow_run.id)
     complete: State = Completed(message=f"{output} is complete; nothing to do.")
     with dashboard(progress):  # outermost: workers end before its last update
-        build = run.planned(plan, output)
+        build = run.build or run.planned(plan, output)
         if build.published and not lifecycle.is_started(build, output):
             output.tidy(build.scratch)
             return complete

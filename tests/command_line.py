@@ -242,7 +242,7 @@ def _files(root: Path, chosen: Callable[[Path], bool]) -> list[str]:
 
 
 def in_kernel(*cells: str, env: dict[str, str], folder: Path) -> str:
-    """What the cells of a notebook print, in a kernel of their own."""
+    """Run the cells of a notebook in a kernel of their own; returns what they print."""
     from jupyter_client.manager import start_new_kernel
 
     printed: list[str] = []

@@ -76,7 +76,7 @@ PHRASES = {
     r"\blanes?\b": "canonical node",
     r"\b(two|first|second|one)[- ]stages?\b": "phase",
     r"(is|are|be) of (no )?use with": "is (not) used with",
-    r"cannot be told": "what it cannot be told from",
+    r"cannot be told": "is not known",
     r"\bsome (two|three|four|five|six|ten|twenty|\d+)\b": "about",
     r"may not be what|nothing less": "what it must be",
 }

@@ -21,6 +21,7 @@ from tasks.core.shard.extend_config import ExtendConfig
 from tasks.core.shard.import_config import ImportConfig
 
 if TYPE_CHECKING:
+    from tasks.core.engine.build import OnStatus
     from tasks.core.shard.shard_build import ShardBuild
 
 DryRun = Annotated[bool, Parameter(help="Show what would be done, and do nothing.")]
@@ -35,11 +36,7 @@ def shard(
     """Tokenize text files into MDS shards with a holdout split."""
     from tasks.core.shard.plan import plan_shard
 
-    plan = partial(plan_shard, config)
-    if dry_run:
-        _show_plan(plan, config.output, printing)
-    else:
-        _make(config, plan, "shard_dataset", printing)
+    _make_or_show(config, partial(plan_shard, config), "shard_dataset", printing, dry_run=dry_run)
 
 
 def extend(
@@ -51,22 +48,26 @@ def extend(
     """Add source files to a published dataset."""
     from tasks.core.shard.plan import plan_extend
 
-    plan = partial(plan_extend, config)
-    if dry_run:
-        _show_plan(plan, config.output, printing)
-    else:
-        _make(config, plan, "extend_dataset", printing)
+    _make_or_show(config, partial(plan_extend, config), "extend_dataset", printing, dry_run=dry_run)
 
 
-def _show_plan(
-    plan: "Callable[[Storage], ShardBuild]", output: str, printing: ConfigOptions
+def _make_or_show(
+    config: OutputConfig,
+    plan: "Callable[[Storage, OnStatus], ShardBuild]",
+    flow: str,
+    printing: ConfigOptions,
+    *,
+    dry_run: bool,
 ) -> None:
-    """Show what would be done, and do nothing."""
+    """Make a dataset of sources, or show what would be done."""
+    if not dry_run:
+        _make(config, plan, flow, printing)
+        return
     from flows.terminal.show_plans import dry_run_facts, show_dry_run
 
     with printing.applied():
-        storage = open_storage(output)
-        found = plan(storage)
+        storage = open_storage(config.output)
+        found = plan(storage, lambda _status: None)
         printing.result(dry_run_facts(found, storage))
         show_dry_run(found, storage, out, all_parts=printing.verbose)
 

@@ -1,4 +1,4 @@
-"""What a training process loads of this project before it opens a dataset."""
+"""The modules of this project that a training process loads before it opens a dataset."""
 
 import io
 import subprocess
