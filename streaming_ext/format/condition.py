@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, Final, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming_ext.base.arrays import Flags
 from streaming_ext.base.errors import UsageError
 
 # What a column holds: `any` for null or not, `value` for any of the first three.
@@ -88,6 +90,14 @@ class Condition:
             booleans or null, (rows,) of them, or an expression.
         """
         return self._build(self._tree, lambda column, kind: column_of(column))
+
+    def holds(self, columns: Mapping[str, pa.Array]) -> Flags:
+        """Find the rows for which it is true: (rows,).
+
+        Args:
+            columns: the values of each column that it names: (rows,) each.
+        """
+        return np.asarray(self.apply(columns.__getitem__).fill_null(False))
 
     @cached_property
     def _tree(self) -> ast.expr:

@@ -16,8 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_ext.base.arrays import Ints
-from streaming_ext.base.errors import CorruptDatasetError
+from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.base.errors import CorruptDatasetError, UsageError, nearest
+from streaming_ext.format.condition import Condition, fits
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.parquet import read_batches
@@ -32,6 +33,7 @@ SHUFFLED_SCHEMA = pa.schema(
 )
 KEPT_PREFIX = "column."  # before the names of kept columns, which may be called as one of ours
 MAX_VALUE_BYTES: Final = 2**16  # of one text: it says something of a document, it is none
+_OWN_COLUMNS: Final = ("tokens", "source")  # of every document, in a condition
 _KEPT_TYPES: Final = (pa.large_string(), pa.int64(), pa.float64(), pa.bool_())
 
 
@@ -59,6 +61,58 @@ class ListedRows:
         """Find the documents of a split."""
         mask: npt.NDArray[np.bool_] = self.splits == SPLITS.index(split)
         return mask
+
+    def where(self, condition: Condition, origins: "SourceRows") -> Flags:
+        """Find the documents for which a condition holds: (n,).
+
+        It names kept columns, `tokens` or `source`, the URL of the file; see `require_columns`. A
+        kept column of one of these names goes before it.
+
+        Args:
+            condition: the condition.
+            origins: the origins of the documents.
+
+        Raises:
+            UsageError: a column holds values of another kind than it is compared with.
+        """
+        columns: dict[str, pa.Array] = {}
+        for name, kind in condition.columns.items():
+            if name in self.values:
+                column = self.values[name]
+            elif name == "source":
+                sources = self.rows if self.sources is None else self.sources
+                numbers, _ = origins.numbered(self.rows, sources)
+                column = pa.array([url for url, _ in origins.files]).take(pa.array(numbers))
+            else:
+                column = pa.array(self.tokens)
+            if column.null_count == len(column):
+                column = pa.nulls(len(column))  # a column without values is listed as one of texts
+            if not fits(kind, column.type):
+                raise UsageError(
+                    f"column {name!r} is of type {column.type}, and --where compares it with a "
+                    f"{kind}"
+                )
+            columns[name] = column
+        return condition.holds(columns)
+
+
+def require_columns(condition: Condition, kept: Sequence[str], *, where: str) -> None:
+    """Refuse a condition that names a column that no document has.
+
+    Args:
+        condition: the condition.
+        kept: the kept columns of the dataset.
+        where: the dataset, for messages.
+
+    Raises:
+        UsageError: naming the columns that there are.
+    """
+    known = [*dict.fromkeys([*kept, *_OWN_COLUMNS])]
+    if missing := [name for name in condition.columns if name not in known]:
+        raise UsageError(
+            f"{where} has no column {missing[0]!r}; its documents have {', '.join(known)}. Correct "
+            f"--where, or keep the column with --keep-columns.{nearest(missing[0], known)}"
+        )
 
 
 def documents_limit(num_documents: int, kept_columns: int = 0) -> int:

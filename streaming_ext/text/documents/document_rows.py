@@ -226,7 +226,7 @@ class DocumentRows:
         stay, drops = ~is_bad, dict[FilterName, Flags]()
         filters = self.options.filters
         if filters.condition is not None:
-            holds = np.asarray(filters.condition.apply(compared.__getitem__).fill_null(False))
+            holds = filters.condition.holds(compared)
             drops["where"] = stay & ~holds
             stay &= holds
         stay &= np.asarray(texts.is_valid())
