@@ -242,6 +242,7 @@ def subset(
     dataset: str,
     *,
     output: str,
+    where: str | None = None,
     documents: int | None = None,
     tokens: str | None = None,
     seed: int | None = None,
@@ -255,6 +256,7 @@ def subset(
     Args:
         dataset: Folder or URL of a published dataset.
         output: Where the output goes: a folder, s3://, gs:// or az://.
+        where: Take documents for which "score >= 3 and tokens < 900" holds.
         documents: How many documents, of all splits together.
         tokens: Number of tokens, such as 10M; whole documents only.
         seed: Seed of the random choice of documents; default: 0.

@@ -102,11 +102,12 @@ _COMMANDS = {
     "outputs:subset": (
         (
             "Make a dataset of some documents of another.\n\n"
-            "It holds exactly this number of documents or tokens, with their ids and origins."
+            "It holds those for which a condition holds, or exactly this number of documents or "
+            "tokens, with their ids and origins."
         ),
-        "DATASET --output PATH (--documents NUMBER | --tokens NUMBER) [OPTIONS]",
+        "DATASET --output PATH (--where TEXT | --documents NUMBER | --tokens NUMBER) [OPTIONS]",
         "data --output small --documents 10000",
-        "data --output first --tokens 10M --first",
+        "data --output german --where \"language == 'de' and tokens < 900\"",
     ),
     "check:plan": (
         (

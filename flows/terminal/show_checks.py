@@ -152,7 +152,7 @@ def _facts(dataset: DatasetDescription) -> Iterator[tuple[str, str]]:
             yield f"generation {number}", f"{content}: {counted(parts, 'part')}, {tokens:,} tokens"
     if words := manifest.row_counts.left_out_text:
         yield "left out", f"of {counted(manifest.row_counts.rows, 'row')}: {words}"
-    if spec.deduplicate is not None:
+    if spec.deduplicate is not None and spec.subset is None:
         copies, tokens = manifest.duplicate_documents, manifest.duplicate_tokens
         before = max(dataset.documents + copies, 1)
         part = f"{copies:,} of {before:,} documents ({copies / before:.2%}), {tokens:,} tokens"

@@ -182,6 +182,20 @@ class Condition:
         )
 
 
+def understood(text: str | None) -> str | None:
+    """Check a condition that is a setting, if it is given.
+
+    Raises:
+        ValueError: it is not understood; says what is allowed.
+    """
+    try:
+        if text is not None:
+            Condition(text)
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
 def _stand_in(match: re.Match[str]) -> str:
     """A name of Python's for one in backticks, anything else as it is."""
     return f" {_PREFIX}{match[1].encode().hex()} " if match[1] else match[0]

@@ -9,8 +9,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from streaming_ext.base.arrays import Flags, Ints
-from streaming_ext.base.errors import UsageError
-from streaming_ext.format.condition import Condition
+from streaming_ext.format.condition import Condition, understood
 
 FilterName = str  # of a field of `Filters`
 
@@ -44,15 +43,7 @@ class Filters(BaseModel):
         None
     )
 
-    @field_validator("where")
-    @classmethod
-    def _understood(cls, where: str | None) -> str | None:
-        try:
-            if where is not None:
-                _condition(where)
-        except UsageError as error:
-            raise ValueError(str(error)) from error
-        return where
+    _understood = field_validator("where")(understood)
 
     @model_validator(mode="after")
     def _some_documents_stay(self) -> Self:

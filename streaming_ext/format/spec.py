@@ -137,12 +137,14 @@ class SubsetRule(Value):
     Attributes:
         of: content hash of that dataset's manifest.
         documents: the number of documents.
-        seed: the seed of the draw; None for the first documents.
+        seed: the seed of the draw; None for the first documents, or all.
+        where: the condition that holds for each, if documents were chosen by one.
     """
 
     of: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     documents: Annotated[int, Field(gt=0)]
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    where: str | None = None
 
 
 class DatasetSpec(Value):

@@ -1,4 +1,4 @@
-"""The choice of the documents of a subset: those of the smallest keys.
+"""The choice of the documents of a subset: those of the smallest keys, of all or of candidates.
 
 Documents are numbered over all parts in order. The key of a document is its number, or with a seed
 a hash of the number that is one to one. So the choice is exact, no two documents have the same key,
@@ -43,7 +43,8 @@ def choose(
     """Choose documents in the order of their keys, as many as weigh no more than a limit.
 
     Args:
-        weights: gives the weights of all documents in order, a block at a time; called twice.
+        weights: gives the weights of all documents in order, a block at a time; called twice. A
+            document without weight is no candidate.
         total: the number of documents.
         most: the limit of the weight.
         seed: the seed of the keys.
@@ -83,5 +84,6 @@ def chosen(first: int, count: int, largest: int, seed: int | None) -> Flags:
 def _keyed(weights: Iterable[Ints], seed: int | None) -> Iterator[tuple[Keys, Ints]]:
     first = 0
     for block in weights:
-        yield keys_of(np.arange(first, first + len(block)), seed), block
+        candidates = np.flatnonzero(block)
+        yield keys_of(first + candidates, seed), block[candidates]
         first += len(block)

@@ -6,6 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from streaming_ext.base.errors import nearest
 from streaming_ext.base.units import parse_count
+from streaming_ext.format.condition import Condition, understood
 from streaming_ext.text.options import Options
 from tasks.core.derive.export_records import ExportOptions
 from tasks.core.derive.formats import FORMATS
@@ -47,6 +48,8 @@ class _Chosen(Options):
 
     dataset: Dataset
     output: Output
+    where: str | None = None
+    """Take documents for which "score >= 3 and tokens < 900" holds."""
     documents: Annotated[int | None, Field(gt=0)] = None
     """How many documents, of all splits together."""
     tokens: Annotated[str | None, Field(coerce_numbers_to_str=True)] = None
@@ -56,13 +59,28 @@ class _Chosen(Options):
     first: bool = False
     """Take the first documents in order, not random ones."""
 
+    _understood = field_validator("where")(understood)
+
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        if (self.documents is None) == (self.tokens is None):
+        if self.documents is not None and self.tokens is not None:
             raise ValueError("give one of --documents and --tokens")
-        if self.first and self.seed is not None:
-            raise ValueError("--first draws nothing: leave out --seed")
+        if self.takes_all and self.where is None:
+            raise ValueError("give --where, --documents or --tokens")
+        if self.seed is not None and (self.first or self.takes_all):
+            why = "--first draws" if self.first else "without --documents or --tokens it draws"
+            raise ValueError(f"{why} nothing: leave out --seed")
         return self
+
+    @property
+    def takes_all(self) -> bool:
+        """True if no number of documents or tokens limits the choice."""
+        return self.documents is None and self.tokens is None
+
+    @property
+    def condition(self) -> Condition | None:
+        """The parsed `where`."""
+        return None if self.where is None else Condition(self.where)
 
     @property
     def most(self) -> int:
@@ -71,8 +89,8 @@ class _Chosen(Options):
 
     @property
     def chosen_by(self) -> int | None:
-        """The seed; None if the first documents are taken."""
-        return None if self.first else self.seed or 0
+        """The seed; None if the first documents are taken, or all."""
+        return None if self.first or self.takes_all else self.seed or 0
 
 
 class SubsetConfig(Execution, _Chosen):

@@ -1,7 +1,7 @@
 """Some documents of a published dataset, as one of their own: the plan, and the job for a part."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, chain, pairwise
@@ -9,26 +9,27 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.base.threads import mapped_ahead
+from streaming_ext.format.condition import Condition
 from streaming_ext.format.layout import MANIFEST, SPLITS, Split, documents_path, record_path
 from streaming_ext.format.manifest import Manifest, MergedDataset
-from streaming_ext.format.provenance import KEPT_PREFIX
+from streaming_ext.format.provenance import KEPT_PREFIX, require_columns
 from streaming_ext.format.record import MOST_BAD_LISTED, PartRecord, RowCounts, SplitPart
 from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.spec import DatasetSpec, SubsetRule
 from streaming_ext.store import Storage, open_storage, uploads
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
-from streaming_ext.writing.part_files import PartFiles
+from streaming_ext.writing.part_files import Origins, PartFiles
 from streaming_ext.writing.publish import publish_splits
 from streaming_ext.writing.tokenize import emptied
 from tasks.core.derive.choosing import Choice, choose, chosen
 from tasks.core.derive.config import SubsetConfig
-from tasks.core.derive.merging import require_divisible
 from tasks.core.engine.build import DerivedBuild, OnStatus, Published, Recorded, Words
 from tasks.core.engine.lifecycle import compare
 from tasks.core.engine.output_files import Stretch, all_recorded, hash_of
@@ -45,7 +46,7 @@ from tasks.core.reading.dataset_files import (
 from tasks.core.reading.dataset_layout import existing_manifest
 from tasks.core.reading.documents import PartOfDataset, listed_documents
 from tasks.core.shard.publish import published_dataset
-from tasks.core.shuffle.records import shard_bytes
+from tasks.core.shuffle.records import identity_of_table, shard_bytes
 from tasks.core.workers.messages import Job, JobProgress, MadePart, Message, Report, WorkerCache
 
 _MOST_SPANS = 1000  # of a part of the subset
@@ -68,8 +69,7 @@ class SubsetJob(Job[MadePart]):
         dataset: URL of the dataset.
         manifest: the manifest of the dataset.
         largest: the largest chosen key; see `tasks.core.derive.choosing`.
-        seed: the seed of the keys.
-        spec: the specification of the part.
+        spec: the specification of the part, with the rule that chooses the documents.
         output: URL of the subset.
         scratch: folder for the part's files before they are put in place.
     """
@@ -79,7 +79,6 @@ class SubsetJob(Job[MadePart]):
     dataset: str
     manifest: FileRecord
     largest: int
-    seed: int | None
     spec: DatasetSpec
     output: str
     scratch: Path
@@ -101,9 +100,10 @@ class SubsetJob(Job[MadePart]):
                 part = PartOfDataset(dataset, manifest, original.part)
                 self._add(part, files, first=original.first, rows_before=rows)
                 records.append(part.record)
-                rows += part.record.rows
+                if manifest.shuffled is None:
+                    rows += part.record.rows
                 report(JobProgress(fraction=(number + 1) / len(self.originals)))
-            made = self._record(records, files.finish(), scratch)
+            made = self._record(manifest, records, files.finish(), scratch)
         with uploads(output) as put:
             for file in made.files():
                 put(file.path, scratch / file.path)
@@ -117,14 +117,20 @@ class SubsetJob(Job[MadePart]):
 
     def _add(self, part: PartOfDataset, files: PartFiles, *, first: int, rows_before: int) -> None:
         """Add the chosen documents of one part of the dataset."""
-        listed = listed_documents(part.files, part.record, values=True)
-        taken = chosen(first, len(listed), self.largest, self.seed)
+        listed, rule = listed_documents(part.files, part.record, values=True), self.spec.subset
+        assert rule is not None  # noqa: S101  (it makes the part)
+        taken = chosen(first, len(listed), self.largest, rule.seed)
+        if rule.where is not None:
+            taken &= part.where(Condition(rule.where))
+        is_shuffled = self.spec.shuffle is not None
         for block in listed.filter(pa.array(taken)).to_batches(_BLOCK):
+            columns = {name: block[name].to_numpy() for name in ("source", "place")}
             files.documents.add(
                 block["row"].to_numpy() + rows_before,
                 block["tokens"].to_numpy(),
                 block["split"].to_numpy() == SPLITS.index("holdout"),
-                values=[block[f"{KEPT_PREFIX}{name}"] for name in self.spec.keep_columns],
+                Origins(columns["source"], columns["place"]) if is_shuffled else None,
+                [block[f"{KEPT_PREFIX}{name}"] for name in self.spec.keep_columns],
             )
         splits, lengths = listed["split"].to_numpy(), listed["tokens"].to_numpy()
         for split in part.record.splits:
@@ -154,25 +160,31 @@ class SubsetJob(Job[MadePart]):
                 return
 
     def _record(
-        self, records: list[PartRecord], splits: dict[Split, SplitPart], scratch: Path
+        self,
+        manifest: Manifest,
+        records: list[PartRecord],
+        splits: dict[Split, SplitPart],
+        scratch: Path,
     ) -> PartRecord:
         kept = sum(split.documents for split in splits.values())
-        spans = records[0].spans
-        if len(records) > 1:
+        source, spans = records[0].source, records[0].spans
+        if manifest.shuffled is not None:
+            source = identity_of_table(manifest.shuffled.sources)  # of all generations
+        elif len(records) > 1:
             spans = tuple(span for record in records for span in record.made_of)
         bad = [each for record in records for each in record.bad_listed]
         path = documents_path(self.part)
         return PartRecord(
             part=self.part,
             spec=self.spec,
-            source=records[0].source,
+            source=source,
             spans=spans,
             **dict(RowCounts.total(records)),
             bad_listed=tuple(bad[:MOST_BAD_LISTED]),
             text_bytes=0,
             splits=splits,
             documents=FileRecord.of(path, (scratch / path).read_bytes()),
-            unchosen_documents=sum(record.documents_kept for record in records) - kept,
+            unchosen_documents=sum(record.rows - record.left_out for record in records) - kept,
         )
 
 
@@ -225,8 +237,8 @@ class SubsetBuild(DerivedBuild):
         on_status("putting the indexes")
         splits = publish_splits(self.spec, records, output)
         on_status("putting the tokenizer")
-        files = self.original.tokenizer_files
-        for file in files:
+        files, shuffled = self.original.tokenizer_files, self.original.shuffled
+        for file in (*files, *([] if shuffled is None else [shuffled.sources])):
             output.put(file.path, read_recorded(self.dataset, file))
         manifest = Manifest(
             spec=self.spec,
@@ -234,6 +246,7 @@ class SubsetBuild(DerivedBuild):
             splits=splits,
             tokenizer_files=files,
             node_partition=self.original.node_partition,
+            shuffled=shuffled,
             merged=self.members,
         )
         return published_dataset(manifest, records)
@@ -258,20 +271,21 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
     """The subset of a dataset with this hash of its manifest."""
     dataset = open_storage(config.dataset)
     _files, manifest, records = read_dataset(dataset)
-    require_divisible(dataset, manifest, "shuffle", "deduplicate", "subset")
-    choice, seed = _choose(config, dataset, records), config.chosen_by
+    held = _candidates(config, dataset, manifest)
+    choice, seed = _choose(config, dataset, records, held), config.chosen_by
     file = FileRecord.of(MANIFEST, to_json(manifest))
-    rule = {"subset": SubsetRule(of=file.xxh128, documents=choice.documents, seed=seed)}
+    rule = SubsetRule(of=file.xxh128, documents=choice.documents, seed=seed, where=config.where)
+    ruled = {"subset": rule}
     # A part of the subset is of one of the datasets that were merged, or of one generation.
     ends = accumulate([each.parts for each in manifest.members] or [len(records)], initial=0)
     firsts = [*accumulate((record.documents_kept for record in records), initial=0)]
     grouped = [
-        [*_groups(records[begin:end], firsts, choice.largest, seed)]
+        [*_groups(records[begin:end], firsts, choice.largest, seed, held)]
         for begin, end in pairwise(ends)
     ]
     groups = [*chain(*grouped)]
     members = [
-        member.model_copy(update={"parts": len(own), "spec": member.spec.model_copy(update=rule)})
+        member.model_copy(update={"parts": len(own), "spec": member.spec.model_copy(update=ruled)})
         for member, own in zip(manifest.members, grouped, strict=False)
     ]
     output = open_storage(config.output)
@@ -279,7 +293,7 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
         config=config,
         dataset=dataset,
         original=manifest,
-        spec=manifest.spec.model_copy(update=rule),
+        spec=manifest.spec.model_copy(update=ruled),
         members=tuple(members),
         parts=tuple(_part(number, group, records) for number, group in enumerate(groups)),
         scratch=scratch_folder(config, output),
@@ -291,8 +305,7 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
             dataset=str(dataset),
             manifest=file,
             largest=choice.largest,
-            seed=seed,
-            spec=manifest.spec_of(group[0].part).model_copy(update=rule),
+            spec=manifest.spec_of(group[0].part).model_copy(update=ruled),
             output=str(output),
             scratch=build.part_scratch(number),
         )
@@ -301,25 +314,54 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
     return replace(build, jobs=tuple(jobs))
 
 
-def _choose(config: SubsetConfig, dataset: Storage, records: Sequence[PartRecord]) -> Choice:
+Candidates = Callable[[PartRecord], Flags]  # flags of the documents of a part, (documents,)
+
+
+def _candidates(config: SubsetConfig, dataset: Storage, manifest: Manifest) -> Candidates:
+    """Find the documents for which the condition holds, all without one.
+
+    Raises:
+        UsageError: the condition names a column that there is not, or holds for no document.
+    """
+    condition = config.condition
+    if condition is None:
+        return lambda record: np.ones(record.documents_kept, np.bool_)
+    require_columns(condition, manifest.spec.keep_columns, where=str(dataset))
+
+    def packed(number: int) -> npt.NDArray[np.uint8]:
+        return np.packbits(PartOfDataset(dataset, manifest, number).where(condition))
+
+    flags = [*mapped_ahead(packed, range(len(manifest.parts)))]  # a bit per document
+    if not any(each.any() for each in flags):
+        raise UsageError(f"--where {condition.text!r} holds for no document of {dataset}.")
+    return lambda record: np.unpackbits(flags[record.part], count=record.documents_kept) == 1
+
+
+def _choose(
+    config: SubsetConfig, dataset: Storage, records: Sequence[PartRecord], held: Candidates
+) -> Choice:
     """The documents that the configuration asks for."""
-    total = sum(record.documents_kept for record in records)
-    noun, held = "documents", total
-    if config.documents is None:
-        noun, held = "tokens", sum(record.tokens_kept for record in records)
-    if config.most > held:
-        raise UsageError(f"{dataset} has {held:,} {noun}, --{noun} asks for {config.most:,}.")
 
     def weights() -> Iterator[Ints]:
-        if noun == "tokens":
-            return _lengths(dataset, records)
-        return (np.ones(record.documents_kept, np.int64) for record in records)
-
-    choice = choose(weights, total, config.most, config.chosen_by)
-    if not choice.documents:
-        raise UsageError(
-            f"The first document has more than {config.most:,} tokens. Raise --tokens."
+        if config.tokens is None:
+            return (held(record).astype(np.int64) for record in records)
+        return (
+            lengths * held(record)
+            for record, lengths in zip(records, _lengths(dataset, records), strict=True)
         )
+
+    total = sum(record.documents_kept for record in records)
+    noun, most = "documents" if config.tokens is None else "tokens", config.most
+    if config.where is None and noun == "tokens":
+        weight = sum(record.tokens_kept for record in records)
+    else:
+        weight = sum(int(block.sum()) for block in weights())
+    if most > weight:
+        among = "" if config.where is None else f" for which {config.where!r} holds"
+        raise UsageError(f"{dataset} has {weight:,} {noun}{among}, --{noun} asks for {most:,}.")
+    choice = choose(weights, total, most or weight, config.chosen_by)
+    if not choice.documents:
+        raise UsageError(f"The first document has more than {most:,} tokens. Raise --tokens.")
     return choice
 
 
@@ -335,7 +377,11 @@ def _lengths(dataset: Storage, records: Sequence[PartRecord]) -> Iterator[Ints]:
 
 
 def _groups(
-    records: Sequence[PartRecord], firsts: Sequence[int], largest: int, seed: int | None
+    records: Sequence[PartRecord],
+    firsts: Sequence[int],
+    largest: int,
+    seed: int | None,
+    held: Candidates,
 ) -> Iterator[tuple[OriginalPart, ...]]:
     """The parts of the dataset that each part of the subset is made of, in order.
 
@@ -347,12 +393,13 @@ def _groups(
         firsts: the number of the first document of each part, then the number of all documents.
         largest: the largest chosen key.
         seed: the seed of the keys.
+        held: gives the candidates of a part.
     """
     group: list[OriginalPart] = []
     tokens = spans = 0
     for record in records:
         first, count = firsts[record.part], record.documents_kept
-        if not (taken := int(chosen(first, count, largest, seed).sum())):
+        if not (taken := int((chosen(first, count, largest, seed) & held(record)).sum())):
             continue
         more, room = record.tokens_kept * taken // count, record.spec.shard_size
         is_alone = bool(record.spec.keep_columns) or record.made_of[0].span is not None

@@ -9,9 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_ext.base.arrays import Ints
-from streaming_ext.base.errors import CorruptDatasetError, command
+from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.base.errors import CorruptDatasetError, UsageError, command
 from streaming_ext.format.compression import decompress
+from streaming_ext.format.condition import Condition
 from streaming_ext.format.duplicates import Duplicates
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.manifest import Manifest
@@ -286,6 +287,23 @@ class PartOfDataset:
         """The documents of a split, as the list has them; see `documents_of`."""
         listed = listed_documents(self.files, self.record)
         return listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
+
+    def where(self, condition: Condition) -> Flags:
+        """Find the documents for which a condition holds, in the order of the list: (documents,).
+
+        Raises:
+            UsageError: a column holds values of another kind than it is compared with.
+        """
+        origins = self.source_rows() if "source" in condition.columns else SourceRows([])
+        list_of_documents, flags = self.record.documents, [np.empty(0, np.bool_)]
+        with naming(self.files, list_of_documents.path):
+            for rows in read_provenance(self.files.read(list_of_documents)):
+                try:
+                    flags.append(rows.where(condition, origins))
+                except UsageError as error:
+                    where = f"{self.files.storage}/{list_of_documents.path}"
+                    raise UsageError(f"{where}: {error}.") from None
+        return np.concatenate(flags)
 
     def source_rows(self) -> SourceRows:
         """The rows of the sources that its documents are."""
