@@ -11,7 +11,14 @@ from flows.build_flow import build_output, run_name, with_output
 from flows.dashboard.updates import name_the_failure
 from flows.executors.here import MAX_THREADS
 from tasks.core.config import ShardConfig
-from tasks.core.derive.config import CopyConfig, ExportConfig, MergeConfig, SubsetConfig
+from tasks.core.derive.annotate import plan_annotate
+from tasks.core.derive.config import (
+    AnnotateConfig,
+    CopyConfig,
+    ExportConfig,
+    MergeConfig,
+    SubsetConfig,
+)
 from tasks.core.derive.export import plan_export
 from tasks.core.derive.move import plan_copy, plan_merge
 from tasks.core.derive.subset import plan_subset
@@ -118,3 +125,17 @@ def subset_dataset(config: SubsetConfig, output: str | None = None) -> State:
     """
     config = with_output(config, output)
     return build_output(config, partial(plan_subset, config))
+
+
+@flow(name="annotate-dataset", **_settings("annotate"))
+def annotate_dataset(config: AnnotateConfig, output: str | None = None) -> State:
+    """Add the columns of a table to the documents of a published dataset.
+
+    Until the end of the run, readers see the dataset as before.
+
+    Args:
+        config: dataset, table and options.
+        output: overrides the dataset of `config`, for a deployment with several datasets.
+    """
+    config = with_output(config, output, field="dataset")
+    return build_output(config, partial(plan_annotate, config))

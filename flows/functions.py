@@ -23,7 +23,13 @@ from streaming_ext.base.units import size_text
 from streaming_ext.store import open_storage
 from streaming_ext.text.options import Options
 from tasks.core.config import ShardConfig
-from tasks.core.derive.config import CopyConfig, ExportConfig, MergeConfig, SubsetConfig
+from tasks.core.derive.config import (
+    AnnotateConfig,
+    CopyConfig,
+    ExportConfig,
+    MergeConfig,
+    SubsetConfig,
+)
 from tasks.core.derive.export_records import (
     is_export,
 )
@@ -174,6 +180,13 @@ def subset(config: SubsetConfig, printing: Printing) -> Dataset:
     """Make a dataset of some documents of another."""
     outputs.subset(config, printing=printing)
     return Dataset(config.output)
+
+
+@_takes(AnnotateConfig)
+def annotate(config: AnnotateConfig, printing: Printing) -> Dataset:
+    """Add columns to the documents of a dataset; run again, it resumes."""
+    outputs.annotate(config, printing=printing)
+    return Dataset(config.dataset)
 
 
 @_takes(EstimateConfig)

@@ -265,6 +265,27 @@ def subset(
         scratch: Folder for work in progress; default: beside the output, or temporary.
         quiet: Print only errors."""
 
+def annotate(
+    dataset: str,
+    table: str,
+    *,
+    key: str | None = None,
+    partial: bool = False,
+    workers: int | None = None,
+    scratch: str | None = None,
+    quiet: bool = False,
+) -> Dataset:
+    """Add columns to the documents of a dataset; run again, it resumes.
+
+    Args:
+        dataset: The dataset: a folder, s3://, gs:// or az://.
+        table: Parquet, CSV or JSON Lines file: source, row, and the columns to add.
+        key: Column that names a document in both, in place of source and row.
+        partial: Accept documents without a row, and rows without a document.
+        workers: Worker processes per host; default: one per core.
+        scratch: Folder for work in progress; default: beside the output, or temporary.
+        quiet: Print only errors."""
+
 def plan(
     sources: str | Sequence[str],
     *,

@@ -109,6 +109,16 @@ _COMMANDS = {
         "data --output small --documents 10000",
         "data --output german --where \"language == 'de' and tokens < 900\"",
     ),
+    "outputs:annotate": (
+        (
+            "Add columns to the documents of a dataset.\n\n"
+            "Tokens and states of training stay. Readers see the columns once all of them are "
+            "there. After any stop, run the same command again."
+        ),
+        "DATASET TABLE [OPTIONS]",
+        "data scores.parquet",
+        "s3://bucket/data topics.jsonl --key url --partial",
+    ),
     "check:plan": (
         (
             "Estimate tokens, disk and time of a run before it runs.\n\n"

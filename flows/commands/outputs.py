@@ -1,5 +1,5 @@
-"""The commands that make an output: `shard`, `extend`, `import`, `export`, `copy`, `merge` and
-`subset`.
+"""The commands that make an output: `shard`, `extend`, `import`, `export`, `copy`, `merge`,
+`subset` and `annotate`.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,13 @@ from flows.watched import OutputConfig, Plan
 from streaming_ext.base.errors import UsageError
 from streaming_ext.store import Storage, open_storage
 from tasks.core.config import ShardConfig
-from tasks.core.derive.config import CopyConfig, ExportConfig, MergeConfig, SubsetConfig
+from tasks.core.derive.config import (
+    AnnotateConfig,
+    CopyConfig,
+    ExportConfig,
+    MergeConfig,
+    SubsetConfig,
+)
 from tasks.core.shard.extend_config import ExtendConfig
 from tasks.core.shard.import_config import ImportConfig
 
@@ -160,6 +166,17 @@ def subset(
     from tasks.core.derive.subset import plan_subset
 
     _make(config, partial(plan_subset, config), "subset_dataset", printing)
+
+
+def annotate(
+    config: Annotated[AnnotateConfig, Parameter(name="*")],
+    *,
+    printing: ConfigOptions = DEFAULT_OUTPUT,
+) -> None:
+    """Add columns to the documents of a dataset."""
+    from tasks.core.derive.annotate import plan_annotate
+
+    _make(config, partial(plan_annotate, config), "annotate_dataset", printing)
 
 
 def _make(

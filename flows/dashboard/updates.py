@@ -258,6 +258,6 @@ class _ReasonsOnly(logging.Filter):
 
 
 _TASK_RUNS = "prefect.task_runs"
-_OURS = re.compile(r"(shard|import|extend|export|copy|merge|subset)-(datasets?|partition)")
+_OURS = re.compile(r"(shard|import|extend|export|copy|merge|subset|annotate)-(datasets?|partition)")
 for _name in ("prefect.flow_runs", _TASK_RUNS):
     logging.getLogger(_name).addFilter(_ReasonsOnly())

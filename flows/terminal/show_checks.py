@@ -140,6 +140,8 @@ def _facts(dataset: DatasetDescription) -> Iterator[tuple[str, str]]:
         yield "text", bytes_text(manifest.text_bytes)
         yield "bytes per token", f"{dataset.bytes_per_token:.3f} of text, without end-of-text ids"
     yield from spec_facts(spec)
+    if manifest.added:
+        yield "added columns", ", ".join(manifest.columns[len(spec.keep_columns) :])
     if manifest.merged:
         yield "merged", f"of {counted(len(manifest.merged), 'dataset')}"
     if manifest.generations:

@@ -12,6 +12,7 @@ EXPORT = "export.json"  # of an export, instead of a manifest
 PARTS_FOLDER = "parts"
 DOCUMENTS_FOLDER = "documents"
 DUPLICATES_FOLDER = "duplicates"
+COLUMNS_FOLDER = "columns"  # that were added to the documents of a published dataset
 DIGESTS_FOLDER = "digests"  # of the texts of a dataset without copies, for what extends it
 SHUFFLE_FOLDER = "shuffle"  # work in progress of a run of two phases, removed when it is published
 RUNS_FOLDER = LOCK_FOLDER  # all that may differ between two runs
@@ -23,6 +24,7 @@ MADE = {
     *SPLITS,
     PARTS_FOLDER,
     DOCUMENTS_FOLDER,
+    COLUMNS_FOLDER,
     DUPLICATES_FOLDER,
     DIGESTS_FOLDER,
     SHUFFLE_FOLDER,
@@ -56,6 +58,16 @@ def generation_path(content: str) -> str:
 def record_path(part: int) -> str:
     """The record whose existence makes a part count."""
     return f"{PARTS_FOLDER}/{part:05}.json"
+
+
+def columns_path(table: str, part: int) -> str:
+    """The values that a table added to the documents of a part.
+
+    Args:
+        table: the hash that names the table.
+        part: the number of the part.
+    """
+    return f"{COLUMNS_FOLDER}/{table}/{part:05}.parquet"
 
 
 def documents_path(part: int) -> str:

@@ -18,7 +18,12 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.format.layout import Split, generation_path, kept_index_path
+from streaming_ext.format.layout import (
+    COLUMNS_FOLDER,
+    Split,
+    generation_path,
+    kept_index_path,
+)
 from streaming_ext.format.record import MOST_BAD_LISTED, BadDocument, PartSummary, RowCounts
 from streaming_ext.format.schema import (
     Count,
@@ -116,6 +121,25 @@ class KeptDigests(Value):
     files: Annotated[tuple[FileRecord, ...], Field(min_length=1)]
 
 
+class AddedColumns(Value):
+    """Columns that were added from a table to the documents of consecutive parts.
+
+    Attributes:
+        columns: their names.
+        first_part: the first of these parts.
+        files: the values of each part, in the order of its list of documents.
+    """
+
+    columns: Annotated[tuple[str, ...], Field(min_length=1)]
+    first_part: Count = 0
+    files: Annotated[tuple[FileRecord, ...], Field(min_length=1)]
+
+    @property
+    def end(self) -> int:
+        """The part after the last one."""
+        return self.first_part + len(self.files)
+
+
 class Generation(Value):
     """A dataset before it was extended: the first parts of the extended one.
 
@@ -145,7 +169,7 @@ class Manifest(Value):
 
     `generations` lists what the dataset was
     before each extension, the oldest first; `digests` the hashes of what each generation added, if
-    copies were left out.
+    copies were left out; `added` columns that came later than the documents.
     """
 
     format: Literal[1] = 1
@@ -158,6 +182,7 @@ class Manifest(Value):
     merged: tuple[MergedDataset, ...] = ()
     generations: tuple[Generation, ...] = ()
     digests: tuple[KeptDigests, ...] = ()
+    added: tuple[AddedColumns, ...] = ()
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
@@ -172,6 +197,16 @@ class Manifest(Value):
                     for each in self.generations
                 ),
                 "digests": len(self.digests) in (0, len(counts)),
+                "added": all(
+                    each.end <= len(self.parts)
+                    and not {*each.columns} & {*self.spec.keep_columns}
+                    and all(
+                        file.path.startswith(f"{COLUMNS_FOLDER}/")
+                        and file.path.endswith(f"/{part:05}.parquet")
+                        for part, file in enumerate(each.files, each.first_part)
+                    )
+                    for each in self.added
+                ),
                 "merged": not self.merged
                 or sum(each.parts for each in self.merged) == len(self.parts),
                 "shuffled": (self.spec.shuffle is not None) == shuffled,
@@ -192,6 +227,20 @@ class Manifest(Value):
                 [*hashes, content_hash(to_json(self))], pairwise(ends), strict=True
             )
         )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of its documents: those that were kept, and those that were added."""
+        added = (name for each in self.added for name in each.columns)
+        return tuple(dict.fromkeys([*self.spec.keep_columns, *added]))
+
+    def added_to(self, part: int) -> list[FileRecord]:
+        """The files of the values that were added to the documents of a part."""
+        return [
+            each.files[part - each.first_part]
+            for each in self.added
+            if each.first_part <= part < each.end
+        ]
 
     def as_generation(self, file: FileRecord) -> Generation:
         """Entry of this generation, which `file` holds, in the manifest of the next one."""

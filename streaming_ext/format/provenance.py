@@ -6,7 +6,7 @@ before, so the row in the file is known if they are in the same dataset:
     a file of 7 rows in parts 3 and 4, which hold 5 and 2: row 1 of part 4 is row 6 of the file
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final, Self
@@ -23,6 +23,7 @@ from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.parquet import read_batches
 from streaming_ext.format.record import PartRecord, PartSummary
+from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.shuffled import Source
 
 DOCUMENTS_SCHEMA = pa.schema([("row", pa.int64()), ("split", pa.string()), ("tokens", pa.uint32())])
@@ -111,7 +112,7 @@ def require_columns(condition: Condition, kept: Sequence[str], *, where: str) ->
     if missing := [name for name in condition.columns if name not in known]:
         raise UsageError(
             f"{where} has no column {missing[0]!r}; its documents have {', '.join(known)}. Correct "
-            f"--where, or keep the column with --keep-columns.{nearest(missing[0], known)}"
+            f"--where, or add the column with `shardmill annotate`.{nearest(missing[0], known)}"
         )
 
 
@@ -126,18 +127,69 @@ def documents_limit(num_documents: int, kept_columns: int = 0) -> int:
     return 2**20 * (1 + kept_columns) + each * min(num_documents, 2**27)
 
 
-def read_provenance(data: bytes) -> Iterator[ListedRows]:
+def added_values(
+    manifest: Manifest, record: PartRecord, read: Callable[[FileRecord], bytes]
+) -> dict[str, pa.Array]:
+    """The values that were added to the documents of a part, by column: (documents,) each.
+
+    Args:
+        manifest: the manifest of the dataset.
+        record: the record of the part.
+        read: reads a file that the manifest lists.
+
+    Raises:
+        CorruptDatasetError: a file is damaged, or holds the values of other documents.
+    """
+    documents = record.documents_kept
+    names = [name for each in manifest.added for name in each.columns]
+    values = {name: pa.nulls(documents, pa.large_string()) for name in names}
+    for file in manifest.added_to(record.part):
+        data = read(file)
+        try:
+            values |= read_added(data, documents)
+        except CorruptDatasetError as error:
+            raise CorruptDatasetError(f"{file.path}: {error}") from error
+    return values
+
+
+def read_added(file: bytes, documents: int) -> dict[str, pa.Array]:
+    """The values that a file adds to this many documents, by column.
+
+    Raises:
+        CorruptDatasetError: it is damaged, or holds the values of other documents.
+    """
+    batches = [*read_batches(file, pa.schema([]), further=_is_kept)]
+    if (found := sum(map(len, batches))) != documents:
+        raise CorruptDatasetError(f"values of {found} documents, expected {documents}")
+    return {
+        name.removeprefix(KEPT_PREFIX): pa.concat_arrays([batch[name] for batch in batches])
+        for name in (batches[0].schema.names if batches else ())
+    }
+
+
+def _is_kept(column: pa.Field) -> bool:
+    return column.name.startswith(KEPT_PREFIX) and column.type in _KEPT_TYPES
+
+
+def read_provenance(
+    data: bytes, added: Mapping[str, pa.Array] | None = None
+) -> Iterator[ListedRows]:
     """Read a file in bounded batches.
+
+    Args:
+        data: the file.
+        added: the values that were added to all documents, by column.
 
     Raises:
         CorruptDatasetError: it is damaged, or holds what no such file holds.
     """
+    end = 0
     for batch in read_batches(
         data,
         DOCUMENTS_SCHEMA,
         SHUFFLED_SCHEMA,
         nullable=["place"],
-        further=lambda field: field.name.startswith(KEPT_PREFIX) and field.type in _KEPT_TYPES,
+        further=_is_kept,
         dictionaries=["split"],
     ):
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -146,6 +198,8 @@ def read_provenance(data: bytes) -> Iterator[ListedRows]:
         if len(names) > len(SPLITS) or not {*names} <= {*SPLITS}:
             raise CorruptDatasetError(f"its splits are {names}, expected {', '.join(SPLITS)}")
         codes = np.array([SPLITS.index(name) for name in names], np.int8)
+        first, end = end, end + len(rows)
+        values = {name: column.slice(first, len(rows)) for name, column in (added or {}).items()}
         sources = positions = None
         if "source" in columns:
             sources = np.asarray(columns["source"]).astype(np.int64)
@@ -160,7 +214,8 @@ def read_provenance(data: bytes) -> Iterator[ListedRows]:
                 name.removeprefix(KEPT_PREFIX): column
                 for name, column in columns.items()
                 if name.startswith(KEPT_PREFIX)
-            },
+            }
+            | values,
         )
 
 

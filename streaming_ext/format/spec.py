@@ -139,12 +139,14 @@ class SubsetRule(Value):
         documents: the number of documents.
         seed: the seed of the draw; None for the first documents, or all.
         where: the condition that holds for each, if documents were chosen by one.
+        added: kept columns that were added to that dataset, and are not of the sources.
     """
 
     of: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     documents: Annotated[int, Field(gt=0)]
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     where: str | None = None
+    added: tuple[str, ...] | None = None
 
 
 class DatasetSpec(Value):
@@ -162,7 +164,7 @@ class DatasetSpec(Value):
         shuffle_seed: the seed of that permutation.
         deduplicate: the comparison that finds copies; of copies the first stays. None keeps all.
         unicode: version of Unicode by which texts are normalized before they are compared.
-        keep_columns: the columns of the sources whose values the lists of documents hold.
+        keep_columns: the columns whose values the lists of documents hold; see `source_columns`.
         imported: the way in which ids were read, if the sources hold ids and no text; then
             `text_column` has no meaning.
         subset: the choice of these documents that the dataset holds; None for all.
@@ -194,6 +196,12 @@ class DatasetSpec(Value):
         return self.shuffle is not None or self.deduplicate is not None
 
     @property
+    def source_columns(self) -> tuple[str, ...]:
+        """The kept columns that are columns of the sources."""
+        added = (self.subset and self.subset.added) or ()
+        return tuple(name for name in self.keep_columns if name not in added)
+
+    @property
     def dtype(self) -> TokenDtype:
         """Type of one token id on disk."""
         return token_dtype(self.tokenizer.vocab_size)
@@ -208,7 +216,7 @@ class DatasetSpec(Value):
             source_format=self.source_format,
             on_bad_document=self.on_bad_document,
             filters=self.filters,
-            kept=self.keep_columns,
+            kept=self.source_columns,
             ids=None if self.imported is None else IdOptions.of(self.tokenizer, self.imported),
         )
 

@@ -15,6 +15,9 @@ from tests.command_line import run_program, succeeded
 from tests.flows.functions_stub import STUB, write_stub
 
 MAKE = """
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 import shardmill
 
 config = {config!r}
@@ -29,6 +32,8 @@ away = shardmill.export("megatron", few.path, output="few-megatron")
 print(away, away.verify().sound, away.inspect().manifest.identity.export)
 assert shardmill.copy(away.path, "copied").tokens == few.tokens
 assert shardmill.copy(few.path, "copied too").samples == few.samples
+pq.write_table(pa.table({{"source": ["x"], "row": [0], "score": [1.0]}}), "scores.parquet")
+assert shardmill.annotate(few.path, "scores.parquet", partial=True).inspect().manifest.added
 dataset = few.open(batch_size=1, sequence_length=64)
 assert dataset.size == len(list(dataset)) > 0
 """

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from streaming_ext.format.provenance import (
     ListedRows,
     SourceRow,
     SourceRows,
+    added_values,
     read_provenance,
 )
 from streaming_ext.format.reading import listed_record, read_listed
@@ -139,9 +140,11 @@ class SplitDocuments:
             label: gives each document that is chosen from a table's batch a number.
         """
         record, url = self.record(span.part), self._source.url
+        read = partial(read_listed, self._source)
+        added = {} if label is None else added_values(self.manifest, record, read)
         arrays = [np.empty((4, 0), np.int64)]  # lengths, rows, sources and labels of each batch
         try:
-            for some in read_provenance(read_listed(self._source, record.documents)):
+            for some in read_provenance(read(record.documents), added):
                 chosen = some.of(self.split)
                 rows = some.rows[chosen]
                 sources = np.zeros_like(rows) if some.sources is None else some.sources[chosen]

@@ -126,7 +126,7 @@ def ranges_of(cache: ShardCache, by: str, codes: dict[str, int]) -> Iterator[tup
         CorruptDatasetError: a record or table of documents is missing or damaged.
     """
     listed = split_documents(cache)
-    column, kept = by.removeprefix(COLUMN), listed.manifest.spec.keep_columns
+    column, kept = by.removeprefix(COLUMN), listed.manifest.columns
     if by != FOLDER and column not in kept:
         raise UsageError(
             f"{cache.source.url} did not keep the column {column!r}; it kept "

@@ -258,7 +258,7 @@ class _Comparison:
         }
         if tokens.digests is not None:
             made["high"], made["low"] = tokens.digests[tokens.kept].T
-        names = [f"{KEPT_PREFIX}{name}" for name in self._spec.keep_columns]
+        names = [f"{KEPT_PREFIX}{name}" for name in self._spec.source_columns]
         made |= dict(zip(names, map(untyped_if_null, tokens.values), strict=True))
         self._made.append(pa.table(made))
 
@@ -293,7 +293,7 @@ class _Comparison:
         copied = pc.sum(again["text_bytes"].filter(is_copy)).as_py() or 0
         held, again = (table.filter(pc.invert(is_copy)) for table in (held, again))
         names = ["split", "tokens", "hash_of_ids", *(["place"] if spec.shuffle else [])]
-        for name in (*names, *(f"{KEPT_PREFIX}{name}" for name in spec.keep_columns)):
+        for name in (*names, *(f"{KEPT_PREFIX}{name}" for name in spec.source_columns)):
             self._compare(name, held, again)
         tokens = held["tokens"].to_numpy() + 1
         self.out.count(retokenized=len(tokens), retokenized_tokens=int(tokens.sum()))

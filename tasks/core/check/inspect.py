@@ -118,6 +118,8 @@ class DatasetDescription:
         }
         if manifest.shuffled is not None:
             facts["shuffled"] = manifest.shuffled.model_dump(mode="json", exclude_defaults=True)
+        if manifest.added:
+            facts["added"] = [*manifest.columns[len(manifest.spec.keep_columns) :]]
         if manifest.merged:
             facts["merged"] = len(manifest.merged)
         if manifest.generations:

@@ -28,7 +28,7 @@ from streaming_ext.text.tokenizer.load import TOKENIZER_FILES
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.publish import split_indexes
 from tasks.core.check.findings import Outcome, differences
-from tasks.core.derive.merging import renumbered
+from tasks.core.derive.merging import renumbered, renumbered_columns
 from tasks.core.reading.dataset_files import (
     DatasetFiles,
     open_tokenizer,
@@ -235,6 +235,11 @@ def _other_members(manifest: Manifest, records: Mapping[int, PartRecord]) -> Ite
             tokenizer_files=manifest.tokenizer_files,
             node_partition=each.node_partition,
             generations=older,
+            added=tuple(
+                renumbered_columns(added, -first)
+                for added in manifest.added
+                if first <= added.first_part and added.end <= end
+            ),
         )
 
     for number, each in enumerate(manifest.merged):

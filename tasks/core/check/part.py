@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from streaming_ext.base.arrays import Ints
 from streaming_ext.format.layout import SPLITS, Split, documents_path, record_path
 from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.provenance import read_added
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.shuffled import document_keys, key_range
 from tasks.core.check.copies import Copies, check_copies, exist
@@ -54,6 +55,9 @@ def check_part(record: PartRecord, dataset: Opened, report: Callable[[int], None
         if words := _problem_of_rows(record, listed, dataset):
             out.found(path, words)
             listed = None
+    for file in () if dataset.manifest is None else dataset.manifest.added_to(record.part):
+        with out.about(file.path):
+            read_added(dataset.files.read(file), record.documents_kept)
     report(record.documents.size)
     out.count(bad_documents=record.bad_documents)
     if listed is not None and (dataset.sources or record.spec.shuffle is None):

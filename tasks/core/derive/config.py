@@ -1,4 +1,4 @@
-"""The configurations of exports, copies, merges and subsets."""
+"""The configurations of what is made of published datasets."""
 
 from typing import Annotated, ClassVar, Self
 
@@ -97,6 +97,30 @@ class SubsetConfig(Execution, _Chosen):
     """A subset, and with which means it is made."""
 
     arguments: ClassVar[tuple[str, ...]] = ("dataset",)
+
+
+class _Annotated(Options):
+    """The dataset that gets columns, and the table that has them."""
+
+    dataset: Annotated[str, Field(min_length=1)]
+    """The dataset: a folder, s3://, gs:// or az://."""
+    table: Annotated[str, Field(min_length=1)]
+    """Parquet, CSV or JSON Lines file: source, row, and the columns to add."""
+    key: Annotated[str | None, Field(min_length=1)] = None
+    """Column that names a document in both, in place of source and row."""
+    partial: bool = False
+    """Accept documents without a row, and rows without a document."""
+
+
+class AnnotateConfig(Execution, _Annotated):
+    """Columns to add, and with which means."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("dataset", "table")
+
+    @property
+    def output(self) -> str:
+        """The dataset, which takes the values."""
+        return self.dataset
 
 
 class _Copied(Options):

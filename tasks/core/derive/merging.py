@@ -6,8 +6,8 @@ from functools import lru_cache
 from itertools import chain, combinations, product, starmap
 
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from streaming_ext.format.layout import MANIFEST, documents_path
-from streaming_ext.format.manifest import Manifest, MergedDataset
+from streaming_ext.format.layout import MANIFEST, columns_path, documents_path
+from streaming_ext.format.manifest import AddedColumns, Manifest, MergedDataset
 from streaming_ext.format.record import PartRecord, SpanRecord
 from streaming_ext.format.schema import content_hash, to_json
 from streaming_ext.store import Storage, open_storage
@@ -45,10 +45,19 @@ def merged(urls: tuple[str, ...], _hashes: tuple[str | None, ...], *, repeats: b
         _require_other_sources([(storage, records) for storage, _, records in opened])
     groups: list[FileGroup] = []
     parts: list[PartRecord] = []
-    for storage, _, records in opened:
+    added: list[AddedColumns] = []
+    for storage, manifest, records in opened:
+        moved = [renumbered_columns(each, len(parts)) for each in manifest.added]
         for record in records:
             parts.append(renumbered(record, len(parts)))
             groups.append(part_files(str(storage), record, parts[-1]))
+        for old, new in zip(manifest.added, moved, strict=True):
+            moves = (
+                Move.of(str(storage), file, to.path)
+                for file, to in zip(old.files, new.files, strict=True)
+            )
+            groups[-1] = together([groups[-1], FileGroup(moves=tuple(moves))])
+        added += moved
     spec = first.spec.model_copy(update={"subset": None})  # it says something of one dataset
     indexes = split_indexes(spec, parts)
     manifest = Manifest(
@@ -57,6 +66,7 @@ def merged(urls: tuple[str, ...], _hashes: tuple[str | None, ...], *, repeats: b
         splits={split: summary for split, (summary, _) in indexes.items()},
         tokenizer_files=first.tokenizer_files,
         merged=tuple(member for _, manifest, _ in opened for member in _members(manifest)),
+        added=tuple(added),
     )
     root = str(first_storage)
     rest = FileGroup(
@@ -100,7 +110,12 @@ def _require_same(
     if ours.imported and theirs.imported:
         alike["imported"] = ours.imported
     words = {"ours": f"{first_storage} has", "theirs": f"{storage} has"}
-    if lines := ours.differences(theirs.model_copy(update=alike), **words):
+    lines = ours.differences(theirs.model_copy(update=alike), **words)
+    if not lines and {*first.columns} != {*manifest.columns}:
+        lines = [
+            f"columns: {words['ours']} {first.columns!r}, {words['theirs']} {manifest.columns!r}"
+        ]
+    if lines:
         raise ConfigMismatchError(
             f"{first_storage} and {storage} cannot be merged:\n  "
             + "\n  ".join(lines)
@@ -146,6 +161,16 @@ def renumbered(record: PartRecord, number: int) -> PartRecord:
         splits[split] = held.model_copy(update={"shards": tuple(shards)})
     documents = record.documents.model_copy(update={"path": documents_path(number)})
     return record.model_copy(update={"part": number, "splits": splits, "documents": documents})
+
+
+def renumbered_columns(added: AddedColumns, by: int) -> AddedColumns:
+    """Columns that were added to some parts, whose numbers grow by as much."""
+    first = added.first_part + by
+    files = tuple(
+        file.model_copy(update={"path": columns_path(file.path.split("/")[1], part)})
+        for part, file in enumerate(added.files, first)
+    )
+    return added.model_copy(update={"first_part": first, "files": files})
 
 
 def _members(manifest: Manifest) -> tuple[MergedDataset, ...]:

@@ -23,6 +23,7 @@ from streaming_ext.format.record import MOST_BAD_LISTED, PartRecord, RowCounts, 
 from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.spec import DatasetSpec, SubsetRule
 from streaming_ext.store import Storage, open_storage, uploads
+from streaming_ext.text.documents.columns import untyped_if_null
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.writing.part_files import Origins, PartFiles
@@ -43,7 +44,7 @@ from tasks.core.reading.dataset_files import (
     read_records,
     recorded_sizes,
 )
-from tasks.core.reading.dataset_layout import existing_manifest
+from tasks.core.reading.dataset_layout import added_before, existing_manifest
 from tasks.core.reading.documents import PartOfDataset, listed_documents
 from tasks.core.shard.publish import published_dataset
 from tasks.core.shuffle.records import identity_of_table, shard_bytes
@@ -122,6 +123,8 @@ class SubsetJob(Job[MadePart]):
         taken = chosen(first, len(listed), self.largest, rule.seed)
         if rule.where is not None:
             taken &= part.where(Condition(rule.where))
+        for name, column in part.added().items():
+            listed = listed.append_column(f"{KEPT_PREFIX}{name}", untyped_if_null(column))
         is_shuffled = self.spec.shuffle is not None
         for block in listed.filter(pa.array(taken)).to_batches(_BLOCK):
             columns = {name: block[name].to_numpy() for name in ("source", "place")}
@@ -248,6 +251,7 @@ class SubsetBuild(DerivedBuild):
             node_partition=self.original.node_partition,
             shuffled=shuffled,
             merged=self.members,
+            added=added_before(output),
         )
         return published_dataset(manifest, records)
 
@@ -274,8 +278,16 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
     held = _candidates(config, dataset, manifest)
     choice, seed = _choose(config, dataset, records, held), config.chosen_by
     file = FileRecord.of(MANIFEST, to_json(manifest))
-    rule = SubsetRule(of=file.xxh128, documents=choice.documents, seed=seed, where=config.where)
-    ruled = {"subset": rule}
+    specs = [manifest.spec, *(each.spec for each in manifest.merged)]
+    of_sources = set(manifest.columns).intersection(*(spec.source_columns for spec in specs))
+    rule = SubsetRule(
+        of=file.xxh128,
+        documents=choice.documents,
+        seed=seed,
+        where=config.where,
+        added=tuple(name for name in manifest.columns if name not in of_sources) or None,
+    )
+    ruled = {"subset": rule, "keep_columns": manifest.columns}
     # A part of the subset is of one of the datasets that were merged, or of one generation.
     ends = accumulate([each.parts for each in manifest.members] or [len(records)], initial=0)
     firsts = [*accumulate((record.documents_kept for record in records), initial=0)]
@@ -326,7 +338,7 @@ def _candidates(config: SubsetConfig, dataset: Storage, manifest: Manifest) -> C
     condition = config.condition
     if condition is None:
         return lambda record: np.ones(record.documents_kept, np.bool_)
-    require_columns(condition, manifest.spec.keep_columns, where=str(dataset))
+    require_columns(condition, manifest.columns, where=str(dataset))
 
     def packed(number: int) -> npt.NDArray[np.uint8]:
         return np.packbits(PartOfDataset(dataset, manifest, number).where(condition))

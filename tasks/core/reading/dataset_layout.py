@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 
 from streaming_ext.base.errors import NotADatasetError
 from streaming_ext.format.layout import (
+    COLUMNS_FOLDER,
     DIGESTS_FOLDER,
     DOCUMENTS_FOLDER,
     DUPLICATES_FOLDER,
@@ -13,7 +14,7 @@ from streaming_ext.format.layout import (
     SHUFFLE_FOLDER,
     SPLITS,
 )
-from streaming_ext.format.manifest import Manifest, kept_indexes
+from streaming_ext.format.manifest import AddedColumns, Manifest, kept_indexes
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.shuffled import is_grown_sources_path
@@ -21,6 +22,7 @@ from streaming_ext.store import Storage
 
 # records first: they make a part count
 _FOLDERS = (PARTS_FOLDER, *SPLITS, DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER)
+_OF_GENERATIONS = (SHUFFLE_FOLDER, GENERATIONS_FOLDER, COLUMNS_FOLDER)
 
 
 def existing_manifest(storage: Storage) -> Manifest | None:
@@ -33,6 +35,12 @@ def existing_manifest(storage: Storage) -> Manifest | None:
         return read_manifest(storage)
     except NotADatasetError:
         return None
+
+
+def added_before(output: Storage) -> tuple[AddedColumns, ...]:
+    """The columns that were added to a dataset, which is published again."""
+    manifest = existing_manifest(output)
+    return () if manifest is None else manifest.added
 
 
 def beside_parts(manifest: Manifest) -> list[FileRecord]:
@@ -48,6 +56,7 @@ def beside_parts(manifest: Manifest) -> list[FileRecord]:
         *manifest.tokenizer_files,
         *tables_of(manifest),
         *digests_of(manifest),
+        *(file for each in manifest.added for file in each.files),
         *dict.fromkeys(older),  # an index may be that of several generations
     ]
 
@@ -72,7 +81,7 @@ def part_of(path: str) -> int | None:
 
 def is_of_extension(path: str, manifest: Manifest) -> bool:
     """Return whether a file belongs to an extension of a generation, published or not."""
-    if path.startswith((f"{SHUFFLE_FOLDER}/", f"{GENERATIONS_FOLDER}/")):
+    if path.startswith(tuple(f"{each}/" for each in _OF_GENERATIONS)):
         return True
     if re.fullmatch(r"[a-z]+/index(-[0-9a-f]{32})?\.json", path) or is_grown_sources_path(path):
         return True

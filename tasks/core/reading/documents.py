@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from streaming_ext.format.provenance import (
     KEPT_PREFIX,
     ListedRows,
     SourceRows,
+    added_values,
     documents_limit,
     read_provenance,
 )
@@ -34,6 +36,7 @@ from tasks.core.reading.dataset_files import (
     DatasetFiles,
     naming,
     origin_rows_of,
+    read_listed,
     read_record,
     recorded_sizes,
 )
@@ -232,7 +235,7 @@ class PartOfDataset:
         listed = manifest.parts[part].record
         files = DatasetFiles(storage, {listed.path: listed.size})
         self.record, self._manifest = read_record(files, manifest, part), manifest
-        held = self.record.files()
+        held = self.record.files() + manifest.added_to(part)
         if manifest.shuffled is not None:
             held.append(manifest.shuffled.sources)
         self.files = DatasetFiles(storage, recorded_sizes(held))
@@ -288,6 +291,10 @@ class PartOfDataset:
         listed = listed_documents(self.files, self.record)
         return listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
 
+    def added(self) -> dict[str, pa.Array]:
+        """The values that were added to the documents, by column: (documents,) each."""
+        return added_values(self._manifest, self.record, partial(read_listed, self.files))
+
     def where(self, condition: Condition) -> Flags:
         """Find the documents for which a condition holds, in the order of the list: (documents,).
 
@@ -296,8 +303,9 @@ class PartOfDataset:
         """
         origins = self.source_rows() if "source" in condition.columns else SourceRows([])
         list_of_documents, flags = self.record.documents, [np.empty(0, np.bool_)]
+        added = self.added()
         with naming(self.files, list_of_documents.path):
-            for rows in read_provenance(self.files.read(list_of_documents)):
+            for rows in read_provenance(self.files.read(list_of_documents), added):
                 try:
                     flags.append(rows.where(condition, origins))
                 except UsageError as error:

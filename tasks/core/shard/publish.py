@@ -19,7 +19,7 @@ from streaming_ext.writing.publish import (
 from tasks.core.engine.build import Published
 from tasks.core.engine.output_files import all_recorded
 from tasks.core.reading.dataset_files import read_records, recorded_sizes
-from tasks.core.reading.dataset_layout import beside_parts
+from tasks.core.reading.dataset_layout import added_before, beside_parts
 from tasks.core.shard.base_dataset import BaseDataset, put_again
 from tasks.core.shard.run_plan import RunPlan
 from tasks.core.shuffle.records import MergeInput
@@ -57,6 +57,7 @@ def publish(
         splits=splits,
         tokenizer_files=tuple(put_tokenizer(plan.tokenizer_folder, kind, storage)),
         node_partition=plan.node_partition,
+        added=added_before(storage),
         **_of_two_phases(plan),
     )
     return published_dataset(manifest, records)
@@ -91,6 +92,7 @@ def _next_generation(
             generations=(*old.generations, base.generation),
             shuffled=added["shuffled"],
             digests=(*old.digests, *added["digests"]),
+            added=old.added,
         )
         data = storage.read(MANIFEST)
         if data != to_json(manifest):  # else storage failed, and publishing is tried again
@@ -128,6 +130,7 @@ def _put_older(manifest: Manifest, parts: list[PartRecord], storage: Storage) ->
                 "shuffled": each.shuffled,
                 "generations": manifest.generations[:number],
                 "digests": manifest.digests[: number + 1],
+                "added": tuple(files for files in manifest.added if files.end <= each.parts),
             }
             put_again(storage, each.manifest, to_json(manifest.model_copy(update=older)))
 

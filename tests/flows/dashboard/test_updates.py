@@ -171,6 +171,7 @@ FLOWS = (
     "copy-dataset",
     "merge-datasets",
     "subset-dataset",
+    "annotate-dataset",
 )
 
 

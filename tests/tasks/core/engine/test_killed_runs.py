@@ -21,10 +21,11 @@ from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.exports.readers import READERS
 from tests.tasks.core.extending import extended
 from tests.tasks.core.moving import moved
-from tests.tasks.core.subsets import test_subset
+from tests.tasks.core.subsets import test_annotate, test_subset, with_columns
 
 SHUFFLE = {"shuffle": "documents", "shuffle_seed": 3}
 COPIES = {"deduplicate": "exact"}
+IN_PLACE = ("extend", "annotate")  # what changes a dataset that exists
 Run = Callable[[Path], object]
 
 
@@ -48,6 +49,15 @@ def runs(first, second, tmp_path) -> dict[str, Run]:
             shutil.copytree(old, output)
         extended.extended(output, second.parent / "sources")
 
+    def annotate(output: Path) -> None:
+        if not (tmp_path / "old").exists():
+            shard(tmp_path / "old")
+            documents = with_columns.documents_of(tmp_path / "old")
+            test_annotate.table_of(documents, tmp_path / "table.parquet")
+        if not output.exists():
+            shutil.copytree(tmp_path / "old", output)
+        test_annotate.annotate(output, tmp_path / "table.parquet")
+
     def copy_export(output: Path) -> None:
         original = tmp_path / "export"
         if not original.exists():
@@ -66,6 +76,7 @@ def runs(first, second, tmp_path) -> dict[str, Run]:
         "copy of an export": copy_export,
         "merge": lambda output: moved.merged([first, second], output),
         "subset": lambda output: test_subset.subset(first, output, documents=30, seed=5),
+        "annotate": annotate,
     }
 
 
@@ -133,6 +144,7 @@ def kinds_of_files(half: Path, old: Collection[str]) -> list[str]:
         ("copy of an export", "publish", ()),
         ("merge", "publish", ()),
         ("subset", "publish", {"parts"}),
+        ("annotate", "publish", ()),
     ],
 )
 def test_a_flip_in_each_kind_of_file(runs, killed, kind, at, refused, tmp_path) -> None:
@@ -142,7 +154,7 @@ def test_a_flip_in_each_kind_of_file(runs, killed, kind, at, refused, tmp_path) 
     expected = made(tmp_path / "expected")
     half.mkdir()
     killed(run, half / "out", at)
-    old = content(tmp_path / "old") if kind.startswith("extend") else {}
+    old = content(tmp_path / "old") if kind.startswith(IN_PLACE) else {}
     files = kinds_of_files(half, old)
     assert {path.split("/")[-2] for path in files} >= {*refused}
     for path in files:
@@ -191,13 +203,13 @@ def test_a_run_that_is_killed_between_two_parts_resumes(runs, kind, tmp_path, mo
     assert left_to_do == todo[0][:-1] != ()
 
 
-@pytest.mark.parametrize("kind", ["shard", "extend", "parquet", "copy", "merge", "subset"])
+@pytest.mark.parametrize("kind", [*IN_PLACE, "shard", "parquet", "copy", "merge", "subset"])
 def test_a_put_of_the_manifest_that_is_answered_and_lost(runs, kind, tmp_path, monkeypatch) -> None:
     """Nothing behind the manifest is done, such as removing what a run needs to resume."""
     run, output = runs[kind], tmp_path / "out"
     run(tmp_path / "expected")
-    before = content(tmp_path / "old") if kind == "extend" else {}
-    if kind == "extend":
+    before = content(tmp_path / "old") if kind in IN_PLACE else {}
+    if kind in IN_PLACE:
         shutil.copytree(tmp_path / "old", output)
     put = LocalStorage.put
 

@@ -1,109 +1,19 @@
 """Documents chosen by their columns equal those that a loop over the sources chooses."""
 
-import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.store import open_storage
 from tasks.core.derive.config import SubsetConfig
 from tasks.core.derive.subset import plan_subset
-from tasks.core.reading.dataset_files import open_tokenizer, read_dataset
-from tasks.core.reading.documents import PartOfDataset
-from tasks.core.synthetic import make_documents
 from tests.tasks.core import running
 from tests.tasks.core.build_dataset import build_from, file_hashes, manifest_of, require_sound
-from tests.tasks.core.extending.extended import extended
 from tests.tasks.core.moving.moved import copied, merged
-
-KEPT = "score,language"
-SHUFFLED = {"shuffle": "documents", "shuffle_seed": 3}
-KINDS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "cut": {"part_size": "4KiB"},
-    "shuffled": SHUFFLED,
-    "exact": {"deduplicate": "exact"},
-    "normalized": {**SHUFFLED, "deduplicate": "normalized"},
-}
-
-
-class Document(NamedTuple):
-    """A document as a dataset holds it; its text is that of its ids."""
-
-    source: str
-    row: int
-    split: str
-    tokens: int
-    text: str
-
-
-def subset(dataset: Path, output: Path, **options: Any) -> list[Document]:
-    """The documents of a subset, which is sound."""
-    config = SubsetConfig(dataset=str(dataset), output=str(output), **options)
-    running.complete(plan_subset, config)
-    require_sound(output, deep=True, deep_documents=10**6)
-    return documents_of(output)
-
-
-def documents_of(root: Path) -> list[Document]:
-    """Every document, split by split, in the order of the parts."""
-    storage = open_storage(str(root))
-    files, manifest, records = read_dataset(storage)
-    tokenizer, found = open_tokenizer(files, manifest.spec), []
-    for split in manifest.splits:
-        for record in records:
-            for block in PartOfDataset(storage, manifest, record.part).documents(
-                split, origins=True
-            ):
-                assert block.origins is not None
-                begins = [0, *block.ends[:-1]]
-                for begin, end, source, row in zip(
-                    begins, block.ends, block.origins.sources, block.origins.rows, strict=True
-                ):
-                    own = block.origins.source_rows.of(int(row), int(source))
-                    text = tokenizer.decode(block.stream[begin : end - 1])
-                    if own.from_byte:  # parts before are left out: the row there is not known
-                        texts = pq.read_table(own.source)["text"].to_pylist()
-                        own = replace(own, row=texts.index(text))
-                    found.append(Document(own.source, own.row, split, int(end - begin) - 1, text))
-    return found
-
-
-def write(file: Path, seed: int) -> None:
-    """A source with copies, empty texts, and scores that may be missing or no numbers."""
-    texts: list[str | None] = [
-        text[: 40 + 9 * row] for row, text in enumerate(make_documents(40, seed=seed))
-    ]
-    texts[5], texts[6], texts[10], texts[30] = "", None, texts[8], "The same text everywhere."
-    scores = [row % 7 / 2 if row % 11 else (math.nan if row % 2 else None) for row in range(40)]
-    languages = [("de", "en", None)[row % 3] for row in range(40)]
-    table = pa.table({"text": texts, "score": scores, "language": languages})
-    pq.write_table(table, file, row_group_size=7)
-
-
-@pytest.fixture(scope="module", params=[*KINDS, "extended", "extended shuffled", "subset"])
-def dataset(request, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("kind")
-    (folder / "sources").mkdir()
-    for number in range(3):
-        write(folder / f"sources/{number}.parquet", number)
-    kind = request.param.removeprefix("extended").strip()
-    root = build_from(
-        folder / "sources", folder / "dataset", keep_columns=KEPT, **KINDS.get(kind, {})
-    )
-    if "extended" in request.param:
-        write(folder / "more.parquet", 9)
-        extended(root, folder / "more.parquet")
-    if kind == "subset":
-        subset(root, folder / "subset", documents=70, seed=2)
-        return folder / "subset"
-    return root
+from tests.tasks.core.subsets.with_columns import KEPT, Document, documents_of, subset, write
 
 
 def holds(score: float | None, language: str | None) -> bool:

@@ -1,0 +1,348 @@
+"""Columns that a table adds to a published dataset: the plan, and the job for a part.
+
+The values of each part are a file beside its list of documents. A new manifest names them; until it
+is put, readers see the dataset as before. Shards and indexes stay: states of training hold.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import ConfigMismatchError, DatasetError, UsageError
+from streaming_ext.base.threads import mapped_ahead
+from streaming_ext.format.layout import BUILD, COLUMNS_FOLDER, MANIFEST, columns_path
+from streaming_ext.format.manifest import AddedColumns, Manifest
+from streaming_ext.format.parquet import parquet_bytes
+from streaming_ext.format.provenance import KEPT_PREFIX
+from streaming_ext.format.schema import FileRecord, Hash, Value, content_hash, to_json
+from streaming_ext.store import Storage, open_storage
+from streaming_ext.store.locations import absolute
+from streaming_ext.store.scratch import writing_scratch
+from streaming_ext.text.parts import Part
+from streaming_ext.text.sources import SourceFile
+from tasks.core.derive.config import AnnotateConfig
+from tasks.core.derive.value_table import (
+    ValueTable,
+    added_columns,
+    names_in,
+    read_table,
+    row_names,
+    value_names,
+)
+from tasks.core.engine.build import DerivedBuild, OnStatus, Published, Recorded, Words
+from tasks.core.engine.lifecycle import compare
+from tasks.core.engine.output_files import Stretch, file_sizes, hash_of
+from tasks.core.engine.outside import scratch_folder
+from tasks.core.reading.dataset_files import open_dataset, read_dataset_manifest
+from tasks.core.reading.documents import PartOfDataset, listed_documents
+from tasks.core.workers.messages import Job, MadePart, Report, WorkerCache
+
+_log = logging.getLogger(__name__)
+
+
+class AnnotateJob(Job[MadePart]):
+    """Put the values that a table adds to the documents of a part.
+
+    Attributes:
+        part: the number of the part.
+        dataset: URL of the dataset.
+        manifest: the manifest of the dataset.
+        table: the file of the table on scratch.
+        key: the column that names documents; None for file and row.
+        path: the path of the values.
+    """
+
+    part: int
+    dataset: str
+    manifest: FileRecord
+    table: Path
+    key: str | None
+    path: str
+
+    def do(self, cache: WorkerCache, report: Report) -> MadePart:
+        """Put the values.
+
+        Raises:
+            CorruptDatasetError: the dataset is damaged.
+            StorageError: the dataset is full, gone or not writable.
+        """
+        began, dataset = time.monotonic(), cache.storage(self.dataset)
+        manifest = cache.latest(read_dataset_manifest, dataset, self.manifest)
+        table = cache.latest(ValueTable.open, self.table)
+        rows = _rows_of(table, PartOfDataset(dataset, manifest, self.part), self.key)
+        values = table.values.take(pa.array(rows, mask=rows < 0))
+        data = parquet_bytes(values)
+        dataset.put(self.path, data)
+        return MadePart(
+            documents=len(rows), tokens=0, size=len(data), seconds=time.monotonic() - began
+        )
+
+
+def _rows_of(table: ValueTable, part: PartOfDataset, key: str | None) -> Ints:
+    """The row of the table about each document of a part, -1 without one: (documents,)."""
+    if key is None:
+        listed, origins = listed_documents(part.files, part.record), part.source_rows()
+        for url, from_byte in origins.files:
+            if from_byte:
+                raise UsageError(
+                    f"{part.files.storage} has documents of {url} behind byte {from_byte:,} alone, "
+                    "so their rows in the file are not known. Name documents by a kept column: "
+                    "--key."
+                )
+        urls = [url for url, _ in origins.files]
+        files, rows = origins.numbered(listed["row"].to_numpy(), listed["source"].to_numpy())
+        return table.find(row_names(urls, files, rows))
+    column = _key_of(part, key)
+    rows = np.full(len(column), -1)
+    rows[np.asarray(column.is_valid())] = table.find(value_names(column.drop_null()))
+    return rows
+
+
+def _key_of(part: PartOfDataset, key: str) -> pa.Array:
+    """The column that names the documents of a part, (documents,)."""
+    added = part.added()
+    if key in added:
+        return added[key]
+    listed, name = listed_documents(part.files, part.record, values=True), f"{KEPT_PREFIX}{key}"
+    return listed[name].combine_chunks() if len(listed) else pa.nulls(0)
+
+
+class TableIdentity(Value):
+    """A table, and the column by which it names documents.
+
+    Attributes:
+        table: content hash of the file.
+        key: the column; None for file and row.
+    """
+
+    table: Hash
+    key: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnnotateBuild(DerivedBuild):
+    """The next manifest of a dataset, with more columns.
+
+    Attributes:
+        original: the manifest that is replaced.
+        table: the table.
+        named: the table, and how it names documents.
+        before: the columns, if they were added already.
+    """
+
+    config: AnnotateConfig
+    original: Manifest
+    table: ValueTable
+    named: TableIdentity
+    before: AddedColumns | None
+    jobs: tuple[AnnotateJob, ...] = ()
+    kind: str = "annotate"
+
+    words: ClassVar[Words] = Words("annotating", "annotated")
+
+    @property
+    def identity(self) -> TableIdentity:
+        """The table, and how it names documents."""
+        return self.named
+
+    def is_published(self, output: Storage) -> bool:
+        """Return True: the dataset was made before."""
+        return True
+
+    def recorded(self, output: Storage, *, published: bool) -> Recorded:
+        """The parts whose values the manifest names."""
+        files = () if self.before is None else self.before.files
+        parts = {number: [Stretch.of(file)] for number, file in enumerate(files)}
+        return Recorded(storage=output, parts=parts)
+
+    def beside(self, output: Storage) -> Mapping[str, int]:
+        """Nothing: `shard` made the rest of the dataset."""
+        return {}
+
+    def prepare(self, output: Storage) -> None:
+        """Put the table on scratch, and remove what killed runs left of other tables."""
+        with writing_scratch(self.scratch):
+            self.table.save(self.jobs[0].table)
+        stay = {file.path for each in self.original.added for file in each.files}
+        stay |= {job.path for job in self.jobs}
+        for path in output.list(COLUMNS_FOLDER):
+            if path not in stay:
+                output.remove(path)
+
+    def finish(self, output: Storage, on_status: OnStatus) -> Published:
+        """Name the manifest that lists the values."""
+        on_status("reading what was written")
+        paths = [job.path for job in self.jobs]
+        files = mapped_ahead(lambda path: FileRecord.of(path, output.read(path)), paths)
+        added = AddedColumns(
+            columns=tuple(
+                name.removeprefix(KEPT_PREFIX) for name in self.table.values.column_names
+            ),
+            first_part=self.jobs[0].part,
+            files=tuple(files),
+        )
+        others = [each for each in self.original.added if each != self.before]
+        manifest = self.original.model_copy(update={"added": (*others, added)})
+        if self.before not in (None, added):
+            raise DatasetError(
+                f"{output}: the values of {', '.join(added.columns)} that were made again have "
+                "other bytes: pyarrow has another version now. Put back the lost files of "
+                f"{COLUMNS_FOLDER} from a copy of the dataset."
+            )
+        data = to_json(manifest if self.before is None else self.original)
+        if hash_of(output, MANIFEST) not in (self.jobs[0].manifest.xxh128, content_hash(data)):
+            raise DatasetError(
+                f"{output}/{MANIFEST} was changed during the run. Run the same command again."
+            )
+        return Published(MANIFEST, data, file_sizes(map(Stretch.of, added.files)))
+
+
+def plan_annotate(
+    config: AnnotateConfig, output: Storage, on_status: OnStatus = lambda words: None
+) -> AnnotateBuild:
+    """Plan columns that a table adds; nothing is written.
+
+    Raises:
+        UsageError: the table does not go with the dataset.
+        ConfigMismatchError: another command writes to the dataset.
+        DatasetError: there is no dataset, or it is damaged.
+    """
+    _, manifest = open_dataset(output)
+    _require_no_other_run(output)
+    on_status("reading the table")
+    where, key = config.table, config.key
+    data = _read(where)
+    identity = TableIdentity(table=content_hash(data), key=key)
+    name = content_hash(to_json(identity))
+    folder = f"{COLUMNS_FOLDER}/{name}/"
+    before = next((each for each in manifest.added if each.files[0].path.startswith(folder)), None)
+    known = {*manifest.columns} - {*(before.columns if before else ())}
+    if key is not None and key not in known:
+        raise UsageError(
+            f"{output} has no column {key!r}, it has {', '.join(known) or 'none'}. Correct --key."
+        )
+    table = read_table(where, data)
+    values = added_columns(table, key, known, where)
+    numbers = range(before.first_part, before.end) if before else range(len(manifest.parts))
+    parts = [*mapped_ahead(partial(PartOfDataset, output, manifest), numbers)]
+    names = names_in(table, key, _kind_of(parts, key), _urls(parts, manifest), where)
+    indexed, again = ValueTable.of(names, values)
+    if len(again):
+        keys = ("source", "row") if key is None else (key,)
+        shown = ", ".join(f"{each} {table[each][int(again[0])].as_py()!r}" for each in keys)
+        raise UsageError(f"{where} has several rows of one document: {shown} is in it again.")
+    if before is None:
+        on_status("looking for the documents")
+        _require_all(config, indexed, parts, output)
+    scratch = scratch_folder(config, output)
+    jobs = tuple(
+        AnnotateJob(
+            part=number,
+            dataset=str(output),
+            manifest=FileRecord.of(MANIFEST, to_json(manifest)),
+            table=scratch / "table.arrow",
+            key=key,
+            path=columns_path(name, number),
+        )
+        for number in numbers
+    )
+    build = AnnotateBuild(
+        config=config,
+        original=manifest,
+        table=indexed,
+        named=identity,
+        before=before,
+        parts=tuple(
+            Part.whole(number, SourceFile(url=f"{output}/{file.path}", size=file.size))
+            for number, file in enumerate(part.record.documents for part in parts)
+        ),
+        jobs=jobs,
+        scratch=scratch,
+    )
+    return compare(build, output)
+
+
+def _require_no_other_run(output: Storage) -> None:
+    """Refuse a dataset that another command began to change.
+
+    Raises:
+        ConfigMismatchError: naming it.
+    """
+    try:
+        kind = json.loads(output.read(BUILD))["kind"]
+    except FileNotFoundError:
+        return
+    if kind != "annotate":
+        raise ConfigMismatchError(f"`shardmill {kind}` of {output} is not finished: finish it.")
+
+
+def _read(table: str) -> bytes:
+    folder, _, name = absolute(table).rpartition("/")
+    try:
+        return open_storage(folder or "/").read(name)
+    except FileNotFoundError:
+        raise UsageError(f"There is no file {table}.") from None
+
+
+def _kind_of(parts: Sequence[PartOfDataset], key: str | None) -> pa.DataType:
+    """The type of the column that names documents.
+
+    Raises:
+        UsageError: it holds no names, or names of several types.
+    """
+    if key is None:
+        return pa.null()
+
+    def kind_in(part: PartOfDataset) -> pa.DataType | None:
+        column = _key_of(part, key)
+        return column.type if column.null_count < len(column) else None
+
+    kinds = {kind for kind in mapped_ahead(kind_in, parts) if kind is not None}
+    if len(kinds) != 1 or pa.bool_() in kinds:
+        shown = " and ".join(sorted(map(str, kinds))) or "null"
+        raise UsageError(
+            f"column {key!r} is of type {shown}: documents are named by texts or by numbers."
+        )
+    return kinds.pop()
+
+
+def _urls(parts: Sequence[PartOfDataset], manifest: Manifest) -> set[str]:
+    """The URLs of all files of some parts."""
+    some = parts if manifest.shuffled is None else parts[:1]  # each knows the files of all
+    return {url for part in some for url, _ in part.source_rows().files}
+
+
+def _require_all(
+    config: AnnotateConfig, table: ValueTable, parts: Sequence[PartOfDataset], output: Storage
+) -> None:
+    """Count documents without a row and rows without a document; refuse them unless `partial`.
+
+    Raises:
+        UsageError: there are some.
+    """
+    found, missing = np.zeros(len(table.high), np.bool_), 0
+    for rows in mapped_ahead(lambda part: _rows_of(table, part, config.key), parts):
+        found[rows[rows >= 0]] = True
+        missing += int((rows < 0).sum())
+    unknown = int((~found).sum())
+    if not (missing or unknown):
+        return
+    documents = sum(part.record.documents_kept for part in parts)
+    words = (
+        f"{missing:,} of {documents:,} documents of {output} have no row in {config.table}, and "
+        f"{unknown:,} of its {len(found):,} rows are of no document"
+    )
+    if not config.partial:
+        raise UsageError(
+            f"{words}. Correct the table, or pass --partial: missing values are null then."
+        )
+    _log.warning("%s.", words)

@@ -1,0 +1,243 @@
+"""A table of values for documents, looked up by the names of the documents.
+
+A document is named by its file and row, or by the value of one of its columns. Names are compared
+as 128 bits: those of a file and row, and of a text, are hashes (`streaming_ext.text.text_hashes`).
+"""
+
+import io
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
+import pyarrow.parquet as pq
+
+from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import UsageError, one_line
+from streaming_ext.format.condition import fits
+from streaming_ext.format.provenance import KEPT_PREFIX, MAX_VALUE_BYTES
+from streaming_ext.format.shuffled import Keys, document_keys
+from streaming_ext.text.documents.columns import stored, too_long
+from streaming_ext.text.documents.files import codec_of
+from streaming_ext.text.text_hashes import first_ones, text_digests
+
+ORIGIN: Final = ("source", "row")  # the columns that name documents, unless another one does
+_TEXT: Final = pa.large_string()
+
+
+def _csv(file: Any) -> pa.Table:
+    convert = pa_csv.ConvertOptions(null_values=[""])  # as in sources
+    convert.strings_can_be_null, convert.quoted_strings_can_be_null = True, False
+    parse = pa_csv.ParseOptions(newlines_in_values=True)
+    return pa_csv.read_csv(file, parse_options=parse, convert_options=convert)
+
+
+_READERS: Final[Mapping[str, Callable[[Any], pa.Table]]] = {
+    ".parquet": pq.read_table,
+    ".csv": _csv,
+    ".jsonl": pa_json.read_json,
+}
+
+
+def read_table(url: str, data: bytes) -> pa.Table:
+    """The table that a file holds.
+
+    Args:
+        url: the file; the end of its name says the format.
+        data: the bytes of the file.
+
+    Raises:
+        UsageError: it is of another format, or damaged.
+    """
+    name, codec = url, codec_of(url)
+    if codec != "none":
+        name = url.rpartition(".")[0]
+    reader = next((read for suffix, read in _READERS.items() if name.endswith(suffix)), None)
+    if reader is None:
+        raise UsageError(f"{url} must end in {', '.join(_READERS)}, .csv.gz or .jsonl.zst.")
+    try:
+        if codec != "none":
+            data = pa.CompressedInputStream(io.BytesIO(data), codec).read()
+        return reader(pa.BufferReader(data))
+    except (pa.ArrowException, OSError) as error:
+        raise UsageError(f"{url} cannot be read: {one_line(error)}.") from error
+
+
+def row_names(urls: Sequence[str], files: Ints, rows: Ints) -> Keys:
+    """The names of documents by file and row: (documents, 2).
+
+    Args:
+        urls: the URLs of all files.
+        files: the number of the file of each document, (documents,).
+        rows: the row of each there, (documents,).
+    """
+    digests = text_digests(pa.array(urls, _TEXT))[files]
+    halves = [document_keys(half, digests[:, half].view(np.int64), rows) for half in range(2)]
+    return np.stack(halves, axis=1)
+
+
+def value_names(column: pa.Array) -> Keys:
+    """The names of documents by texts or numbers without nulls: (documents, 2)."""
+    if column.type == _TEXT:
+        return text_digests(column)
+    names = np.zeros((len(column), 2), np.uint64)
+    names[:, 0] = (np.asarray(column) + 0).view(np.uint64)  # -0.0 is 0.0
+    return names
+
+
+@dataclass(frozen=True)
+class ValueTable:
+    """A table in the order of its names.
+
+    Attributes:
+        high, low: halves of the name of each row, ascending: (rows,).
+        values: the columns that it adds, with the prefix of kept columns.
+    """
+
+    high: Keys
+    low: Keys
+    values: pa.Table
+
+    @classmethod
+    def of(cls, names: Keys, values: pa.Table) -> tuple[Self, Ints]:
+        """The table of rows with these names, (rows, 2), and the rows whose name is not new."""
+        high, low = np.ascontiguousarray(names.T)
+        order, firsts = first_ones(high, low)
+        made = cls(high[order], low[order], values.take(pa.array(order)).combine_chunks())
+        return made, np.sort(order[order != firsts])
+
+    def save(self, path: Path) -> None:
+        """Write it to a file that `open` maps."""
+        table = pa.table({"high": self.high, "low": self.low})
+        for name in self.values.column_names:
+            table = table.append_column(name, self.values[name])
+        with pa.ipc.new_file(str(path), table.schema) as file:
+            file.write_table(table, max_chunksize=max(1, len(table)))
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Map a file: all workers of a host share its memory."""
+        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        high, low = table["high"].to_numpy(), table["low"].to_numpy()
+        return cls(high, low, table.drop_columns(["high", "low"]))
+
+    def find(self, names: Keys) -> Ints:
+        """The row of each name, -1 if there is none: (names,).
+
+        Args:
+            names: (names, 2).
+        """
+        high, low = names.T
+        rows = np.searchsorted(self.high, high)
+        last = len(self.high) - 1
+        while True:  # again only for rows that have half of their name in common
+            at = np.minimum(rows, last)
+            behind = (rows <= last) & (self.high[at] == high) & (self.low[at] < low)
+            if not behind.any():
+                break
+            rows += behind
+        found = (rows <= last) & (self.high[at] == high) & (self.low[at] == low)
+        return np.where(found, rows, -1)
+
+
+def added_columns(table: pa.Table, key: str | None, known: Collection[str], where: str) -> pa.Table:
+    """The columns that a table adds, as kept columns are stored.
+
+    Args:
+        table: the table.
+        key: the column that names documents; None for file and row.
+        known: the columns that the dataset has.
+        where: the table, for messages.
+
+    Raises:
+        UsageError: it names no documents or adds nothing, or what cannot be stored.
+    """
+    keys, found = ORIGIN if key is None else (key,), ", ".join(table.column_names) or "none"
+    for name in table.column_names:
+        if table.column_names.count(name) > 1:
+            raise UsageError(f"{where} has more than one column {name!r}. Rename one.")
+    if missing := [name for name in keys if name not in table.column_names]:
+        raise UsageError(
+            f"{where} has no column {missing[0]!r}; its columns are {found}. Documents are named "
+            "by `source` and `row`, or by a kept column that --key names."
+        )
+    columns = {name: table[name] for name in table.column_names if name not in keys}
+    if not len(table):
+        raise UsageError(f"{where} has no row.")
+    if not columns:
+        raise UsageError(f"{where} adds no column: it has {found} alone.")
+    if again := [name for name in columns if name in known]:
+        raise UsageError(
+            f"The dataset has a column {again[0]!r} already. Rename the one of {where}."
+        )
+    return pa.table(
+        {f"{KEPT_PREFIX}{name}": _stored(name, column, where) for name, column in columns.items()}
+    )
+
+
+def _stored(name: str, column: pa.ChunkedArray, where: str) -> pa.Array:
+    if not fits("value", column.type):
+        raise UsageError(
+            f"{where}: column {name!r} is of type {column.type}; texts, numbers, True and False "
+            "can be added."
+        )
+    made = stored(pa.concat_arrays(column.chunks or [pa.nulls(0)]))
+    if long := too_long(made):
+        raise UsageError(
+            f"{where}: row {long[0]} of column {name!r} has more than {MAX_VALUE_BYTES} bytes."
+        )
+    return made.cast(_TEXT) if pa.types.is_null(made.type) else made
+
+
+def names_in(
+    table: pa.Table, key: str | None, kind: pa.DataType, urls: Iterable[str], where: str
+) -> Keys:
+    """The name of the document that each row is about: (rows, 2).
+
+    Args:
+        table: the table.
+        key: the column that names documents; None for file and row.
+        kind: the type of this column in the dataset.
+        urls: all files of the dataset; a table may give the end of a URL.
+        where: the table, for messages.
+
+    Raises:
+        UsageError: a name is missing, of another type, or that of several files.
+    """
+
+    def column(name: str, kind: pa.DataType) -> pa.Array:
+        try:
+            values = table[name].cast(kind)
+        except pa.ArrowException as error:
+            raise UsageError(f"{where}: column {name!r}: {one_line(error)}.") from error
+        if values.null_count:
+            raise UsageError(f"{where}: column {name!r} holds nulls; each row names a document.")
+        return pa.concat_arrays(values.chunks or [pa.array([], kind)])
+
+    if key is not None:
+        return value_names(column(key, kind))
+    sources = column("source", _TEXT).dictionary_encode()
+    by_end = defaultdict(list)
+    for url in urls:
+        by_end[url.rpartition("/")[2]].append(url)
+    given = [_url_of(name, by_end, where) for name in sources.dictionary.to_pylist()]
+    rows = np.asarray(column("row", pa.int64()))
+    return row_names(given, np.asarray(sources.indices), rows)
+
+
+def _url_of(name: str, by_end: Mapping[str, Sequence[str]], where: str) -> str:
+    """The URL that a name in a table means, which may be its end; the name itself if none is."""
+    known = by_end.get(name.rpartition("/")[2], ())
+    found = [url for url in known if url.endswith(f"/{name}")]
+    if name in known or not found:
+        return name
+    if len(found) > 1:
+        raise UsageError(
+            f"{where}: source {name!r} may be {found[0]} or {found[1]}: give more of its name."
+        )
+    return found[0]
