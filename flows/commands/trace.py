@@ -91,6 +91,8 @@ class Streams(Options):
     """Of each dataset: sequences in an epoch, in place of `--proportion`."""
     max_repeats: tuple[float, ...] = ()
     """Of each dataset: most passes of training; `inf` for any number."""
+    where: tuple[str, ...] = ()
+    """Of each dataset: the condition that its documents meet; an empty one for all documents."""
     generation: tuple[str, ...] = ()
     """Of each dataset: start of the hash of the manifest that training read."""
 
@@ -171,6 +173,8 @@ def _streams(config: TraceConfig, cache: str) -> "list[TokenStream]":
             )
     if "max_repeats" in given:
         given["max_repeats"] = [None if each == inf else each for each in given["max_repeats"]]
+    if "where" in given:
+        given["where"] = [each or None for each in given["where"]]
     for path in paths:
         if "://" not in path and not Path(path).is_dir():
             raise MissingFolderError(f"{path} is no dataset: the folder does not exist.")
@@ -215,7 +219,7 @@ def _show_visits(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
                 say(out, f"epoch {epoch}")
             visits = trace_document(dataset, source, row, epoch=epoch)
             if not visits:
-                say(out, "No step of this epoch holds it: it is excluded, or after the last step.")
+                say(out, "No step of this epoch holds it: it is left out, or after the last step.")
             for visit in visits:
                 span = visit.span
                 where = f"step {visit.step}, {_sequence(visit, dataset)}, token {span.position}"
@@ -249,8 +253,8 @@ def _documents(streams: "Sequence[TokenStream]", config: TraceConfig) -> list[tu
         wanted = {text: True, text.removesuffix("\n"): True}  # editors add a line break
     found: list[SourceRow] = []
     split = cast("Split", config.order.split)  # the dataset that was opened has it
-    for stream in streams:
-        storage, generation = open_storage(stream.url), stream.generation
+    for url, generation in dict.fromkeys((each.url, each.generation) for each in streams):
+        storage = open_storage(url)
         for words, is_all in wanted.items():
             holding = find_documents(storage, split, words, is_all=is_all, generation=generation)
             found += islice(holding, _MOST_DOCUMENTS + 1)

@@ -40,7 +40,8 @@ class StreamState(_Saved):
 
     Attributes:
         fingerprint: the content hash of the stream's index: two datasets have the same only if
-            every sample is the same. It leaves out the location of the dataset.
+            every sample is the same. It leaves out the location of the dataset. Of a stream of
+            chosen documents, the hash of what is chosen follows it.
         choose: sequences per epoch.
         before: sequences drawn before this epoch.
         drawn: sequences drawn by now.

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import CorruptDatasetError, StorageError
 from streaming_ext.store.file_lock import alone
 
@@ -80,6 +81,16 @@ def write_directory(file: BinaryIO, directory: Mapping[str, Any]) -> None:
     file.write(data + len(data).to_bytes(8, "little") + xxhash.xxh3_128_digest(data))
 
 
+def write_words(file: BinaryIO, arrays: Iterable[Ints]) -> str:
+    """Write words of 8 bytes; returns their XXH3-128."""
+    digest = xxhash.xxh3_128()
+    for array in arrays:
+        data = array.astype("<i8").tobytes()
+        digest.update(data)
+        file.write(data)
+    return digest.hexdigest()
+
+
 def damaged(path: Path, cause: str) -> CorruptDatasetError:
     """The error for a file that is to be made again."""
     return CorruptDatasetError(f"{path} is damaged: {cause}. Remove it: it is made again.")
@@ -113,3 +124,20 @@ def map_file(path: Path, **expected: object) -> tuple[npt.NDArray[np.uint8], dic
     if came := {name: found[name] for name in expected if found[name] != expected[name]}:
         raise damaged(path, f"it has {came}, expected {expected}")
     return content[:begin], found
+
+
+def map_words(path: Path, *, version: int, verify: bool) -> tuple[Ints, dict[str, Any]]:
+    """The words of a file, mapped, and its directory; see `map_file`.
+
+    Args:
+        path: the path of the file.
+        version: the version in its directory.
+        verify: compare the words with their hash in the directory, `xxh128`.
+
+    Raises:
+        CorruptDatasetError: it is no such file, or damaged.
+    """
+    data, directory = map_file(path, version=version)
+    if verify and xxhash.xxh3_128_hexdigest(data.data) != directory["xxh128"]:
+        raise damaged(path, "its content has another hash")
+    return data.view("<i8"), directory

@@ -1,19 +1,24 @@
 """Sources of tokens: rows of ids by stream and number. Sources wrap sources.
 
-`Sequences` cuts the streams of the shards into rows, by arithmetic. `Excluding` leaves some of
-these out, and `Packed` puts whole documents together in rows. A source says by `identity` what a
-state names of it; the order, the loader and the masks are the same for all.
+`Sequences` cuts the streams of the shards, or their chosen documents, into rows, by arithmetic.
+`Excluding` leaves some of these out, and `Packed` puts whole documents together in rows. A source
+says by `identity` what a state names of it; the order, the loader and the masks are the same for
+all.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from streaming_ext.base.arrays import Flags, Ints, Tokens
+from streaming_ext.base.arrays import Flags, Ints, Tokens, ranges
+from streaming_ext.format.shard import sequence_starts
 from streaming_ext.reading.boundaries import Boundaries
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.token_reader import FILLING, Runs, TokenReader
+from streaming_ext.reading.token_reader import FILLING, Runs, TokenReader, by_value
+
+if TYPE_CHECKING:
+    from streaming_ext.reading.chosen import ChosenDocuments
 
 
 class DocumentRanges(NamedTuple):
@@ -47,7 +52,7 @@ class Spans(NamedTuple):
 
 
 class Rows:
-    """Some rows of consecutive tokens that were found and not read yet.
+    """Some rows that were found and not read yet: segments of the streams, end to end.
 
     Attributes:
         reader: the reader of the shards.
@@ -57,16 +62,22 @@ class Rows:
 
     filling: memoryview | None = None  # the bytes of a row of padding, if rows may be padded
 
-    def __init__(self, reader: TokenReader, starts: Ints, length: int) -> None:
+    def __init__(
+        self, reader: TokenReader, segments: Sequence[Ints], length: int, *, after: Ints
+    ) -> None:
         """Find the rows in the shards.
 
         Args:
             reader: the reader of the shards.
-            starts: first token of each row in the reader's space of tokens: (rows,).
+            segments: first segment of each row, then their number: (rows + 1,); first token of each
+                segment in the reader's space of tokens, and its tokens: (segments,) each.
             length: tokens per row.
+            after: the token after each row in its stream: (rows,).
         """
-        self.reader, self.length, self._starts = reader, length, starts
-        self.runs: Runs = reader.runs(starts, length, np.arange(len(starts) + 1))
+        self.reader, self.length, self._after = reader, length, after
+        self._firsts, self._starts, self._lengths = segments
+        self._rooms = self._lengths  # of each segment, with its padding
+        self.runs: Runs = reader.runs(self._starts, self._lengths, self._firsts)
 
     def ready(self, rows: slice) -> bool:
         """Return whether the given rows can be read without waiting."""
@@ -84,7 +95,7 @@ class Rows:
 
     def start_inside(self, rows: slice, eot_id: int) -> Flags:
         """Return which rows begin in the middle of a document: (rows,)."""
-        starts = self._starts[rows]
+        starts = self._starts[self._firsts[:-1][rows]]
         inside = ~np.isin(starts, self.reader.stream_starts)  # a stream begins with a document
         inside[inside] = self.reader.single(starts[inside] - 1) != eot_id
         return inside
@@ -100,15 +111,12 @@ class Rows:
         edges, padding, continued = self._edges(rows, real)
         after = None
         if targets:
-            stops = self._stops(rows)[continued]
+            last = (self._firsts[1:][rows] - 1)[continued]
+            shards = self.reader.shards_of(self._starts[last] + self._lengths[last] - 1)
             after = np.full(len(real), -1)
-            after[continued] = self.reader.after(stops, self.reader.shards_of(stops - 1))
+            after[continued] = self.reader.after(self._after[rows][continued], shards)
         edges = np.append(np.arange(len(real) + 1) * self.length, edges)
         return Boundaries.of(edges, padding, after, length=self.length)
-
-    def _stops(self, rows: slice) -> Ints:
-        """The token after the last one of each row: (rows,)."""
-        return self._starts[rows] + self.length
 
     def _edges(self, rows: slice, real: Flags) -> tuple[Ints, Ints, Flags]:
         """Edges, padding, and whether the text of each row continues after it, by the shards."""
@@ -126,11 +134,45 @@ class Rows:
         return edges, found.offsets[found.padding], continued
 
     def spans(self, rows: slice) -> Spans:
-        """The ranges that some rows are made of."""
-        starts = self._starts[rows]
+        """The segments of some rows."""
+        some, row = self._some(rows)
+        starts = self._starts[some]
         streams, origins = self.reader.streams_of(starts)
-        lengths = np.full(len(starts), self.length)
-        return Spans(streams, np.arange(len(starts)), starts - origins, lengths, lengths)
+        return Spans(
+            streams=streams[self._firsts[rows] - some.start],
+            rows=row,
+            starts=starts - origins,
+            lengths=self._lengths[some],
+            rooms=self._rooms[some],
+        )
+
+    def _some(self, rows: slice) -> tuple[slice, Ints]:
+        """The segments of some rows, and the row of each among these: (segments,)."""
+        firsts = self._firsts[rows.start : rows.stop + 1]
+        row = np.repeat(np.arange(len(firsts) - 1), np.diff(firsts))
+        return slice(firsts[0], firsts[-1]), row
+
+
+def segments_of_rows(
+    streams: Ints, rows: Ints, look_up: Callable[[int, Ints], Sequence[Ints]]
+) -> Sequence[Ints]:
+    """Join what a function finds in each stream: the segments of some rows, row by row.
+
+    Args:
+        streams: the stream of each row: (rows,).
+        rows: the number of each row, as the function takes it: (rows,).
+        look_up: gives the segments of some rows of a stream: first segment of each row, then their
+            number, and further columns with a value for each segment.
+    """
+    found = [(own, look_up(stream, rows[own])) for stream, own in by_value(streams)]
+    if len(found) == 1:
+        return found[0][1]
+    table = [
+        np.stack([np.repeat(own, np.diff(firsts)), *columns]) for own, (firsts, *columns) in found
+    ]
+    segments = np.concatenate(table, axis=1)
+    owners, *columns = segments[:, np.argsort(segments[0], kind="stable")]
+    return [np.searchsorted(owners, np.arange(len(rows) + 1)), *columns]
 
 
 class TokenSource(Protocol):
@@ -141,6 +183,7 @@ class TokenSource(Protocol):
         length: tokens of the longest rows.
         bounds: the first row of each group of the order, then the number of rows, per stream.
         left_out: the rows of each stream that do not come, sorted; None for none.
+        chosen: the documents of each stream that rows may hold; None for all.
         excluded: documents that no row holds, one table per stream; None for none.
     """
 
@@ -148,6 +191,7 @@ class TokenSource(Protocol):
     length: int
     bounds: Sequence[Ints]
     left_out: Sequence[Ints] | None
+    chosen: Sequence["ChosenDocuments | None"]
     excluded: Sequence[DocumentRanges] | None
 
     @property
@@ -166,28 +210,43 @@ class TokenSource(Protocol):
     def locate(self, streams: Ints, sequences: Ints, length: int) -> Rows:
         """Find rows of `length` tokens; for a sequence below zero, row 0: (rows,) each."""
 
-    def sequences_with(self, stream: int, first: int, stop: int) -> Ints:
-        """The rows that hold any of the tokens [first, stop) of a stream, sorted."""
+    def sequences_with(self, stream: int, documents: DocumentRanges) -> Ints:
+        """The rows of a stream that hold a token of some documents, sorted."""
 
 
 class Sequences(TokenSource):
-    """Rows of consecutive tokens, cut out of the stream of each dataset.
+    """Rows of consecutive tokens, cut out of each dataset's stream, or of its chosen documents.
 
     rows of 4 tokens of a stream of 10: row 0 holds tokens 0 to 3, row 1 tokens 4 to 7;
-    tokens 8 and 9 are in no row
+    tokens 8 and 9 are in no row. If the documents of tokens 0 to 2 and 5 to 9 are chosen,
+    row 0 holds tokens 0, 1, 2 and 5, row 1 tokens 6 to 9
+
+    Attributes:
+        tokens: tokens of each stream that rows are cut out of.
     """
 
     left_out, excluded = None, None
 
-    def __init__(self, caches: Sequence[ShardCache], length: int) -> None:
+    def __init__(
+        self,
+        caches: Sequence[ShardCache],
+        length: int,
+        chosen: Sequence["ChosenDocuments | None"],
+    ) -> None:
         """Lay out the streams; no shard is opened yet.
 
         Args:
             caches: the caches of the streams.
             length: tokens of the longest rows.
+            chosen: the chosen documents of each stream; None for all.
         """
-        self.reader, self.length = TokenReader(caches), length
-        self.bounds = [cache.index.bounds(length) for cache in caches]
+        self.reader, self.length, self.chosen = TokenReader(caches), length, chosen
+        starts = [
+            cache.index.token_starts if own is None else own.before(cache.index.token_starts)
+            for cache, own in zip(caches, chosen, strict=True)
+        ]
+        self.tokens = [int(each[-1]) for each in starts]
+        self.bounds = [sequence_starts(each, length) for each in starts]
 
     def identity(self) -> dict[str, Any]:
         """Nothing: length and streams are named by the order and by fingerprints."""
@@ -199,9 +258,30 @@ class Sequences(TokenSource):
 
     def locate(self, streams: Ints, sequences: Ints, length: int) -> Rows:
         """See `TokenSource`."""
-        starts = self.reader.stream_starts[streams] + np.maximum(sequences, 0) * length
-        return Rows(self.reader, starts, length)
+        starts = np.maximum(sequences, 0) * length
+        origins, after = self.reader.stream_starts[streams], starts + length
 
-    def sequences_with(self, stream: int, first: int, stop: int) -> Ints:
+        def look_up(stream: int, starts: Ints) -> Sequence[Ints]:
+            chosen = self.chosen[stream]
+            if chosen is not None:
+                return chosen.segments(starts, length)
+            return np.arange(len(starts) + 1), starts, np.full(len(starts), length)
+
+        firsts, begins, lengths = segments_of_rows(streams, starts, look_up)
+        for stream, chosen in enumerate(self.chosen):
+            if chosen is not None:
+                own = streams == stream
+                after[own] = chosen.offsets(after[own])
+        begins = begins + np.repeat(origins, np.diff(firsts))
+        return Rows(self.reader, (firsts, begins, lengths), length, after=origins + after)
+
+    def sequences_with(self, stream: int, documents: DocumentRanges) -> Ints:
         """See `TokenSource`."""
-        return np.arange(first // self.length, (stop - 1) // self.length + 1)
+        firsts, lengths = documents
+        stops, chosen = firsts + lengths, self.chosen[stream]
+        if chosen is not None:
+            firsts, stops = chosen.before(firsts), chosen.before(stops)
+        first = firsts // self.length
+        counts = np.where(stops > firsts, (stops - 1) // self.length - first + 1, 0)
+        sequences: Ints = np.unique(ranges(first, counts))
+        return sequences[: np.searchsorted(sequences, self.bounds[stream][-1])]

@@ -87,7 +87,7 @@ class TokenReader:
         # Where token 0 of all streams would lie in each shard's file, in bytes: (shards,)
         self.headers = headers
         self._origins: Ints = headers - self.shard_starts[:-1] * self.dtype.itemsize
-        limits = [cache.limit or 0 for cache in caches]
+        limits = [cache.limit or 0 for cache in set(caches)]
         limited = any(cache.is_limited for cache in caches)
         self.hold_limit = sum(limits) // 4 if limited else None
         self.ahead_limit = sum(limits) // 2 or None

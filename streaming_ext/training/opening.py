@@ -3,6 +3,7 @@
 A feature is imported here, when its argument is given.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,6 +29,7 @@ from streaming_ext.training.streams import TokenStream
 
 if TYPE_CHECKING:
     from streaming_ext.order.node_local import NodeGroup
+    from streaming_ext.reading.chosen import ChosenDocuments
     from streaming_ext.training.features.context import ContextSlice
     from streaming_ext.training.features.domains import TokenDomains
 
@@ -45,48 +47,71 @@ def open_streams(order: OrderSettings, location: DataLocation) -> list[ShardCach
     Raises:
         UsageError: a stream has no location, its cache is too small, or tokenizers differ.
     """
-    limit = location.limit
-    limit_each = None if limit is None else limit // len(location.members)
-    caches: list[ShardCache] = []
+    limit, number = location.limit, len(location.members)
+    keys = []
     for member in location.members:
         split = member.split or order.split
+        limit_each = None if limit is None else limit // number
         stream = member.made(split=split, sequence_length=order.longest, limit=limit_each)
-        url, local = _url_and_cache(stream)
-        source = Remote(
-            url=url,
-            options=location.storage_options or {},
-            retries=location.download_retry,
-            timeout=location.download_timeout,
-        )
-        index = read_index(
-            source, split, token_dtype=location.token_dtype, generation=stream.generation
-        )
-        largest = int(index.raw_sizes.max(initial=0))
-        if limit_each is not None and limit_each < 4 * largest:
-            raise UsageError(
-                f"`cache_limit` leaves {limit_each} bytes to a stream whose largest shard has "
-                f"{largest}. Give at least four times that for each stream, better the shuffle "
-                "window of all canonical nodes."
-            )
-        caches.append(ShardCache(index, source, local=local, limit=limit_each))
-    _require_one_tokenizer([cache.index for cache in caches])
-    return caches
+        keys.append((*_url_and_cache(stream), split, stream.generation))
+    opened = {  # streams of one dataset share its cache
+        key: _open_cache(location, *key, limit=None if limit is None else limit * count // number)
+        for key, count in Counter(keys).items()
+    }
+    _require_one_tokenizer([cache.index for cache in opened.values()])
+    return [opened[key] for key in keys]
 
 
-def open_source(caches: Sequence[ShardCache], order: OrderSettings, length: int) -> TokenSource:
+def _open_cache(
+    location: DataLocation,
+    url: str,
+    local: Path | None,
+    split: str | None,
+    generation: str | None,
+    *,
+    limit: int | None,
+) -> ShardCache:
+    source = Remote(
+        url=url,
+        options=location.storage_options or {},
+        retries=location.download_retry,
+        timeout=location.download_timeout,
+    )
+    index = read_index(source, split, token_dtype=location.token_dtype, generation=generation)
+    largest = int(index.raw_sizes.max(initial=0))
+    if limit is not None and limit < 4 * largest:
+        raise UsageError(
+            f"`cache_limit` leaves {limit} bytes to a stream whose largest shard has "
+            f"{largest}. Give at least four times that for each stream, better the shuffle "
+            "window of all canonical nodes."
+        )
+    return ShardCache(index, source, local=local, limit=limit)
+
+
+def open_source(
+    caches: Sequence[ShardCache],
+    streams: Sequence[TokenStream],
+    order: OrderSettings,
+    length: int,
+) -> TokenSource:
     """The source of the rows: sequences of the streams, or what wraps them.
 
     Args:
         caches: the caches of the streams.
+        streams: the streams.
         order: the settings of the order.
         length: tokens of the longest rows.
 
     Raises:
         UsageError: the streams do not fit together or do not know their documents, the table of
-            excluded documents does not fit them, or a row is longer than a stream.
+            excluded documents does not fit them, a condition chooses none, or a row is longer than
+            a stream.
         CorruptDatasetError: what a dataset says of its documents is missing or damaged.
     """
-    source: TokenSource = Sequences(caches, length)
+    sequences = Sequences(
+        caches, length, [_chosen(*each) for each in zip(caches, streams, strict=True)]
+    )
+    source: TokenSource = sequences
     if order.exclude is not None:
         from streaming_ext.training.features.exclusions import Excluding
 
@@ -95,8 +120,7 @@ def open_source(caches: Sequence[ShardCache], order: OrderSettings, length: int)
         from streaming_ext.training.features.packing import Packed
 
         source = Packed(source, multiple=order.document_multiple)
-    for cache, bounds in zip(caches, source.bounds, strict=True):
-        tokens = int(cache.index.samples.sum()) * cache.index.sample_tokens
+    for cache, bounds, tokens in zip(caches, source.bounds, sequences.tokens, strict=True):
         if bounds[-1] == 0 and tokens < length:
             advice = "Lower it." if tokens else "Name another split."
             raise UsageError(
@@ -104,6 +128,23 @@ def open_source(caches: Sequence[ShardCache], order: OrderSettings, length: int)
                 f"{cache.source.url} has {tokens:,}: less than one sequence. {advice}"
             )
     return source
+
+
+def _chosen(cache: ShardCache, stream: TokenStream) -> "ChosenDocuments | None":
+    """The chosen documents of a stream; None for all."""
+    if stream.where is None:
+        return None
+    from streaming_ext.training.features.where import open_chosen
+
+    return open_chosen(cache, stream.where)
+
+
+def fingerprints_of(source: TokenSource) -> list[str]:
+    """The identity of each stream's data, as a state names it."""
+    return [
+        cache.index.index_hash + (f" where {chosen.digest}" if chosen else "")
+        for cache, chosen in zip(source.reader.caches, source.chosen, strict=True)
+    ]
 
 
 def open_domains(
@@ -161,6 +202,10 @@ def open_nodes(
     partitioned = any(each.manifest and each.manifest.node_partition for each in indexes)
     if not (partitioned if position.node_local is None else position.node_local):
         return None
+    if any(source.chosen):
+        raise UsageError(
+            "Partitions of nodes are read as they are: leave out where=, or pass node_local=False."
+        )
     from streaming_ext.order.node_local import find_node_group
 
     sequences = source.sizes[0]
@@ -214,7 +259,9 @@ def open_plan(
         rank=rank,
         method=order.batching_method,
         mixing=mixing,
-        earlier=earlier_of(indexes, steps.longest, plain=not source.identity()),
+        earlier=earlier_of(
+            indexes, steps.longest, plain=not (source.identity() or any(source.chosen))
+        ),
     )
 
 

@@ -10,6 +10,14 @@ from streaming_ext.order.steps import Schedule
 from streaming_ext.store.locations import absolute
 
 
+def _condition(name: str, value: Any) -> str:
+    from streaming_ext.format.condition import Condition
+
+    if not isinstance(value, str):
+        raise UsageError(f"`{name}` must be a condition as text, got {value!r}.")
+    return Condition(value).text
+
+
 def _proportion(name: str, value: Any) -> float | str:
     if not isinstance(value, str):
         return positive("a number")(name, value)
@@ -29,6 +37,8 @@ class TokenStream:
             tokens of training, "0:0.9 900B:0.9->0.2 1T:0.2".
         repeat: the number of times that an epoch holds this stream.
         choose: sequences of this stream per epoch.
+        where: the condition on kept columns, `tokens` or `source` that its documents meet, as
+            `shardmill shard --where` takes it: "score >= 4"; all documents unless given.
         domain: a name for the kind of text; streams of one count together in `domain_ids`.
         max_repeats: passes over this stream in all of training, at most; with a proportion.
         generation: the beginning of the hash of a manifest, to read an older generation of an
@@ -41,6 +51,7 @@ class TokenStream:
     proportion: float | str | None = checked(None, _proportion)
     repeat: float | None = checked(None, positive("a number"))
     choose: int | None = checked(None, integer(1))
+    where: str | None = checked(None, _condition)
     domain: str | None = None
     max_repeats: float | None = checked(None, positive("a number"))
     generation: str | None = None
@@ -53,7 +64,7 @@ class TokenStream:
     @property
     def domain_name(self) -> str:
         """The domain, also if none was named."""
-        return self.domain or self.url
+        return self.domain or (f"{self.url} where {self.where}" if self.where else self.url)
 
     def made(
         self, *, split: str | None, sequence_length: int | None, limit: int | None

@@ -20,6 +20,7 @@ from streaming_ext.training.batch_reader import PLANNED_ROWS, BatchReader, sampl
 from streaming_ext.training.features.mixing import mixing_of
 from streaming_ext.training.opening import (
     end_of_text,
+    fingerprints_of,
     identity_of,
     open_columns,
     open_context,
@@ -105,7 +106,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.eot_id = end_of_text(caches, self.contents.eot_id)
         self.unknown = tuple(dict.fromkeys(word for each in caches for word in each.index.unknown))
         steps = order.steps(own_length=caches[0].index.sample_tokens, num_ranks=rank.size)
-        self.source = source = open_source(caches, order, steps.longest)
+        self.source = source = open_source(caches, self.streams, order, steps.longest)
         self.reader = source.reader
         self.domain_column = open_domains(caches, self.streams, self.contents.domain_by)
         columns = open_columns(order, self.contents, self.domain_column)
@@ -123,8 +124,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             predownload=self.location.predownload or sequences_ahead(self.plan, source, order.spec),
             context=open_context(self.position, order, steps),
         )
-        fingerprints = [cache.index.index_hash for cache in caches]
-        self.resume = Resume.of(self.plan, named, fingerprints, self.nodes)
+        self.resume = Resume.of(self.plan, named, fingerprints_of(source), self.nodes)
         self._progress, self._newest = TrainingPosition(self.resume), Newest("dataset")
         self.loaded_state: Mapping[str, Any] = {}
         self.loaded_cursor: Cursor | None = None  # the cursor of that state

@@ -1,12 +1,13 @@
 """A small dataset made of lists of documents."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from streaming_ext.format.layout import MANIFEST, SPLITS, documents_path, index_path
 from streaming_ext.format.manifest import Manifest, SplitSummary
@@ -39,6 +40,7 @@ def spec_of(
     shard_samples: int,
     vocab_size: int = 100,
     fingerprint: str = "f0",
+    keep_columns: tuple[str, ...] = (),
 ) -> DatasetSpec:
     """A specification whose shards hold `shard_samples` samples each."""
     # The size stands in the header too: as long a number as this one leaves room enough.
@@ -55,6 +57,7 @@ def spec_of(
         holdout_seed=1,
         shard_size=form.raw_size(shard_samples),
         compression=compression,
+        keep_columns=keep_columns,
         tokenizer=TokenizerIdentity(
             kind="tiktoken",
             name="test",
@@ -73,9 +76,12 @@ def build(
     sequence_length: int = 8,
     compression: str = "zstd:1",
     shard_samples: int = 4,
+    columns: Mapping[str, Callable[[Document], Any]] = {},
     **identity: Any,
 ) -> Built:
     """Write a dataset; each part is a list of (split, token ids), one a row of its source.
+
+    Kept columns have the values that `columns` gives for the ids of each document.
 
     Its streams are put together here: what the dataset holds is compared with them.
     """
@@ -83,6 +89,7 @@ def build(
         sequence_length=sequence_length,
         compression=compression,
         shard_samples=shard_samples,
+        keep_columns=tuple(columns),
         **identity,
     )
     form = spec.shard_format
@@ -111,6 +118,7 @@ def build(
             np.arange(len(rows)),
             np.array([len(ids) for _, ids in rows], np.int64),
             np.array([split == "holdout" for split, _ in rows], bool),
+            values=[kept([value(ids) for _, ids in rows]) for value in columns.values()],
         )
         table.close()
         record = PartRecord(
@@ -142,6 +150,12 @@ def build(
     write(MANIFEST, to_json(manifest))
     flat = {split: np.array(ids, form.id_type) for split, ids in streams.items()}
     return Built(root=root, streams=flat, manifest=manifest)
+
+
+def kept(values: list[Any]) -> pa.Array:
+    """The values of a column as they are kept."""
+    column = pa.array(values)
+    return column.cast(pa.large_string()) if pa.types.is_string(column.type) else column
 
 
 def some_documents(count: int, *, seed: int = 0, longest: int = 30) -> list[list[int]]:

@@ -20,6 +20,7 @@ from streaming_ext.format.provenance import (
 )
 from streaming_ext.format.reading import listed_record, read_listed
 from streaming_ext.format.record import PartRecord
+from streaming_ext.format.schema import content_hash
 from streaming_ext.format.shuffled import sources_of
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.source import DocumentRanges
@@ -96,12 +97,19 @@ class SplitDocuments:
         manifest = cache.index.manifest
         if manifest is None:
             raise UsageError(
-                f"{cache.source.url} has no lists of documents, which packing, exclude, domain_by "
-                "and traces need. Make the dataset with `shardmill shard`, or leave them out."
+                f"{cache.source.url} has no lists of documents, which packing, exclude, where, "
+                "domain_by and traces need. Make it with `shardmill shard`, or leave them out."
             )
         self.manifest = manifest
         self.split = next(split for split in SPLITS if split == cache.index.split)
         self._index, self._source = cache.index, cache.source
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The identity of all lists of documents, and of the columns that were added to them."""
+        added = (file for each in self.manifest.added for file in each.files)
+        files = [*(part.record for part in self.manifest.parts), *added]
+        return content_hash("\n".join(file.xxh128 for file in files).encode())
 
     @cached_property
     def spans(self) -> list[PartSpan]:
@@ -131,24 +139,29 @@ class SplitDocuments:
         return SourceRows.of_sources(sources_of(table))
 
     def read(
-        self, span: PartSpan, *, label: Callable[[ListedRows, Flags], Ints] | None = None
+        self,
+        span: PartSpan,
+        *,
+        label: Callable[[ListedRows, Flags, SourceRows], Ints] | None = None,
     ) -> LocatedDocuments:
         """The documents of a part.
 
         Args:
             span: the part.
-            label: gives each document that is chosen from a table's batch a number.
+            label: gives each document of a table's batch that is of the split a number; called with
+                the batch, flags for these, and the origins of the part's documents.
         """
         record, url = self.record(span.part), self._source.url
         read = partial(read_listed, self._source)
         added = {} if label is None else added_values(self.manifest, record, read)
+        origins = self.origins(record)
         arrays = [np.empty((4, 0), np.int64)]  # lengths, rows, sources and labels of each batch
         try:
             for some in read_provenance(read(record.documents), added):
                 chosen = some.of(self.split)
                 rows = some.rows[chosen]
                 sources = np.zeros_like(rows) if some.sources is None else some.sources[chosen]
-                labels = np.zeros_like(rows) if label is None else label(some, chosen)
+                labels = np.zeros_like(rows) if label is None else label(some, chosen, origins)
                 arrays.append(np.stack([some.tokens[chosen] + 1, rows, sources, labels]))
         except CorruptDatasetError as error:
             raise CorruptDatasetError(f"{url}/{record.documents.path}: {error}") from error
@@ -160,7 +173,7 @@ class SplitDocuments:
                 f"{stored}. Run `shardmill verify` on it."
             )
         return LocatedDocuments(
-            origins=self.origins(record),
+            origins=origins,
             begin=span.begin,
             lengths=lengths,
             rows=rows,

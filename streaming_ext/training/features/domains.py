@@ -25,12 +25,11 @@ import xxhash
 from streaming_ext.base.arrays import Flags, Ints, ranges
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.threads import mapped_ahead
-from streaming_ext.format.provenance import ListedRows
-from streaming_ext.format.schema import content_hash
+from streaming_ext.format.provenance import ListedRows, SourceRows
 from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.state import Cursor
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.made_once import damaged, made_once, map_file, write_directory
+from streaming_ext.reading.made_once import made_once, map_words, write_directory, write_words
 from streaming_ext.reading.source import Spans, TokenSource
 from streaming_ext.reading.token_reader import by_value
 from streaming_ext.training.columns import Batch, ReadRows, RowColumn
@@ -45,12 +44,9 @@ Codes = npt.NDArray[np.int32]
 def write_map(file: BinaryIO, cache: ShardCache, by: str) -> None:
     """Write the map of a split; see `ranges_of`."""
     codes: dict[str, int] = {}
-    digest = xxhash.xxh3_128()
-    for starts, numbers in ranges_of(cache, by, codes):
-        data = (starts << _BITS | numbers + 1).astype("<i8").tobytes()
-        digest.update(data)
-        file.write(data)
-    write_directory(file, {"version": VERSION, "names": list(codes), "xxh128": digest.hexdigest()})
+    found = ranges_of(cache, by, codes)
+    digest = write_words(file, (starts << _BITS | numbers + 1 for starts, numbers in found))
+    write_directory(file, {"version": VERSION, "names": list(codes), "xxh128": digest})
 
 
 class DomainMap:
@@ -74,10 +70,7 @@ class DomainMap:
             StorageError: it cannot be mapped.
         """
         self.path = path
-        data, directory = map_file(path, version=VERSION)
-        if verify and content_hash(data.data) != directory["xxh128"]:
-            raise damaged(path, "its content has another hash")
-        self._words = data.view("<i8")
+        self._words, directory = map_words(path, version=VERSION, verify=verify)
         self.names = tuple(directory["names"])
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -170,7 +163,7 @@ def ranges_of(cache: ShardCache, by: str, codes: dict[str, int]) -> Iterator[tup
 
 
 def _numbers_of_values(
-    column: str, words: dict[str, int], documents: ListedRows, chosen: Flags
+    column: str, words: dict[str, int], documents: ListedRows, chosen: Flags, _: SourceRows
 ) -> Ints:
     """Number the values of a column of the chosen documents, as they come in `words`."""
     values = documents.values[column].filter(pa.array(chosen))
@@ -274,9 +267,9 @@ def open_domains(caches: Sequence[ShardCache], by: str) -> TokenDomains:
             f"`domain_by` must be {FOLDER!r} or {COLUMN + 'NAME'!r}, for a column that was kept by "
             f"--keep-columns; got {by!r}. Leave it out to count by streams."
         )
-    digest = xxhash.xxh3_64_hexdigest(by.encode())
 
     def open_map(cache: ShardCache) -> DomainMap:
+        digest = xxhash.xxh3_64_hexdigest(f"{split_documents(cache).fingerprint} {by}".encode())
         return made_once(
             cache.beside / f"{cache.name}.domains-{VERSION}-{digest}.map",
             what="The map of domains",

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_ext.base.arrays import Ints, ranges
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import UsageError, one_line
 from streaming_ext.format.schema import content_hash
 from streaming_ext.reading.cache import ShardCache
@@ -99,21 +99,6 @@ class Exclusions:
         return DocumentRanges(*np.concatenate(found, axis=1))
 
 
-def sequences_with(documents: DocumentRanges, bounds: Ints, length: int) -> Ints:
-    """The sequences of a stream that hold a token of some documents, sorted.
-
-    Args:
-        documents: documents of the stream.
-        bounds: see `PassOrder`.
-        length: tokens per sequence.
-    """
-    starts, lengths = documents
-    first = starts // length
-    counts = (starts + lengths - 1) // length - first + 1
-    sequences: Ints = np.unique(ranges(first, counts))
-    return sequences[: np.searchsorted(sequences, bounds[-1])]
-
-
 class Excluding(TokenSource):
     """The rows of another source, without those that hold a token of some documents."""
 
@@ -131,9 +116,8 @@ class Excluding(TokenSource):
         self._source, self.reader, self.length = source, source.reader, source.length
         self._fingerprint = exclusions.fingerprint
         self.excluded = exclusions.documents(source.reader.caches)
-        self.bounds = source.bounds  # rows keep their numbers
-        pairs = zip(self.excluded, self.bounds, strict=True)
-        self.left_out = [sequences_with(*pair, self.length) for pair in pairs]
+        self.bounds, self.chosen = source.bounds, source.chosen  # rows keep their numbers
+        self.left_out = [source.sequences_with(*each) for each in enumerate(self.excluded)]
 
     def identity(self) -> dict[str, Any]:
         """The hash of what is left out."""
@@ -147,6 +131,6 @@ class Excluding(TokenSource):
         """See the source."""
         return self._source.locate(streams, sequences, length)
 
-    def sequences_with(self, stream: int, first: int, stop: int) -> Ints:
+    def sequences_with(self, stream: int, documents: DocumentRanges) -> Ints:
         """See the source."""
-        return self._source.sequences_with(stream, first, stop)
+        return self._source.sequences_with(stream, documents)

@@ -28,10 +28,10 @@ each process verifies a section when it first uses it:
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 import xxhash
@@ -43,9 +43,12 @@ from streaming_ext.format.schema import content_hash
 from streaming_ext.order.order import Keys, key_of, mix
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.made_once import damaged, made_once, map_file, write_directory
-from streaming_ext.reading.source import DocumentRanges, Rows, Spans, TokenSource
-from streaming_ext.reading.token_reader import FILLING, Runs, TokenReader, by_value
+from streaming_ext.reading.source import DocumentRanges, Rows, TokenSource, segments_of_rows
+from streaming_ext.reading.token_reader import FILLING, Runs, TokenReader
 from streaming_ext.training.features.documents import split_documents
+
+if TYPE_CHECKING:
+    from streaming_ext.reading.chosen import ChosenDocuments
 
 
 def best_fit(counts: Ints, length: int) -> tuple[Ints, int]:
@@ -323,6 +326,7 @@ def open_plan(
     cache: ShardCache,
     length: int,
     *,
+    chosen: "ChosenDocuments | None" = None,
     left_out: DocumentRanges | None = None,
     multiple: int = 1,
 ) -> PackingPlan:
@@ -331,6 +335,7 @@ def open_plan(
     Args:
         cache: the cache of the split.
         length: tokens per row.
+        chosen: the documents that rows may hold; None for all.
         left_out: documents that no row holds.
         multiple: the tokens whose multiples segments take in their rows.
 
@@ -342,6 +347,8 @@ def open_plan(
     if length >= MAX_ROW:
         raise UsageError(f"`sequence_length` must be below {MAX_ROW} with packing, got {length}.")
     name = f"{cache.name}.best_fit-{VERSION}-{length}"
+    if chosen is not None:
+        name += f"-where-{chosen.digest[:16]}"
     if left_out is not None and len(left_out.starts):
         name += f"-without-{content_hash(np.sort(left_out.starts).tobytes())[:16]}"
     if multiple > 1:
@@ -351,9 +358,13 @@ def open_plan(
     def make(file: BinaryIO) -> None:
         listed = split_documents(cache)
         documents, count = listed.all(), listed.manifest.splits[listed.split].documents
-        if left_out is not None:
-            documents, count = _without(documents, left_out.starts), count - len(left_out.starts)
-        tokens = int(cache.index.token_starts[-1])
+        tokens, out = int(cache.index.token_starts[-1]), left_out and left_out.starts
+        if chosen is not None:
+            documents, count = _among(documents, chosen.holds), chosen.documents
+            tokens, out = chosen.tokens, None if out is None else out[chosen.holds(out)]
+        if out is not None:
+            documents = _among(documents, lambda starts: ~np.isin(starts, out))
+            count -= len(out)
         groups = plan_groups(
             documents, count=count, tokens=tokens, length=length, multiple=multiple
         )
@@ -414,11 +425,13 @@ def _cut(
         )
 
 
-def _without(documents: Iterable[DocumentRanges], starts: Ints) -> Iterator[DocumentRanges]:
-    """The documents that do not begin at any of `starts`."""
-    for some in documents:
-        kept = ~np.isin(some.starts, starts)
-        yield DocumentRanges(some.starts[kept], some.lengths[kept])
+def _among(
+    documents: Iterable[DocumentRanges], holds: Callable[[Ints], Flags]
+) -> Iterator[DocumentRanges]:
+    """The documents for which a function of their first tokens holds."""
+    for starts, lengths in documents:
+        kept = holds(starts)
+        yield DocumentRanges(starts[kept], lengths[kept])
 
 
 class PackedRows(Rows):
@@ -444,8 +457,9 @@ class PackedRows(Rows):
         """
         self.reader, self.length, self.filling = reader, length, filling
         self._segments = segments
-        firsts = segments.firsts
-        lengths = self._lengths = segments.lengths
+        firsts, starts, lengths = segments.firsts, segments.starts, segments.lengths
+        self._firsts, self._starts, self._lengths = firsts, starts, lengths
+        self._after: Ints = (starts + lengths)[firsts[1:] - 1]
         rooms = rounded_up(lengths, multiple)
         # Where each segment begins if all are laid end to end, then the end: (segments + 1,)
         begins = self._begins = np.append(0, np.cumsum(rooms))
@@ -454,7 +468,8 @@ class PackedRows(Rows):
         # Padding after each segment; the last one of a row has the rest of it: (segments,)
         self._gaps: Ints = rooms - lengths
         self._gaps[firsts[1:] - 1] += length - self._filled
-        runs = reader.runs(segments.starts, lengths, np.arange(len(rooms) + 1))
+        self._rooms = lengths + self._gaps
+        runs = reader.runs(starts, lengths, np.arange(len(rooms) + 1))
         gapped = np.flatnonzero(self._gaps)
         at = runs.firsts[gapped + 1]
         self.runs = Runs(
@@ -466,47 +481,20 @@ class PackedRows(Rows):
 
     def start_inside(self, rows: slice, eot_id: int) -> Flags:
         """Return which rows begin in the middle of a document: (rows,)."""
-        inside: Flags = ~self._segments.begins[self._segments.firsts[:-1][rows]]
+        inside: Flags = ~self._segments.begins[self._firsts[:-1][rows]]
         return inside
-
-    def _stops(self, rows: slice) -> Ints:
-        last = self._last(rows)
-        return self._segments.starts[last] + self._lengths[last]
-
-    def _last(self, rows: slice) -> Ints:
-        """The last segment of each row: (rows,)."""
-        return self._segments.firsts[1:][rows] - 1
 
     def _edges(self, rows: slice, real: Flags) -> tuple[Ints, Ints, Flags]:
         """See `Rows`: by the plan, an edge at each segment, and at padding."""
         some, row = self._some(rows)
         filled = self._filled[rows]
         padded = np.flatnonzero(real & (filled < self.length))
-        columns = self._begins[some] - self._begins[self._segments.firsts[rows]][row]
+        columns = self._begins[some] - self._begins[self._firsts[rows]][row]
         offsets = row * self.length + columns
         edges = np.append(offsets[real[row]], padded * self.length + filled[padded])
         gaps = np.where(real[row], self._gaps[some], 0)
         padding = ranges(offsets + self._lengths[some], gaps)
-        return edges, padding, ~self._segments.ends[self._last(rows)]
-
-    def spans(self, rows: slice) -> Spans:
-        """The segments of some rows."""
-        some, row = self._some(rows)
-        starts, lengths = self._segments.starts[some], self._lengths[some]
-        streams, origins = self.reader.streams_of(starts)
-        return Spans(
-            streams=streams[self._segments.firsts[rows] - some.start],
-            rows=row,
-            starts=starts - origins,
-            lengths=lengths,
-            rooms=lengths + self._gaps[some],
-        )
-
-    def _some(self, rows: slice) -> tuple[slice, Ints]:
-        """The segments of some rows, and the row of each among these: (segments,)."""
-        firsts = self._segments.firsts[rows.start : rows.stop + 1]
-        row = np.repeat(np.arange(len(firsts) - 1), np.diff(firsts))
-        return slice(firsts[0], firsts[-1]), row
+        return edges, padding, ~self._segments.ends[self._firsts[1:][rows] - 1]
 
 
 class Packed(TokenSource):
@@ -526,7 +514,7 @@ class Packed(TokenSource):
             CorruptDatasetError: what a dataset says of its documents is missing or damaged.
         """
         self._source, self.reader, self.length = source, source.reader, source.length
-        self.excluded, self._named_multiple = source.excluded, multiple
+        self.chosen, self.excluded, self._named_multiple = source.chosen, source.excluded, multiple
         self._multiple = multiple or 1
         if self.length % self._multiple:
             raise UsageError(
@@ -536,8 +524,8 @@ class Packed(TokenSource):
         caches = self.reader.caches
         excluded: Sequence[DocumentRanges | None] = source.excluded or [None] * len(caches)
         self._plans = [
-            open_plan(cache, self.length, left_out=out, multiple=self._multiple)
-            for cache, out in zip(caches, excluded, strict=True)
+            open_plan(cache, self.length, chosen=own, left_out=out, multiple=self._multiple)
+            for cache, own, out in zip(caches, source.chosen, excluded, strict=True)
         ]
         self.bounds = [plan.bounds for plan in self._plans]
         # The id is known: the dataset lists its documents.
@@ -553,24 +541,21 @@ class Packed(TokenSource):
 
     def locate(self, streams: Ints, sequences: Ints, length: int) -> Rows:
         """See `TokenSource`."""
-        segments = self._segments(streams, np.maximum(sequences, 0))
+        found = segments_of_rows(
+            streams,
+            np.maximum(sequences, 0),
+            lambda stream, rows: self._plans[stream].look_up(rows),
+        )
+        segments = RowSegments(*found)
+        origins = np.repeat(self.reader.stream_starts[streams], np.diff(segments.firsts))
+        segments = segments._replace(starts=segments.starts + origins)
         filling = memoryview(np.full(length, self._eot, self.reader.dtype).tobytes())
         return PackedRows(self.reader, segments, length, multiple=self._multiple, filling=filling)
 
-    def _segments(self, streams: Ints, rows: Ints) -> RowSegments:
-        """The segments of some rows, with starts in the reader's space of tokens."""
-        if len(self._plans) == 1:
-            return self._plans[0].look_up(rows)
-        found = []
-        for stream, chosen in by_value(streams):
-            own = self._plans[stream].look_up(rows[chosen])
-            starts = own.starts + self.reader.stream_starts[stream]
-            owners = np.repeat(chosen, np.diff(own.firsts))
-            found.append(np.stack([owners, starts, own.marked]))
-        segments = np.concatenate(found, axis=1)
-        owners, starts, marked = segments[:, np.argsort(segments[0], kind="stable")]
-        return RowSegments(np.searchsorted(owners, np.arange(len(rows) + 1)), starts, marked)
-
-    def sequences_with(self, stream: int, first: int, stop: int) -> Ints:
+    def sequences_with(self, stream: int, documents: DocumentRanges) -> Ints:
         """See `TokenSource`."""
-        return self._plans[stream].rows_with(first, stop)
+        plan = self._plans[stream]
+        firsts, lengths = documents
+        pairs = zip(firsts.tolist(), (firsts + lengths).tolist(), strict=True)
+        rows: Ints = np.unique(np.concatenate([plan.rows_with(*pair) for pair in pairs]))
+        return rows

@@ -11,6 +11,7 @@ from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.provenance import SourceRow
 from streaming_ext.order.state import Cursor
+from streaming_ext.reading.source import DocumentRanges
 from streaming_ext.training.features.documents import split_documents
 
 if TYPE_CHECKING:
@@ -140,7 +141,8 @@ def trace_document(
     for stream, cache in enumerate(dataset.reader.caches):
         for begin, end, origin in split_documents(cache).find(source, row):
             found += 1
-            sequences = reading.sequences_with(stream, begin, end)
+            document = DocumentRanges(np.array([begin]), np.array([end - begin]))
+            sequences = reading.sequences_with(stream, document)
             visits += [
                 DocumentVisit(
                     step=step, rank=trace.rank, stream=stream, sequence=trace.sequence, span=span

@@ -2,6 +2,7 @@
 
 import inspect
 import random
+import re
 
 import pyarrow.parquet as pq
 import pytest
@@ -278,3 +279,16 @@ def test_what_decides_the_order_is_handed_on(root, tmp_path, options, stream) ->
     assert [(row["sequence"], row["source"], row["row"]) for row in table] == wanted
     with pytest.raises(UsageError, match="must be in"):
         trace(root, step=str(last + 1), batch_size=4, **options, **of_stream)
+
+
+def test_streams_of_chosen_documents(root, capsys) -> None:
+    settings = {"step": "3", "batch_size": 8, "where": ["tokens > 15", ""]}
+    assert trace(root, root, **settings) == 0
+    printed = capsys.readouterr().out
+    first = [part for part in printed.split("rank 0: ") if "of stream 0" in part]
+    assert first
+    spans = [line for part in first for line in part.splitlines()[1:]]
+    rows = numbered_parts(some_documents(60))
+    for line in spans:
+        row, part = re.search(r"row (\d+) of mem://source-(\d)", line).groups()
+        assert len(rows[int(part)][int(row)][1]) > 15

@@ -1,0 +1,94 @@
+"""Chosen documents of a split, whose tokens are a stream of their own.
+
+A map in the cache holds the ranges of tokens of consecutive chosen documents, made once on a
+machine, so that opening costs as much for a billion documents as for a few:
+
+words      int64 (ranges + 1, 2): the chosen tokens before each range, and its first token in the
+           split's stream; last the number of chosen tokens, and the end of the stream
+directory  JSON: the number of chosen documents, the hash of the words
+end        length of the directory, 8 bytes; its XXH3-128, 16 bytes
+
+documents of 3, 2 and 5 tokens, the second not chosen: the words are 0 0, 3 5 and 8 10
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from streaming_ext.base.arrays import Flags, Ints, ranges
+from streaming_ext.reading.made_once import map_words
+
+VERSION: Final = 1
+
+
+class ChosenDocuments:
+    """The chosen documents of one split, and their tokens as a stream of its own.
+
+    Attributes:
+        path: the path of the map.
+        documents: the number of chosen documents.
+        tokens: their tokens.
+        digest: the hash of what is chosen.
+    """
+
+    def __init__(self, path: Path, *, verify: bool = True) -> None:
+        """Open a map.
+
+        Args:
+            path: the path of the map.
+            verify: compare its content with its hash.
+
+        Raises:
+            FileNotFoundError: there is none.
+            CorruptDatasetError: it is damaged, or was made by another version.
+            StorageError: it cannot be mapped.
+        """
+        self.path = path
+        words, directory = map_words(path, version=VERSION, verify=verify)
+        self._before, self._starts = words.reshape(-1, 2).T  # (ranges + 1,) each
+        self.documents: int = directory["documents"]
+        self.digest: str = directory["xxh128"]
+        self.tokens = int(self._before[-1])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process maps the file itself, which this one has verified."""
+        return partial(ChosenDocuments, verify=False), (self.path,)
+
+    def before(self, tokens: Ints) -> Ints:
+        """Count the chosen tokens before some tokens of the split's stream: (tokens,)."""
+        number = np.maximum(np.searchsorted(self._starts, tokens, side="right") - 1, 0)
+        after = self._before[np.minimum(number + 1, len(self._before) - 1)]
+        before: Ints = self._before[number] + tokens - self._starts[number]
+        return before.clip(0, after)
+
+    def offsets(self, tokens: Ints) -> Ints:
+        """Find some chosen tokens in the split's stream, by their numbers: (tokens,)."""
+        number = np.searchsorted(self._before, tokens, side="right") - 1
+        offsets: Ints = self._starts[number] + tokens - self._before[number]
+        return offsets
+
+    def segments(self, starts: Ints, length: int) -> Sequence[Ints]:
+        """Find rows of chosen tokens in the split's stream.
+
+        Args:
+            starts: the number of each row's first token among the chosen ones: (rows,).
+            length: tokens per row.
+
+        Returns:
+            first segment of each row, then their number: (rows + 1,); first token and tokens of
+            each segment: (segments,).
+        """
+        first = np.searchsorted(self._before, starts, side="right") - 1
+        counts = np.searchsorted(self._before, starts + length) - first
+        number, begins = ranges(first, counts), np.repeat(starts, counts)
+        before = self._before[number]
+        inside = np.maximum(begins - before, 0)
+        lengths = np.minimum(self._before[number + 1], begins + length) - before - inside
+        return np.append(0, np.cumsum(counts)), self._starts[number] + inside, lengths
+
+    def holds(self, starts: Ints) -> Flags:
+        """Say which documents are chosen, by their first tokens: (documents,)."""
+        return self.before(starts + 1) > self.before(starts)

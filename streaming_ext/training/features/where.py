@@ -1,0 +1,84 @@
+"""The documents of a split that a condition chooses: `TokenStream(where=...)`."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import BinaryIO
+
+import numpy as np
+import xxhash
+
+from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.base.errors import UsageError
+from streaming_ext.base.threads import mapped_ahead
+from streaming_ext.format.condition import Condition
+from streaming_ext.format.provenance import ListedRows, SourceRows, require_columns
+from streaming_ext.reading.cache import ShardCache
+from streaming_ext.reading.chosen import VERSION, ChosenDocuments
+from streaming_ext.reading.made_once import made_once, write_directory, write_words
+from streaming_ext.training.features.documents import LocatedDocuments, split_documents
+
+
+def write_chosen(file: BinaryIO, cache: ShardCache, condition: Condition) -> None:
+    """Write the map of a split; see `ChosenDocuments`.
+
+    Args:
+        file: empty.
+        cache: the cache of the split.
+        condition: the condition that chosen documents meet.
+
+    Raises:
+        UsageError: it names no column of the dataset, or no document meets it.
+        CorruptDatasetError: a record or table of documents is missing or damaged.
+    """
+    listed = split_documents(cache)
+    require_columns(condition, listed.manifest.columns, where=cache.source.url)
+    documents = tokens = 0
+
+    def label(rows: ListedRows, of_split: Flags, origins: SourceRows) -> Ints:
+        return rows.where(condition, origins)[of_split].astype(np.int64)
+
+    def words() -> Iterator[Ints]:
+        nonlocal documents, tokens
+        for part in mapped_ahead(partial(listed.read, label=label), listed.spans):
+            starts, lengths = _ranges_of(part)
+            ends = tokens + np.cumsum(lengths)
+            yield np.stack([ends - lengths, starts], axis=1)
+            documents, tokens = documents + int(part.labels.sum()), tokens + int(lengths.sum())
+        yield np.array([tokens, cache.index.token_starts[-1]])
+
+    digest = write_words(file, words())
+    if not documents:
+        raise UsageError(
+            f"where={condition.text!r} holds for no document of split {cache.index.split!r} of "
+            f"{cache.source.url}. Correct it, or leave the stream out."
+        )
+    write_directory(file, {"version": VERSION, "documents": documents, "xxh128": digest})
+
+
+def _ranges_of(part: LocatedDocuments) -> tuple[Ints, Ints]:
+    """First token, and tokens, of each range of consecutive chosen documents: (ranges,) each."""
+    edges = np.flatnonzero(np.diff(part.labels, prepend=0, append=0))
+    first, stop = edges[::2], edges[1::2]
+    starts = part.starts[first]
+    return starts, part.ends[stop - 1] - starts
+
+
+def open_chosen(cache: ShardCache, where: str) -> ChosenDocuments:
+    """The documents of a split that a condition chooses; their map is made if it is missing.
+
+    Args:
+        cache: the cache of the split.
+        where: the condition.
+
+    Raises:
+        UsageError: the dataset lists no documents or lacks a column, or no document is chosen.
+        CorruptDatasetError: a record or table of documents is missing or damaged.
+        StorageError: the map cannot be kept.
+    """
+    digest = xxhash.xxh3_64_hexdigest(f"{split_documents(cache).fingerprint} {where}".encode())
+    return made_once(
+        cache.beside / f"{cache.name}.where-{VERSION}-{digest}.map",
+        what="The map of chosen documents",
+        opened=ChosenDocuments,
+        make=partial(write_chosen, cache=cache, condition=Condition(where)),
+    )

@@ -1,0 +1,289 @@
+"""Streams of the documents that a condition chooses, against plain Python on lists of documents."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_ext import (
+    StreamingTokenDataset,
+    StreamingTokenLoader,
+    TokenStream,
+)
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
+from tests.streaming_ext.build import EOT, Built, Document, build, numbered_parts, some_documents
+from tests.streaming_ext.loading import saved, sequences
+
+MASKS = ["targets", "position_ids", "document_ids", "starts_inside", "sequence_ids"]
+Meets = Callable[[int, Document], bool]
+
+
+def load(streams: Sequence[TokenStream], *, workers: int = 0, **changes: Any) -> Any:
+    settings: dict[str, Any] = {"batch_size": 1, "dp_rank": 0, "dp_world_size": 1, "extras": MASKS}
+    dataset = StreamingTokenDataset(streams=streams, **settings | changes)
+    return StreamingTokenLoader(dataset, num_workers=workers)
+
+
+def chosen_tokens(parts: Any, meets: Meets, *, sample: int = 8) -> list[tuple[int, int, int]]:
+    """The chosen documents end to end: token, place in the split's stream, place in its document.
+
+    Args:
+        parts: as `build` takes them.
+        meets: says of the number of a part and the ids of a document whether it is chosen.
+        sample: tokens to whose multiples parts are padded.
+    """
+    found, place = [], 0
+    for part, rows in enumerate(parts):
+        for split, ids in rows:
+            if split == "train":
+                for inside, token in enumerate([*ids, EOT]):
+                    if meets(part, ids):
+                        found.append((token, place, inside))
+                    place += 1
+        place += -place % sample
+    return found
+
+
+def row_by_hand(stream: list[Any], first: int, length: int, shard_ends: list[int]) -> Any:
+    """Tokens, targets, positions, numbers of documents, and whether it begins inside of one."""
+    row, after = stream[first : first + length], stream[first + length : first + length + 1]
+    tokens = [token for token, _, _ in row]
+    shards = [np.searchsorted(shard_ends, place, "right") for _, place, _ in [row[-1], *after]]
+    same = len(set(shards)) == len(shards) - 1
+    begins = np.cumsum([number == 0 or inside == 0 for number, (_, _, inside) in enumerate(row)])
+    return {
+        "tokens": tokens,
+        "targets": [*tokens[1:], after[0][0] if same else -100],
+        "document_ids": (begins - 1).tolist(),
+        "position_ids": [n - begins.tolist().index(begin) for n, begin in enumerate(begins)],
+        "starts_inside": row[0][2] > 0,
+    }
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_rows_are_cut_out_of_the_chosen_documents_laid_end_to_end(tmp_path, seed) -> None:
+    rng = random.Random(seed)
+    documents = some_documents(rng.randint(20, 80), seed=seed, longest=rng.choice([3, 12, 40]))
+    parts = numbered_parts(documents, parts=rng.randint(1, 4))
+    built = build(tmp_path / "d", parts, compression="none", shard_samples=rng.randint(1, 5))
+    present = sorted({len(ids) for rows in parts for split, ids in rows if split == "train"})
+    lengths = rng.sample(present[:-1], rng.randint(1, len(present) - 1))
+    meets: list[tuple[str | None, Meets]] = [
+        (f"tokens in {lengths}", lambda part, ids: len(ids) in lengths),
+        (
+            f"tokens not in {lengths} or source == 'mem://source-1.parquet'",
+            lambda part, ids: len(ids) not in lengths or part == 1,
+        ),
+        (None, lambda part, ids: True),
+    ]
+    expected = [chosen_tokens(parts, each) for _, each in meets]
+    longest = min(len(each) for each in expected)
+    length = rng.randint(1, min(40, longest))
+    streams = [TokenStream(local=built.root, where=where) for where, _ in meets]
+    loader = load(streams, sequence_length=length, num_canonical_nodes=1)
+    shard_ends = (np.cumsum(loader.dataset.reader.caches[0].index.samples) * 8).tolist()
+    # The rows of the whole stream have padding too: these are compared elsewhere.
+    sizes = [len(each) // length for each in expected[:2]]
+    assert [int(each[-1]) for each in loader.dataset.source.bounds[:2]] == sizes
+    for stream, size in enumerate(sizes):
+        for number in range(size):
+            row = loader.dataset.get_item(number + sum(sizes[:stream]))
+            assert row["sequence_ids"] == number
+            by_hand = row_by_hand(expected[stream], number * length, length, shard_ends)
+            assert {name: row[name].tolist() for name in by_hand} == by_hand
+
+
+def test_every_token_is_traced_to_a_chosen_document(raw) -> None:
+    loader = load([TokenStream(local=raw.root, where="tokens > 20")], sequence_length=24)
+    rows = {
+        (f"mem://source-{part}.parquet", row): [*ids, EOT]
+        for part, listed in enumerate(numbered_parts(some_documents(300)))
+        for row, (_, ids) in enumerate(listed)
+    }
+    for step, batch in enumerate(loader):
+        (trace,) = loader.trace(step)
+        found = []
+        for span in trace.spans:
+            assert len(rows[span.source, span.row]) > 21
+            assert span.position == len(found)
+            found += rows[span.source, span.row][span.first : span.first + span.tokens]
+        assert batch["tokens"].tolist() == [found]
+        source, row = trace.spans[-1].source, trace.spans[-1].row
+        assert step in {visit.step for visit in loader.trace_document(source, row)}
+    short = next(key for key, ids in rows.items() if len(ids) == 12 and key[1] % 10)
+    assert loader.trace_document(*short) == []
+
+
+LEVELS = {"score": lambda ids: len(ids) % 7, "kind": lambda ids: ["a", "b", None][ids[0] % 3]}
+PARTS: dict[str, Meets] = {
+    "score >= 4": lambda part, ids: len(ids) % 7 >= 4,
+    "score < 4 and kind == 'a'": lambda part, ids: len(ids) % 7 < 4 and ids[0] % 3 == 0,
+    "score < 4 and kind is None and tokens > 9": (
+        lambda part, ids: len(ids) % 7 < 4 and ids[0] % 3 == 2 and len(ids) > 9
+    ),
+}
+REPEATS = [3, 1, 2]
+
+
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, Any]:
+    """Documents that consist of their number, so that their tokens are known again."""
+    rng = random.Random(0)
+    parts = numbered_parts([[100 + number] * rng.randint(1, 30) for number in range(400)])
+    root = tmp_path_factory.mktemp("numbered") / "d"
+    return build(root, parts, vocab_size=600, columns=LEVELS), parts
+
+
+@pytest.mark.parametrize("packing", [None, "best_fit"])
+def test_a_run_on_three_streams_of_one_dataset_counts_as_plain_python_does(
+    numbered, tmp_path, packing
+) -> None:
+    built, parts = numbered
+    local = tmp_path / "cache"
+    streams = [
+        TokenStream(remote=str(built.root), local=local, where=where, repeat=repeat)
+        for where, repeat in zip(PARTS, REPEATS, strict=True)
+    ]
+    changes = {
+        "sequence_length": 32,
+        "packing": packing,
+        "batch_size": None,
+        "global_batch": 6,
+        "drop_last": False,
+        "shuffle": True,
+        "shuffle_block_size": 40,
+    }
+    seen: Counter[int] = Counter()
+    state: dict[str, Any] | None = None
+    plans = [
+        (1, 0, 11),
+        (3, 2, 9),
+        (2, 1, None),
+    ]  # ranks, workers, steps; None for all that are left
+    for ranks, workers, steps in plans:
+        for rank in range(ranks):
+            loader = load(streams, workers=workers, dp_rank=rank, dp_world_size=ranks, **changes)
+            if state is not None:
+                loader.load_state_dict(state)
+            for number, batch in enumerate(loader, 1):
+                seen.update(batch["tokens"][batch["real"]].reshape(-1).tolist())
+                if number == steps:
+                    break
+        state = saved(loader)
+    expected: Counter[int] = Counter()
+    for meets, repeat in zip(PARTS.values(), REPEATS, strict=True):
+        tokens = [token for token, _, _ in chosen_tokens(parts, meets)]
+        kept = tokens if packing else tokens[: len(tokens) // 32 * 32]
+        expected.update({token: repeat * count for token, count in Counter(kept).items()})
+    del seen[EOT], expected[EOT]  # padding is made of them too
+    assert seen == expected
+    assert len(expected) > 200
+    # One cache of shards, a map for each condition.
+    assert len([*local.rglob("*.mds")]) <= built.manifest.splits["train"].shards
+    assert len([*local.glob("*.where-*.map")]) == len(PARTS)
+
+
+def test_the_state_knows_what_is_chosen(raw) -> None:
+    def opened(*where: str | None, **changes: Any) -> Any:
+        return load([TokenStream(local=raw.root, where=each) for each in where], **changes)
+
+    loader = opened("tokens > 20", "tokens <= 20")
+    sequences(loader, 30)
+    state = saved(loader)
+    opened("tokens>20", "not tokens > 20").load_state_dict(state)  # the same documents
+    for changed in (("tokens <= 20", "tokens > 20"), ("tokens > 20", None), (None, None)):
+        with pytest.raises(ConfigMismatchError, match=r"streams: .* where "):
+            opened(*changed).load_state_dict(state)
+    # Each goes on from its own count, wherever it is listed.
+    other = opened("tokens <= 20", "tokens == 3", "tokens > 20")
+    other.load_state_dict(state, allow_changes=["streams", "epoch_size"])
+    counts = [each.sequences for each in other.achieved()]
+    drawn = [each["drawn"] for each in state["streams"]]
+    assert counts == [drawn[1], 0, drawn[0]]
+    assert "where" not in str(saved(opened(None)))
+
+
+def test_conditions_with_other_features(raw, tmp_path) -> None:
+    """Excluded documents, lengths that change, context parallelism and counts of domains."""
+    where = "tokens > 9"
+    stream = [TokenStream(local=raw.root, where=where)]
+    plain = load(stream, sequence_length=16)
+    traces = [plain.trace(step)[0] for step in range(len(plain))]
+    gone = {(span.source, span.row) for span in traces[3].spans}
+    path = tmp_path / "excluded.parquet"
+    pq.write_table(pa.table({"source": [s for s, _ in gone], "row": [r for _, r in gone]}), path)
+    kept = [
+        trace.sequence
+        for trace in traces
+        if not {(span.source, span.row) for span in trace.spans} & gone
+    ]
+    assert 0 < len(kept) < len(traces)
+    assert sequences(load(stream, sequence_length=16, exclude=path)) == [[each] for each in kept]
+    packed = load(stream, sequence_length=64, exclude=path, packing="best_fit")
+    found = Counter(
+        (span.source, span.row)
+        for step in range(len(packed))
+        for span in packed.trace(step)[0].spans
+    )
+    assert found == Counter(
+        (f"mem://source-{part}.parquet", row)
+        for part, listed in enumerate(numbered_parts(some_documents(300)))
+        for row, (split, ids) in enumerate(listed)
+        if split == "train" and len(ids) > 9 and (f"mem://source-{part}.parquet", row) not in gone
+    )
+    whole = [batch["tokens"].reshape(-1) for batch in plain]
+    halves = [
+        batch["tokens"].reshape(-1)
+        for batch in load(stream, batch_size=2, sequence_length="0:8 64:16")
+    ]
+    assert np.concatenate(halves[:4]).tolist() == np.concatenate(whole[:4]).tolist()
+    parts = [
+        [
+            batch["tokens"].reshape(-1)
+            for batch in load(
+                stream, sequence_length=16, cp_rank=rank, cp_size=2, cp_layout="contiguous"
+            )
+        ]
+        for rank in range(2)
+    ]
+    assert all(
+        np.concatenate([a, b]).tolist() == c.tolist() for a, b, c in zip(*parts, whole, strict=True)
+    )
+    counting = load(stream, sequence_length=16, domain_by="folder", extras=["domain_ids"])
+    seen = sum(int((batch["domain_ids"] >= 0).sum()) for batch in counting)
+    (reported,) = counting.achieved()
+    assert sum(reported.tokens_by_domain.values()) == seen == 16 * len(whole)
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("tokens > 5000", r"holds for no document of split 'train' of .*Correct it, or leave"),
+        ("score > 1", r"has no column 'score'; its documents have tokens, source"),
+        ("tokens = 1", "is not understood"),
+        (7, "`where` must be a condition as text, got 7"),
+        ("tokens == 'a'", "column 'tokens' is of type int64, and --where compares it with a text"),
+    ],
+)
+def test_what_chooses_nothing_or_is_not_understood(raw, where, said) -> None:
+    with pytest.raises(UsageError, match=said):
+        load([TokenStream(local=raw.root, where=where)])
+
+
+def test_too_few_tokens_for_a_row(raw) -> None:
+    with pytest.raises(
+        UsageError, match=r"`sequence_length` is 900 tokens, and split 'train' .* has"
+    ):
+        load([TokenStream(local=raw.root, where="tokens == 30")], sequence_length=900)
+
+
+def test_a_dataset_without_lists_of_documents(raw) -> None:
+    with pytest.raises(
+        UsageError, match="has no lists of documents, which packing, exclude, where"
+    ):
+        load([TokenStream(local=raw.root / "train", where="tokens > 1")], split=None)
