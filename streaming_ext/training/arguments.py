@@ -23,6 +23,10 @@ class DataLocation:
         streams: several datasets, in place of `remote` and `local`.
         remote: the location of the published dataset; None if all of it is local.
         local: cache for the raw shards; the dataset itself if `remote` is None.
+        proportion_by: `column:NAME`: a stream of the documents of each value that `proportions`
+            names. Documents of other values are left out; a line of the log counts them.
+        proportions: the proportion of each value, as `TokenStream(proportion=...)` takes it:
+            {"de": 2, "en": 1}; None stands for documents without a value.
         token_dtype: type of an id, if a set of another tool stores them as bytes:
             `uint16`, `uint32`, `int32` or `int64`.
         predownload: sequences that each rank fetches ahead; half a shuffle window by default.
@@ -35,6 +39,8 @@ class DataLocation:
     streams: Sequence[TokenStream] | None = None
     remote: str | None = None
     local: str | Path | None = None
+    proportion_by: str | None = None
+    proportions: Mapping[Any, float | str] | None = None
     token_dtype: str | None = None
     predownload: int | None = checked(None, integer(1))
     cache_limit: int | str | None = checked(None, lambda name, given: parse_bytes(given, name=name))
@@ -46,6 +52,14 @@ class DataLocation:
         check_fields(self)
         if bool(self.streams) == bool(self.remote or self.local):
             raise UsageError("Give either streams=[...], or remote= and local=, not both.")
+        if bool(self.proportion_by) != bool(self.proportions) or (
+            self.streams and self.proportions
+        ):
+            raise UsageError(
+                "`proportion_by` names a column of one dataset, given by remote= and local=, and "
+                "`proportions` the proportion of each of its values. Give both, or streams with "
+                "proportions of their own."
+            )
 
     @property
     def limit(self) -> int | None:
@@ -55,7 +69,12 @@ class DataLocation:
     @property
     def members(self) -> list[TokenStream]:
         """The streams; most often one."""
-        return list(self.streams or [TokenStream(remote=self.remote, local=self.local)])
+        stream = TokenStream(remote=self.remote, local=self.local)
+        if self.proportion_by is None or self.proportions is None:
+            return list(self.streams or [stream])
+        from streaming_ext.training.features.where import streams_by_value
+
+        return streams_by_value(stream, self.proportion_by, self.proportions)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

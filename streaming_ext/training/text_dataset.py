@@ -186,7 +186,8 @@ class StreamingTextDataset(StreamingTokenDataset):
     The first time, all text is tokenized into an ordinary dataset in the cache, by all cores and
     all ranks of the machine. It is read as any other dataset is.
 
-    The other arguments are those of `TextStream` and `StreamingTokenDataset`, except `remote`.
+    The other arguments are those of `TextStream` and `StreamingTokenDataset`, except `remote`,
+    `proportion_by` and `proportions`.
 
     Args:
         sources: files of text, folders, patterns or URLs: all that `shardmill shard` takes.
@@ -279,7 +280,7 @@ class StreamingTextDataset(StreamingTokenDataset):
                 f"Give either streams=[...], or {', '.join(sorted(given))}; a TextStream takes "
                 "these too."
             )
-        settings |= {"local": None, "remote": None}
+        settings |= dict.fromkeys(("local", "remote", "proportion_by", "proportions"))
         super().__init__(**{name: settings[name] for name in _DATASET_SETTINGS}, **stock)
 
     def materialize(self, output: str | Path) -> None:

@@ -76,6 +76,8 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         streams: Sequence[TokenStream] | None = None,
         remote: str | None = None,
         local: str | Path | None = None,
+        proportion_by: str | None = None,
+        proportions: Mapping[Any, float | str] | None = None,
         token_dtype: str | None = None,
         predownload: int | None = None,
         cache_limit: int | str | None = None,
@@ -108,6 +110,10 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         steps = order.steps(own_length=caches[0].index.sample_tokens, num_ranks=rank.size)
         self.source = source = open_source(caches, self.streams, order, steps.longest)
         self.reader = source.reader
+        if self.location.proportion_by is not None and rank.rank == 0:
+            from streaming_ext.training.features.where import log_left_out
+
+            log_left_out(source, self.location.proportion_by)
         self.domain_column = open_domains(caches, self.streams, self.contents.domain_by)
         columns = open_columns(order, self.contents, self.domain_column)
         parts = [source, *columns, self.domain_column, *([mixing] if mixing else [])]

@@ -168,12 +168,16 @@ def _numbers_of_values(
     """Number the values of a column of the chosen documents, as they come in `words`."""
     values = documents.values[column].filter(pa.array(chosen))
     encoded = values.dictionary_encode(null_encoding="encode")
-    found = [words.setdefault(_word(value), len(words)) for value in encoded.dictionary.to_pylist()]
+    found = [
+        words.setdefault(name_of_value(value), len(words))
+        for value in encoded.dictionary.to_pylist()
+    ]
     numbers: Ints = np.array(found, np.int64)[np.asarray(encoded.indices)]
     return numbers
 
 
-def _word(value: str | float | bool | None) -> str:
+def name_of_value(value: str | float | bool | None) -> str:
+    """Name a value of a column as a domain."""
     if value is None:
         return NOTHING
     if isinstance(value, bool):

@@ -1,8 +1,10 @@
 """The documents of a split that a condition chooses: `TokenStream(where=...)`."""
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import xxhash
@@ -15,7 +17,12 @@ from streaming_ext.format.provenance import ListedRows, SourceRows, require_colu
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.chosen import VERSION, ChosenDocuments
 from streaming_ext.reading.made_once import made_once, write_directory, write_words
+from streaming_ext.reading.source import TokenSource
 from streaming_ext.training.features.documents import LocatedDocuments, split_documents
+from streaming_ext.training.features.domains import COLUMN, name_of_value
+from streaming_ext.training.streams import TokenStream
+
+_log = logging.getLogger(__name__)
 
 
 def write_chosen(file: BinaryIO, cache: ShardCache, condition: Condition) -> None:
@@ -82,3 +89,53 @@ def open_chosen(cache: ShardCache, where: str) -> ChosenDocuments:
         opened=ChosenDocuments,
         make=partial(write_chosen, cache=cache, condition=Condition(where)),
     )
+
+
+def streams_by_value(
+    stream: TokenStream, by: str, proportions: Mapping[Any, float | str]
+) -> list[TokenStream]:
+    """Divide a stream by the values of a column.
+
+    Args:
+        stream: the stream of all documents.
+        by: `column:NAME`.
+        proportions: the proportion of each value; None stands for documents without one.
+
+    Raises:
+        UsageError: `by` names no column, or a value is no text, number or truth value.
+    """
+    column = by.removeprefix(COLUMN)
+    if column in ("", by) or "`" in column:
+        raise UsageError(
+            f"`proportion_by` must be {COLUMN + 'NAME'!r}, for a column that was kept by "
+            f"--keep-columns; got {by!r}."
+        )
+    return [
+        replace(
+            stream,
+            proportion=proportion,
+            where=f"`{column}` " + ("is None" if value is None else f"== {value!r}"),
+            domain=name_of_value(value),
+        )
+        for value, proportion in proportions.items()
+    ]
+
+
+def log_left_out(source: TokenSource, by: str) -> None:
+    """Say how many documents have none of the values of the streams of one dataset.
+
+    Args:
+        source: the source of these streams.
+        by: the column of the values.
+    """
+    listed = split_documents(source.reader.caches[0])
+    every = listed.manifest.splits[listed.split].documents
+    left_out = every - sum(each.documents for each in source.chosen if each)
+    if left_out:
+        _log.warning(
+            "%s of %s documents have a value in %s that proportions= does not name: they are left "
+            "out.",
+            f"{left_out:,}",
+            f"{every:,}",
+            by,
+        )

@@ -39,7 +39,7 @@ def test_arguments_of_a_dataset_are_the_fields_of_its_settings() -> None:
 def test_arguments_of_a_text_are_those_of_a_dataset_and_of_a_stream_of_text() -> None:
     own: dict[str, Any] = {name: each.default for name, each in SETTINGS.items()}
     own |= {name: each.default for name, each in StreamedText.model_fields.items()}
-    del own["remote"]
+    del own["remote"], own["proportion_by"], own["proportions"]
     own |= {"sources": None, "tokenizer": None, "shuffle_block_size": WINDOW}
     own["sequence_length"] = inspect.Parameter.empty
     found = signature_of(StreamingTextDataset)

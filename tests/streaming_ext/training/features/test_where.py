@@ -119,7 +119,12 @@ def test_every_token_is_traced_to_a_chosen_document(raw) -> None:
     assert loader.trace_document(*short) == []
 
 
-LEVELS = {"score": lambda ids: len(ids) % 7, "kind": lambda ids: ["a", "b", None][ids[0] % 3]}
+KINDS = ["a", 'it\'s a `b` "\\c"', None]
+LEVELS: dict[str, Callable[[Document], Any]] = {
+    "score": lambda ids: len(ids) % 7,
+    "kind": lambda ids: KINDS[ids[0] % 3],
+    "is long": lambda ids: len(ids) > 15,
+}
 PARTS: dict[str, Meets] = {
     "score >= 4": lambda part, ids: len(ids) % 7 >= 4,
     "score < 4 and kind == 'a'": lambda part, ids: len(ids) % 7 < 4 and ids[0] % 3 == 0,
@@ -186,6 +191,71 @@ def test_a_run_on_three_streams_of_one_dataset_counts_as_plain_python_does(
     # One cache of shards, a map for each condition.
     assert len([*local.rglob("*.mds")]) <= built.manifest.splits["train"].shards
     assert len([*local.glob("*.where-*.map")]) == len(PARTS)
+
+
+@pytest.mark.parametrize(
+    ("column", "proportions", "domains"),
+    [
+        ("kind", {KINDS[1]: 2, "a": 1.0}, [KINDS[1], "a"]),
+        ("kind", {"a": 1, KINDS[1]: 1, None: 2}, ["a", KINDS[1], "(nothing)"]),
+        ("score", {0: 1, 3.0: "0:1 2k:3"}, ["0", "3"]),
+        ("is long", {True: 3, False: 1}, ["true", "false"]),
+    ],
+)
+def test_streams_by_the_values_of_a_column(numbered, caplog, column, proportions, domains) -> None:
+    built, parts = numbered
+    settings = {
+        "batch_size": 4,
+        "sequence_length": 16,
+        "num_canonical_nodes": 1,
+        "epoch_size": 400,
+        "dp_rank": 0,
+        "dp_world_size": 1,
+        "extras": ["domain_ids"],
+    }
+    dataset = StreamingTokenDataset(
+        local=built.root, proportion_by=f"column:{column}", proportions=proportions, **settings
+    )
+    loader, named = StreamingTokenLoader(dataset), [*proportions]
+    train = [ids for rows in parts for split, ids in rows if split == "train"]
+    values = {ids[0]: LEVELS[column](ids) for ids in train}
+    for batch in loader:
+        for row, domain in zip(batch["tokens"].tolist(), batch["domain_ids"].tolist(), strict=True):
+            assert {values[token] for token in row if token != EOT} == {named[domain]}
+    assert [each.domain for each in loader.achieved()] == domains
+    if column != "score":
+        fractions = [each.fraction for each in loader.achieved()]
+        wanted = [each / sum(proportions.values()) for each in proportions.values()]
+        assert fractions == pytest.approx(wanted, abs=0.01)
+    left_out = sum(each not in named for each in values.values())
+    said = f"{left_out} of {len(train)} documents have a value in column:{column} that"
+    assert [each.startswith(said) for each in caplog.messages] == [True] * (left_out > 0)
+    conditions = ["is None" if each is None else f"== {each!r}" for each in named]
+    by_hand = [
+        TokenStream(local=built.root, where=f"`{column}` {condition}", proportion=proportion)
+        for condition, proportion in zip(conditions, proportions.values(), strict=True)
+    ]
+    other = StreamingTokenLoader(StreamingTokenDataset(streams=by_hand, **settings))
+    other.load_state_dict(saved(loader))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"proportions": {"a": 1, "c": 2}}, r"where=\"`kind` == 'c'\" holds for no document"),
+        ({"proportions": {"a": 1, 3: 2}}, "column 'kind' is of type large_string"),
+        ({"proportion_by": "column:language"}, "has no column 'language'"),
+        ({"proportion_by": "folder"}, "`proportion_by` must be 'column:NAME'.*got 'folder'"),
+        ({"proportion_by": None}, "`proportion_by` names a column of one dataset"),
+        ({"proportions": {}}, "`proportion_by` names a column of one dataset"),
+        ({"streams": [TokenStream(local="x")], "local": None}, "`proportion_by` names a column"),
+        ({"proportions": {"a": 0}}, "`proportion` must be"),
+    ],
+)
+def test_values_and_columns_that_there_are_not(numbered, changes, said) -> None:
+    settings = {"local": numbered[0].root, "proportion_by": "column:kind", "proportions": {"a": 1}}
+    with pytest.raises(UsageError, match=said):
+        StreamingTokenDataset(**settings | changes, dp_rank=0, dp_world_size=1)
 
 
 def test_the_state_knows_what_is_chosen(raw) -> None:
