@@ -24,10 +24,12 @@ class Choice(NamedTuple):
     Attributes:
         documents: number of chosen documents.
         largest: the largest chosen key.
+        candidates: the weight of all candidates.
     """
 
     documents: int
     largest: int
+    candidates: int
 
 
 def keys_of(numbers: Ints, seed: int | None) -> Keys:
@@ -59,21 +61,21 @@ def choose(
         counts += np.bincount(buckets, minlength=2**_BITS)
         np.add.at(sums, buckets, block)
     ends = np.cumsum(sums)
-    bucket = int(np.searchsorted(ends, most, side="right"))
+    weight, bucket = int(ends[-1]), int(np.searchsorted(ends, most, side="right"))
     before = int(ends[bucket - 1]) if bucket else 0
     documents = int(counts[:bucket].sum())
+    if weight <= most:
+        return Choice(documents, 2**64 - 1, weight)
     inside = [
         (keys[chosen], block[chosen])
         for keys, block in _keyed(weights(), seed)
         if (chosen := keys >> shift == bucket).any()
     ]
-    if not inside:  # all of them
-        return Choice(documents=documents, largest=2**64 - 1)
     keys, block = (np.concatenate(each) for each in zip(*inside, strict=True))
     order = np.argsort(keys)
     more = int(np.searchsorted(np.cumsum(block[order]), most - before, side="right"))
     largest = int(keys[order][more - 1]) if more else (bucket << int(shift)) - 1
-    return Choice(documents=documents + more, largest=largest)
+    return Choice(documents + more, largest, weight)
 
 
 def chosen(first: int, count: int, largest: int, seed: int | None) -> Flags:

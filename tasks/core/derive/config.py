@@ -85,7 +85,7 @@ class _Chosen(Options):
     @property
     def most(self) -> int:
         """The most documents, or tokens, that the subset may have."""
-        return self.documents or parse_count(self.tokens, name="tokens") or 0
+        return self.documents or parse_count(self.tokens, name="tokens") or 2**63 - 1
 
     @property
     def chosen_by(self) -> int | None:

@@ -362,16 +362,14 @@ def _choose(
             for record, lengths in zip(records, _lengths(dataset, records), strict=True)
         )
 
-    total = sum(record.documents_kept for record in records)
-    noun, most = "documents" if config.tokens is None else "tokens", config.most
-    if config.where is None and noun == "tokens":
-        weight = sum(record.tokens_kept for record in records)
-    else:
-        weight = sum(int(block.sum()) for block in weights())
-    if most > weight:
+    total, most = sum(record.documents_kept for record in records), config.most
+    choice = choose(weights, total, most, config.chosen_by)
+    noun = "documents" if config.tokens is None else "tokens"
+    if not config.takes_all and most > choice.candidates:
         among = "" if config.where is None else f" for which {config.where!r} holds"
-        raise UsageError(f"{dataset} has {weight:,} {noun}{among}, --{noun} asks for {most:,}.")
-    choice = choose(weights, total, most or weight, config.chosen_by)
+        raise UsageError(
+            f"{dataset} has {choice.candidates:,} {noun}{among}, --{noun} asks for {most:,}."
+        )
     if not choice.documents:
         raise UsageError(f"The first document has more than {most:,} tokens. Raise --tokens.")
     return choice

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import UsageError, one_line
-from streaming_ext.format.condition import fits
+from streaming_ext.format.condition import fits, is_text
 from streaming_ext.format.provenance import KEPT_PREFIX, MAX_VALUE_BYTES
 from streaming_ext.format.shuffled import Keys, document_keys
 from streaming_ext.text.documents.columns import stored, too_long
@@ -186,7 +186,9 @@ def _stored(name: str, column: pa.ChunkedArray, where: str) -> pa.Array:
             f"{where}: column {name!r} is of type {column.type}; texts, numbers, True and False "
             "can be added."
         )
-    made = stored(pa.concat_arrays(column.chunks or [pa.nulls(0)]))
+    if is_text(column.type):
+        column = column.cast(_TEXT)  # of any size
+    made = stored(column.combine_chunks())
     if long := too_long(made):
         raise UsageError(
             f"{where}: row {long[0]} of column {name!r} has more than {MAX_VALUE_BYTES} bytes."
@@ -217,7 +219,7 @@ def names_in(
             raise UsageError(f"{where}: column {name!r}: {one_line(error)}.") from error
         if values.null_count:
             raise UsageError(f"{where}: column {name!r} holds nulls; each row names a document.")
-        return pa.concat_arrays(values.chunks or [pa.array([], kind)])
+        return values.combine_chunks()
 
     if key is not None:
         return value_names(column(key, kind))

@@ -212,6 +212,21 @@ def test_bad_tables_are_refused(plain, rows, options, message, tmp_path) -> None
     assert file_hashes(plain) == before
 
 
+def test_names_of_files_and_rows_must_be_known(tmp_path) -> None:
+    """The end of a URL may be that of two files; rows behind parts that are gone are not known."""
+    (tmp_path / "sources/a").mkdir(parents=True)
+    write(tmp_path / "sources/0.parquet", 0)
+    write(tmp_path / "sources/a/0.parquet", 1)
+    root = build_from(tmp_path / "sources", tmp_path / "data", part_size="4KiB")
+    pq.write_table(pa.Table.from_pylist([ROW]), tmp_path / "table.parquet")
+    with pytest.raises(UsageError, match=r"source '0\.parquet' may be .* or .*: give more of its"):
+        annotate(root, tmp_path / "table.parquet")
+    subset(root, tmp_path / "long", where="tokens > 150")
+    pq.write_table(pa.Table.from_pylist([{**ROW, "source": "a/0.parquet"}]), tmp_path / "b.parquet")
+    with pytest.raises(UsageError, match=r"behind byte [0-9,]+ alone, so their rows .* --key"):
+        annotate(tmp_path / "long", tmp_path / "b.parquet")
+
+
 def test_files_that_are_no_tables_are_refused(plain, tmp_path) -> None:
     (tmp_path / "table.parquet").write_bytes(b"no table")
     for name, message in {
