@@ -120,12 +120,15 @@ def open_source(
         from streaming_ext.training.features.packing import Packed
 
         source = Packed(source, multiple=order.document_multiple)
-    for cache, bounds, tokens in zip(caches, source.bounds, sequences.tokens, strict=True):
+    for cache, stream, bounds, tokens in zip(
+        caches, streams, source.bounds, sequences.tokens, strict=True
+    ):
         if bounds[-1] == 0 and tokens < length:
+            url = cache.source.url if stream.where is None else stream.name
             advice = "Lower it." if tokens else "Name another split."
             raise UsageError(
                 f"`sequence_length` is {length:,} tokens, and split {cache.index.split!r} of "
-                f"{cache.source.url} has {tokens:,}: less than one sequence. {advice}"
+                f"{url} has {tokens:,}: less than one sequence. {advice}"
             )
     return source
 

@@ -62,9 +62,14 @@ class TokenStream:
         return str(self.remote or self.local)
 
     @property
+    def name(self) -> str:
+        """The location and the condition, for messages."""
+        return self.url if self.where is None else f"{self.url} where {self.where}"
+
+    @property
     def domain_name(self) -> str:
         """The domain, also if none was named."""
-        return self.domain or (f"{self.url} where {self.where}" if self.where else self.url)
+        return self.domain or self.name
 
     def made(
         self, *, split: str | None, sequence_length: int | None, limit: int | None

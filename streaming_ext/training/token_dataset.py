@@ -138,7 +138,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
 
     def __repr__(self) -> str:
         """Name the data, their size, the rank and its batches in one line."""
-        where = ", ".join(stream.url for stream in self.streams)
+        where = ", ".join(stream.name for stream in self.streams)
         batch = "" if self.batch_size is None else f", batch_size={self.batch_size}"
         return (
             f"{type(self).__name__}({where!r}, split={self.split!r}, {self.size:,} sequences of "

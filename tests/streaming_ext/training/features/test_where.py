@@ -227,6 +227,8 @@ def test_streams_by_the_values_of_a_column(numbered, caplog, column, proportions
         fractions = [each.fraction for each in loader.achieved()]
         wanted = [each / sum(proportions.values()) for each in proportions.values()]
         assert fractions == pytest.approx(wanted, abs=0.01)
+        (phase,) = loader.plan(epochs=1).phases
+        assert phase.fractions == pytest.approx(wanted, abs=0.01)
     left_out = sum(each not in named for each in values.values())
     said = f"{left_out} of {len(train)} documents have a value in column:{column} that"
     assert [each.startswith(said) for each in caplog.messages] == [True] * (left_out > 0)
@@ -256,6 +258,24 @@ def test_values_and_columns_that_there_are_not(numbered, changes, said) -> None:
     settings = {"local": numbered[0].root, "proportion_by": "column:kind", "proportions": {"a": 1}}
     with pytest.raises(UsageError, match=said):
         StreamingTokenDataset(**settings | changes, dp_rank=0, dp_world_size=1)
+
+
+def test_streams_of_one_dataset_share_the_limit_of_its_cache(packed, tmp_path) -> None:
+    def opened(root: Any, **changes: Any) -> Any:
+        conditions = ("tokens > 20", "tokens <= 5", "tokens in [6, 9, 11]", "source != 'x'")
+        streams = [TokenStream(**root, where=where) for where in conditions]
+        return load(streams, shuffle=True, shuffle_block_size=50, **changes)
+
+    whole = [batch["tokens"].tolist() for batch in opened({"local": packed.root})]
+    cached = {"remote": str(packed.root), "local": tmp_path / "cache"}
+    largest = int(opened(cached).dataset.reader.caches[0].index.raw_sizes.max())
+    limited = opened(cached, cache_limit=6 * largest)
+    assert len(set(limited.dataset.reader.caches)) == 1
+    assert [batch["tokens"].tolist() for batch in limited] == whole
+    held = sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*.mds"))
+    assert held <= 6 * largest
+    with pytest.raises(UsageError, match="Give at least four times that"):
+        opened(cached, cache_limit=3 * largest)
 
 
 def test_the_state_knows_what_is_chosen(raw) -> None:
@@ -346,10 +366,13 @@ def test_what_chooses_nothing_or_is_not_understood(raw, where, said) -> None:
 
 
 def test_too_few_tokens_for_a_row(raw) -> None:
-    with pytest.raises(
-        UsageError, match=r"`sequence_length` is 900 tokens, and split 'train' .* has"
-    ):
+    with pytest.raises(UsageError, match=r"900 tokens, .* where tokens == 30 has \d+: less than"):
         load([TokenStream(local=raw.root, where="tokens == 30")], sequence_length=900)
+
+
+def test_partitions_of_nodes_have_no_condition(raw) -> None:
+    with pytest.raises(UsageError, match="Partitions of nodes are read as they are"):
+        load([TokenStream(local=raw.root, where="tokens > 3")], node_local=True)
 
 
 def test_a_dataset_without_lists_of_documents(raw) -> None:

@@ -16,6 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.format.layout import BUILD, MANIFEST
 from streaming_ext.store import open_storage
@@ -301,6 +302,32 @@ def test_states_of_training_hold_and_domains_may_be_new_columns(plain, tmp_path)
         if each.split == "train":
             counted[topic(each) or "(nothing)"] += each.tokens + 1
     assert state["domains"]["streams"][0]["tokens"] == counted
+
+
+def test_streams_of_copies_with_other_values_share_no_choice(plain, tmp_path) -> None:
+    """A map in the cache is of the values that it was made of."""
+    other = tmp_path / "other"
+    copied(plain, other)
+    documents = documents_of(plain)
+    annotate(plain, table_of(documents, tmp_path / "one.parquet"))
+    rows = [
+        {"source": each.source, "row": each.row, "topic": topic(each._replace(row=each.row + 1))}
+        for each in documents
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "other.parquet")
+    annotate(other, tmp_path / "other.parquet")
+    for root, shift in ((plain, 0), (other, 1)):
+        cache = tmp_path / "cache"
+        stream = TokenStream(remote=str(root), local=cache, where="topic == 'web'")
+        dataset = StreamingTokenDataset(
+            streams=[stream], batch_size=1, domain_by="column:topic", dp_rank=0, dp_world_size=1
+        )
+        (chosen,) = dataset.source.chosen
+        assert chosen.documents == sum(
+            (each.row + shift) % 3 == 0 for each in documents if each.split == "train"
+        )
+        _, state = steps(StreamingTokenLoader(dataset), None)
+        assert state["domains"]["streams"][0]["tokens"].keys() == {"web"}
 
 
 def test_a_dataset_grows_after_it_was_annotated(plain, tmp_path) -> None:

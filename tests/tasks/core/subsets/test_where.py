@@ -7,9 +7,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import UsageError
+from streaming_ext.store import open_storage
 from tasks.core.derive.config import SubsetConfig
 from tasks.core.derive.subset import plan_subset
+from tasks.core.reading.documents import PartOfDataset
 from tests.tasks.core import running
 from tests.tasks.core.build_dataset import build_from, file_hashes, manifest_of, require_sound
 from tests.tasks.core.moving.moved import copied, merged
@@ -34,6 +37,35 @@ def naive(dataset: Path, choose: Callable[..., bool] = holds) -> list[Document]:
 
 
 WHERE = "score >= 1 and language == 'de'"
+
+
+def stream_of(root: Path) -> list[int]:
+    """The tokens of all documents of `train`, end to end."""
+    storage = open_storage(str(root))
+    manifest = manifest_of(root)
+    blocks = (
+        block
+        for part in range(len(manifest.parts))
+        for block in PartOfDataset(storage, manifest, part).documents("train")
+    )
+    return [token for block in blocks for token in block.stream.tolist()]
+
+
+def test_training_on_them_reads_what_the_subset_holds(dataset, tmp_path) -> None:
+    subset(dataset, tmp_path / "german", where=WHERE)
+    tokens = stream_of(tmp_path / "german")
+    rows = StreamingTokenLoader(
+        StreamingTokenDataset(
+            streams=[TokenStream(local=dataset, where=WHERE)],
+            batch_size=1,
+            sequence_length=16,
+            dp_rank=0,
+            dp_world_size=1,
+        )
+    )
+    found = [token for batch in rows for token in batch["tokens"][0].tolist()]
+    assert found == tokens[: len(tokens) // 16 * 16]
+    assert len(found) > 99
 
 
 def test_the_documents_for_which_the_condition_holds(dataset, tmp_path) -> None:
