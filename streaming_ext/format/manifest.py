@@ -128,11 +128,13 @@ class AddedColumns(Value):
         columns: their names.
         first_part: the first of these parts.
         files: the values of each part, in the order of its list of documents.
+        replaced: the manifest without them, which lies beside the newer one.
     """
 
     columns: Annotated[tuple[str, ...], Field(min_length=1)]
     first_part: Count = 0
     files: Annotated[tuple[FileRecord, ...], Field(min_length=1)]
+    replaced: FileRecord
 
     @property
     def end(self) -> int:
@@ -200,6 +202,7 @@ class Manifest(Value):
                 "added": all(
                     each.end <= len(self.parts)
                     and not {*each.columns} & {*self.spec.keep_columns}
+                    and each.replaced.path == generation_path(each.replaced.xxh128)
                     and all(
                         file.path.startswith(f"{COLUMNS_FOLDER}/")
                         and file.path.endswith(f"/{part:05}.parquet")
@@ -233,6 +236,17 @@ class Manifest(Value):
         """The columns of its documents: those that were kept, and those that were added."""
         added = (name for each in self.added for name in each.columns)
         return tuple(dict.fromkeys([*self.spec.keep_columns, *added]))
+
+    @property
+    def older(self) -> list[FileRecord]:
+        """The manifests that were replaced, the oldest first."""
+        found = [
+            (each.end, 0, each.replaced)
+            for each in self.added
+            if not self.merged or len(each.files) == len(self.parts)  # else it is elsewhere
+        ]
+        found += [(each.parts, 1, each.manifest) for each in self.generations]
+        return [file for *_, file in sorted(found, key=lambda each: each[:2])]
 
     def added_to(self, part: int) -> list[FileRecord]:
         """The files of the values that were added to the documents of a part."""
@@ -315,7 +329,7 @@ def chosen_generation(
     if prefix is None:
         return None
     own = content_hash(data)
-    older = [each.manifest for each in manifest.generations]
+    older = manifest.older
     found = {file.xxh128 for file in older} | {own}
     matching = sorted(each for each in found if prefix and each.startswith(prefix.lower()))
     if len(matching) != 1:

@@ -19,7 +19,13 @@ import pyarrow as pa
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import ConfigMismatchError, DatasetError, UsageError
 from streaming_ext.base.threads import mapped_ahead
-from streaming_ext.format.layout import BUILD, COLUMNS_FOLDER, MANIFEST, columns_path
+from streaming_ext.format.layout import (
+    BUILD,
+    COLUMNS_FOLDER,
+    MANIFEST,
+    columns_path,
+    generation_path,
+)
 from streaming_ext.format.manifest import AddedColumns, Manifest
 from streaming_ext.format.parquet import parquet_bytes
 from streaming_ext.format.provenance import KEPT_PREFIX
@@ -181,6 +187,8 @@ class AnnotateBuild(DerivedBuild):
     def finish(self, output: Storage, on_status: OnStatus) -> Published:
         """Name the manifest that lists the values."""
         on_status("reading what was written")
+        data = to_json(self.original)
+        file = FileRecord.of(generation_path(content_hash(data)), data)
         paths = [job.path for job in self.jobs]
         files = mapped_ahead(lambda path: FileRecord.of(path, output.read(path)), paths)
         added = AddedColumns(
@@ -189,9 +197,11 @@ class AnnotateBuild(DerivedBuild):
             ),
             first_part=self.jobs[0].part,
             files=tuple(files),
+            replaced=file if self.before is None else self.before.replaced,
         )
         manifest = self.original
         if self.before is None:
+            output.put(file.path, data)
             manifest = manifest.model_copy(update={"added": (*manifest.added, added)})
         elif added != self.before:
             raise DatasetError(
@@ -324,17 +334,25 @@ def _require_all(
     Raises:
         UsageError: there are some.
     """
-    found, missing = np.zeros(len(table.high), np.bool_), 0
-    for rows in mapped_ahead(lambda part: _rows_of(table, part, config.key), parts):
+    found, missing, first = np.zeros(len(table.high), np.bool_), 0, ""
+
+    def look(part: PartOfDataset) -> Ints:
+        return _rows_of(table, part, config.key)
+
+    for part, rows in zip(parts, mapped_ahead(look, parts), strict=True):
         found[rows[rows >= 0]] = True
         missing += int((rows < 0).sum())
+        if missing and not first:
+            listed, index = listed_documents(part.files, part.record), int(np.argmin(rows))
+            row, source = (listed[name][index].as_py() for name in ("row", "source"))
+            first = f" (first: {part.source_rows().of(row, source)})"
     unknown = int((~found).sum())
     if not (missing or unknown):
         return
     documents = sum(part.record.documents_kept for part in parts)
     words = (
-        f"{missing:,} of {documents:,} documents of {output} have no row in {config.table}, and "
-        f"{unknown:,} of its {len(found):,} rows are of no document"
+        f"{missing:,} of {documents:,} documents of {output} have no row in {config.table}{first}, "
+        f"and {unknown:,} of its {len(found):,} rows are of no document"
     )
     if not config.partial:
         raise UsageError(

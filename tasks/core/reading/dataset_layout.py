@@ -50,13 +50,14 @@ def beside_parts(manifest: Manifest) -> list[FileRecord]:
     if manifest.generations:
         older = kept_indexes(manifest.splits)
         for each in manifest.generations:
-            older += [each.manifest, *kept_indexes(each.splits)]
+            older += kept_indexes(each.splits)
     return [
         *indexes,
         *manifest.tokenizer_files,
         *tables_of(manifest),
         *digests_of(manifest),
         *(file for each in manifest.added for file in each.files),
+        *manifest.older,
         *dict.fromkeys(older),  # an index may be that of several generations
     ]
 

@@ -83,7 +83,7 @@ class BaseDataset:
         require_extendable(storage, manifest)
         needed = [file for record in records for file in record.files()]
         needed += [*tables_of(manifest), *digests_of(manifest)]
-        needed += [file for each in manifest.added for file in each.files]
+        needed += [file for each in manifest.added for file in (each.replaced, *each.files)]
         if lost := lost_files(files.sizes, recorded_sizes(needed)):
             raise _irreplaceable(storage, named(lost))
         sources: Sequence[Source] = ()

@@ -102,6 +102,9 @@ def test_each_document_gets_its_own_values(copy, tmp_path) -> None:
     assert {path: after.get(path) for path in before if path != MANIFEST} == {
         path: content for path, content in before.items() if path != MANIFEST
     }
+    replaced = before[MANIFEST]
+    assert after[f"generations/{replaced}.json"] == replaced
+    require_sound(copy, generation=replaced)
     assert {column: values_of(copy, column) for column in ("topic", "quality")} == expected(
         documents
     )
@@ -167,7 +170,8 @@ def test_a_table_may_lack_documents_and_have_others(plain, tmp_path, caplog) -> 
     other = documents[0]._replace(row=9999)
     table = table_of([*documents[:10], other], tmp_path / "table.parquet")
     words = (
-        f"{len(documents) - 10} of {len(documents)} documents of .* have no row in .*, and 1 of "
+        f"{len(documents) - 10} of {len(documents)} documents of .* have no row in .* "
+        r"\(first: row \d+ of .*0\.parquet\), and 1 of "
         "its 11 rows are of no document"
     )
     before = file_hashes(plain)
@@ -378,6 +382,12 @@ def test_annotated_datasets_are_merged(plain, tmp_path) -> None:
     merged([plain, other], tmp_path / "both")
     require_sound(tmp_path / "both", deep=True)
     assert values_of(tmp_path / "both", "quality") == both
+    rows = [
+        {"source": source, "row": row, "twice": 2 * each} for (source, row), each in both.items()
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "more.parquet")
+    annotate(tmp_path / "both", tmp_path / "more.parquet")
+    require_sound(tmp_path / "both")
     third = build_from(tmp_path / "others", tmp_path / "third", keep_columns="score,id,name,double")
     with pytest.raises(ConfigMismatchError, match="columns: .*plain has .*'quality'.*third has"):
         merged([plain, third], tmp_path / "all")
