@@ -1,7 +1,7 @@
 """Chosen documents of a split, whose tokens are a stream of their own.
 
 A map in the cache holds the ranges of tokens of consecutive chosen documents, made once on a
-machine, so that opening costs as much for a billion documents as for a few:
+machine, so that the processes of a machine share its memory:
 
 words      int64 (ranges + 1, 2): the chosen tokens before each range, and its first token in the
            split's stream; last the number of chosen tokens, and the end of the stream
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from streaming_ext.base.arrays import Flags, Ints, ranges
+from streaming_ext.base.arrays import Ints, ranges
 from streaming_ext.reading.made_once import map_words
 
 VERSION: Final = 1
@@ -89,6 +89,16 @@ class ChosenDocuments:
         lengths = np.minimum(self._before[number + 1], begins + length) - before - inside
         return np.append(0, np.cumsum(counts)), self._starts[number] + inside, lengths
 
-    def holds(self, starts: Ints) -> Flags:
-        """Say which documents are chosen, by their first tokens: (documents,)."""
-        return self.before(starts + 1) > self.before(starts)
+    def numbered(self, starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
+        """Number the tokens of those of some documents that are chosen among the chosen tokens.
+
+        Args:
+            starts: first token of each document in the split's stream: (documents,).
+            lengths: tokens of each: (documents,).
+
+        Returns:
+            the number of the first token of each chosen one, and its tokens: (chosen,) each.
+        """
+        first = self.before(starts)
+        chosen = self.before(starts + 1) > first
+        return first[chosen], lengths[chosen]

@@ -278,10 +278,9 @@ class Sequences(TokenSource):
     def sequences_with(self, stream: int, documents: DocumentRanges) -> Ints:
         """See `TokenSource`."""
         firsts, lengths = documents
-        stops, chosen = firsts + lengths, self.chosen[stream]
-        if chosen is not None:
-            firsts, stops = chosen.before(firsts), chosen.before(stops)
+        if (chosen := self.chosen[stream]) is not None:
+            firsts, lengths = chosen.numbered(firsts, lengths)
         first = firsts // self.length
-        counts = np.where(stops > firsts, (stops - 1) // self.length - first + 1, 0)
-        sequences: Ints = np.unique(ranges(first, counts))
+        last = (firsts + lengths - 1) // self.length
+        sequences: Ints = np.unique(ranges(first, last - first + 1))
         return sequences[: np.searchsorted(sequences, self.bounds[stream][-1])]

@@ -28,7 +28,7 @@ each process verifies a section when it first uses it:
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
@@ -330,7 +330,7 @@ def open_plan(
     left_out: DocumentRanges | None = None,
     multiple: int = 1,
 ) -> PackingPlan:
-    """The plan of a split for rows of `length` tokens.
+    """The plan of a split for rows of `length` tokens; of chosen ones, by their numbers.
 
     Args:
         cache: the cache of the split.
@@ -358,13 +358,13 @@ def open_plan(
     def make(file: BinaryIO) -> None:
         listed = split_documents(cache)
         documents, count = listed.all(), listed.manifest.splits[listed.split].documents
-        tokens, out = int(cache.index.token_starts[-1]), left_out and left_out.starts
+        tokens, out = int(cache.index.token_starts[-1]), left_out
         if chosen is not None:
-            documents, count = _among(documents, chosen.holds), chosen.documents
-            tokens, out = chosen.tokens, None if out is None else out[chosen.holds(out)]
+            documents = (DocumentRanges(*chosen.numbered(*some)) for some in documents)
+            count, tokens = chosen.documents, chosen.tokens
+            out = out and DocumentRanges(*chosen.numbered(*out))
         if out is not None:
-            documents = _among(documents, lambda starts: ~np.isin(starts, out))
-            count -= len(out)
+            documents, count = _without(documents, out.starts), count - len(out.starts)
         groups = plan_groups(
             documents, count=count, tokens=tokens, length=length, multiple=multiple
         )
@@ -425,13 +425,11 @@ def _cut(
         )
 
 
-def _among(
-    documents: Iterable[DocumentRanges], holds: Callable[[Ints], Flags]
-) -> Iterator[DocumentRanges]:
-    """The documents for which a function of their first tokens holds."""
-    for starts, lengths in documents:
-        kept = holds(starts)
-        yield DocumentRanges(starts[kept], lengths[kept])
+def _without(documents: Iterable[DocumentRanges], starts: Ints) -> Iterator[DocumentRanges]:
+    """The documents that do not begin at any of `starts`."""
+    for some in documents:
+        kept = ~np.isin(some.starts, starts)
+        yield DocumentRanges(some.starts[kept], some.lengths[kept])
 
 
 class PackedRows(Rows):
@@ -541,21 +539,23 @@ class Packed(TokenSource):
 
     def locate(self, streams: Ints, sequences: Ints, length: int) -> Rows:
         """See `TokenSource`."""
-        found = segments_of_rows(
-            streams,
-            np.maximum(sequences, 0),
-            lambda stream, rows: self._plans[stream].look_up(rows),
-        )
-        segments = RowSegments(*found)
+        segments = RowSegments(*segments_of_rows(streams, np.maximum(sequences, 0), self._look_up))
         origins = np.repeat(self.reader.stream_starts[streams], np.diff(segments.firsts))
         segments = segments._replace(starts=segments.starts + origins)
         filling = memoryview(np.full(length, self._eot, self.reader.dtype).tobytes())
         return PackedRows(self.reader, segments, length, multiple=self._multiple, filling=filling)
 
+    def _look_up(self, stream: int, rows: Ints) -> RowSegments:
+        """The segments of some rows of a stream."""
+        found, chosen = self._plans[stream].look_up(rows), self.chosen[stream]
+        return found if chosen is None else found._replace(starts=chosen.offsets(found.starts))
+
     def sequences_with(self, stream: int, documents: DocumentRanges) -> Ints:
         """See `TokenSource`."""
-        plan = self._plans[stream]
-        firsts, lengths = documents
+        plan, (firsts, lengths) = self._plans[stream], documents
+        if (chosen := self.chosen[stream]) is not None:
+            firsts, lengths = chosen.numbered(firsts, lengths)
         pairs = zip(firsts.tolist(), (firsts + lengths).tolist(), strict=True)
-        rows: Ints = np.unique(np.concatenate([plan.rows_with(*pair) for pair in pairs]))
+        found = [np.empty(0, np.int64), *(plan.rows_with(*pair) for pair in pairs)]
+        rows: Ints = np.unique(np.concatenate(found))
         return rows

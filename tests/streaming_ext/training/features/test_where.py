@@ -16,6 +16,7 @@ from streaming_ext import (
     TokenStream,
 )
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
+from streaming_ext.training.features import packing
 from tests.streaming_ext.build import EOT, Built, Document, build, numbered_parts, some_documents
 from tests.streaming_ext.loading import saved, sequences
 
@@ -276,6 +277,27 @@ def test_streams_of_one_dataset_share_the_limit_of_its_cache(packed, tmp_path) -
     assert held <= 6 * largest
     with pytest.raises(UsageError, match="Give at least four times that"):
         opened(cached, cache_limit=3 * largest)
+
+
+def test_chosen_documents_that_lie_far_apart_are_packed(raw, monkeypatch) -> None:
+    """A plan numbers the chosen tokens alone: those between them take none of its room."""
+    monkeypatch.setattr(packing, "_MAX_TOKENS", 1000)
+    settings = {"packing": "best_fit", "sequence_length": 40, "drop_last": False}
+    loader = load([TokenStream(local=raw.root, where="tokens == 7")], **settings)
+    rows = [row for batch in loader for row in batch["tokens"].tolist()]
+    documents = [
+        ids
+        for part in numbered_parts(some_documents(300))
+        for split, ids in part
+        if split == "train" and len(ids) == 7
+    ]
+    assert (
+        3
+        < len(documents)
+        == sum(EOT in row[at + 7 :][:1] for row in rows for at in range(0, 40, 8) if row[at] != EOT)
+    )
+    with pytest.raises(UsageError, match="have more than 1,000 tokens together"):
+        load([TokenStream(local=raw.root)], **settings)
 
 
 def test_the_state_knows_what_is_chosen(raw) -> None:
