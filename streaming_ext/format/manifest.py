@@ -248,13 +248,13 @@ class Manifest(Value):
         found += [(each.parts, 1, each.manifest) for each in self.generations]
         return [file for *_, file in sorted(found, key=lambda each: each[:2])]
 
-    def added_to(self, part: int) -> list[FileRecord]:
-        """The files of the values that were added to the documents of a part."""
-        return [
-            each.files[part - each.first_part]
+    def added_to(self, part: int) -> dict[FileRecord, tuple[str, ...]]:
+        """The files of the values that were added to the documents of a part, and their columns."""
+        return {
+            each.files[part - each.first_part]: each.columns
             for each in self.added
             if each.first_part <= part < each.end
-        ]
+        }
 
     def as_generation(self, file: FileRecord) -> Generation:
         """Entry of this generation, which `file` holds, in the manifest of the next one."""

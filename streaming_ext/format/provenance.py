@@ -143,27 +143,31 @@ def added_values(
     documents = record.documents_kept
     names = [name for each in manifest.added for name in each.columns]
     values = {name: pa.nulls(documents, pa.large_string()) for name in names}
-    for file in manifest.added_to(record.part):
+    for file, columns in manifest.added_to(record.part).items():
         data = read(file)
         try:
-            values |= read_added(data, documents)
+            values |= read_added(data, columns, documents)
         except CorruptDatasetError as error:
             raise CorruptDatasetError(f"{file.path}: {error}") from error
     return values
 
 
-def read_added(file: bytes, documents: int) -> dict[str, pa.Array]:
-    """The values that a file adds to this many documents, by column.
+def read_added(file: bytes, columns: Sequence[str], documents: int) -> dict[str, pa.Array]:
+    """The values of some columns that a file adds to this many documents.
 
     Raises:
-        CorruptDatasetError: it is damaged, or holds the values of other documents.
+        CorruptDatasetError: it is damaged, or holds other columns or values of other documents.
     """
     batches = [*read_batches(file, pa.schema([]), further=_is_kept)]
-    if (found := sum(map(len, batches))) != documents:
-        raise CorruptDatasetError(f"values of {found} documents, expected {documents}")
+    names = [f"{KEPT_PREFIX}{name}" for name in columns]
+    found = sum(map(len, batches)), [batch.schema.names for batch in batches[:1]]
+    if found != (documents, [names] * bool(documents)):
+        raise CorruptDatasetError(
+            f"columns {found[1]} of {found[0]} documents, expected {names} of {documents}"
+        )
     return {
-        name.removeprefix(KEPT_PREFIX): pa.concat_arrays([batch[name] for batch in batches])
-        for name in (batches[0].schema.names if batches else ())
+        column: pa.concat_arrays([batch[name] for batch in batches])
+        for column, name in zip(columns if batches else (), names, strict=False)
     }
 
 

@@ -55,9 +55,10 @@ def check_part(record: PartRecord, dataset: Opened, report: Callable[[int], None
         if words := _problem_of_rows(record, listed, dataset):
             out.found(path, words)
             listed = None
-    for file in () if dataset.manifest is None else dataset.manifest.added_to(record.part):
+    added = {} if dataset.manifest is None else dataset.manifest.added_to(record.part)
+    for file, columns in added.items():
         with out.about(file.path):
-            read_added(dataset.files.read(file), record.documents_kept)
+            read_added(dataset.files.read(file), columns, record.documents_kept)
     report(record.documents.size)
     out.count(bad_documents=record.bad_documents)
     if listed is not None and (dataset.sources or record.spec.shuffle is None):

@@ -291,10 +291,11 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
     # A part of the subset is of one of the datasets that were merged, or of one generation.
     ends = accumulate([each.parts for each in manifest.members] or [len(records)], initial=0)
     firsts = [*accumulate((record.documents_kept for record in records), initial=0)]
-    grouped = [
-        [*_groups(records[begin:end], firsts, choice.largest, seed, held)]
-        for begin, end in pairwise(ends)
+    taken = [
+        int((chosen(first, record.documents_kept, choice.largest, seed) & held(record)).sum())
+        for first, record in zip(firsts, records, strict=False)
     ]
+    grouped = [[*_groups(records[begin:end], firsts, taken)] for begin, end in pairwise(ends)]
     groups = [*chain(*grouped)]
     members = [
         member.model_copy(update={"parts": len(own), "spec": member.spec.model_copy(update=ruled)})
@@ -387,11 +388,7 @@ def _lengths(dataset: Storage, records: Sequence[PartRecord]) -> Iterator[Ints]:
 
 
 def _groups(
-    records: Sequence[PartRecord],
-    firsts: Sequence[int],
-    largest: int,
-    seed: int | None,
-    held: Candidates,
+    records: Sequence[PartRecord], firsts: Sequence[int], taken: Sequence[int]
 ) -> Iterator[tuple[OriginalPart, ...]]:
     """The parts of the dataset that each part of the subset is made of, in order.
 
@@ -400,24 +397,22 @@ def _groups(
 
     Args:
         records: the records of the parts.
-        firsts: the number of the first document of each part, then the number of all documents.
-        largest: the largest chosen key.
-        seed: the seed of the keys.
-        held: gives the candidates of a part.
+        firsts: the number of the first document of each part.
+        taken: the number of chosen documents of each part.
     """
     group: list[OriginalPart] = []
     tokens = spans = 0
     for record in records:
-        first, count = firsts[record.part], record.documents_kept
-        if not (taken := int((chosen(first, count, largest, seed) & held(record)).sum())):
+        if not (count := taken[record.part]):
             continue
-        more, room = record.tokens_kept * taken // count, record.spec.shard_size
+        more = record.tokens_kept * count // record.documents_kept
+        room = record.spec.shard_size
         is_alone = bool(record.spec.keep_columns) or record.made_of[0].span is not None
         is_full = (tokens + more) * np.dtype(record.spec.dtype).itemsize > room
         if group and (is_alone or is_full or spans + len(record.made_of) > _MOST_SPANS):
             yield tuple(group)
             group, tokens, spans = [], 0, 0
-        group.append(OriginalPart(part=record.part, first=first))
+        group.append(OriginalPart(part=record.part, first=firsts[record.part]))
         tokens, spans = tokens + more, spans + len(record.made_of)
         if is_alone:
             spans = _MOST_SPANS

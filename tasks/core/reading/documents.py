@@ -235,7 +235,7 @@ class PartOfDataset:
         listed = manifest.parts[part].record
         files = DatasetFiles(storage, {listed.path: listed.size})
         self.record, self._manifest = read_record(files, manifest, part), manifest
-        held = self.record.files() + manifest.added_to(part)
+        held = [*self.record.files(), *manifest.added_to(part)]
         if manifest.shuffled is not None:
             held.append(manifest.shuffled.sources)
         self.files = DatasetFiles(storage, recorded_sizes(held))

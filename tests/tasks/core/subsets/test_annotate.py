@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
-from streaming_ext.base.errors import ConfigMismatchError, UsageError
+from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError, UsageError
 from streaming_ext.format.layout import BUILD, MANIFEST
+from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.store import open_storage
 from tasks.core.check.inspect import describe
 from tasks.core.derive.annotate import AnnotateBuild, plan_annotate
@@ -28,7 +29,13 @@ from tasks.core.reading.dataset_files import read_dataset
 from tasks.core.reading.documents import PartOfDataset
 from tests.streaming_ext.order.test_grown import opened, steps
 from tests.tasks.core import running
-from tests.tasks.core.build_dataset import build_from, file_hashes, manifest_of, require_sound
+from tests.tasks.core.build_dataset import (
+    Forger,
+    build_from,
+    file_hashes,
+    manifest_of,
+    require_sound,
+)
 from tests.tasks.core.check.damage import check, flip
 from tests.tasks.core.extending.extended import extended
 from tests.tasks.core.moving.moved import copied, merged
@@ -272,6 +279,25 @@ def test_another_command_under_way_is_finished_first(plain, tmp_path) -> None:
     (plain / BUILD).write_text('{"kind": "extend", "identity": {}}\n')
     with pytest.raises(ConfigMismatchError, match="`shardmill extend` of .* is not finished"):
         annotate(plain, table)
+
+
+def test_values_of_other_documents_or_columns_are_named(plain, tmp_path) -> None:
+    """Also if their hash is the one that the manifest lists."""
+    annotate(plain, table_of(documents_of(plain), tmp_path / "table.parquet"))
+    file = min(plain.glob("columns/*/*"))
+    table = pq.read_table(file)
+    for wrong in (table.slice(1), table.select(["column.topic"])):
+        pq.write_table(wrong, file)
+        path = file.relative_to(plain).as_posix()
+        record, forger = FileRecord.of(path, file.read_bytes()), Forger(plain)
+        (added,) = forger.manifest.added
+        files = [record if each.path == path else each for each in added.files]
+        changed = added.model_copy(update={"files": tuple(files)})
+        forged = forger.manifest.model_copy(update={"added": (changed,)})
+        (plain / MANIFEST).write_bytes(to_json(forged))
+        assert [finding.file for finding in check(plain).findings] == [path]
+        with pytest.raises(CorruptDatasetError, match=f"{path}.*expected"):
+            subset(plain, tmp_path / "none", where="topic == 'web'")
 
 
 def test_lost_and_damaged_values_are_put_again(plain, tmp_path) -> None:
