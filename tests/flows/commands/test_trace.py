@@ -188,6 +188,8 @@ NO_ORDER = {
     "cp_size",
     "cp_layout",
     "node_local",
+    "proportion_by",  # streams of `where` and `proportion`
+    "proportions",
 }
 NO_ORDER_OF_A_STREAM = {"remote", "local", "split", "domain"}
 

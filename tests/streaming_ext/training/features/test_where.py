@@ -279,11 +279,12 @@ def test_streams_of_one_dataset_share_the_limit_of_its_cache(packed, tmp_path) -
         opened(cached, cache_limit=3 * largest)
 
 
-def test_chosen_documents_that_lie_far_apart_are_packed(raw, monkeypatch) -> None:
+def test_chosen_documents_that_lie_far_apart_are_packed(raw, copy, monkeypatch) -> None:
     """A plan numbers the chosen tokens alone: those between them take none of its room."""
+    root = copy(raw)  # where nobody made a plan yet
     monkeypatch.setattr(packing, "_MAX_TOKENS", 1000)
     settings = {"packing": "best_fit", "sequence_length": 40, "drop_last": False}
-    loader = load([TokenStream(local=raw.root, where="tokens == 7")], **settings)
+    loader = load([TokenStream(local=root, where="tokens == 7")], **settings)
     rows = [row for batch in loader for row in batch["tokens"].tolist()]
     found = [row[at : at + 7] for row in rows for at in range(0, 40, 8) if row[at] != EOT]
     parts = numbered_parts(some_documents(300))
@@ -291,7 +292,7 @@ def test_chosen_documents_that_lie_far_apart_are_packed(raw, monkeypatch) -> Non
     assert sorted(found) == sorted(ids for ids in train if len(ids) == 7)
     assert len(found) > 3
     with pytest.raises(UsageError, match="have more than 1,000 tokens together"):
-        load([TokenStream(local=raw.root)], **settings)
+        load([TokenStream(local=root)], **settings)
 
 
 def test_the_state_knows_what_is_chosen(raw) -> None:
