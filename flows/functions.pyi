@@ -44,7 +44,11 @@ def shard(
     compression: str | None = None,
     shuffle: Literal["documents"] | None = None,
     shuffle_seed: int | None = None,
-    deduplicate: Literal["exact", "normalized"] | None = None,
+    deduplicate: Literal["exact", "normalized", "near"] | None = None,
+    near_similarity: float | None = None,
+    near_bands: int | None = None,
+    near_rows: int | None = None,
+    near_ngram: int | None = None,
     workers: int | None = None,
     scratch: str | None = None,
     engine: Literal["auto", "reference"] = "auto",
@@ -88,6 +92,10 @@ def shard(
         shuffle: Put documents in a random order, over all parts.
         shuffle_seed: Seed that decides which order that is; default: 0.
         deduplicate: Leave out copies of earlier texts.
+        near_similarity: Least similarity of near copies; default: 0.8.
+        near_bands: Bands of a sketch, of which near copies have one in common; default: 14.
+        near_rows: Bins of a band; default: 8.
+        near_ngram: Token ids of an n-gram, by which near copies are compared; default: 5.
         workers: Worker processes per host; default: one per core.
         scratch: Folder for work in progress; default: beside the output, or temporary.
         engine: Fast engine, or the reference.
@@ -323,7 +331,11 @@ def plan(
     compression: str | None = None,
     shuffle: Literal["documents"] | None = None,
     shuffle_seed: int | None = None,
-    deduplicate: Literal["exact", "normalized"] | None = None,
+    deduplicate: Literal["exact", "normalized", "near"] | None = None,
+    near_similarity: float | None = None,
+    near_bands: int | None = None,
+    near_rows: int | None = None,
+    near_ngram: int | None = None,
     workers: int | None = None,
     scratch: str | None = None,
     engine: Literal["auto", "reference"] = "auto",
@@ -376,6 +388,10 @@ def plan(
         shuffle: Put documents in a random order, over all parts.
         shuffle_seed: Seed that decides which order that is; default: 0.
         deduplicate: Leave out copies of earlier texts.
+        near_similarity: Least similarity of near copies; default: 0.8.
+        near_bands: Bands of a sketch, of which near copies have one in common; default: 14.
+        near_rows: Bins of a band; default: 8.
+        near_ngram: Token ids of an n-gram, by which near copies are compared; default: 5.
         workers: Worker processes per host; default: one per core.
         scratch: Folder for work in progress; default: beside the output, or temporary.
         engine: Fast engine, or the reference.

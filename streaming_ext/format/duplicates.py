@@ -4,25 +4,36 @@
 named as in the list of documents: by part and row or, if the dataset is shuffled, by source and
 row. The first copy stays.
 
+Of near copies the witness stays, and the list has their similarity too.
+
 `digests/PPPPP/NNNNN.parquet`: hashes of the texts that a dataset without copies holds. An extension
 compares its texts with them. Those of one generation lie in the folder named after its first part;
-each file holds an equal range of hashes, in their order.
+each file holds an equal range of hashes, in their order. Of near copies it holds sketches, by the
+hash of the sketch.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.format.layout import DIGESTS_FOLDER, DUPLICATES_FOLDER
 from streaming_ext.format.parquet import parquet_bytes, read_batches
 
-Comparison = Literal["exact", "normalized"]
+Comparison = Literal["exact", "normalized", "near"]
 Keys = npt.NDArray[np.uint64]
+ROW_BITS: Final = 40  # of a row of a source or part
+
+
+def codes(groups: Ints, rows: Ints) -> Ints:
+    """A number for each document: of its part or source, and its row there."""
+    return (groups.astype(np.int64) << ROW_BITS) | rows
 
 
 def duplicates_path(part: int) -> str:
@@ -58,7 +69,7 @@ class _Table:
     def joined(cls, tables: Iterable[Self]) -> Self:
         """All rows of several tables."""
         none = cls(*(np.empty(0, _dtype(kind)) for kind in cls.schema.types))
-        columns = zip(*(vars(table).values() for table in (none, *tables)), strict=True)
+        columns = zip(*(vars(table).values() for table in [*tables] or [none]), strict=True)
         return cls(*map(np.concatenate, columns))
 
     def chosen(self, which: Flags) -> Self:
@@ -69,7 +80,7 @@ class _Table:
         """The table as a file."""
         schema = self.schema_of(shuffled=shuffled)
         columns = zip(vars(self).values(), schema.types, strict=True)
-        table = pa.table([pa.array(each).cast(kind) for each, kind in columns], schema=schema)
+        table = pa.table([_column(each).cast(kind) for each, kind in columns], schema=schema)
         return parquet_bytes(table, dictionary=self.repeating)
 
     @classmethod
@@ -80,11 +91,40 @@ class _Table:
             CorruptDatasetError: it is damaged, or holds other columns.
         """
         for batch in read_batches(data, cls.schema_of(shuffled=shuffled)):
-            yield cls(*(np.asarray(each).astype(_dtype(each.type)) for each in batch.columns))
+            yield cls(*map(_values, batch.columns))
 
 
 def _dtype(kind: pa.DataType) -> npt.DTypeLike:
-    return np.uint64 if kind == pa.uint64() else np.int64
+    known = {pa.uint64(): np.uint64, pa.float32(): np.float32, pa.binary(): np.uint8}
+    return known.get(kind, np.int64)
+
+
+def _column(values: npt.NDArray[Any]) -> pa.Array:
+    return pa.array(values) if values.ndim == 1 else fixed_binary(values)
+
+
+def _values(column: pa.Array) -> npt.NDArray[Any]:
+    if column.type != pa.binary():
+        return np.asarray(column).astype(_dtype(column.type))
+    sizes = np.unique(pc.binary_length(column))
+    if len(sizes) > 1:
+        raise CorruptDatasetError(f"holds sketches of {sizes[0]} and of {sizes[-1]} bytes")
+    return fixed_bytes(column.cast(pa.binary(int(sizes[0]) if len(sizes) else 1)))
+
+
+def fixed_binary(values: npt.NDArray[np.uint8]) -> pa.FixedSizeBinaryArray:
+    """Rows of bytes, (rows, size), as Arrow has them."""
+    buffer = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(values.shape[1]), len(values), [None, buffer]
+    )
+
+
+def fixed_bytes(column: pa.FixedSizeBinaryArray) -> npt.NDArray[np.uint8]:
+    """The bytes of a column: (rows, size)."""
+    size = column.type.byte_width
+    data = np.frombuffer(column.buffers()[1] or b"", np.uint8)
+    return data[column.offset * size : (column.offset + len(column)) * size].reshape(-1, size)
 
 
 @dataclass(frozen=True)
@@ -118,6 +158,26 @@ class Duplicates(_Table):
 
 
 @dataclass(frozen=True)
+class NearDuplicates(Duplicates):
+    """Some documents that were left out as near copies.
+
+    Attributes:
+        similarities: the similarity of each to its witness, by their sketches; the witness stands
+            in the columns of the first copy.
+    """
+
+    similarities: npt.NDArray[np.float32]
+
+    schema = Duplicates.schema.append(pa.field("similarity", pa.float32()))
+    row_bytes = 88
+
+
+def duplicates_kind(comparison: Comparison | None) -> type[Duplicates]:
+    """The kind of the lists of what this comparison leaves out."""
+    return NearDuplicates if comparison == "near" else Duplicates
+
+
+@dataclass(frozen=True)
 class Digests(_Table):
     """Some texts of a dataset, by hash.
 
@@ -137,3 +197,22 @@ class Digests(_Table):
     )
     repeating = False
     row_bytes = 56  # twice its values: compression hardly shrinks hashes
+
+
+@dataclass(frozen=True)
+class KeptSketches(_Table):
+    """Some documents of a dataset without near copies, by sketch.
+
+    Attributes:
+        groups: the part of each, or its source if the dataset is shuffled.
+        rows: the row of each there.
+        sketches: a byte for each bin: (documents, bins).
+    """
+
+    groups: Ints
+    rows: Ints
+    sketches: npt.NDArray[np.uint8]
+
+    schema = pa.schema([("part", pa.int32()), ("row", pa.int64()), ("sketch", pa.binary())])
+    repeating = False
+    row_bytes = 2**12  # twice the largest sketch

@@ -1,10 +1,15 @@
 """The settings that decide the bytes of a dataset, apart from its sources."""
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, Field
+import numpy as np
+import numpy.typing as npt
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import ConfigMismatchError
 from streaming_ext.base.units import size_text
 from streaming_ext.format.condition import Kind
@@ -12,7 +17,7 @@ from streaming_ext.format.duplicates import Comparison
 from streaming_ext.format.filters import NO_FILTERS, Filters
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.mds import MdsFormat
-from streaming_ext.format.schema import Count, Value
+from streaming_ext.format.schema import Count, Value, require_all
 from streaming_ext.format.shard import TokenDtype, token_dtype
 from streaming_ext.format.webdataset import WebdatasetFormat
 
@@ -149,6 +154,37 @@ class SubsetRule(Value):
     added: tuple[str, ...] | None = None
 
 
+class NearRule(Value):
+    """The rule by which a document is a near copy of another one.
+
+    Attributes:
+        similarity: the least similarity of two near copies.
+        bands, rows: documents are compared if a band of their sketches is equal; a sketch has
+            this many bands of this many bins each.
+        ngram: ids of an n-gram.
+    """
+
+    similarity: Annotated[float, Field(gt=0, le=1)]
+    bands: Annotated[int, Field(gt=0, le=64)]
+    rows: Annotated[int, Field(gt=0, le=32)]
+    ngram: Annotated[int, Field(gt=0, le=64)]
+
+    @property
+    def bins(self) -> int:
+        """The bins of a sketch."""
+        return self.bands * self.rows
+
+    @property
+    def least_matches(self) -> int:
+        """The least number of bins in which the sketches of two near copies agree."""
+        chance = 1 + 255 * Fraction(str(self.similarity))  # of 256, that a bin agrees
+        return math.ceil(self.bins * chance / 256)
+
+    def similarity_of(self, matches: Ints) -> npt.NDArray[np.float32]:
+        """The similarities for which this many bins agree: (documents,)."""
+        return ((256 * matches - self.bins) / (255 * self.bins)).astype(np.float32)
+
+
 class DatasetSpec(Value):
     """Everything but the sources that decides the bytes of a dataset.
 
@@ -163,6 +199,7 @@ class DatasetSpec(Value):
             sources.
         shuffle_seed: the seed of that permutation.
         deduplicate: the comparison that finds copies; of copies the first stays. None keeps all.
+        near: the rule by which near copies are found.
         unicode: version of Unicode by which texts are normalized before they are compared.
         keep_columns: the columns whose values the lists of documents hold; see `source_columns`.
         imported: the way in which ids were read, if the sources hold ids and no text; then
@@ -185,10 +222,16 @@ class DatasetSpec(Value):
     shuffle: ShuffleMode | None = None
     shuffle_seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     deduplicate: Comparison | None = None
+    near: NearRule | None = None
     unicode: str | None = None
     keep_columns: tuple[str, ...] = ()
     imported: ImportedIds | None = None
     subset: SubsetRule | None = None
+
+    @model_validator(mode="after")
+    def _near_rule(self) -> Self:
+        require_all({"deduplicate, near": (self.deduplicate == "near") == (self.near is not None)})
+        return self
 
     @property
     def two_phases(self) -> bool:

@@ -217,7 +217,7 @@ def tokenize_batches(
     for batch in documents.batches():
         all_hashes = _hashes_of(batch.texts, spec)
         hashes = all_hashes[:, 0]
-        digests = None if spec.deduplicate is None else all_hashes[:, 1:]
+        digests = all_hashes[:, 1:] if all_hashes.shape[1] > 1 else None
         noted = None
         # new: (texts,), those to be tokenized; `texts` are these
         new, texts = np.ones(len(hashes), np.bool_), batch.texts
@@ -273,12 +273,13 @@ def tokenize_batches(
 def _hashes_of(texts: pa.LargeStringArray, spec: DatasetSpec) -> Keys:
     """Hashes of the texts as they are compared: (texts, 1 or 3).
 
-    The first is for the holdout; if copies are left out, the two halves of the hash of copies
-    follow.
+    The first is for the holdout; if copies are found by hash, the two halves of it follow.
     """
     compared = compared_texts(texts, spec.deduplicate, spec.unicode)
     hashes = document_hashes(compared, seed=spec.holdout_seed)[:, None]
-    return hashes if spec.deduplicate is None else np.hstack([hashes, text_digests(compared)])
+    if spec.deduplicate in (None, "near"):
+        return hashes
+    return np.hstack([hashes, text_digests(compared)])
 
 
 def _locate(locate: Callable[[int], tuple[str, str]], rows: Ints, document: int) -> tuple[str, str]:

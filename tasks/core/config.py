@@ -60,5 +60,6 @@ class ShardConfig(
             shuffle=self.shuffle,
             shuffle_seed=self.shuffle_seed or 0,
             deduplicate=self.deduplicate,
+            near=self.near,
             unicode=UNICODE if self.deduplicate == "normalized" else None,
         )

@@ -22,6 +22,7 @@ from streaming_ext.format.spec import (
     DEFAULT_FORMAT,
     FORMATS,
     USUAL_COMPRESSION,
+    NearRule,
     OutputFormat,
     ShuffleMode,
 )
@@ -132,6 +133,30 @@ class Order(Options):
     """Seed that decides which order that is; default: 0."""
     deduplicate: Comparison | None = None
     """Leave out copies of earlier texts."""
+    near_similarity: Annotated[float | None, Field(gt=0, le=1)] = None
+    """Least similarity of near copies; default: 0.8."""
+    near_bands: Annotated[int | None, Field(gt=0, le=64)] = None
+    """Bands of a sketch, of which near copies have one in common; default: 14."""
+    near_rows: Annotated[int | None, Field(gt=0, le=32)] = None
+    """Bins of a band; default: 8."""
+    near_ngram: Annotated[int | None, Field(gt=0, le=64)] = None
+    """Token ids of an n-gram, by which near copies are compared; default: 5."""
+
+    @property
+    def near(self) -> NearRule | None:
+        """The rule for near copies, if they are left out."""
+        if self.deduplicate != "near":
+            return None
+        given = {name: getattr(self, f"near_{name}") for name in NearRule.model_fields}
+        usual = {"similarity": 0.8, "bands": 14, "rows": 8, "ngram": 5}
+        return NearRule(**{**usual, **{name: x for name, x in given.items() if x is not None}})
+
+    @field_validator("near_similarity", "near_bands", "near_rows", "near_ngram")
+    @classmethod
+    def _of_near_copies(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and info.data.get("deduplicate", "near") != "near":
+            raise ValueError("goes with --deduplicate near")
+        return value
 
     @field_validator("shuffle_seed")
     @classmethod

@@ -1,26 +1,28 @@
 """Lists of the documents that were left out as copies, and hashes of those that stayed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import CorruptDatasetError
-from streaming_ext.format.duplicates import Digests
+from streaming_ext.format.duplicates import ROW_BITS, Digests, KeptSketches, NearDuplicates, codes
 from streaming_ext.format.layout import DIGESTS_FOLDER, DUPLICATES_FOLDER, MANIFEST
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import FileRecord
-from streaming_ext.format.shuffled import KEY_BITS, Keys, document_keys, key_range
+from streaming_ext.format.shuffled import KEY_BITS, document_keys, key_range
+from streaming_ext.format.spec import NearRule
+from streaming_ext.text.sketches import sketch_keys
 from streaming_ext.text.text_hashes import first_ones
 from tasks.core.check.findings import Outcome
 from tasks.core.check.manifest import Opened
 from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.reading.documents import duplicates_of
-from tasks.core.shuffle.copies import ROW_BITS, codes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,32 +42,41 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class KeptHashes:
-    """Hashes that are kept of the texts of some documents.
+    """Hashes or sketches that are kept of the texts of some documents.
 
-        Attributes:
-    codes: the codes of the documents, ascending, each once: (documents,).
-            hashes: the hashes of their texts: (documents, 2).
+    Attributes:
+        codes: the codes of the documents, ascending, each once: (documents,).
+        hashes: the hashes of their texts, (documents, 2), or their sketches, (documents, bins).
     """
 
     codes: Ints
-    hashes: Keys
+    hashes: npt.NDArray[Any]
 
     @classmethod
     def read(cls, manifest: Manifest, files: DatasetFiles, wanted: Ints) -> Self:
         """The hashes of the wanted documents, which are sound; `wanted` are `codes`."""
-        known = [Digests.joined([])]
+        known = []
         for kept in manifest.digests:
             for file in kept.files:
                 found = _digests(manifest, files, file, kept.documents)
-                known.append(found.chosen(np.isin(codes(found.groups, found.rows), wanted)))
-        found = Digests.joined(known)
-        own = codes(found.groups, found.rows)
+                own = codes(found.groups, found.rows)
+                chosen = np.isin(own, wanted)
+                known.append((own[chosen], _hashes(found)[chosen]))
+        own, hashes = map(np.concatenate, zip(*known, strict=True))
         order = np.argsort(own)
-        return cls(own[order], np.stack([found.high, found.low], axis=1)[order])
+        return cls(own[order], hashes[order])
 
-    def look_up(self, wanted: Ints) -> Keys:
-        """The hashes of some of the documents: (wanted, 2)."""
-        return self.hashes[np.searchsorted(self.codes, wanted)]
+    def look_up(self, wanted: Ints) -> npt.NDArray[Any]:
+        """The hashes or sketches of some of the documents: (wanted, 2 or bins)."""
+        found: npt.NDArray[Any] = self.hashes[np.searchsorted(self.codes, wanted)]
+        return found
+
+
+def _hashes(kept: Digests | KeptSketches) -> npt.NDArray[Any]:
+    """Those of each document; see `KeptHashes`."""
+    if isinstance(kept, KeptSketches):
+        return kept.sketches
+    return np.stack([kept.high, kept.low], axis=1)
 
 
 def shown(code: int) -> str:
@@ -85,14 +96,38 @@ def exist(groups: Ints, rows: Ints, most: Sequence[int]) -> Flags:
     return found
 
 
-def _digests(manifest: Manifest, files: DatasetFiles, file: FileRecord, most: int) -> Digests:
-    """The hashes in a file, at most this many.
+def _digests(
+    manifest: Manifest, files: DatasetFiles, file: FileRecord, most: int
+) -> Digests | KeptSketches:
+    """The hashes or sketches in a file, at most this many.
 
     Raises:
         CorruptDatasetError: the file is damaged.
     """
-    data = files.read(file, limit=Digests.limit(most))
-    return Digests.joined([*Digests.read(data, shuffled=bool(manifest.shuffled))])
+    near, shuffled = manifest.spec.near, bool(manifest.shuffled)
+    if near is None:
+        data = files.read(file, limit=Digests.limit(most))
+        return Digests.joined(Digests.read(data, shuffled=shuffled))
+    data = files.read(file, limit=KeptSketches.limit(most))
+    found = KeptSketches.joined(KeptSketches.read(data, shuffled=shuffled))
+    if len(found.rows) and found.sketches.shape[1] != near.bins:
+        raise CorruptDatasetError(f"holds sketches that are not of {near.bins} bytes")
+    return replace(found, sketches=found.sketches.reshape(-1, near.bins))
+
+
+def _is_in_order(kept: Digests | KeptSketches, near: NearRule | None, number: int, of: int) -> bool:
+    """Return whether the documents of file `number` of some are those of its range, in order."""
+    if isinstance(kept, Digests):
+        start, end = key_range(number, of)
+        keys, orders = kept.high, first_ones(kept.high, kept.low)
+    else:
+        assert near is not None  # noqa: S101  (that is what sketches are of)
+        start, end = key_range(number, of * (1 + near.bands))
+        keys = sketch_keys(kept.sketches, near)[0]
+        orders = np.lexsort((codes(kept.groups, kept.rows), keys)), np.arange(len(keys))
+    in_range = (keys >= np.uint64(start)) & (keys <= np.uint64(end - 1))
+    is_rising = all(np.array_equal(each, np.arange(len(keys))) for each in orders)
+    return is_rising and bool(in_range.all())
 
 
 def check_copies(
@@ -127,6 +162,15 @@ def check_copies(
             valid = exist(found.groups - record.part, found.rows, [record.rows])
         is_once = len(np.union1d(own, documents)) == len(own) + len(documents)
         is_counted = counts == (record.duplicate_documents, record.duplicate_tokens)
+        near = record.spec.near
+        if near is not None and isinstance(found, NearDuplicates):
+            possible = near.similarity_of(np.arange(near.least_matches, near.bins + 1))
+            if len(wrong := np.flatnonzero(~np.isin(found.similarities, possible))):
+                words = f"{found.similarities[wrong[0]]:.3f} to its witness"
+                raise CorruptDatasetError(
+                    f"row {found.rows[wrong[0]]} has the similarity {words}: near copies have "
+                    f"{possible[0]:.3f} to 1, in steps of a bin"
+                )
         if not (is_counted and valid.all() and is_once and (first < own).all()):
             raise CorruptDatasetError(
                 "lists other copies than are recorded, or a row that does not exist, twice, that "
@@ -165,13 +209,7 @@ def check_digests(
                 named.append(own[np.isin(own, firsts)])
                 documents += summed(own)
                 count += len(own)
-                high, low = found.high, found.low
-                start, end = key_range(number, len(kept.files))
-                in_range = (high >= np.uint64(start)) & (high <= np.uint64(end - 1))
-                is_rising = all(
-                    np.array_equal(each, np.arange(len(high))) for each in first_ones(high, low)
-                )
-                if not (is_rising and in_range.all()):
+                if not _is_in_order(found, manifest.spec.near, number, len(kept.files)):
                     out.found(file.path, "hashes that are not in order, or of another range")
         if out.is_sound(DIGESTS_FOLDER) and count != kept.documents:
             words = f"digests[{generation}].documents is {kept.documents}, made again {count}"

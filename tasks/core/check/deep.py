@@ -21,6 +21,7 @@ import xxhash
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import CorruptDatasetError
+from streaming_ext.format.duplicates import NearDuplicates, codes, fixed_binary, fixed_bytes
 from streaming_ext.format.layout import (
     DIGESTS_FOLDER,
     DUPLICATES_FOLDER,
@@ -39,6 +40,7 @@ from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.fetch import came_unchecked, fetch
 from streaming_ext.text.listing import listed_again
 from streaming_ext.text.parts import Part, SourceSpan
+from streaming_ext.text.sketches import num_matches
 from streaming_ext.text.sources import SourceFile, is_remote
 from streaming_ext.text.token_sets.token_set import IdsAsTheyAre
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
@@ -52,7 +54,7 @@ from tasks.core.check.manifest import Opened
 from tasks.core.reading.documents import Ids, PartOfDataset, duplicates_of, listed_documents
 from tasks.core.shard.import_config import list_token_files
 from tasks.core.shard.same_sources import difference, spans_of
-from tasks.core.shuffle.copies import codes
+from tasks.core.shuffle.sort import sketched
 
 DEFAULT_DOCUMENTS: Final = 200
 
@@ -147,10 +149,15 @@ def _held(dataset: Opened, manifest: Manifest, record: PartRecord, wanted: Ints)
     documents = listed.filter(pa.array(chosen))
     found = duplicates_of(part.files, record)
     of_copies = np.isin(found.groups, wanted)
-    columns = found.groups, found.rows, found.tokens, codes(found.first_groups, found.first_rows)
-    copies = pa.table(
-        [column[of_copies] for column in columns], names=["source", "row", "tokens", "first"]
-    )
+    columns: dict[str, npt.NDArray[Any]] = {
+        "source": found.groups,
+        "row": found.rows,
+        "tokens": found.tokens,
+        "first": codes(found.first_groups, found.first_rows),
+    }
+    if isinstance(found, NearDuplicates):
+        columns["similarity"] = found.similarities
+    copies = pa.table({name: column[of_copies] for name, column in columns.items()})
     both = pa.concat_tables([documents, copies], promote_options="permissive")
     return both.append_column("part", pa.array(np.full(len(both), record.part)))
 
@@ -258,6 +265,9 @@ class _Comparison:
         }
         if tokens.digests is not None:
             made["high"], made["low"] = tokens.digests[tokens.kept].T
+        if self._spec.near is not None:
+            found = [np.empty((0, self._spec.near.bins), np.uint8), *sketched(tokens, self._spec)]
+            made["sketch"] = fixed_binary(np.concatenate(found))
         names = [f"{KEPT_PREFIX}{name}" for name in self._spec.source_columns]
         made |= dict(zip(names, map(untyped_if_null, tokens.values), strict=True))
         self._made.append(pa.table(made))
@@ -322,12 +332,21 @@ class _Comparison:
         rows, is_copy = held["row"].to_numpy(), held["first"].is_valid().to_numpy()
         own = codes(np.full(len(rows), self._number), rows)
         firsts = np.where(is_copy, held["first"].fill_null(0).to_numpy(), own)
-        hashes = np.stack([made["high"].to_numpy(), made["low"].to_numpy()], axis=1)
-        for index in np.flatnonzero((known.look_up(firsts) != hashes).any(axis=1)):
-            file, words = DIGESTS_FOLDER, "has another hash"
+        near, kept = self._spec.near, known.look_up(firsts)
+        if near is None:
+            hashes = np.stack([made["high"].to_numpy(), made["low"].to_numpy()], axis=1)
+            differs = (kept != hashes).any(axis=1)
+        else:
+            sketches = fixed_bytes(made["sketch"].combine_chunks())
+            found = near.similarity_of(num_matches(kept, sketches))
+            differs = found != held["similarity"].fill_null(1).to_numpy()
+        for index in np.flatnonzero(differs):
+            file, words = DIGESTS_FOLDER, "has another hash" if near is None else "another sketch"
             if is_copy[index]:
                 file = DUPLICATES_FOLDER
                 words = f"is no copy of {shown(int(firsts[index]))} by their texts"
+                if near is not None:
+                    words = f"has similarity {found[index]:.3f} to {shown(int(firsts[index]))}"
             self.out.found(file, f"row {rows[index]} {words}", kind="texts")
         self.out.count(compared=len(rows))
 

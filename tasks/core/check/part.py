@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_ext.base.arrays import Ints
+from streaming_ext.format.duplicates import codes
 from streaming_ext.format.layout import SPLITS, Split, documents_path, record_path
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import read_added
@@ -23,7 +24,6 @@ from tasks.core.check.copies import Copies, check_copies, exist
 from tasks.core.check.findings import Outcome
 from tasks.core.check.manifest import Opened
 from tasks.core.reading.documents import document_ends, documents_of, read_shard
-from tasks.core.shuffle.copies import codes
 
 
 @dataclass(kw_only=True, slots=True)

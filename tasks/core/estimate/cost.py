@@ -31,6 +31,7 @@ READ_RATE = 500e6  # of spills that are read in their order
 COMPARE_RATE = 60e6  # of hashes, in bytes per second of one process
 SPILL_BYTES = 46  # of a document in a spill, beside its ids
 _HASH_BYTES, _KEPT_BYTES = 36, 28  # of a document's hash: during the run, and in the dataset
+_NAME_BYTES = 28  # of a document beside its sketch
 _MANY = 100  # parts per worker: the last one decides nothing then
 
 # Student's t for an interval of 95%, by degrees of freedom from 1; the last for all above.
@@ -140,12 +141,16 @@ def cost(
     """
     source, hosts = max(sum(work.parts), 1), config.hosts
     workers, parts_per_host = hosts * config.workers, len(work.parts) / hosts
-    hashes = work.documents * _HASH_BYTES if spec.deduplicate else 0.0
+    hash_bytes, kept_bytes = (_HASH_BYTES, _KEPT_BYTES) if spec.deduplicate else (0, 0)
+    if spec.near is not None:
+        hash_bytes = (1 + spec.near.bands) * (spec.near.bins + _NAME_BYTES)
+        kept_bytes = spec.near.bins + _NAME_BYTES // 2
+    hashes = work.documents * float(hash_bytes)
     ids = 0.0
     if spec.two_phases:
         ids = work.tokens * np.dtype(spec.dtype).itemsize + work.documents * SPILL_BYTES
     spills = ids + hashes
-    output = work.output + (work.documents * _KEPT_BYTES if spec.deduplicate else 0.0)
+    output = work.output + work.documents * kept_bytes
     fetched = work.fetched + (spills if work.uploads else 0.0)
     uploaded = output + spills if work.uploads else 0.0
     text_seconds = work.text / source / rate  # a source byte

@@ -14,7 +14,7 @@ from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import CorruptDatasetError, UsageError, command
 from streaming_ext.format.compression import decompress
 from streaming_ext.format.condition import Condition
-from streaming_ext.format.duplicates import Duplicates
+from streaming_ext.format.duplicates import Duplicates, duplicates_kind
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import (
@@ -98,10 +98,11 @@ def duplicates_of(files: DatasetFiles, record: PartRecord) -> Duplicates:
         CorruptDatasetError: the list is not as recorded; the message does not name the file.
         StorageError: it cannot be read.
     """
+    kind = duplicates_kind(record.spec.deduplicate)
     if record.duplicates is None:
-        return Duplicates.joined([])
-    data = files.read(record.duplicates, limit=Duplicates.limit(record.duplicate_documents))
-    return Duplicates.joined([*Duplicates.read(data, shuffled=record.spec.shuffle is not None)])
+        return kind.joined([])
+    data = files.read(record.duplicates, limit=kind.limit(record.duplicate_documents))
+    return kind.joined(kind.read(data, shuffled=record.spec.shuffle is not None))
 
 
 Ids = npt.NDArray[Any]  # uint16 or uint32

@@ -76,7 +76,7 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
             len(own),
             first_part=plan.first_part,
             older=older,
-            shuffled=shuffled,
+            spec=plan.spec,
         )
         merge_input = replace(merge_input, digests=kept)
     merge_input = replace(merge_input, index=MergeIndex(documents, copies).put(storage))

@@ -5,6 +5,7 @@ of phase two stands in block b of each spill of copies, for part b.
 """
 
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,9 +17,14 @@ import pyarrow as pa
 from streaming_ext.base.arrays import Ints, ceil_div
 from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.format.duplicates import (
+    ROW_BITS,
     Digests,
     Duplicates,
+    KeptSketches,
+    codes,
+    duplicates_kind,
     duplicates_path,
+    fixed_bytes,
     kept_digests_path,
 )
 from streaming_ext.format.layout import SHUFFLE_FOLDER
@@ -29,14 +35,15 @@ from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
 from streaming_ext.text.text_hashes import first_ones
 from tasks.core.reading.dataset_files import DatasetFiles, read_listed
-from tasks.core.shuffle.sort import DIGESTS
+from tasks.core.shuffle.near import NearCopies
+from tasks.core.shuffle.sort import DIGESTS, sketches_schema
 from tasks.core.shuffle.spills import Blocks, Spill, SpillIndex, SpillWriter, as_one
 
 RANGE_DOCUMENTS = 2**21  # whose hashes are compared at a time and kept in one file: decides bytes
-ROW_BITS: Final = 40  # of a row of a source or part
 _COPIES: Final = pa.schema(
     [(name, pa.int64()) for name in ("group", "row", "first_group", "first_row")]
 )
+_NEAR_COPIES: Final = _COPIES.append(pa.field("matches", pa.int64()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,16 @@ class OlderTexts:
                 found += [batch.chosen(np.isin(batch.high, wanted)) for batch in batches]
         return Digests.joined(found)
 
+    def sketches(self) -> Iterator[KeptSketches]:
+        """Those of near copies' datasets, in bounded batches.
+
+        Raises:
+            StorageError, CorruptDatasetError: see `among`.
+        """
+        for each in self.generations:
+            for file in each.files:
+                yield from KeptSketches.read(read_listed(self.files, file), shuffled=self.shuffled)
+
 
 def put_comparison(
     storage: Storage,
@@ -83,19 +100,21 @@ def put_comparison(
     *,
     first_part: int,
     older: OlderTexts | None,
-    shuffled: bool,
+    spec: DatasetSpec,
 ) -> tuple[SpillIndex, KeptDigests]:
     """Put spills of what each part of phase two leaves out, and hashes of what stays.
 
-    Memory does not depend on how many documents there are, but for copies of one text.
+    Memory does not depend on how many documents there are, but for copies of one text, and all near
+    copies.
 
     Args:
-        storage: the storage that holds the spills of hashes.
+        storage: the storage that holds the spills of hashes, or of sketches.
         index: the index of these spills.
         parts: the number of parts of phase two.
         first_part: the number of the first of them.
         older: the texts of the dataset that is extended: they stand before all others.
-        shuffled: parts are ranges of keys, and not those of phase one.
+        spec: the specification of the dataset; with a shuffle, parts are ranges of keys, and not
+            those of phase one.
 
     Raises:
         StorageError: a spill cannot be read or put.
@@ -103,8 +122,14 @@ def put_comparison(
     """
     spills: list[Spill] = []
     kept: list[FileRecord] = []
-    documents = int(index.counts.sum())
-    stayed = 0
+    stayed, near, shuffled = 0, None, spec.shuffle is not None
+    # ways: keys that each document has; the first of as many ranges of keys has all documents once
+    ways = 1
+    if spec.near is not None:
+        ways = 1 + spec.near.bands
+        sketches = iter(()) if older is None else older.sketches()
+        near = NearCopies.found(storage, index, sketches, spec.near)
+    documents = int(index.counts.sum()) // ways
     # starts: (parts,), the first key or number of each part
     starts = np.array(
         [key_range(part, parts)[0] if shuffled else first_part + part for part in range(parts)],
@@ -112,8 +137,14 @@ def put_comparison(
     )
     ranges = max(1, ceil_div(documents, RANGE_DOCUMENTS))
     for number in range(ranges):
-        own = index.read(storage, *key_range(number, ranges), DIGESTS)
-        stay, copies, keys = _compared(own, older, *key_range(number, ranges))
+        start, end = key_range(number, ranges * ways)
+        stay: Digests | KeptSketches
+        if near is None or spec.near is None:
+            own = index.read(storage, start, end, DIGESTS)
+            stay, copies, keys = _compared(own, older, start, end)
+        else:
+            own = index.read(storage, start, end, sketches_schema(spec.near))
+            stay, copies, keys = _divided(own, near)
         order = np.argsort(keys if shuffled else copies["group"], kind="stable")
         edges = np.searchsorted((keys if shuffled else copies["group"].to_numpy())[order], starts)
         copies = copies.take(pa.array(order))
@@ -126,7 +157,7 @@ def put_comparison(
         data = stay.to_bytes(shuffled=shuffled)
         kept.append(FileRecord.of(kept_digests_path(first_part, number), data))
         storage.put(kept[-1].path, data)
-        stayed += len(stay.high)
+        stayed += len(stay.rows)
     return SpillIndex.of(spills), KeptDigests(documents=stayed, files=tuple(kept))
 
 
@@ -156,6 +187,25 @@ def _compared(
     )
 
 
+def _divided(own: pa.RecordBatch, near: NearCopies) -> tuple[KeptSketches, pa.RecordBatch, Keys]:
+    """See `_compared`: the same of near copies, by `sketches_schema`."""
+    named = codes(own["group"].to_numpy(), own["row"].to_numpy())
+    order = np.lexsort((named, own["key"].to_numpy()))
+    own, named = own.take(pa.array(order)), named[order]
+    is_copy, at = near.look_up(named)
+    witnesses, row_mask = near.witnesses[at], 2**ROW_BITS - 1
+    copies = named[is_copy]
+    columns = [copies >> ROW_BITS, copies & row_mask, witnesses >> ROW_BITS, witnesses & row_mask]
+    stay = own.filter(pa.array(~is_copy))
+    return (
+        KeptSketches(stay["group"].to_numpy(), stay["row"].to_numpy(), fixed_bytes(stay["sketch"])),
+        pa.record_batch(
+            [pa.array(column) for column in (*columns, near.matches[at])], schema=_NEAR_COPIES
+        ),
+        own["place"].to_numpy()[is_copy],
+    )
+
+
 class CopiesLeftOut:
     """The copies that a part of phase two leaves out, looked up and listed.
 
@@ -178,11 +228,14 @@ class CopiesLeftOut:
         """
         wanted = [Blocks(number, part, part + 1) for number in range(len(copies.paths))]
         found = [batch for batches in copies.read_all(storage, wanted) for batch in batches]
-        columns = [column.to_numpy() for column in as_one(found, _COPIES).columns]
+        schema = _COPIES if spec.near is None else _NEAR_COPIES
+        columns = [column.to_numpy() for column in as_one(found, schema).columns]
         self._codes = codes(columns[0], columns[1])
+        if spec.near is not None:
+            columns[4] = spec.near.similarity_of(columns[4])
         order = np.argsort(self._codes)
         self._codes, self._firsts = self._codes[order], [column[order] for column in columns[2:]]
-        self._spec = spec
+        self._spec, self._table = spec, duplicates_kind(spec.deduplicate)
         self._found: list[Duplicates] = []
         self.documents = self.tokens = 0
 
@@ -198,16 +251,9 @@ class CopiesLeftOut:
         wanted = codes(groups, rows)
         at = np.minimum(np.searchsorted(self._codes, wanted), len(self._codes) - 1)
         is_copy = self._codes[at] == wanted
-        first_groups, first_rows = (column[at[is_copy]] for column in self._firsts)
-        self._found.append(
-            Duplicates(
-                groups=groups[is_copy],
-                rows=rows[is_copy],
-                tokens=tokens[is_copy],
-                first_groups=first_groups,
-                first_rows=first_rows,
-            )
-        )
+        firsts = [column[at[is_copy]] for column in self._firsts]
+        own = groups[is_copy], rows[is_copy], tokens[is_copy]
+        self._found.append(self._table(*own, *firsts))
         self.documents += int(is_copy.sum())
         self.tokens += int((tokens[is_copy] + 1).sum())
         stay: npt.NDArray[np.bool_] = ~is_copy
@@ -230,9 +276,4 @@ class CopiesLeftOut:
         file = folder / duplicates_path(part)
         file.parent.mkdir(parents=True, exist_ok=True)
         shuffled = self._spec.shuffle is not None
-        file.write_bytes(Duplicates.joined(self._found).to_bytes(shuffled=shuffled))
-
-
-def codes(groups: Ints, rows: Ints) -> Ints:
-    """A number for each document: of its part or source, and its row there."""
-    return (groups.astype(np.int64) << ROW_BITS) | rows
+        file.write_bytes(self._table.joined(self._found).to_bytes(shuffled=shuffled))

@@ -33,7 +33,8 @@ def finds_copies(spec: DatasetSpec, storage: Storage) -> bool:
 
     Nor with a shuffle: the sizes of its spills decide how many documents are sorted at a time.
     """
-    return spec.deduplicate is not None and spec.shuffle is None and not storage.remote
+    by_hash = spec.deduplicate not in (None, "near")
+    return by_hash and spec.shuffle is None and not storage.remote
 
 
 class EarlierTexts:

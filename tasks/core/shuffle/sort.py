@@ -9,15 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_ext.base.arrays import Flags
+from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.memory import within_memory
+from streaming_ext.format.duplicates import fixed_binary
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.provenance import KEPT_PREFIX
 from streaming_ext.format.record import SplitPart
-from streaming_ext.format.shuffled import KEY_BITS, document_keys
-from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.format.shuffled import KEY_BITS, Keys, document_keys
+from streaming_ext.format.spec import DatasetSpec, NearRule
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.documents.text_array import text_buffers
+from streaming_ext.text.sketches import Sketches, sketch_keys, sketches_of
 from streaming_ext.writing.part_documents import PartDocuments
 from streaming_ext.writing.part_files import Tokens
 from tasks.core.shuffle.spills import (
@@ -34,6 +36,7 @@ from tasks.core.shuffle.spills import (
 SPILL_BYTES: Final = 192 * 2**20  # of a sorted spill; putting it in order takes as much again
 MOST_DIGEST_BYTES: Final = 2**26  # of a spill of hashes
 MERGED_BYTES: Final = 2**26  # of the spills of a part that become one, at a time
+_SKETCHED: Final = 2**12  # documents whose sketches are put at a time
 
 # `group` and `row` name a document as lists do: its source and row there, or without a shuffle its
 # part and row there. Phase two adds the rows of the source that an earlier part has.
@@ -63,6 +66,47 @@ _DOCUMENTS: Final = pa.schema(
 def documents_schema(kept: Sequence[str]) -> pa.Schema:
     """Columns of the documents in a spill, with those that are kept of the sources."""
     return pa.schema([*_DOCUMENTS, *((f"{KEPT_PREFIX}{name}", pa.null()) for name in kept)])
+
+
+def sketches_schema(rule: NearRule) -> pa.Schema:
+    """The columns of the spills: each document stands under each of its keys."""
+    return pa.schema(
+        [
+            ("key", pa.uint64()),  # of the sketch, or of a band
+            ("group", pa.int32()),
+            ("row", pa.int64()),
+            ("place", pa.uint64()),  # key of the shuffle
+            ("sketch", pa.binary(rule.bins)),
+        ]
+    )
+
+
+def sketched(tokens: Tokens, spec: DatasetSpec) -> Iterator[Sketches]:
+    """The sketches of documents, some after others; none if near copies are not looked for."""
+    if spec.near is None:
+        return
+    ends = np.cumsum(tokens.lengths + 1) - 1
+    begins = ends - tokens.lengths
+    if spec.tokenizer.bos_id is not None:
+        begins += tokens.stream[begins] == spec.tokenizer.bos_id
+    yield from sketches_of(tokens.stream, begins, ends, spec.near)
+
+
+def spilled_sketches(
+    groups: Ints, rows: Ints, places: Keys, sketches: Sketches, rule: NearRule
+) -> Iterator[pa.RecordBatch]:
+    """Documents as the spills hold them; see `sketches_schema`."""
+    schema = sketches_schema(rule)
+    for first in range(0, len(rows), _SKETCHED):
+        own = slice(first, first + _SKETCHED)
+        keys = sketch_keys(sketches[own], rule)
+        ways = len(keys)
+        columns = [
+            pa.array(np.tile(column[own], ways), kind)
+            for column, kind in zip((groups, rows, places), schema.types[1:4], strict=True)
+        ]
+        held = fixed_binary(np.tile(sketches[own], (ways, 1)))
+        yield pa.record_batch([pa.array(keys.ravel()), *columns, held], schema=schema)
 
 
 def documents_batch(
@@ -234,8 +278,9 @@ class Spilled:
             if spec.shuffle is None
             else SortedSpills(folder, partial(spill_path, part), schema)
         )
+        hashes = DIGESTS if spec.near is None else sketches_schema(spec.near)
         self._digests = SortedSpills(
-            folder, partial(digests_path, part), DIGESTS, most=MOST_DIGEST_BYTES
+            folder, partial(digests_path, part), hashes, most=MOST_DIGEST_BYTES
         )
         self._of_spans = np.zeros(len(documents.part.spans), np.int64)
         self._counts = np.zeros((2, 2), np.int64)  # documents and tokens of each split
@@ -271,6 +316,13 @@ class Spilled:
             high, low = tokens.digests[kept].T
             found = zip((high, low, groups, rows, noted), DIGESTS.types, strict=True)
             self._digests.add(pa.record_batch([pa.array(*each) for each in found], schema=DIGESTS))
+        if (near := self._spec.near) is not None:
+            first = 0
+            for sketches in sketched(tokens, self._spec):
+                own = slice(first, first := first + len(sketches))
+                names = groups[own], rows[own], keys[own]
+                for each in spilled_sketches(*names, sketches, near):
+                    self._digests.add(each)
 
     def finish(self) -> dict[Split, SplitPart]:
         """Write the last spills, and say what each split holds; nothing is packed."""

@@ -45,7 +45,7 @@ def kept_and_left_out(root: Path) -> tuple[set[Where], dict[Where, Where]]:
         kept |= {(names[group], row) for group, row in zip(groups, listed["row"], strict=False)}
         table = pq.read_table(root / duplicates_path(part.part))
         assert len(table) == part.duplicate_documents
-        for own, row, _, first, first_row in zip(*table.to_pydict().values(), strict=True):
+        for own, row, _, first, first_row in zip(*[*table.to_pydict().values()][:5], strict=True):
             left_out[names[own], row] = names[first], first_row
     return kept, left_out
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.format.duplicates import Duplicates, duplicates_path
+from streaming_ext.format.duplicates import duplicates_path
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.shuffled import SOURCES_PATH
 from tests.tasks.core.build_dataset import Forger, build_from, found_in, require_sound
@@ -26,10 +26,8 @@ class CopiesForger(Forger):
 
     def set_copies(self, part: int, table: Table, **counts: int) -> None:
         path = duplicates_path(part)
-        pq.write_table(
-            pa.table(table, schema=Duplicates.schema_of(shuffled=self.spec.shuffle is not None)),
-            self.root / path,
-        )
+        schema = pq.read_schema(self.root / path)
+        pq.write_table(pa.table(table, schema=schema), self.root / path)
         listed = FileRecord.of(path, (self.root / path).read_bytes())
         self.change(part, duplicates=listed, **counts)
         self.seal()

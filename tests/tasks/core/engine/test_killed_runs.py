@@ -25,6 +25,7 @@ from tests.tasks.core.subsets import test_annotate, test_subset, with_columns
 
 SHUFFLE = {"shuffle": "documents", "shuffle_seed": 3}
 COPIES = {"deduplicate": "exact"}
+NEAR = {"deduplicate": "near"}
 IN_PLACE = ("extend", "annotate")  # what changes a dataset that exists
 Run = Callable[[Path], object]
 
@@ -68,9 +69,11 @@ def runs(first, second, tmp_path) -> dict[str, Run]:
         "shard": shard,
         "shuffled": partial(shard, **SHUFFLE),
         "deduplicated": partial(shard, **COPIES),
+        "near": partial(shard, **SHUFFLE, **NEAR),
         "both": partial(shard, **SHUFFLE, **COPIES),
         "extend": extend,
         "extend both": partial(extend, **SHUFFLE, **COPIES),
+        "extend near": partial(extend, **NEAR),
         **{name: partial(exporting.exported, first, name=name) for name in READERS},
         "copy": lambda output: moved.copied(first, output),
         "copy of an export": copy_export,
@@ -136,6 +139,8 @@ def kinds_of_files(half: Path, old: Collection[str]) -> list[str]:
         ("deduplicated", "arrange", {"shuffle"}),
         ("deduplicated", "publish", {"parts", "shuffle"}),
         ("both", "arrange", {"shuffle"}),
+        ("near", "arrange", {"shuffle"}),
+        ("extend near", "publish", {"parts", "shuffle"}),
         ("extend", "publish", {"parts"}),
         ("extend both", "publish", {"parts", "shuffle"}),
         ("megatron", "publish", {"export"}),
@@ -174,7 +179,9 @@ def test_a_flip_in_each_kind_of_file(runs, killed, kind, at, refused, tmp_path) 
         assert (left.get(MANIFEST), left.get(EXPORT)) == (old.get(MANIFEST), None)
 
 
-@pytest.mark.parametrize("kind", ["shard", "shuffled", "extend", "copy", "subset", *READERS])
+@pytest.mark.parametrize(
+    "kind", ["shard", "shuffled", "near", "extend", "copy", "subset", *READERS]
+)
 def test_a_run_that_is_killed_between_two_parts_resumes(runs, kind, tmp_path, monkeypatch) -> None:
     run, do_parts, todo = runs[kind], running.do_parts, []
     run(tmp_path / "expected")

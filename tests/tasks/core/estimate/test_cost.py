@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from streaming_ext.format.spec import NearRule
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.estimate.cost import (
     COMPARE_RATE,
@@ -104,6 +105,13 @@ def test_hashes_are_compared_by_one_process_and_some_stay() -> None:
     more = found.busy["workers"] - taken().busy["workers"]
     read = (found.spills - 360 * MB) / READ_RATE / 4
     assert more == pytest.approx(read + 360 * MB / COMPARE_RATE + 40 * SECONDS_PER_PART)
+
+
+def test_sketches_stand_in_the_spills_once_for_each_band() -> None:
+    rule = NearRule(similarity=0.8, bands=2, rows=8, ngram=5)
+    found = taken(deduplicate="near", near=rule)
+    assert found.spills == 4000 * MB + (46 + 3 * (16 + 28)) * 10 * MB
+    assert found.output == WORK.output + (16 + 14) * 10 * MB
 
 
 # --- from a sample to a total

@@ -1,0 +1,180 @@
+"""Near copies: sketches compared, one range of the keys of their bands after another.
+
+No graph: the first document of a band is its leader, and those that are similar enough to it are
+paired with it. The others have the next leader, and so on. A document is left out if one that it is
+paired with stays; the first of these is its witness.
+
+    A, B and C have a band in common; B is similar to A and to C, and C is not to A.
+    Pairs are B with A; C stays, and with it nothing is chained.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_ext.base.arrays import Flags, Ints, ceil_div
+from streaming_ext.format.duplicates import KeptSketches, codes, fixed_bytes
+from streaming_ext.format.shuffled import key_range
+from streaming_ext.format.spec import NearRule
+from streaming_ext.store import LocalStorage, Storage
+from streaming_ext.store.scratch import new_folder
+from streaming_ext.text.sketches import num_matches
+from tasks.core.shuffle.sort import (
+    MOST_DIGEST_BYTES,
+    SortedSpills,
+    sketches_schema,
+    spilled_sketches,
+)
+from tasks.core.shuffle.spills import SpillIndex, digests_path
+
+MOST_LEADERS: Final = 32  # of a band: decides bytes
+RANGE_BYTES: Final = 2**27  # of sketches that are compared at a time; decides no bytes
+_AT_ONCE: Final = 2**12  # documents: what a core keeps near itself
+
+
+@dataclass(frozen=True, slots=True)
+class NearCopies:
+    """The near copies that are left out, each with its witness: (copies,).
+
+    Attributes:
+        documents: `codes` of the copies, ascending.
+        witnesses: `codes` of documents that stay.
+        matches: bins in which the sketches of both agree.
+    """
+
+    documents: Ints
+    witnesses: Ints
+    matches: Ints
+
+    @classmethod
+    def found(
+        cls, storage: Storage, index: SpillIndex, older: Iterator[KeptSketches], rule: NearRule
+    ) -> Self:
+        """Compare all documents; memory depends on how many are similar, and not on the others.
+
+        Args:
+            storage: the storage that holds the spills of sketches.
+            index: the index of these spills.
+            older: sketches of documents that stay, and stand before all others.
+            rule: the rule.
+
+        Raises:
+            StorageError: a spill cannot be read.
+            CorruptDatasetError: a spill is damaged.
+        """
+        schema, pairs = sketches_schema(rule), _Pairs()
+        with new_folder() as folder:
+            scratch, known = LocalStorage(folder), _sorted_again(folder, older, rule)
+            rows = int(index.counts.sum()) + int(known.counts.sum())
+            ranges = max(1, ceil_div(rows * rule.bins, RANGE_BYTES))
+            for number in range(ranges):
+                keys = key_range(number, ranges)
+                first = known.read(scratch, *keys, schema)
+                own = index.read(storage, *keys, schema)
+                for found in _similar(pa.concat_batches([first, own]), first.num_rows, rule):
+                    pairs.add(found)
+        return cls(*pairs.resolved())
+
+    def look_up(self, documents: Ints) -> tuple[Flags, Ints]:
+        """Flags of those that are left out, and the places of these here."""
+        if not len(self.documents):
+            return np.zeros(len(documents), np.bool_), self.documents
+        at = np.minimum(np.searchsorted(self.documents, documents), len(self.documents) - 1)
+        is_copy = self.documents[at] == documents
+        return is_copy, at[is_copy]
+
+
+def _sorted_again(folder: Path, older: Iterator[KeptSketches], rule: NearRule) -> SpillIndex:
+    """Spills of the sketches of older documents, in a folder."""
+    spills = SortedSpills(
+        folder, partial(digests_path, 0), sketches_schema(rule), most=MOST_DIGEST_BYTES
+    )
+    for batch in older:
+        places = np.zeros(len(batch.rows), np.uint64)
+        columns = batch.groups, batch.rows, places, batch.sketches
+        for rows in spilled_sketches(*columns, rule):
+            spills.add(rows)
+    return SpillIndex.of(spills.finish())
+
+
+def _similar(batch: pa.RecordBatch, older: int, rule: NearRule) -> Iterator[Ints]:
+    """Pairs: code of a document, of an earlier one, and the bins that agree: (pairs, 3).
+
+    Args:
+        batch: all documents of a range of keys; see `sketches_schema`.
+        older: the number of the first ones that stay in any case.
+        rule: the rule.
+    """
+    keys, groups, rows = (batch[name].to_numpy() for name in ("key", "group", "row"))
+    named, sketches = codes(groups, rows), fixed_bytes(batch["sketch"])
+    # left: documents in the order of keys, and of each key in the order of the sources
+    left = np.lexsort((named, keys))
+    for _ in range(MOST_LEADERS):
+        of_left = keys[left]
+        begins = np.append(True, of_left[1:] != of_left[:-1])[: len(left)]
+        ends = np.append(begins[1:], True)[: len(left)]
+        left, begins = left[~(begins & ends)], begins[~(begins & ends)]  # none is alone
+        if not len(left):
+            return
+        leaders = left[begins][np.cumsum(begins) - 1]
+        left, leaders = left[~begins], leaders[~begins]
+        matches = np.empty(len(left), np.int64)
+        for first in range(0, len(left), _AT_ONCE):
+            own = slice(first, first + _AT_ONCE)
+            matches[own] = num_matches(sketches[left[own]], sketches[leaders[own]])
+        is_similar = matches >= rule.least_matches
+        new = is_similar & (left >= older)
+        yield np.stack([named[left[new]], named[leaders[new]], matches[new]], axis=1)
+        left = left[~is_similar]
+
+
+class _Pairs:
+    """Pairs of similar documents, each once."""
+
+    def __init__(self) -> None:
+        self._pairs = np.empty((0, 3), np.int64)
+        self._added: list[Ints] = []
+        self._count = 0
+
+    def add(self, pairs: Ints) -> None:
+        """Append some, (pairs, 3)."""
+        self._added.append(pairs)
+        self._count += len(pairs)
+        if self._count > max(len(self._pairs), 2**20):
+            self._join()
+
+    def _join(self) -> None:
+        pairs = np.concatenate([self._pairs, *self._added])
+        pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+        is_new = np.append(True, (pairs[1:, :2] != pairs[:-1, :2]).any(axis=1))[: len(pairs)]
+        self._pairs, self._added, self._count = pairs[is_new], [], 0
+
+    def resolved(self) -> tuple[Ints, Ints, Ints]:
+        """Each document that is left out, its witness, and the bins that agree."""
+        self._join()
+        pairs = self._pairs
+        documents, of_pairs = np.unique(pairs[:, 0], return_inverse=True)
+        at = np.minimum(np.searchsorted(documents, pairs[:, 1]), max(len(documents) - 1, 0))
+        # Of a document that is in no pair as the later one, it is clear that it stays.
+        is_clear = documents[at] != pairs[:, 1]
+        stays, goes = (np.zeros(len(documents), np.bool_) for _ in range(2))
+        left = np.arange(len(pairs))
+        while len(left):  # each round decides the first one at least
+            own, earlier = of_pairs[left], at[left]
+            earlier_stays = is_clear[left] | stays[earlier]
+            is_open = ~earlier_stays & ~goes[earlier]
+            goes[own[earlier_stays]] = True
+            waits = np.zeros(len(documents), np.bool_)
+            waits[own[is_open]] = True
+            waits &= ~goes
+            stays[own[~waits[own] & ~goes[own]]] = True
+            left = left[waits[own]]
+        with_witness = pairs[goes[of_pairs] & (is_clear | stays[at])]
+        _, firsts = np.unique(with_witness[:, 0], return_index=True)
+        chosen: Any = with_witness[firsts].T
+        return chosen[0], chosen[1], chosen[2]

@@ -1,0 +1,160 @@
+"""Near copies are left out for a witness that stays: whatever the parts, the order, the workers."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+from streaming_ext.format.duplicates import duplicates_path
+from streaming_ext.format.schema import FileRecord
+from tasks.core.options import Order
+from tests.tasks.core.build_dataset import build_from, file_hashes, found_in, manifest_of
+from tests.tasks.core.check.damage import check
+from tests.tasks.core.deduplicate.near_copies import NEAR, expected_near, write_near_copies
+from tests.tasks.core.deduplicate.test_deduplicate import kept_and_left_out
+from tests.tasks.core.deduplicate.test_verify import CopiesForger, problems
+from tests.tasks.core.extending.extended import extended
+from tests.tasks.core.shuffle.building import SETTINGS, Builder
+
+KINDS: dict[str, dict[str, Any]] = {"in order": {}, "shuffled": SETTINGS}
+EACH_KIND = pytest.mark.parametrize("builder", KINDS, indirect=True)
+OTHER = {"near_similarity": 0.55, "near_bands": 20, "near_rows": 3, "near_ngram": 2}
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory) -> Path:
+    return write_near_copies(tmp_path_factory.mktemp("near") / "lines")
+
+
+@pytest.fixture
+def builder(lines, tmp_path, request) -> Builder:
+    kind = getattr(request, "param", "in order")
+    return Builder(lines, tmp_path, {"deduplicate": "near", **KINDS[kind]})
+
+
+def similarities(root: Path) -> list[float]:
+    parts = manifest_of(root).parts
+    tables = [pq.read_table(root / duplicates_path(part.part)) for part in parts]
+    return sorted(value for table in tables for value in table["similarity"].to_pylist())
+
+
+@EACH_KIND
+@pytest.mark.parametrize("options", [{}, OTHER])
+def test_the_rule(builder, lines, options) -> None:
+    root = builder.build(**options)
+    rule = Order(deduplicate="near", **options).near
+    kept, left_out = expected_near(lines, rule)
+    witnesses = {place: witness for place, (witness, _) in left_out.items()}
+    assert kept_and_left_out(root) == (kept, witnesses)
+    assert len(kept) > 20
+    assert len(left_out) > 20
+    matches = np.array(sorted(found for _, found in left_out.values()))
+    assert similarities(root) == rule.similarity_of(matches).tolist()
+    checked = check(root, deep=True)
+    assert checked.findings == ()
+    assert checked.checked.compared == len(kept) + len(left_out)
+    assert manifest_of(root).spec.near == rule
+
+
+@EACH_KIND
+def test_any_parts_and_steps(builder, monkeypatch) -> None:
+    one = builder.build()
+    monkeypatch.setattr("tasks.core.shuffle.near.RANGE_BYTES", 2**12)
+    monkeypatch.setattr("tasks.core.shuffle.near._AT_ONCE", 3)
+    monkeypatch.setattr("tasks.core.shuffle.sort._SKETCHED", 5)
+    monkeypatch.setattr("tasks.core.shuffle.sort.MOST_DIGEST_BYTES", 2**14)
+    monkeypatch.setattr("tasks.core.shuffle.spills.BLOCK_BYTES", 500)
+    monkeypatch.setattr("streaming_ext.text.readers.json_files.MAX_BATCH_ROWS", 7)
+    assert file_hashes(builder.build("steps")) == file_hashes(one)
+    cut = builder.build("cut", part_size=3000)
+    manifests = manifest_of(one), manifest_of(cut)
+    assert manifests[0].duplicate_tokens == manifests[1].duplicate_tokens
+    assert similarities(cut) == similarities(one)
+
+
+@EACH_KIND
+def test_an_extension_compares_with_what_is_there(builder, lines, tmp_path) -> None:
+    first = tmp_path / "first"
+    first.mkdir()
+    for name in ("0.jsonl", "1.jsonl"):
+        shutil.copy(lines / name, first)
+    root = build_from(first, tmp_path / "old", **builder.settings)
+    older = expected_near(first, NEAR)
+    before = file_hashes(root)
+    for name in ("2.jsonl", "3.jsonl"):
+        extended(root, lines / name)
+        shutil.copy(lines / name, first)
+        older = expected_near(first, NEAR, older)
+    kept, left_out = kept_and_left_out(root)
+    assert (kept, left_out) == (older[0], {own: each for own, (each, _) in older[1].items()})
+    assert any(own[0] > "1.jsonl" >= witness[0] for own, witness in left_out.items())
+    assert check(root, deep=True).findings == ()
+    kept_files = [path for path in before if path.startswith("digests/")]
+    after = file_hashes(root)
+    assert kept_files
+    assert [after[path] for path in kept_files] == [before[path] for path in kept_files]
+
+
+def test_no_near_copy_of_a_held_out_text_is_trained_on(builder, lines) -> None:
+    root = builder.build(holdout_fraction=0.5)
+    assert kept_and_left_out(root)[0] == expected_near(lines, NEAR)[0]
+    assert {split.documents > 20 for split in manifest_of(root).splits.values()} == {True}
+
+
+@pytest.fixture
+def forger(lines, tmp_path) -> CopiesForger:
+    return CopiesForger(build_from(lines, tmp_path / "out", deduplicate="near"))
+
+
+@pytest.mark.parametrize("similarity", [0.5, 1.5, 0.8])
+def test_a_similarity_that_is_none(forger, similarity) -> None:
+    table = forger.copies(2)
+    table["similarity"][0] = similarity
+    forger.set_copies(2, table)
+    assert f"has the similarity {similarity:.3f} to its witness" in problems(forger)
+
+
+def test_another_witness(forger) -> None:
+    """Sound by itself: only the sources tell."""
+    table = forger.copies(2)
+    kept = forger.documents(0)["row"]
+    table["first_part"][0] = 0
+    table["first_row"][0] = next(row for row in kept if row != table["first_row"][0])
+    forger.set_copies(2, table)
+    assert not problems(forger)
+    assert f"row {table['row'][0]} has similarity" in problems(forger, deep=True)
+
+
+def test_a_witness_that_went(forger) -> None:
+    table = forger.copies(2)
+    table["first_part"][0], table["first_row"][0] = 1, forger.copies(1)["row"][0]
+    forger.set_copies(2, table)
+    assert "of part or source 1 as a first copy, which is no document" in problems(forger)
+
+
+@pytest.mark.parametrize("change", ["another order", "another sketch", "a shorter sketch"])
+def test_changed_sketches(forger, change) -> None:
+    (kept,) = forger.manifest.digests
+    path = kept.files[0].path
+    table = pq.read_table(forger.root / path)
+    if change == "another order":
+        table = table.take([1, 0, *range(2, len(table))])
+    else:
+        values = table["sketch"].to_pylist()
+        values[0] = values[0][:-1] + (b"" if change == "a shorter sketch" else b"?")
+        table = table.set_column(2, "sketch", [values])
+    pq.write_table(table, forger.root / path)
+    file = FileRecord.of(path, (forger.root / path).read_bytes()).model_dump()
+    forger.seal(lambda manifest: manifest["digests"][0].update(files=[file]))
+    assert found_in(forger.root) == [path]
+
+
+@pytest.mark.parametrize("option", OTHER)
+def test_options_of_near_copies_alone(option) -> None:
+    for comparison in ("exact", None):
+        with pytest.raises(ValidationError, match="goes with --deduplicate near"):
+            Order(deduplicate=comparison, **{option: OTHER[option]})
