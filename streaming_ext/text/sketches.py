@@ -66,16 +66,16 @@ def _ngrams(
         low = int(at[0])
         ids = _of_ids(stream[low : int(at[-1]) + length])
         hashes = ids[: len(ids) - length + 1].copy()
-        for place in range(1, length):
+        for offset in range(1, length):
             hashes *= _BASE
-            hashes += ids[place : place + len(hashes)]
+            hashes += ids[offset : offset + len(hashes)]
         at -= low
         yield np.repeat(np.arange(len(counts)), counts), _mixed(hashes[at])
     if len(short := np.flatnonzero(ends - begins < length)):
         hashes = np.full(len(short), _SECOND)
-        for place in range(length - 1):
-            is_long = ends[short] - begins[short] > place
-            ids = _of_ids(stream[begins[short[is_long]] + place])
+        for offset in range(length - 1):
+            is_long = ends[short] - begins[short] > offset
+            ids = _of_ids(stream[begins[short[is_long]] + offset])
             hashes[is_long] = hashes[is_long] * _BASE + ids
         yield short, _mixed(hashes)
 
@@ -88,7 +88,7 @@ def _of_ids(ids: npt.NDArray[Any]) -> Keys:
 
 
 def _mixed(values: Keys) -> Keys:
-    """Each value, in place, by a bijection that spreads every bit over all of them."""
+    """Each value, in offset, by a bijection that spreads every bit over all of them."""
     values ^= values >> _HALF
     values *= _FIRST
     values ^= values >> _HALF
@@ -98,7 +98,7 @@ def _mixed(values: Keys) -> Keys:
 
 
 def _filled(minima: Keys) -> Keys:
-    """The least hash of each bin, or of that in place of an empty one: (documents, bins)."""
+    """The least hash of each bin, or of that in offset of an empty one: (documents, bins)."""
     bins = minima.shape[1]
     is_empty = minima == _EMPTY
     some = np.flatnonzero(is_empty.any(axis=1))
@@ -140,8 +140,8 @@ def sketch_keys(sketches: Sketches, rule: NearRule) -> Keys:
 def _joined(values: npt.NDArray[Any]) -> Keys:
     """One hash of the values along the last axis."""
     hashes = np.zeros(values.shape[:-1], np.uint64)
-    for place in range(values.shape[-1]):
-        hashes = (hashes + _ONE) * _BASE + values[..., place]
+    for offset in range(values.shape[-1]):
+        hashes = (hashes + _ONE) * _BASE + values[..., offset]
     return _mixed(hashes)
 
 

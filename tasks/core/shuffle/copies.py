@@ -202,7 +202,7 @@ def _divided(own: pa.RecordBatch, near: NearCopies) -> tuple[KeptSketches, pa.Re
         pa.record_batch(
             [pa.array(column) for column in (*columns, near.matches[at])], schema=_NEAR_COPIES
         ),
-        own["place"].to_numpy()[is_copy],
+        own["shuffle_key"].to_numpy()[is_copy],
     )
 
 

@@ -81,7 +81,7 @@ class NearCopies:
         return cls(*pairs.resolved())
 
     def look_up(self, documents: Ints) -> tuple[Flags, Ints]:
-        """Flags of those that are left out, and the places of these here."""
+        """Flags of those that are left out, and the positions of these here."""
         if not len(self.documents):
             return np.zeros(len(documents), np.bool_), self.documents
         at = np.minimum(np.searchsorted(self.documents, documents), len(self.documents) - 1)
@@ -95,8 +95,8 @@ def _sorted_again(folder: Path, older: Iterator[KeptSketches], rule: NearRule) -
         folder, partial(digests_path, 0), sketches_schema(rule), most=MOST_DIGEST_BYTES
     )
     for batch in older:
-        places = np.zeros(len(batch.rows), np.uint64)
-        columns = batch.groups, batch.rows, places, batch.sketches
+        shuffle_keys = np.zeros(len(batch.rows), np.uint64)
+        columns = batch.groups, batch.rows, shuffle_keys, batch.sketches
         for rows in spilled_sketches(*columns, rule):
             spills.add(rows)
     return SpillIndex.of(spills.finish())

@@ -75,7 +75,7 @@ def sketches_schema(rule: NearRule) -> pa.Schema:
             ("key", pa.uint64()),  # of the sketch, or of a band
             ("group", pa.int32()),
             ("row", pa.int64()),
-            ("place", pa.uint64()),  # key of the shuffle
+            ("shuffle_key", pa.uint64()),
             ("sketch", pa.binary(rule.bins)),
         ]
     )
@@ -93,7 +93,7 @@ def sketched(tokens: Tokens, spec: DatasetSpec) -> Iterator[Sketches]:
 
 
 def spilled_sketches(
-    groups: Ints, rows: Ints, places: Keys, sketches: Sketches, rule: NearRule
+    groups: Ints, rows: Ints, shuffle_keys: Keys, sketches: Sketches, rule: NearRule
 ) -> Iterator[pa.RecordBatch]:
     """Documents as the spills hold them; see `sketches_schema`."""
     schema = sketches_schema(rule)
@@ -103,7 +103,7 @@ def spilled_sketches(
         ways = len(keys)
         columns = [
             pa.array(np.tile(column[own], ways), kind)
-            for column, kind in zip((groups, rows, places), schema.types[1:4], strict=True)
+            for column, kind in zip((groups, rows, shuffle_keys), schema.types[1:4], strict=True)
         ]
         held = fixed_binary(np.tile(sketches[own], (ways, 1)))
         yield pa.record_batch([pa.array(keys.ravel()), *columns, held], schema=schema)

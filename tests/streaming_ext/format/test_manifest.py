@@ -13,7 +13,13 @@ from streaming_ext.format.reading import manifest_of, record_of
 from streaming_ext.format.record import PartRecord, SourceIdentity, SplitPart
 from streaming_ext.format.schema import FileRecord, from_json, sealed, to_json
 from streaming_ext.format.shard import Shard
-from streaming_ext.format.spec import DatasetSpec, ImportedIds, SubsetRule, TokenizerIdentity
+from streaming_ext.format.spec import (
+    DatasetSpec,
+    ImportedIds,
+    NearRule,
+    SubsetRule,
+    TokenizerIdentity,
+)
 
 SPEC = DatasetSpec(
     text_column="text",
@@ -148,7 +154,11 @@ DIFFERENCES: dict[str, tuple[object, object]] = {  # of the two
     "output_format": ("mds", "other"),
     "shuffle": (SPEC.shuffle, "documents"),
     "shuffle_seed": (SPEC.shuffle_seed, 1),
-    "deduplicate": (SPEC.deduplicate, "exact"),
+    "deduplicate": (SPEC.deduplicate, "near"),
+    "near.similarity": (None, 0.8),
+    "near.bands": (None, 14),
+    "near.rows": (None, 8),
+    "near.ngram": (None, 5),
     "unicode": (SPEC.unicode, "15.0.0"),
     "keep_columns": ((), ("language",)),
     "filters.where": (None, "a == 1"),
@@ -175,6 +185,7 @@ def test_each_field_that_differs_is_listed_except_the_name_of_the_tokenizer() ->
             "shard_size": 2048,
             "tokenizer": OTHER_TOKENIZER,
             "filters": Filters(where="a == 1", min_tokens=3),
+            "near": NearRule(similarity=0.8, bands=14, rows=8, ngram=5),
             "subset": SubsetRule(of="0" * 32, documents=3),
             "imported": ImportedIds(set_format="olmo", dtype="uint8"),
         }

@@ -38,11 +38,12 @@ def taken(
     link: float = 125 * MB,
     shuffle: str | None = None,
     deduplicate: str | None = None,
+    near: NearRule | None = None,
     **machines: float,
 ) -> Cost:
     """By four workers a host, each of which does 100 MB of text a second."""
     config = EstimateConfig(sources=("x",), tokenizer="y", workers=4, **machines)
-    spec = make_spec(shuffle=shuffle, deduplicate=deduplicate)
+    spec = make_spec(shuffle=shuffle, deduplicate=deduplicate, near=near)
     return cost(work, config, spec, rate=100 * MB, link=link)
 
 
