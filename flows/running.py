@@ -166,6 +166,12 @@ def _show_output(storage: Storage) -> dict[str, Any]:
 
     manifest = read_manifest(storage)
     show_published(manifest, str(storage), out)
+    if manifest.spec.lists_near_copies:
+        from tasks.core.check.near import source_losses
+
+        for loss in source_losses(storage, manifest):
+            if loss.left_out * 2 > loss.documents:
+                say(out, f"{loss}: more than half. `shardmill inspect` shows groups of them.")
     samples = {name: split.samples for name, split in manifest.splits.items()}
     rows = manifest.row_counts.model_dump()
     return {

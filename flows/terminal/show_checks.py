@@ -24,6 +24,7 @@ from tasks.core.check.decode import DecodedSample, Excerpt
 from tasks.core.check.export import CopyReport, ExportReport
 from tasks.core.check.findings import DatasetReport, Finding
 from tasks.core.check.inspect import DatasetDescription
+from tasks.core.check.near import NearDescription
 from tasks.core.derive.export_records import ExportDescription
 from tasks.core.reporting.lengths import Lengths
 from tasks.core.reporting.report import RunReport
@@ -71,9 +72,29 @@ def show_dataset(dataset: DatasetDescription, console: Console) -> None:
         for name, value in given.items():
             dropped = sum(each.dropped_documents.get(name, 0) for each in dataset.counted)
             say(console, f"{counted(dropped, 'document')} by {option(name)} {value}")
+    if dataset.near is not None:
+        _show_near(dataset.near, console)
     if dataset.runs:
         _heading(console, "latest runs")
         show_table([_run(run) for run in dataset.runs], console, left=("host",))
+
+
+def _show_near(near: NearDescription, console: Console) -> None:
+    """The near copies that people should look at."""
+    _heading(console, "largest groups of near copies, left out for one witness")
+    for group in near.groups:
+        say(console, f"{counted(group.documents, 'document')} for {group.witness.source_row}")
+        say(console, f"    {group.witness.text}", style="dim")
+    _heading(console, "least similar near copies")
+    for pair in near.pairs:
+        witness = f"{pair.similarity:.3f} similar to {pair.witness.source_row}"
+        say(console, f"{pair.source_row}: {witness}")
+        say(console, f"    {pair.witness.text}", style="dim")
+    _heading(console, "near copies of each source")
+    for loss in near.losses[:_MOST_BAD]:
+        say(console, str(loss))
+    if (more := len(near.losses) - _MOST_BAD) > 0:
+        say(console, f"and {more:,} more, which lost a lesser part")
 
 
 def show_export(export: ExportDescription, console: Console) -> None:

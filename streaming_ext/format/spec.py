@@ -245,6 +245,11 @@ class DatasetSpec(Value):
         return tuple(name for name in self.keep_columns if name not in added)
 
     @property
+    def lists_near_copies(self) -> bool:
+        """True if the dataset lists the near copies that it left out."""
+        return self.near is not None and self.subset is None
+
+    @property
     def dtype(self) -> TokenDtype:
         """Type of one token id on disk."""
         return token_dtype(self.tokenizer.vocab_size)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,6 +13,7 @@ from streaming_ext.format.manifest import Manifest, ShuffleSummary, SplitSummary
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import content_hash, to_json
 from streaming_ext.store import Storage
+from tasks.core.check.near import NearDescription, describe_near
 from tasks.core.reading.dataset_files import (
     DatasetFiles,
     open_dataset,
@@ -45,6 +46,7 @@ class DatasetDescription:
         lengths: tokens per document, of all splits.
         parts: records of all parts, in order.
         runs: the latest runs, the last one first.
+        near: the near copies that were left out, if they are listed.
     """
 
     dataset: str
@@ -52,6 +54,7 @@ class DatasetDescription:
     lengths: Lengths
     parts: tuple[PartRecord, ...]
     runs: tuple[RunReport, ...]
+    near: NearDescription | None = None
 
     @property
     def generation(self) -> str:
@@ -118,6 +121,8 @@ class DatasetDescription:
         }
         if manifest.shuffled is not None:
             facts["shuffled"] = manifest.shuffled.model_dump(mode="json", exclude_defaults=True)
+        if self.near is not None:
+            facts["near"] = asdict(self.near)
         if manifest.added:
             facts["added"] = [*manifest.columns[len(manifest.spec.keep_columns) :]]
         if manifest.merged:
@@ -157,6 +162,7 @@ def describe(storage: Storage, *, generation: str | None = None) -> DatasetDescr
         lengths=lengths,
         parts=tuple(records),
         runs=tuple(_read_runs(files)),
+        near=describe_near(storage, generation=generation),
     )
 
 

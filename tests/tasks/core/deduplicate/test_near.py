@@ -1,6 +1,8 @@
 """Near copies are left out for a witness that stays: whatever the parts, the order, the workers."""
 
+import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
+from flows.terminal.show_checks import show_dataset
 from streaming_ext.format.duplicates import duplicates_path
 from streaming_ext.format.schema import FileRecord
+from streaming_ext.store import LocalStorage
+from tasks.core.check.inspect import describe
 from tasks.core.options import Order
 from tests.tasks.core.build_dataset import build_from, file_hashes, found_in, manifest_of
-from tests.tasks.core.check.damage import check
+from tests.tasks.core.check.damage import check, printed
 from tests.tasks.core.deduplicate.near_copies import NEAR, expected_near, write_near_copies
 from tests.tasks.core.deduplicate.test_deduplicate import kept_and_left_out
 from tests.tasks.core.deduplicate.test_verify import CopiesForger, problems
@@ -103,6 +108,35 @@ def test_no_near_copy_of_a_held_out_text_is_trained_on(builder, lines) -> None:
     root = builder.build(holdout_fraction=0.5)
     assert kept_and_left_out(root)[0] == expected_near(lines, NEAR)[0]
     assert {split.documents > 20 for split in manifest_of(root).splits.values()} == {True}
+
+
+@EACH_KIND
+def test_people_see_what_went(builder, lines) -> None:
+    description = describe(LocalStorage(builder.build(shard_size=2**10)))
+    _, left_out = expected_near(lines, NEAR)
+    groups = Counter(witness for witness, _ in left_out.values())
+    near = description.near
+    found = [
+        (Path(each.witness.source_row.source).name, each.witness.source_row.row)
+        for each in near.groups
+    ]
+    assert [each.documents for each in near.groups] == [groups[place] for place in found]
+    assert [each.documents for each in near.groups] == sorted(groups.values())[:-11:-1]
+    matches = sorted(found for _, found in left_out.values())[:10]
+    expected = NEAR.similarity_of(np.array(matches)).tolist()
+    assert [pair.similarity for pair in near.pairs] == expected
+    for pair in near.pairs:
+        origin = pair.witness.source_row
+        text = json.loads(Path(origin.source).read_text().splitlines()[origin.row])["text"]
+        assert pair.witness.text
+        assert " ".join(text.split()).startswith(pair.witness.text)
+    losses = {Path(each.source).name: each.left_out for each in near.losses}
+    assert losses == Counter(name for name, _ in left_out)
+    assert sum(each.documents for each in near.losses) == 4 * 33
+    text = printed(show_dataset, description)
+    assert near.pairs[0].witness.text[:20] in text
+    assert f"lost {near.losses[0].left_out} of 33 documents as near copies" in text
+    json.dumps(description.facts())
 
 
 @pytest.fixture
