@@ -74,6 +74,19 @@ def test_shard_throughput(cache, tmp_path) -> None:
     assert facts["shardmill"]["tokens"] > 50_000
 
 
+def test_recall_of_near_copies(cache, tmp_path) -> None:
+    result = tmp_path / "result.json"
+    run_script("deduplicate", "--recall", 120, "--result", result, cache=cache)
+    facts = saved(result)
+    for kind in ("ids", "words"):
+        assert facts[f"pairs by {kind}"]["true"] > 10
+        assert facts[f"pairs by {kind}"]["found"] > 0.7
+        assert facts[f"pairs by {kind}"]["of those above 0.9"] > 0.9
+        assert facts[f"pairs by {kind}"]["precision at 0.7"] > 0.9
+    assert facts["left out"]["documents"] > 10
+    assert facts["left out"]["least"] > 0.5
+
+
 def test_tokenizers_beside_each_other(tokenizer_json, sources, cache, tmp_path) -> None:
     for name in ("fast", "model", "broken"):
         (tmp_path / name).mkdir()
