@@ -255,6 +255,11 @@ def subset(
     tokens: str | None = None,
     seed: int | None = None,
     first: bool = False,
+    deduplicate: Literal["near"] | None = None,
+    near_similarity: float | None = None,
+    near_bands: int | None = None,
+    near_rows: int | None = None,
+    near_ngram: int | None = None,
     workers: int | None = None,
     scratch: str | None = None,
     quiet: bool = False,
@@ -269,6 +274,11 @@ def subset(
         tokens: Number of tokens, such as 10M; whole documents only.
         seed: Seed of the random choice of documents; default: 0.
         first: Take the first documents in order, not random ones.
+        deduplicate: Leave out near copies of earlier documents, by their token ids.
+        near_similarity: Least similarity of near copies; default: 0.8.
+        near_bands: Bands of a sketch, of which near copies have one in common; default: 14.
+        near_rows: Bins of a band; default: 8.
+        near_ngram: Token ids of an n-gram, by which near copies are compared; default: 5.
         workers: Worker processes per host; default: one per core.
         scratch: Folder for work in progress; default: beside the output, or temporary.
         quiet: Print only errors."""

@@ -145,6 +145,7 @@ class SubsetRule(Value):
         seed: the seed of the draw; None for the first documents, or all.
         where: the condition that holds for each, if documents were chosen by one.
         added: kept columns that were added to that dataset, and are not of the sources.
+        near: the rule by which near copies were left out of the choice.
     """
 
     of: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -152,6 +153,7 @@ class SubsetRule(Value):
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     where: str | None = None
     added: tuple[str, ...] | None = None
+    near: "NearRule | None" = None
 
 
 class NearRule(Value):

@@ -7,7 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.text.options import Options, TextOptions
 from streaming_ext.text.text_hashes import UNICODE
-from tasks.core.options import ExecutionOnHosts, Fetching, Order, Output
+from tasks.core.options import Deduplication, ExecutionOnHosts, Fetching, Order, Output
 
 
 class Selection(Options):
@@ -33,6 +33,7 @@ class Selection(Options):
 
 class ShardConfig(
     ExecutionOnHosts,
+    Deduplication,
     Order,
     Output,
     Fetching,

@@ -123,7 +123,7 @@ class Output(Options):
 
 
 class Order(Options):
-    """Choices that need all documents: their order, and the copies among them."""
+    """The order of all documents."""
 
     heading: ClassVar[str] = "Output"
 
@@ -131,6 +131,20 @@ class Order(Options):
     """Put documents in a random order, over all parts."""
     shuffle_seed: Annotated[int | None, Field(ge=0, lt=2**63)] = None
     """Seed that decides which order that is; default: 0."""
+
+    @field_validator("shuffle_seed")
+    @classmethod
+    def _of_a_shuffle(cls, seed: int | None, info: ValidationInfo) -> int | None:
+        if seed is not None and "shuffle" in info.data and info.data["shuffle"] is None:
+            raise ValueError("goes with --shuffle")
+        return seed
+
+
+class Deduplication(Options):
+    """The copies among all documents that are left out."""
+
+    heading: ClassVar[str] = "Output"
+
     deduplicate: Comparison | None = None
     """Leave out copies of earlier texts."""
     near_similarity: Annotated[float | None, Field(gt=0, le=1)] = None
@@ -157,10 +171,3 @@ class Order(Options):
         if value is not None and info.data.get("deduplicate", "near") != "near":
             raise ValueError("goes with --deduplicate near")
         return value
-
-    @field_validator("shuffle_seed")
-    @classmethod
-    def _of_a_shuffle(cls, seed: int | None, info: ValidationInfo) -> int | None:
-        if seed is not None and "shuffle" in info.data and info.data["shuffle"] is None:
-            raise ValueError("goes with --shuffle")
-        return seed

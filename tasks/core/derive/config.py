@@ -1,6 +1,6 @@
 """The configurations of what is made of published datasets."""
 
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -10,7 +10,7 @@ from streaming_ext.format.condition import Condition, understood
 from streaming_ext.text.options import Options
 from tasks.core.derive.export_records import ExportOptions
 from tasks.core.derive.formats import FORMATS
-from tasks.core.options import Execution
+from tasks.core.options import Deduplication, Execution
 
 Dataset = Annotated[str, Field(min_length=1, description="Folder or URL of a published dataset.")]
 Output = Annotated[
@@ -61,17 +61,6 @@ class _Chosen(Options):
 
     _understood = field_validator("where")(understood)
 
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        if self.documents is not None and self.tokens is not None:
-            raise ValueError("give one of --documents and --tokens")
-        if self.takes_all and self.where is None:
-            raise ValueError("give --where, --documents or --tokens")
-        if self.seed is not None and (self.first or self.takes_all):
-            why = "--first draws" if self.first else "without --documents or --tokens it draws"
-            raise ValueError(f"{why} nothing: leave out --seed")
-        return self
-
     @property
     def takes_all(self) -> bool:
         """True if no number of documents or tokens limits the choice."""
@@ -93,10 +82,30 @@ class _Chosen(Options):
         return None if self.first or self.takes_all else self.seed or 0
 
 
-class SubsetConfig(Execution, _Chosen):
+class _Distinct(Deduplication):
+    """The near copies among the documents."""
+
+    heading: ClassVar[str] = "Options"
+
+    deduplicate: Literal["near"] | None = None
+    """Leave out near copies of earlier documents, by their token ids."""
+
+
+class SubsetConfig(Execution, _Distinct, _Chosen):
     """A subset, and with which means it is made."""
 
     arguments: ClassVar[tuple[str, ...]] = ("dataset",)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.documents is not None and self.tokens is not None:
+            raise ValueError("give one of --documents and --tokens")
+        if self.takes_all and self.where is None and self.deduplicate is None:
+            raise ValueError("give --where, --documents, --tokens or --deduplicate")
+        if self.seed is not None and (self.first or self.takes_all):
+            why = "--first draws" if self.first else "without --documents or --tokens it draws"
+            raise ValueError(f"{why} nothing: leave out --seed")
+        return self
 
 
 class _Annotated(Options):

@@ -1,9 +1,10 @@
 """Some documents of a published dataset, as one of their own: the plan, and the job for a part."""
 
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import ClassVar
@@ -16,15 +17,18 @@ from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.condition import Condition
+from streaming_ext.format.duplicates import codes
 from streaming_ext.format.layout import MANIFEST, SPLITS, Split, documents_path, record_path
 from streaming_ext.format.manifest import Manifest, MergedDataset
 from streaming_ext.format.provenance import KEPT_PREFIX, require_columns
 from streaming_ext.format.record import MOST_BAD_LISTED, PartRecord, RowCounts, SplitPart
 from streaming_ext.format.schema import FileRecord, to_json
-from streaming_ext.format.spec import DatasetSpec, SubsetRule
-from streaming_ext.store import Storage, open_storage, uploads
+from streaming_ext.format.spec import DatasetSpec, NearRule, SubsetRule
+from streaming_ext.store import LocalStorage, Storage, open_storage, uploads
+from streaming_ext.store.scratch import new_folder
 from streaming_ext.text.documents.columns import untyped_if_null
 from streaming_ext.text.parts import Part
+from streaming_ext.text.sketches import sketches_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.writing.part_files import Origins, PartFiles
 from streaming_ext.writing.publish import publish_splits
@@ -47,7 +51,16 @@ from tasks.core.reading.dataset_files import (
 from tasks.core.reading.dataset_layout import added_before, existing_manifest
 from tasks.core.reading.documents import PartOfDataset, listed_documents
 from tasks.core.shard.publish import published_dataset
+from tasks.core.shuffle.near import NearCopies
 from tasks.core.shuffle.records import identity_of_table, shard_bytes
+from tasks.core.shuffle.sort import (
+    MOST_DIGEST_BYTES,
+    SortedSpills,
+    sketches_schema,
+    spill_sketches,
+    without_bos,
+)
+from tasks.core.shuffle.spills import SpillIndex, digests_path
 from tasks.core.workers.messages import Job, JobProgress, MadePart, Message, Report, WorkerCache
 
 _MOST_SPANS = 1000  # of a part of the subset
@@ -55,10 +68,17 @@ _BLOCK = 2**20  # documents
 
 
 class OriginalPart(Message):
-    """A part of the dataset that gives documents; `first` is the number of its first document."""
+    """A part of the dataset that gives documents.
+
+    Attributes:
+        part: the number of the part.
+        first: the number of the first document of the part.
+        distinct: a bit per document, in Base64, set if it stays; None unless near copies go.
+    """
 
     part: int
     first: int
+    distinct: str | None = None
 
 
 class SubsetJob(Job[MadePart]):
@@ -99,7 +119,7 @@ class SubsetJob(Job[MadePart]):
             records, rows = [], 0
             for number, original in enumerate(self.originals):
                 part = PartOfDataset(dataset, manifest, original.part)
-                self._add(part, files, first=original.first, rows_before=rows)
+                self._add(part, files, original, rows_before=rows)
                 records.append(part.record)
                 if manifest.shuffled is None:
                     rows += part.record.rows
@@ -116,11 +136,16 @@ class SubsetJob(Job[MadePart]):
             seconds=time.monotonic() - began,
         )
 
-    def _add(self, part: PartOfDataset, files: PartFiles, *, first: int, rows_before: int) -> None:
+    def _add(
+        self, part: PartOfDataset, files: PartFiles, original: OriginalPart, *, rows_before: int
+    ) -> None:
         """Add the chosen documents of one part of the dataset."""
         listed, rule = listed_documents(part.files, part.record, values=True), self.spec.subset
         assert rule is not None  # noqa: S101  (it makes the part)
-        taken = chosen(first, len(listed), self.largest, rule.seed)
+        taken = chosen(original.first, len(listed), self.largest, rule.seed)
+        if original.distinct is not None:
+            bits = np.frombuffer(b64decode(original.distinct), np.uint8)
+            taken &= np.unpackbits(bits, count=len(listed)) == 1
         if rule.where is not None:
             taken &= part.where(Condition(rule.where))
         for name, column in part.added().items():
@@ -286,6 +311,7 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
         seed=seed,
         where=config.where,
         added=tuple(name for name in manifest.columns if name not in of_sources) or None,
+        near=config.near,
     )
     ruled = {"subset": rule, "keep_columns": manifest.columns}
     # A part of the subset is of one of the datasets that were merged, or of one generation.
@@ -301,6 +327,11 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
         member.model_copy(update={"parts": len(own), "spec": member.spec.model_copy(update=ruled)})
         for member, own in zip(manifest.members, grouped, strict=False)
     ]
+
+    def with_flags(original: OriginalPart) -> OriginalPart:
+        bits = b64encode(np.packbits(held(records[original.part])).tobytes())
+        return original.model_copy(update={"distinct": bits.decode()})
+
     output = open_storage(config.output)
     build = SubsetBuild(
         config=config,
@@ -314,7 +345,7 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
     jobs = [
         SubsetJob(
             part=number,
-            originals=group,
+            originals=group if config.near is None else tuple(map(with_flags, group)),
             dataset=str(dataset),
             manifest=file,
             largest=choice.largest,
@@ -337,8 +368,16 @@ def _candidates(config: SubsetConfig, dataset: Storage, manifest: Manifest) -> C
         UsageError: the condition names a column that there is not, or holds for no document.
     """
     condition = config.condition
-    if condition is None:
-        return lambda record: np.ones(record.documents_kept, np.bool_)
+    candidates: Candidates = lambda record: np.ones(record.documents_kept, np.bool_)  # noqa: E731
+    if condition is not None:
+        candidates = _of_condition(condition, dataset, manifest)
+    if config.near is not None:
+        candidates = _distinct(config.near, dataset, manifest, candidates)
+    return candidates
+
+
+def _of_condition(condition: Condition, dataset: Storage, manifest: Manifest) -> Candidates:
+    """Find the documents for which the condition holds."""
     require_columns(condition, manifest.columns, where=str(dataset))
 
     def packed(number: int) -> npt.NDArray[np.uint8]:
@@ -348,6 +387,37 @@ def _candidates(config: SubsetConfig, dataset: Storage, manifest: Manifest) -> C
     if not any(each.any() for each in flags):
         raise UsageError(f"--where {condition.text!r} holds for no document of {dataset}.")
     return lambda record: np.unpackbits(flags[record.part], count=record.documents_kept) == 1
+
+
+def _distinct(
+    rule: NearRule, dataset: Storage, manifest: Manifest, candidates: Candidates
+) -> Candidates:
+    """Find the candidates that are no near copies of earlier ones; their ids are read.
+
+    This process sketches them one part after another.
+    """
+    named: list[Ints] = []  # codes of the documents of each part, in the order of the list
+    with new_folder() as folder:
+        path_of = partial(digests_path, 0)
+        spills = SortedSpills(folder, path_of, sketches_schema(rule), most=MOST_DIGEST_BYTES)
+        for number in range(len(manifest.parts)):
+            part = PartOfDataset(dataset, manifest, number)
+            listed, wanted = listed_documents(part.files, part.record), candidates(part.record)
+            groups, rows = listed["source"].to_numpy(), listed["row"].to_numpy()
+            named.append(codes(groups, rows))
+            for split in part.record.splits:
+                own, first = np.flatnonzero(listed["split"].to_numpy() == SPLITS.index(split)), 0
+                for block in part.documents(split):
+                    of_block = own[first : (first := first + len(block.ends))]
+                    ends, begins = block.ends - 1, block.ends - block.lengths
+                    begins = without_bos(block.stream, begins, manifest.spec.tokenizer.bos_id)
+                    chosen_ones = np.flatnonzero(wanted[of_block])
+                    edges, at = (begins[chosen_ones], ends[chosen_ones]), of_block[chosen_ones]
+                    names = groups[at], rows[at], np.zeros(len(at), np.uint64)
+                    spill_sketches(spills, names, sketches_of(block.stream, *edges, rule), rule)
+        index = SpillIndex.of(spills.finish())
+        near = NearCopies.found(LocalStorage(folder), index, iter(()), rule)
+    return lambda record: candidates(record) & ~near.look_up(named[record.part])[0]
 
 
 def _choose(

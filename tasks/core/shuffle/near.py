@@ -28,7 +28,7 @@ from tasks.core.shuffle.sort import (
     MOST_DIGEST_BYTES,
     SortedSpills,
     sketches_schema,
-    spilled_sketches,
+    spill_sketches,
 )
 from tasks.core.shuffle.spills import SpillIndex, digests_path
 
@@ -96,9 +96,8 @@ def _sorted_again(folder: Path, older: Iterator[KeptSketches], rule: NearRule) -
     )
     for batch in older:
         shuffle_keys = np.zeros(len(batch.rows), np.uint64)
-        columns = batch.groups, batch.rows, shuffle_keys, batch.sketches
-        for rows in spilled_sketches(*columns, rule):
-            spills.add(rows)
+        names = batch.groups, batch.rows, shuffle_keys
+        spill_sketches(spills, names, [batch.sketches], rule)
     return SpillIndex.of(spills.finish())
 
 

@@ -1,7 +1,8 @@
 """Phase one: the documents of a part into spills on scratch, in bounded memory."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,26 +88,13 @@ def sketched(tokens: Tokens, spec: DatasetSpec) -> Iterator[Sketches]:
         return
     ends = np.cumsum(tokens.lengths + 1) - 1
     begins = ends - tokens.lengths
-    if spec.tokenizer.bos_id is not None:
-        begins += tokens.stream[begins] == spec.tokenizer.bos_id
+    begins = without_bos(tokens.stream, begins, spec.tokenizer.bos_id)
     yield from sketches_of(tokens.stream, begins, ends, spec.near)
 
 
-def spilled_sketches(
-    groups: Ints, rows: Ints, shuffle_keys: Keys, sketches: Sketches, rule: NearRule
-) -> Iterator[pa.RecordBatch]:
-    """Documents as the spills hold them; see `sketches_schema`."""
-    schema = sketches_schema(rule)
-    for first in range(0, len(rows), _SKETCHED):
-        own = slice(first, first + _SKETCHED)
-        keys = sketch_keys(sketches[own], rule)
-        ways = len(keys)
-        columns = [
-            pa.array(np.tile(column[own], ways), kind)
-            for column, kind in zip((groups, rows, shuffle_keys), schema.types[1:4], strict=True)
-        ]
-        held = fixed_binary(np.tile(sketches[own], (ways, 1)))
-        yield pa.record_batch([pa.array(keys.ravel()), *columns, held], schema=schema)
+def without_bos(stream: npt.NDArray[Any], begins: Ints, bos_id: int | None) -> Ints:
+    """The first id of each document after the one that begins it, if one does."""
+    return begins if bos_id is None else begins + (stream[begins] == bos_id)
 
 
 def documents_batch(
@@ -223,6 +211,37 @@ class SortedSpills:
         self.spills = self.spills[-1:]
 
 
+def spill_sketches(
+    spills: SortedSpills,
+    names: tuple[Ints, Ints, Keys],
+    sketches: Iterable[Sketches],
+    rule: NearRule,
+) -> None:
+    """Append sketches of documents to spills, under each of their keys.
+
+    Args:
+        spills: the spills.
+        names: group, row and key of the shuffle of each document: (documents,) each.
+        sketches: the sketches of some documents after others.
+        rule: the rule.
+    """
+    schema, first = sketches_schema(rule), 0
+    for batch in chain.from_iterable(_cut(each, _SKETCHED) for each in sketches):
+        own = slice(first, first := first + len(batch))
+        keys = sketch_keys(batch, rule)
+        ways = len(keys)
+        columns = [
+            pa.array(np.tile(column[own], ways), kind)
+            for column, kind in zip(names, schema.types[1:4], strict=True)
+        ]
+        held = fixed_binary(np.tile(batch, (ways, 1)))
+        spills.add(pa.record_batch([pa.array(keys.ravel()), *columns, held], schema=schema))
+
+
+def _cut(sketches: Sketches, most: int) -> Iterator[Sketches]:
+    return (sketches[first : first + most] for first in range(0, len(sketches), most))
+
+
 class SpillInOrder:
     """The only spill of a part that is not shuffled: a block for each batch of documents."""
 
@@ -317,12 +336,7 @@ class Spilled:
             found = zip((high, low, groups, rows, noted), DIGESTS.types, strict=True)
             self._digests.add(pa.record_batch([pa.array(*each) for each in found], schema=DIGESTS))
         if (near := self._spec.near) is not None:
-            first = 0
-            for sketches in sketched(tokens, self._spec):
-                own = slice(first, first := first + len(sketches))
-                names = groups[own], rows[own], keys[own]
-                for each in spilled_sketches(*names, sketches, near):
-                    self._digests.add(each)
+            spill_sketches(self._digests, (groups, rows, keys), sketched(tokens, self._spec), near)
 
     def finish(self) -> dict[Split, SplitPart]:
         """Write the last spills, and say what each split holds; nothing is packed."""

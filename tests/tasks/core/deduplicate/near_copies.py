@@ -12,14 +12,14 @@ import pyarrow as pa
 from streaming_ext.format.spec import NearRule
 from streaming_ext.text.sketches import Sketches, sketch_keys, sketches_of
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
-from tasks.core.options import Order
+from tasks.core.options import Deduplication
 from tasks.core.shuffle.near import MOST_LEADERS
 from tasks.core.synthetic import make_documents
 from tests.streaming_ext.text.packed import write_documents
 from tests.tasks.core.build_dataset import config_of
 
 Where = tuple[str, int]  # a source file and a row of it
-NEAR = Order(deduplicate="near").near
+NEAR = Deduplication(deduplicate="near").near
 
 
 def write_near_copies(folder: Path, files: int = 4, documents: int = 30) -> Path:

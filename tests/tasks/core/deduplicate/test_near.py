@@ -12,18 +12,21 @@ import pytest
 from pydantic import ValidationError
 
 from flows.terminal.show_checks import show_dataset
+from streaming_ext.base.errors import ConfigMismatchError
 from streaming_ext.format.duplicates import duplicates_path
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.store import LocalStorage
 from tasks.core.check.inspect import describe
-from tasks.core.options import Order
-from tests.tasks.core.build_dataset import build_from, file_hashes, found_in, manifest_of
+from tasks.core.options import Deduplication
+from tasks.core.reading.documents import PartOfDataset, listed_documents
+from tests.tasks.core.build_dataset import Forger, build_from, file_hashes, found_in, manifest_of
 from tests.tasks.core.check.damage import check, printed
 from tests.tasks.core.deduplicate.near_copies import NEAR, expected_near, write_near_copies
 from tests.tasks.core.deduplicate.test_deduplicate import kept_and_left_out
 from tests.tasks.core.deduplicate.test_verify import CopiesForger, problems
 from tests.tasks.core.extending.extended import extended
 from tests.tasks.core.shuffle.building import SETTINGS, Builder
+from tests.tasks.core.subsets.test_subset import subset
 
 KINDS: dict[str, dict[str, Any]] = {"in order": {}, "shuffled": SETTINGS}
 EACH_KIND = pytest.mark.parametrize("builder", KINDS, indirect=True)
@@ -41,6 +44,21 @@ def builder(lines, tmp_path, request) -> Builder:
     return Builder(lines, tmp_path, {"deduplicate": "near", **KINDS[kind]})
 
 
+def kept_in(root: Path) -> set[tuple[str, int]]:
+    """Where the documents of a dataset stood."""
+    manifest, found = manifest_of(root), set()
+    for number in range(len(manifest.parts)):
+        part = PartOfDataset(LocalStorage(root), manifest, number)
+        origins = part.source_rows()
+        listed = listed_documents(part.files, part.record)
+        for row, source in zip(
+            listed["row"].to_pylist(), listed["source"].to_pylist(), strict=True
+        ):
+            origin = origins.of(row, source)
+            found.add((Path(origin.source).name, origin.row))
+    return found
+
+
 def similarities(root: Path) -> list[float]:
     parts = manifest_of(root).parts
     tables = [pq.read_table(root / duplicates_path(part.part)) for part in parts]
@@ -51,7 +69,7 @@ def similarities(root: Path) -> list[float]:
 @pytest.mark.parametrize("options", [{}, OTHER])
 def test_the_rule(builder, lines, options) -> None:
     root = builder.build(**options)
-    rule = Order(deduplicate="near", **options).near
+    rule = Deduplication(deduplicate="near", **options).near
     kept, left_out = expected_near(lines, rule)
     witnesses = {place: witness for place, (witness, _) in left_out.items()}
     assert kept_and_left_out(root) == (kept, witnesses)
@@ -139,6 +157,26 @@ def test_people_see_what_went(builder, lines) -> None:
     json.dumps(description.facts())
 
 
+@EACH_KIND
+def test_a_subset_from_ids_alone(builder, lines, tmp_path) -> None:
+    original = builder.build(deduplicate=None)
+    root = tmp_path / "subset"
+    shutil.copytree(original, tmp_path / "alone")
+    subset(tmp_path / "alone", root, deduplicate="near")
+    kept, left_out = expected_near(lines, NEAR)
+    assert kept_in(root) == kept
+    assert sum(part.unchosen_documents for part in Forger(root).records.values()) == len(left_out)
+    assert manifest_of(root).spec.subset.near == NEAR
+    assert check(root, deep=True).findings == ()
+    build = subset(tmp_path / "alone", root, deduplicate="near")
+    assert build.published
+    with pytest.raises(ConfigMismatchError, match=r"subset\.near"):
+        subset(tmp_path / "alone", root, deduplicate="near", near_similarity=0.9)
+    options = {"deduplicate": "near", "where": "tokens >= 60", "documents": 9}
+    subset(tmp_path / "alone", tmp_path / "some", **options)
+    assert len(kept_in(tmp_path / "some")) == 9
+
+
 @pytest.fixture
 def forger(lines, tmp_path) -> CopiesForger:
     return CopiesForger(build_from(lines, tmp_path / "out", deduplicate="near"))
@@ -191,4 +229,4 @@ def test_changed_sketches(forger, change) -> None:
 def test_options_of_near_copies_alone(option) -> None:
     for comparison in ("exact", None):
         with pytest.raises(ValidationError, match="goes with --deduplicate near"):
-            Order(deduplicate=comparison, **{option: OTHER[option]})
+            Deduplication(deduplicate=comparison, **{option: OTHER[option]})
