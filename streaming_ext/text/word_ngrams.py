@@ -1,0 +1,214 @@
+"""Hashes of the n-grams of words of texts, computed for whole batches at once.
+
+A word is a run of letters and digits; everything else separates words. Characters are compared
+without case, width and accents: `Café`, `CAFÉ` and `cafe` are one word. In scripts that put no
+spaces between words each character is a word.
+
+A word of the characters c0 c1 c2 has the hash v(c0) + v(c1)·B + v(c2)·B² mod 2^64, with a random
+number v for each character; the hash of an n-gram is made of those of its words in the same way.
+"""
+
+import unicodedata
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from streaming_ext.base.arrays import Ints
+from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
+
+Hashes = npt.NDArray[np.uint64]
+
+_PIECE: Final = 2**17  # bytes that are looked at together; a longer text is cut between words
+_BLOCK: Final = 2**14  # words that are looked at together
+_LOOK: Final = 2**12  # bytes in which a cut looks for a space
+_BASE: Final = 0x9E3779B97F4A7C15  # odd, so that its powers can be divided by
+_NEXT: Final = np.uint64(0xD6E8FEB86659FD93)  # the same for the words of an n-gram
+_CODE_POINTS: Final = 0x110000
+_WORD, _ALONE, _MARK = 1, 2, 3  # kinds of characters; 0 separates words
+# Ranges of one kind, each with itself as its form.
+_UNIFORM: Final = (
+    (0x3400, 0x4DC0, _ALONE),
+    (0x4E00, 0xA000, _ALONE),
+    (0xAC00, 0xD7A4, _WORD),
+    (0xD800, 0xF900, 0),
+    (0x20000, 0x2F800, _ALONE),
+    (0x2FA20, _CODE_POINTS, 0),
+)
+# Thai, Lao, Tibetan, Myanmar, Khmer; kana; ideographs for compatibility.
+_WITHOUT_SPACES: Final = (
+    (0x0E00, 0x10A0),
+    (0x1780, 0x1800),
+    (0x3040, 0x3100),
+    (0xF900, 0xFB00),
+)
+
+
+class Ngrams(NamedTuple):
+    """The n-grams of some texts, in their order: (n-grams,) each.
+
+    Attributes:
+        hashes: the hash of each.
+        texts: the number of its text.
+    """
+
+    hashes: Hashes
+    texts: Ints
+
+
+def word_ngrams(texts: pa.LargeStringArray, words: int) -> Ngrams:
+    """The n-grams of each text; a text of fewer words has none.
+
+    Args:
+        texts: the texts, without nulls.
+        words: the number of words of an n-gram.
+    """
+    pieces, owners = _pieces(texts)
+    found = [_words(pieces[start:end], start) for start, end in cut_by_bytes(pieces, _PIECE)]
+    if not found:
+        return Ngrams(np.empty(0, np.uint64), np.empty(0, np.int64))
+    hashes, of_piece = (np.concatenate(column) for column in zip(*found, strict=True))
+    of_text = owners[of_piece]
+    starts = len(hashes) - words + 1
+    if starts <= 0:
+        return Ngrams(hashes[:0], of_text[:0])
+    inside = of_text[:starts] == of_text[words - 1 :]
+    sums = [
+        _mixed(_sums(hashes[at : at + _BLOCK + words - 1], words)) for at in range(0, starts, _BLOCK)
+    ]
+    return Ngrams(np.concatenate(sums)[inside], of_text[:starts][inside])
+
+
+def _pieces(texts: pa.LargeStringArray) -> tuple[pa.LargeStringArray, Ints]:
+    """The texts, long ones cut between words, or characters; and the text of each piece."""
+    data, offsets = text_buffers(texts)
+    numbers = np.arange(len(texts))
+    long = np.flatnonzero(np.diff(offsets) > _PIECE).tolist()
+    if not long:
+        return texts, numbers
+    cuts = []
+    for number in long:
+        at, end = int(offsets[number]) + _PIECE, int(offsets[number + 1])
+        while at < end:
+            spaces = np.flatnonzero(data[at : min(at + _LOOK, end)] == ord(" "))
+            at += int(spaces[0]) if len(spaces) else 0
+            while at < end and data[at] & 0xC0 == 0x80:
+                at += 1
+            cuts.append((number, at))
+            at += _PIECE
+    owners, edges = (np.array(column) for column in zip(*cuts, strict=True))
+    edges = np.insert(offsets, owners + 1, edges)
+    numbers = np.sort(np.append(numbers, owners))
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(data)]
+    return pa.LargeStringArray.from_buffers(len(numbers), buffers[1], buffers[2]), numbers
+
+
+def _words(texts: pa.LargeStringArray, first: int) -> tuple[Hashes, Ints]:
+    """The hash of each word, and the number of its text, counted from `first`."""
+    data, offsets = text_buffers(texts)
+    data = data[int(offsets[0]) : int(offsets[-1])]
+    codes: npt.NDArray[Any] = data
+    starts = offsets[:-1] - offsets[0]
+    if len(data) and data.max() > 0x7F:  # noqa: PLR2004  (the last of ASCII)
+        codes = np.frombuffer(bytes(data).decode().encode("utf-32-le"), np.uint32)
+        lengths = pc.utf8_length(texts).to_numpy()
+        starts = np.cumsum(lengths) - lengths
+    kind_of, value_of = _tables()
+    kinds = _take(kind_of, codes)
+    if (is_mark := kinds == _MARK).any():
+        before = np.append(0, np.cumsum(~is_mark))
+        starts, codes, kinds = before[starts], codes[~is_mark], kinds[~is_mark]
+    if not len(kinds):
+        return np.empty(0, np.uint64), np.empty(0, np.int64)
+    begins = np.ones(len(kinds), np.bool_)
+    begins[1:] = (kinds[1:] != kinds[:-1]) | (kinds[1:] == _ALONE)
+    begins[starts[starts < len(kinds)]] = True
+    begins &= kinds > 0
+    at = np.flatnonzero(begins)
+    if not len(at):
+        return np.empty(0, np.uint64), at
+    powers, inverse = _powers()
+    # sums: (characters,), of all before and itself; what separates words adds nothing
+    sums = np.cumsum(_take(value_of, codes) * powers[: len(codes)])
+    hashes = np.diff(sums[np.append(at[1:], len(sums)) - 1], prepend=np.uint64(0))
+    owners = np.searchsorted(starts, at, side="right") - 1
+    return _mixed(hashes * inverse[at]), owners + first
+
+
+def _sums(words: Hashes, count: int) -> Hashes:
+    """The sum of each `count` consecutive words, word i times the i-th power of a constant.
+
+    Sums of twice as many words come from those of half: 13 words are 1 + 4 + 8 of them.
+    """
+    length = len(words) - count + 1
+    total = np.zeros(length, np.uint64)
+    block, size, power, done, scale = words, 1, _NEXT, 0, np.uint64(1)
+    with np.errstate(over="ignore"):
+        while True:
+            if count & size:
+                total += block[done : done + length] * scale
+                done, scale = done + size, scale * power
+            size *= 2
+            if size > count:
+                return total
+            block = block[: len(block) - size // 2] + block[size // 2 :] * power
+            power = power * power
+
+
+def _mixed(hashes: Hashes) -> Hashes:
+    """The hashes with every bit spread over all (the finalizer of splitmix64)."""
+    mixed = hashes ^ (hashes >> np.uint64(30))
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def _take(values: npt.NDArray[Any], positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.asarray(pc.take(pa.array(values), pa.array(positions), boundscheck=False))
+
+
+@cache
+def _powers() -> tuple[Hashes, Hashes]:
+    """The powers of the base, and what divides by each."""
+    bases = np.array([_BASE, pow(_BASE, -1, 2**64)], np.uint64)[:, None]
+    factors = np.broadcast_to(bases, (2, 2 * _PIECE)).copy()
+    factors[:, 0] = 1
+    powers, inverse = np.multiply.accumulate(factors, axis=1)
+    return powers, inverse
+
+
+@cache
+def _tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
+    """The kind of each code point, and a number for its form: (0x110000,) each."""
+    kinds = np.zeros(_CODE_POINTS, np.uint8)
+    forms = np.arange(_CODE_POINTS, dtype=np.uint64)
+    known = np.zeros(_CODE_POINTS, np.bool_)
+    for start, end, kind in _UNIFORM:
+        kinds[start:end], known[start:end] = kind, True
+    for code in np.flatnonzero(~known).tolist():
+        letter = chr(code)
+        kind = unicodedata.category(letter)[0]
+        if kind == "M":
+            kinds[code] = _MARK
+        elif kind in "LN":
+            kinds[code] = _WORD
+            forms[code] = _form(letter)
+    for start, end in _WITHOUT_SPACES:
+        own = kinds[start:end]
+        own[own == _WORD] = _ALONE
+    return kinds, np.where(kinds > 0, _mixed(forms + np.uint64(1)), np.uint64(0))
+
+
+def _form(letter: str) -> int:
+    """A number that letters share if they differ in case, width and accents alone."""
+    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", letter).casefold())
+    plain = [each for each in folded if not unicodedata.category(each).startswith("M")]
+    if len(plain) == 1:
+        return ord(plain[0])
+    return xxhash.xxh3_64_intdigest("".join(plain))
