@@ -67,7 +67,7 @@ def show_dataset(dataset: DatasetDescription, console: Console) -> None:
             say(console, str(one))
         if bad > _MOST_BAD:
             say(console, f"and {bad - _MOST_BAD:,} more; parts/*.json list the first of each part")
-    if given := manifest.spec.filters.given():
+    if given := manifest.spec.drops:
         _heading(console, "dropped by filters")
         for name, value in given.items():
             dropped = sum(each.dropped_documents.get(name, 0) for each in dataset.counted)

@@ -206,6 +206,9 @@ class PartCounts(RowCounts):
         source: the first file of the part.
         spans: the spans that it is made of, in order; none if that is one whole file.
         text_bytes: UTF-8 bytes of all texts that were tokenized.
+        marked_documents: documents with an n-gram of an evaluation text, if these are only counted.
+        evaluation_texts: the number of documents that hold an n-gram of an evaluation text, by the
+            number of the text.
         bad_listed: the first of the bad ones.
     """
 
@@ -214,6 +217,8 @@ class PartCounts(RowCounts):
     source: SourceIdentity
     spans: tuple[SpanRecord, ...] = ()
     text_bytes: Count
+    marked_documents: Count = 0
+    evaluation_texts: dict[int, Count] = {}  # noqa: RUF012  (pydantic copies it)
     splits: dict[Split, SplitPart]
     bad_listed: Annotated[tuple[BadDocument, ...], Field(max_length=MOST_BAD_LISTED)] = ()
 
@@ -280,7 +285,7 @@ class PartRecord(PartCounts, Sealed):
                 "unchosen_documents": not self.unchosen_documents or spec.subset is not None,
                 "bad_documents": spec.on_bad_document == "skip" or not self.bad_documents,
                 "bad_listed": len(self.bad_listed) == min(self.bad_documents, MOST_BAD_LISTED),
-                "dropped_documents": {*self.dropped_documents} == {*spec.filters.given()},
+                "dropped_documents": {*self.dropped_documents} == {*spec.drops},
                 "spec.shuffle": spec.shuffle is None or not (self.spans or skipped),
                 "documents": self.documents.path == documents_path(self.part),
                 "duplicates": listed == expected

@@ -14,7 +14,7 @@ from streaming_ext.base.errors import ConfigMismatchError
 from streaming_ext.base.units import size_text
 from streaming_ext.format.condition import Kind
 from streaming_ext.format.duplicates import Comparison
-from streaming_ext.format.filters import NO_FILTERS, Filters
+from streaming_ext.format.filters import NO_FILTERS, FilterName, Filters
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.mds import MdsFormat
 from streaming_ext.format.schema import Count, Value, require_all
@@ -187,6 +187,28 @@ class NearRule(Value):
         return ((256 * matches - self.bins) / (255 * self.bins)).astype(np.float32)
 
 
+class ExcludedTexts(Value):
+    """Evaluation texts, whose documents a dataset does not hold.
+
+    Attributes:
+        files: their files.
+        columns: the columns of a text, which are joined.
+        words: the number of words of an n-gram; a document that holds one of theirs is found.
+        texts: the number of the texts.
+        without_ngram: the number of those that have fewer words, and are not found.
+        mark_only: the documents are counted, and stay.
+        hash: content hash of all n-grams.
+    """
+
+    files: Annotated[tuple[str, ...], Field(min_length=1)]
+    columns: Annotated[tuple[str, ...], Field(min_length=1)] = ("text",)
+    words: Annotated[int, Field(gt=0)]
+    texts: Count
+    without_ngram: Count = 0
+    mark_only: bool = False
+    hash: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+
+
 class DatasetSpec(Value):
     """Everything but the sources that decides the bytes of a dataset.
 
@@ -197,6 +219,7 @@ class DatasetSpec(Value):
         source_format: the format of all source files, if their names do not say it.
         on_bad_document: see `ReadOptions`.
         filters: the filters that decide which documents stay.
+        exclude: the evaluation texts that documents are compared with.
         shuffle: the unit that is permuted over all of the dataset; None keeps the order of the
             sources.
         shuffle_seed: the seed of that permutation.
@@ -221,6 +244,7 @@ class DatasetSpec(Value):
     source_format: FormatName | None = None
     on_bad_document: OnBadDocument = "fail"
     filters: Filters = NO_FILTERS
+    exclude: ExcludedTexts | None = None
     shuffle: ShuffleMode | None = None
     shuffle_seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     deduplicate: Comparison | None = None
@@ -234,6 +258,14 @@ class DatasetSpec(Value):
     def _near_rule(self) -> Self:
         require_all({"deduplicate, near": (self.deduplicate == "near") == (self.near is not None)})
         return self
+
+    @property
+    def drops(self) -> dict[FilterName, Any]:
+        """Everything that drops documents, by the name of its option."""
+        drops = self.filters.given()
+        if self.exclude is not None and not self.exclude.mark_only:
+            drops["exclude_texts"] = ", ".join(self.exclude.files)
+        return drops
 
     @property
     def two_phases(self) -> bool:

@@ -109,12 +109,21 @@ def compared_texts(
     """
     if comparison != "normalized":
         return texts
+    require_unicode(unicode)
+    return normal_forms(texts)
+
+
+def require_unicode(unicode: str | None) -> None:
+    """Refuse to fold texts as another version of Unicode does.
+
+    Raises:
+        ConfigMismatchError: this Python has another version.
+    """
     if unicode != UNICODE:
         raise ConfigMismatchError(
             f"Texts are compared as Unicode {unicode} normalizes them, this Python has {UNICODE}. "
             "Use the Python version with which the dataset was started, on every host."
         )
-    return normal_forms(texts)
 
 
 def normal_form(text: str) -> str:

@@ -40,6 +40,7 @@ from streaming_ext.text.tokenizer.engine import (
     stream_of,
 )
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from streaming_ext.writing.evaluation_texts import EvaluationTexts, evaluation_texts
 from streaming_ext.writing.part_documents import PartDocuments
 from streaming_ext.writing.part_files import Tokens
 
@@ -52,6 +53,8 @@ class Counts:
     """The counts of `PartCounts`, and the tokens of all documents."""
 
     dropped_documents: Counter[FilterName]
+    evaluation_texts: Counter[int]
+    marked_documents: int = 0
     rows: int = 0
     null_documents: int = 0
     empty_documents: int = 0
@@ -213,7 +216,10 @@ def tokenize_batches(
         SourceError, EngineMismatchError: see `make_part`.
     """
     locate = documents.locate
-    counts = Counts(Counter(dict.fromkeys(spec.filters.given(), 0)))
+    evaluation = None
+    if spec.exclude is not None:
+        evaluation = evaluation_texts(spec.exclude, spec.unicode)
+    counts = Counts(Counter(dict.fromkeys(spec.drops, 0)), Counter())
     for batch in documents.batches():
         all_hashes = _hashes_of(batch.texts, spec)
         hashes = all_hashes[:, 0]
@@ -244,7 +250,8 @@ def tokenize_batches(
         if noted is not None:
             lengths = noted.lengths(lengths)
         kept, has_tokens = lengths > 0, int((lengths > 0).sum())
-        for name, dropped in spec.filters.by_tokens(lengths - begins).items():
+        drops = {} if evaluation is None else _with_evaluation(batch.texts, evaluation, counts, kept)
+        for name, dropped in (drops | spec.filters.by_tokens(lengths - begins)).items():
             counts.dropped_documents[name] += int((dropped & kept).sum())
             counts.text_bytes -= int(np.diff(text_buffers(batch.texts)[1])[dropped & kept].sum())
             kept &= ~dropped
@@ -268,6 +275,20 @@ def tokenize_batches(
         report(batch.fraction, counts)
         del batch, hashes, stream, in_holdout  # before the next is read: one may be large
     return counts
+
+
+def _with_evaluation(
+    texts: pa.LargeStringArray, evaluation: EvaluationTexts, counts: Counts, kept: Flags
+) -> dict[FilterName, Flags]:
+    """Count the documents that hold an n-gram of an evaluation text; returns those to drop."""
+    documents, numbers = evaluation.find(texts)
+    counts.evaluation_texts.update(numbers[kept[documents]].tolist())
+    holds = np.zeros(len(texts), np.bool_)
+    holds[documents] = True
+    if not evaluation.rule.mark_only:
+        return {"exclude_texts": holds}
+    counts.marked_documents += int((holds & kept).sum())
+    return {}
 
 
 def _hashes_of(texts: pa.LargeStringArray, spec: DatasetSpec) -> Keys:

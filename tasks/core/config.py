@@ -1,12 +1,13 @@
 """The configuration of a run of `shard`: one object in command line, YAML and flow parameters."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self, cast
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
-from streaming_ext.text.options import Options, TextOptions
+from streaming_ext.format.spec import DatasetSpec, ExcludedTexts, TokenizerIdentity
+from streaming_ext.text.options import Options, Several, TextOptions
 from streaming_ext.text.text_hashes import UNICODE
+from streaming_ext.writing.evaluation_texts import evaluation_rule
 from tasks.core.options import Deduplication, ExecutionOnHosts, Fetching, Order, Output
 
 
@@ -31,6 +32,44 @@ class Selection(Options):
         return rank
 
 
+class EvaluationOptions(Options):
+    """Evaluation texts, with which no document may have much in common."""
+
+    heading: ClassVar[str] = "Filters"
+
+    exclude_texts: Several = ()
+    """Drop documents that hold an n-gram of the words of these texts; files or patterns."""
+    exclude_column: Annotated[Several, Field(min_length=1, validate_default=True)] = cast(
+        "Several", "text"
+    )
+    """Column of these texts; several join."""
+    exclude_ngram: Annotated[int, Field(gt=0)] = 13
+    """Words of an n-gram."""
+    mark_only: bool = False
+    """Count such documents, and keep them."""
+
+    @model_validator(mode="after")
+    def _given_together(self) -> Self:
+        for name in ("exclude_column", "exclude_ngram", "mark_only"):
+            usual = EvaluationOptions.model_fields[name].get_default(call_default_factory=True)
+            given = getattr(self, name) not in (usual, (usual,))
+            if given and not self.exclude_texts:
+                raise ValueError(f"--{name.replace('_', '-')} goes with --exclude-texts")
+        return self
+
+    @property
+    def excluded_texts(self) -> ExcludedTexts | None:
+        """The evaluation texts as a specification pins them; None if there are none."""
+        if not self.exclude_texts:
+            return None
+        return evaluation_rule(
+            self.exclude_texts,
+            self.exclude_column,
+            self.exclude_ngram,
+            mark_only=self.mark_only,
+        )
+
+
 class ShardConfig(
     ExecutionOnHosts,
     Deduplication,
@@ -38,6 +77,7 @@ class ShardConfig(
     Output,
     Fetching,
     Selection,
+    EvaluationOptions,
     TextOptions,
 ):
     """The sources, the dataset to make of them, and how the work is done.
@@ -53,14 +93,21 @@ class ShardConfig(
         """The fields of the configuration that decide the bytes.
 
         Raises:
-            UsageError: a shard of this size holds no sample.
+            UsageError: a shard of this size holds no sample, or there are no such evaluation texts.
+            SourceError, StorageError: the evaluation texts cannot be read.
         """
+        folds = self.deduplicate == "normalized" or bool(self.exclude_texts)
         return self.spec_with(
             **self.spec_fields,
             tokenizer=tokenizer,
             shuffle=self.shuffle,
             shuffle_seed=self.shuffle_seed or 0,
             deduplicate=self.deduplicate,
+<<<<<<< HEAD
             near=self.near,
             unicode=UNICODE if self.deduplicate == "normalized" else None,
+=======
+            unicode=UNICODE if folds else None,
+            exclude=self.excluded_texts,
+>>>>>>> 105f7acb (--exclude-texts drops documents that hold n-grams of evaluation texts)
         )

@@ -393,6 +393,8 @@ def _counts_of(
         "dropped_documents": {
             name: made.dropped_documents[name] for name in record.dropped_documents
         },
+        "marked_documents": made.marked_documents,
+        "evaluation_texts": dict(made.evaluation_texts),
         "bad_documents": made.bad_documents,
         "bad_listed": tuple(listed.get((one.file, one.row), one) for one in made.bad_listed),
     }

@@ -1,5 +1,6 @@
 """The figures of a report: the numbers behind its pictures and lists."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, takewhile
 from typing import NamedTuple
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from streaming_ext.format.filters import option
 from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.writing.evaluation_texts import evaluation_texts
 from tasks.core.reporting.lengths import Lengths
 from tasks.core.reporting.report import PartTimes, ReportedCounts, RunReport
 
@@ -24,6 +26,7 @@ class Group(NamedTuple):
 
     Attributes:
         tokens: with end-of-text ids.
+        marked_documents: see `PartCounts`.
     """
 
     name: str
@@ -31,6 +34,7 @@ class Group(NamedTuple):
     documents: int
     tokens: int
     text_bytes: int
+    marked_documents: int = 0
 
     @property
     def bytes_per_token(self) -> float:
@@ -60,6 +64,7 @@ class Figures(NamedTuple):
         lengths: tokens per document; of a sample of the parts if there are many.
         throughput, slowest: the figures of this run.
         skipped: the rows and parts that are not in the dataset or not of this run, and why.
+        evaluation_texts: those that were found, and in how many documents, the most first.
     """
 
     report: RunReport
@@ -69,6 +74,7 @@ class Figures(NamedTuple):
     throughput: Throughput | None
     slowest: tuple[PartTimes, ...]
     skipped: tuple[tuple[str, str], ...]
+    evaluation_texts: tuple[tuple[str, int], ...] = ()
 
 
 def make_figures(
@@ -91,7 +97,20 @@ def make_figures(
         throughput=throughput(report),
         slowest=tuple(sorted(report.parts, key=lambda part: -part.seconds)[:_MOST_SLOWEST]),
         skipped=tuple(_skipped(report, earlier, parts, spec)),
+        evaluation_texts=tuple(_evaluation_texts(parts, spec)),
     )
+
+
+def _evaluation_texts(
+    parts: Sequence[ReportedCounts], spec: DatasetSpec
+) -> Iterator[tuple[str, int]]:
+    counts = Counter[int]()
+    for part in parts:
+        counts.update(part.evaluation_texts)
+    if spec.exclude is not None and counts:
+        names = evaluation_texts(spec.exclude, spec.unicode).names
+        for number in sorted(counts, key=lambda number: (-counts[number], number)):
+            yield names[number], counts[number]
 
 
 def group_by_source(parts: Sequence[ReportedCounts]) -> list[Group]:
@@ -142,6 +161,7 @@ def _sum(name: str, parts: Sequence[ReportedCounts]) -> Group:
         documents=sum(part.documents for part in parts),
         tokens=sum(part.tokens for part in parts),
         text_bytes=sum(part.text_bytes for part in parts),
+        marked_documents=sum(part.marked_documents for part in parts),
     )
 
 
@@ -168,7 +188,7 @@ def _skipped(
                 "row",
                 f"dropped by {option(name)} {value}",
             )
-            for name, value in spec.filters.given().items()
+            for name, value in spec.drops.items()
         ),
         (sum(part.empty_documents for part in parts), "row", "their text gives no token"),
         (report.duplicate_documents, "document", copies),

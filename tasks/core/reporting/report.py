@@ -51,6 +51,7 @@ class ReportedCounts(BaseModel):
         documents: rows that became documents; the others are null, bad, dropped or empty.
         bad_listed: the first of the bad ones.
         dropped_documents: rows that each filter dropped, by its name.
+        marked_documents, evaluation_texts: see `PartCounts`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -66,6 +67,8 @@ class ReportedCounts(BaseModel):
     bad_documents: int = 0
     bad_listed: tuple[BadDocument, ...] = ()
     dropped_documents: dict[str, int] = {}
+    marked_documents: int = 0
+    evaluation_texts: dict[int, int] = {}
 
     @classmethod
     def of(cls, record: PartRecord | SpillRecord) -> "ReportedCounts":
@@ -81,6 +84,8 @@ class ReportedCounts(BaseModel):
             bad_documents=record.bad_documents,
             bad_listed=record.bad_listed[:MOST_BAD_SHOWN],
             dropped_documents=dict(record.dropped_documents),
+            marked_documents=record.marked_documents,
+            evaluation_texts=dict(record.evaluation_texts),
         )
 
 

@@ -169,7 +169,7 @@ class ShardBuild(RunPlan):
 
     def _least_bytes(self) -> float:
         """The least size of the parts that are left to tokenize, as spills and as shards."""
-        if self.spec.filters.given():
+        if self.spec.drops:
             return 0.0  # how many documents stay is not known
         text_bytes, source_bytes, options = 0, 1, self.spec.read_options
         for part in self.todo[:: max(1, len(self.todo) // _SOURCES)][:_SOURCES]:

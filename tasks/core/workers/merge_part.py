@@ -103,7 +103,7 @@ class MergeJob(Job[PackedPart]):
             "rows": documents + copies.documents,
             "null_documents": 0,
             "empty_documents": 0,
-            "dropped_documents": dict.fromkeys(spec.filters.given(), 0),
+            "dropped_documents": dict.fromkeys(spec.drops, 0),
         }
         if spilled is not None:
             counts = {name: getattr(spilled, name) for name in PartCounts.model_fields}

@@ -1,0 +1,166 @@
+"""Evaluation texts: documents that hold an n-gram of words of one of them are found and left out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_ext.base.arrays import Flags, Ints, ranges
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.schema import content_hash
+from streaming_ext.format.spec import ExcludedTexts, ReadOptions
+from streaming_ext.store.scratch import new_folder
+from streaming_ext.text.listing import list_sources
+from streaming_ext.text.look import look_into
+from streaming_ext.text.parts import Part
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.text_hashes import require_unicode
+from streaming_ext.text.word_ngrams import Hashes, word_ngrams
+from streaming_ext.writing.part_documents import PartDocuments, fetch_part
+
+_SPARE_BITS: Final = 4  # of 16 slots, n-grams take one
+_SHOWN: Final = 60  # characters of a text
+
+
+@dataclass(frozen=True)
+class EvaluationTexts:
+    """Some texts, and the n-grams of their words.
+
+    Attributes:
+        rule: what a specification says of them.
+        names: the location and the beginning of each text, for people.
+        hashes, owners: every n-gram with the number of its text, by hash: (n-grams,) each.
+        slots: flags of the hashes that there may be, by their upper bits.
+    """
+
+    rule: ExcludedTexts
+    names: tuple[str, ...]
+    hashes: Hashes
+    owners: Ints
+    slots: Flags
+
+    @classmethod
+    def read(
+        cls, sources: Sequence[SourceFile], columns: tuple[str, ...], words: int, *, mark_only: bool
+    ) -> "EvaluationTexts":
+        """Read the texts.
+
+        Args:
+            sources: their files.
+            columns: the columns of a text.
+            words: the number of words of an n-gram.
+            mark_only: documents that hold one stay.
+
+        Raises:
+            SourceError: a file is damaged or changed.
+            UsageError: a file lacks the columns, or no text has as many words.
+        """
+        options = ReadOptions(columns=columns)
+        look_into(sources, options)
+        names, found, before = list[str](), list[tuple[Hashes, Ints]](), 0
+        with new_folder() as folder:
+            for number, source in enumerate(sources):
+                part = Part.whole(number, source)
+                paths = fetch_part(part, folder, options=options)[0] if part.remote else ()
+                for batch in PartDocuments(part, paths, options).batches():
+                    ngrams = word_ngrams(batch.texts, words)
+                    found.append((ngrams.hashes, ngrams.texts + before))
+                    before += len(batch.texts)
+                    names += [
+                        f"{source.url}, row {row}: {' '.join(text[:_SHOWN].split())!r}"
+                        for row, text in zip(
+                            batch.rows.tolist(), batch.texts.to_pylist(), strict=True
+                        )
+                    ]
+        pairs = np.concatenate([np.stack([h, o.astype(np.uint64)], axis=1) for h, o in found])
+        hashes, owners = np.unique(pairs, axis=0).T
+        if not len(hashes):
+            raise UsageError(
+                f"No text of --exclude-texts has {words} words: none would be found. Lower "
+                "--exclude-ngram, or name their column with --exclude-column."
+            )
+        bits = (len(hashes) - 1).bit_length() + _SPARE_BITS
+        slots = np.zeros(2**bits, np.bool_)
+        slots[hashes >> np.uint64(64 - bits)] = True
+        rule = ExcludedTexts(
+            files=tuple(source.url for source in sources),
+            columns=columns,
+            words=words,
+            texts=before,
+            without_ngram=before - len(np.unique(owners)),
+            mark_only=mark_only,
+            hash=content_hash(np.stack([hashes, owners]).tobytes()),
+        )
+        return cls(rule, tuple(names), hashes.copy(), owners.astype(np.int64), slots)
+
+    def find(self, texts: pa.LargeStringArray) -> tuple[Ints, Ints]:
+        """Find n-grams of these texts in documents.
+
+        Args:
+            texts: the texts of the documents, without nulls.
+
+        Returns:
+            the number of a document and of an evaluation text in it, each pair once: (pairs,) each.
+        """
+        ngrams = word_ngrams(texts, self.rule.words)
+        shift = np.uint64(64 - (len(self.slots).bit_length() - 1))
+        maybe = np.flatnonzero(self.slots[ngrams.hashes >> shift])
+        wanted, documents = ngrams.hashes[maybe], ngrams.texts[maybe]
+        first = np.searchsorted(self.hashes, wanted)
+        counts = np.searchsorted(self.hashes, wanted, side="right") - first
+        owners = self.owners[ranges(first, counts)]
+        pairs = np.unique(np.stack([np.repeat(documents, counts), owners]), axis=1)
+        return pairs[0], pairs[1]
+
+
+def evaluation_rule(
+    patterns: Sequence[str], columns: tuple[str, ...], words: int, *, mark_only: bool
+) -> ExcludedTexts:
+    """Read evaluation texts, and pin them for a specification.
+
+    Args:
+        patterns: their files, as sources are named.
+        columns, words, mark_only: see `EvaluationTexts.read`.
+
+    Raises:
+        UsageError, SourceError, StorageError: they cannot be read; see `EvaluationTexts.read`.
+    """
+    sources = list_sources(patterns)
+    state = tuple((each.url, each.size, each.version, each.modified) for each in sources)
+    return _read(state, columns, words, mark_only).rule
+
+
+@lru_cache(1)  # a run plans more than once
+def _read(
+    state: tuple[tuple[str, int, str | None, int | None], ...],
+    columns: tuple[str, ...],
+    words: int,
+    mark_only: bool,  # noqa: FBT001  (a key of the cache)
+) -> EvaluationTexts:
+    sources = [
+        SourceFile(url=url, size=size, version=version, modified=modified)
+        for url, size, version, modified in state
+    ]
+    return EvaluationTexts.read(sources, columns, words, mark_only=mark_only)
+
+
+@lru_cache(1)  # for all parts that a process makes
+def evaluation_texts(rule: ExcludedTexts, unicode: str | None) -> EvaluationTexts:
+    """The evaluation texts that a specification pins.
+
+    Raises:
+        SourceError: they changed, or cannot be read.
+        ConfigMismatchError: this Python has another version of Unicode.
+    """
+    require_unicode(unicode)
+    sources = list_sources(rule.files)
+    found = EvaluationTexts.read(sources, rule.columns, rule.words, mark_only=rule.mark_only)
+    if found.rule.hash != rule.hash:
+        raise SourceError(
+            f"The texts of --exclude-texts changed since the run began: {', '.join(rule.files)}. "
+            "Run again with the same texts."
+        )
+    return found
