@@ -103,11 +103,7 @@ class ShardConfig(
             shuffle=self.shuffle,
             shuffle_seed=self.shuffle_seed or 0,
             deduplicate=self.deduplicate,
-<<<<<<< HEAD
             near=self.near,
-            unicode=UNICODE if self.deduplicate == "normalized" else None,
-=======
             unicode=UNICODE if folds else None,
             exclude=self.excluded_texts,
->>>>>>> 105f7acb (--exclude-texts drops documents that hold n-grams of evaluation texts)
         )
