@@ -33,6 +33,10 @@ def shard(
     part_size: int | str = "1GiB",
     min_part_size: int | str = "0B",
     max_files: int | None = None,
+    exclude_texts: str | Sequence[str] = (),
+    exclude_column: str | Sequence[str] = "text",
+    exclude_ngram: int = 13,
+    mark_only: bool = False,
     nodes: int | None = None,
     node_rank: int | None = None,
     check_sources: bool = False,
@@ -79,6 +83,10 @@ def shard(
         part_size: Cut larger files into parts of this size, if possible.
         min_part_size: Put small source files into one part until it has this size.
         max_files: Read at most this many source files: the first ones.
+        exclude_texts: Drop documents that hold an n-gram of the words of these texts; files or patterns.
+        exclude_column: Column of these texts; several join.
+        exclude_ngram: Words of an n-gram.
+        mark_only: Count such documents, and keep them.
         nodes: Number of nodes that each make their own dataset of some of the sources.
         node_rank: Which of them to make, from 0; see docs/how-to/node-partitions.md.
         check_sources: Compare each remote file with the hash of its store.
@@ -329,6 +337,10 @@ def plan(
     part_size: int | str = "1GiB",
     min_part_size: int | str = "0B",
     max_files: int | None = None,
+    exclude_texts: str | Sequence[str] = (),
+    exclude_column: str | Sequence[str] = "text",
+    exclude_ngram: int = 13,
+    mark_only: bool = False,
     nodes: int | None = None,
     node_rank: int | None = None,
     check_sources: bool = False,
@@ -385,6 +397,10 @@ def plan(
         part_size: Cut larger files into parts of this size, if possible.
         min_part_size: Put small source files into one part until it has this size.
         max_files: Read at most this many source files: the first ones.
+        exclude_texts: Drop documents that hold an n-gram of the words of these texts; files or patterns.
+        exclude_column: Column of these texts; several join.
+        exclude_ngram: Words of an n-gram.
+        mark_only: Count such documents, and keep them.
         nodes: Number of nodes that each make their own dataset of some of the sources.
         node_rank: Which of them to make, from 0; see docs/how-to/node-partitions.md.
         check_sources: Compare each remote file with the hash of its store.

@@ -76,6 +76,9 @@ def data(tmp_path_factory, dataset, vocabulary) -> Path:
             for row, text in enumerate(make_documents(30, seed=number))
         ]
         pq.write_table(pa.Table.from_pylist(rows), path)
+    (folder / "evaluations").mkdir()
+    question = json.dumps({"question": make_documents(1, seed=5)[0]})
+    (folder / "evaluations/quiz.jsonl").write_text(question)
     (folder / "bucket").mkdir()
     for number in range(2):
         lines = [json.dumps({"text": text}) for text in make_documents(40, seed=number)]

@@ -23,7 +23,7 @@ from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
 
 Hashes = npt.NDArray[np.uint64]
 
-_PIECE: Final = 2**17  # bytes that are looked at together; a longer text is cut between words
+_SEGMENT: Final = 2**17  # bytes that are looked at together; a longer text is cut between words
 _BLOCK: Final = 2**14  # words that are looked at together
 _LOOK: Final = 2**12  # bytes in which a cut looks for a space
 _BASE: Final = 0x9E3779B97F4A7C15  # odd, so that its powers can be divided by
@@ -67,39 +67,40 @@ def word_ngrams(texts: pa.LargeStringArray, words: int) -> Ngrams:
         texts: the texts, without nulls.
         words: the number of words of an n-gram.
     """
-    pieces, owners = _pieces(texts)
-    found = [_words(pieces[start:end], start) for start, end in cut_by_bytes(pieces, _PIECE)]
+    segments, owners = _segments(texts)
+    found = [_words(segments[start:end], start) for start, end in cut_by_bytes(segments, _SEGMENT)]
     if not found:
         return Ngrams(np.empty(0, np.uint64), np.empty(0, np.int64))
-    hashes, of_piece = (np.concatenate(column) for column in zip(*found, strict=True))
-    of_text = owners[of_piece]
+    hashes, of_segment = (np.concatenate(column) for column in zip(*found, strict=True))
+    of_text = owners[of_segment]
     starts = len(hashes) - words + 1
     if starts <= 0:
         return Ngrams(hashes[:0], of_text[:0])
     inside = of_text[:starts] == of_text[words - 1 :]
     sums = [
-        _mixed(_sums(hashes[at : at + _BLOCK + words - 1], words)) for at in range(0, starts, _BLOCK)
+        _mixed(_sums(hashes[at : at + _BLOCK + words - 1], words))
+        for at in range(0, starts, _BLOCK)
     ]
     return Ngrams(np.concatenate(sums)[inside], of_text[:starts][inside])
 
 
-def _pieces(texts: pa.LargeStringArray) -> tuple[pa.LargeStringArray, Ints]:
-    """The texts, long ones cut between words, or characters; and the text of each piece."""
+def _segments(texts: pa.LargeStringArray) -> tuple[pa.LargeStringArray, Ints]:
+    """The texts, long ones cut between words, or characters; and the text of each segment."""
     data, offsets = text_buffers(texts)
     numbers = np.arange(len(texts))
-    long = np.flatnonzero(np.diff(offsets) > _PIECE).tolist()
+    long = np.flatnonzero(np.diff(offsets) > _SEGMENT).tolist()
     if not long:
         return texts, numbers
     cuts = []
     for number in long:
-        at, end = int(offsets[number]) + _PIECE, int(offsets[number + 1])
+        at, end = int(offsets[number]) + _SEGMENT, int(offsets[number + 1])
         while at < end:
             spaces = np.flatnonzero(data[at : min(at + _LOOK, end)] == ord(" "))
             at += int(spaces[0]) if len(spaces) else 0
             while at < end and data[at] & 0xC0 == 0x80:
                 at += 1
             cuts.append((number, at))
-            at += _PIECE
+            at += _SEGMENT
     owners, edges = (np.array(column) for column in zip(*cuts, strict=True))
     edges = np.insert(offsets, owners + 1, edges)
     numbers = np.sort(np.append(numbers, owners))
@@ -113,7 +114,7 @@ def _words(texts: pa.LargeStringArray, first: int) -> tuple[Hashes, Ints]:
     data = data[int(offsets[0]) : int(offsets[-1])]
     codes: npt.NDArray[Any] = data
     starts = offsets[:-1] - offsets[0]
-    if len(data) and data.max() > 0x7F:  # noqa: PLR2004  (the last of ASCII)
+    if len(data) and data.max() > 0x7F:
         codes = np.frombuffer(bytes(data).decode().encode("utf-32-le"), np.uint32)
         lengths = pc.utf8_length(texts).to_numpy()
         starts = np.cumsum(lengths) - lengths
@@ -177,7 +178,7 @@ def _take(values: npt.NDArray[Any], positions: npt.NDArray[Any]) -> npt.NDArray[
 def _powers() -> tuple[Hashes, Hashes]:
     """The powers of the base, and what divides by each."""
     bases = np.array([_BASE, pow(_BASE, -1, 2**64)], np.uint64)[:, None]
-    factors = np.broadcast_to(bases, (2, 2 * _PIECE)).copy()
+    factors = np.broadcast_to(bases, (2, 2 * _SEGMENT)).copy()
     factors[:, 0] = 1
     powers, inverse = np.multiply.accumulate(factors, axis=1)
     return powers, inverse
@@ -193,10 +194,10 @@ def _tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
         kinds[start:end], known[start:end] = kind, True
     for code in np.flatnonzero(~known).tolist():
         letter = chr(code)
-        kind = unicodedata.category(letter)[0]
-        if kind == "M":
+        category = unicodedata.category(letter)[0]
+        if category == "M":
             kinds[code] = _MARK
-        elif kind in "LN":
+        elif category in "LN":
             kinds[code] = _WORD
             forms[code] = _form(letter)
     for start, end in _WITHOUT_SPACES:

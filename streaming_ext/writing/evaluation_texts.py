@@ -1,4 +1,4 @@
-"""Evaluation texts: documents that hold an n-gram of words of one of them are found and left out."""
+"""Evaluation texts, and the documents that hold an n-gram of their words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class EvaluationTexts:
     """Some texts, and the n-grams of their words.
 
     Attributes:
-        rule: what a specification says of them.
+        rule: the entry of a specification that pins them.
         names: the location and the beginning of each text, for people.
         hashes, owners: every n-gram with the number of its text, by hash: (n-grams,) each.
         slots: flags of the hashes that there may be, by their upper bits.
@@ -138,7 +138,7 @@ def _read(
     state: tuple[tuple[str, int, str | None, int | None], ...],
     columns: tuple[str, ...],
     words: int,
-    mark_only: bool,  # noqa: FBT001  (a key of the cache)
+    mark_only: bool,
 ) -> EvaluationTexts:
     sources = [
         SourceFile(url=url, size=size, version=version, modified=modified)

@@ -250,7 +250,9 @@ def tokenize_batches(
         if noted is not None:
             lengths = noted.lengths(lengths)
         kept, has_tokens = lengths > 0, int((lengths > 0).sum())
-        drops = {} if evaluation is None else _with_evaluation(batch.texts, evaluation, counts, kept)
+        drops = (
+            {} if evaluation is None else _with_evaluation(batch.texts, evaluation, counts, kept)
+        )
         for name, dropped in (drops | spec.filters.by_tokens(lengths - begins)).items():
             counts.dropped_documents[name] += int((dropped & kept).sum())
             counts.text_bytes -= int(np.diff(text_buffers(batch.texts)[1])[dropped & kept].sum())

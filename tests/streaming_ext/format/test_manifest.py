@@ -15,6 +15,7 @@ from streaming_ext.format.schema import FileRecord, from_json, sealed, to_json
 from streaming_ext.format.shard import Shard
 from streaming_ext.format.spec import (
     DatasetSpec,
+    ExcludedTexts,
     ImportedIds,
     NearRule,
     SubsetRule,
@@ -163,6 +164,13 @@ DIFFERENCES: dict[str, tuple[object, object]] = {  # of the two
     "keep_columns": ((), ("language",)),
     "filters.where": (None, "a == 1"),
     "filters.min_tokens": (None, 3),
+    "exclude.files": (None, ("/evals.jsonl",)),
+    "exclude.columns": (None, ("text",)),
+    "exclude.words": (None, 13),
+    "exclude.texts": (None, 2),
+    "exclude.without_ngram": (None, 0),
+    "exclude.mark_only": (None, False),
+    "exclude.hash": (None, "1" * 32),
     "subset.of": (None, "0" * 32),
     "subset.documents": (None, 3),
     "imported.set_format": (None, "olmo"),
@@ -186,6 +194,7 @@ def test_each_field_that_differs_is_listed_except_the_name_of_the_tokenizer() ->
             "tokenizer": OTHER_TOKENIZER,
             "filters": Filters(where="a == 1", min_tokens=3),
             "near": NearRule(similarity=0.8, bands=14, rows=8, ngram=5),
+            "exclude": ExcludedTexts(files=("/evals.jsonl",), words=13, texts=2, hash="1" * 32),
             "subset": SubsetRule(of="0" * 32, documents=3),
             "imported": ImportedIds(set_format="olmo", dtype="uint8"),
         }

@@ -1,0 +1,106 @@
+"""Documents that hold an n-gram of evaluation texts are left out, or counted."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.store import open_storage
+from streaming_ext.text.text_hashes import UNICODE
+from streaming_ext.writing.evaluation_texts import evaluation_texts
+from tasks.core.reading.dataset_files import read_records
+from tasks.core.synthetic import make_documents
+from tests.tasks.core.build_dataset import build_from, manifest_of, require_sound
+from tests.tasks.core.check.damage import check
+
+DOCUMENTS = [*make_documents(60, seed=3)]
+QUESTIONS = [
+    f"Question {number}: " + " ".join(f"word{number}x{i}" for i in range(20)) for number in range(3)
+]
+HOLDERS = {5: 0, 17: 0, 41: 2}  # document -> the question in it
+EXPECTED = {0: 2, 2: 1}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("texts")
+    texts = list(DOCUMENTS)
+    for document, question in HOLDERS.items():
+        inside = QUESTIONS[question].upper().replace(" ", " -- ")
+        texts[document] = f"{texts[document]} {inside} {texts[document]}"
+    for number in range(2):
+        pq.write_table(
+            pa.table({"text": texts[number * 30 : number * 30 + 30]}), folder / f"{number}.parquet"
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("evaluations") / "evals.jsonl"
+    path.write_text(
+        "".join(json.dumps({"question": text}) + "\n" for text in [*QUESTIONS, "short"])
+    )
+    return path
+
+
+def options(questions: Path, **others: Any) -> dict[str, Any]:
+    return {"exclude_texts": (str(questions),), "exclude_column": ("question",)} | others
+
+
+@pytest.mark.parametrize(
+    "others",
+    [{}, {"shuffle": "documents"}, {"deduplicate": "exact"}],
+    ids=["plain", "shuffled", "deduplicated"],
+)
+def test_documents_with_an_ngram_are_left_out(sources, questions, tmp_path, others) -> None:
+    root = build_from(sources, tmp_path / "made", **options(questions), **others)
+    manifest = manifest_of(root)
+    assert manifest.row_counts.dropped_documents == {"exclude_texts": len(HOLDERS)}
+    assert sum(split.documents for split in manifest.splits.values()) == len(DOCUMENTS) - len(
+        HOLDERS
+    )
+    assert (manifest.spec.exclude.texts, manifest.spec.exclude.without_ngram) == (4, 1)
+    require_sound(root)
+    report = check(root, deep=True, deep_documents=50)
+    assert report.findings == ()
+
+
+def test_each_text_is_counted_and_marked_documents_stay(sources, questions, tmp_path) -> None:
+    root = build_from(sources, tmp_path / "made", **options(questions, mark_only=True))
+    records = [*read_records(open_storage(str(root))).values()]
+    counts: dict[int, int] = {}
+    for record in records:
+        for number, count in record.evaluation_texts.items():
+            counts[number] = counts.get(number, 0) + count
+    assert counts == EXPECTED
+    assert sum(record.marked_documents for record in records) == len(HOLDERS)
+    assert sum(record.documents_kept for record in records) == len(DOCUMENTS)
+    assert check(root, deep=True, deep_documents=50).findings == ()
+
+
+def test_texts_that_change_stop_the_run(questions, tmp_path, sources) -> None:
+    own = tmp_path / "evals.jsonl"
+    own.write_bytes(questions.read_bytes())
+    rule = manifest_of(build_from(sources, tmp_path / "made", **options(own))).spec.exclude
+    own.write_text(own.read_text().replace("word0x3", "another"))
+    with pytest.raises(SourceError, match="changed since the run began"):
+        evaluation_texts.__wrapped__(rule, UNICODE)
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        ({"exclude_ngram": 99}, "has 99 words"),
+        ({"exclude_column": ("text",)}, "text"),
+        ({"exclude_texts": ("nowhere.jsonl",)}, "nowhere.jsonl"),
+        ({"exclude_texts": ()}, "--exclude-column goes with --exclude-texts"),
+    ],
+)
+def test_bad_input_is_one_line(sources, questions, tmp_path, others, words) -> None:
+    with pytest.raises((UsageError, SourceError, ValueError), match=words):
+        build_from(sources, tmp_path / "made", **options(questions, **others))
