@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from streaming_ext.base.arrays import Ints
-from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
+from streaming_ext.text.documents.text_array import cut_by_bytes, taken, text_buffers
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -119,7 +119,7 @@ def _words(texts: pa.LargeStringArray, first: int) -> tuple[Hashes, Ints]:
         lengths = pc.utf8_length(texts).to_numpy()
         starts = np.cumsum(lengths) - lengths
     kind_of, value_of = _tables()
-    kinds = _take(kind_of, codes)
+    kinds = taken(kind_of, codes)
     if (is_mark := kinds == _MARK).any():
         before = np.append(0, np.cumsum(~is_mark))
         starts, codes, kinds = before[starts], codes[~is_mark], kinds[~is_mark]
@@ -134,7 +134,7 @@ def _words(texts: pa.LargeStringArray, first: int) -> tuple[Hashes, Ints]:
         return np.empty(0, np.uint64), at
     powers, inverse = _powers()
     # sums: (characters,), of all before and itself; what separates words adds nothing
-    sums = np.cumsum(_take(value_of, codes) * powers[: len(codes)])
+    sums = np.cumsum(taken(value_of, codes) * powers[: len(codes)])
     hashes = np.diff(sums[np.append(at[1:], len(sums)) - 1], prepend=np.uint64(0))
     owners = np.searchsorted(starts, at, side="right") - 1
     return _mixed(hashes * inverse[at]), owners + first
@@ -168,10 +168,6 @@ def _mixed(hashes: Hashes) -> Hashes:
     mixed *= np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
     return mixed
-
-
-def _take(values: npt.NDArray[Any], positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return np.asarray(pc.take(pa.array(values), pa.array(positions), boundscheck=False))
 
 
 @cache

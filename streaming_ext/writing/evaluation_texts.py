@@ -1,11 +1,12 @@
 """Evaluation texts, and the documents that hold an n-gram of their words."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streaming_ext.base.arrays import Flags, Ints, ranges
@@ -13,6 +14,7 @@ from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.schema import content_hash
 from streaming_ext.format.spec import ExcludedTexts, ReadOptions
 from streaming_ext.store.scratch import new_folder
+from streaming_ext.text.documents.text_array import taken
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.look import look_into
 from streaming_ext.text.parts import Part
@@ -33,7 +35,7 @@ class EvaluationTexts:
         rule: the entry of a specification that pins them.
         names: the location and the beginning of each text, for people.
         hashes, owners: every n-gram with the number of its text, by hash: (n-grams,) each.
-        slots: flags of the hashes that there may be, by their upper bits.
+        slots: flags of the upper and of the lower bits that hashes may have: (2, slots).
     """
 
     rule: ExcludedTexts
@@ -75,16 +77,20 @@ class EvaluationTexts:
                             batch.rows.tolist(), batch.texts.to_pylist(), strict=True
                         )
                     ]
-        pairs = np.concatenate([np.stack([h, o.astype(np.uint64)], axis=1) for h, o in found])
-        hashes, owners = np.unique(pairs, axis=0).T
+        hashes, owners = (np.concatenate(column) for column in zip(*found, strict=True))
+        order = np.lexsort((owners, hashes))
+        hashes, owners = hashes[order], owners[order]
+        is_new = np.append(True, (np.diff(hashes) > 0) | (np.diff(owners) > 0))[: len(hashes)]
+        hashes, owners = hashes[is_new], owners[is_new]
         if not len(hashes):
             raise UsageError(
                 f"No text of --exclude-texts has {words} words: none would be found. Lower "
                 "--exclude-ngram, or name their column with --exclude-column."
             )
         bits = (len(hashes) - 1).bit_length() + _SPARE_BITS
-        slots = np.zeros(2**bits, np.bool_)
-        slots[hashes >> np.uint64(64 - bits)] = True
+        slots = np.zeros((2, 2**bits), np.bool_)
+        for flags, positions in zip(slots, _positions(hashes, bits), strict=True):
+            flags[positions] = True
         rule = ExcludedTexts(
             files=tuple(source.url for source in sources),
             columns=columns,
@@ -92,9 +98,9 @@ class EvaluationTexts:
             texts=before,
             without_ngram=before - len(np.unique(owners)),
             mark_only=mark_only,
-            hash=content_hash(np.stack([hashes, owners]).tobytes()),
+            hash=content_hash(np.stack([hashes, owners.astype(np.uint64)]).tobytes()),
         )
-        return cls(rule, tuple(names), hashes.copy(), owners.astype(np.int64), slots)
+        return cls(rule, tuple(names), hashes, owners, slots)
 
     def find(self, texts: pa.LargeStringArray) -> tuple[Ints, Ints]:
         """Find n-grams of these texts in documents.
@@ -106,14 +112,23 @@ class EvaluationTexts:
             the number of a document and of an evaluation text in it, each pair once: (pairs,) each.
         """
         ngrams = word_ngrams(texts, self.rule.words)
-        shift = np.uint64(64 - (len(self.slots).bit_length() - 1))
-        maybe = np.flatnonzero(self.slots[ngrams.hashes >> shift])
-        wanted, documents = ngrams.hashes[maybe], ngrams.texts[maybe]
+        bits = self.slots.shape[1].bit_length() - 1
+        wanted, documents = ngrams
+        upper, lower = _positions(wanted, bits)
+        maybe = np.flatnonzero(taken(self.slots[0].view(np.uint8), upper))
+        maybe = maybe[self.slots[1, lower[maybe]]]
+        wanted, documents = wanted[maybe], documents[maybe]
         first = np.searchsorted(self.hashes, wanted)
         counts = np.searchsorted(self.hashes, wanted, side="right") - first
         owners = self.owners[ranges(first, counts)]
         pairs = np.unique(np.stack([np.repeat(documents, counts), owners]), axis=1)
         return pairs[0], pairs[1]
+
+
+def _positions(hashes: Hashes, bits: int) -> Iterator[npt.NDArray[np.uint32]]:
+    """The upper bits of hashes, then the lower ones."""
+    yield (hashes >> np.uint64(64 - bits)).astype(np.uint32)
+    yield hashes.astype(np.uint32) & np.uint32(2**bits - 1)
 
 
 def evaluation_rule(

