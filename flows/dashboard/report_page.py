@@ -32,6 +32,7 @@ from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
+from tasks.core.check.near import SourceLoss, source_losses
 from tasks.core.reporting.figures import Figures, Group, Throughput, make_figures
 from tasks.core.reporting.lengths import Lengths, sample_lengths
 from tasks.core.reporting.progress import RunProgress
@@ -68,6 +69,7 @@ class ReportPage:
         *,
         sources: Sequence[str] = (),
         manifest: Manifest | None = None,
+        losses: Sequence[SourceLoss] = (),
     ) -> None:
         """Make both.
 
@@ -76,6 +78,7 @@ class ReportPage:
             spec: the specification of the dataset.
             sources: as the run names them.
             manifest: the manifest of the dataset, if it is published.
+            losses: the near copies of each source file.
         """
         import jinja2
 
@@ -110,6 +113,7 @@ class ReportPage:
             sources=sources,
             splits=manifest.splits if manifest is not None else {},
             spec=spec,
+            losses=losses,
             spec_facts=spec_facts(spec),
             charts={
                 title: base64.b64encode(svg.encode()).decode()
@@ -137,11 +141,14 @@ def leave_report(report: RunReport, plan: RunPlan, storage: Storage, progress: R
     parts = sorted([*plan.earlier, *report.parts], key=lambda part: part.part)
     try:
         lengths = sample_lengths(storage, report.merged if plan.spec.two_phases else parts)
+        manifest = read_manifest(storage) if report.published else None
+        lists_near = manifest is not None and manifest.spec.lists_near_copies
         page = ReportPage(
             make_figures(report, plan.earlier, plan.spec, lengths),
             plan.spec,
             sources=plan.sources,
-            manifest=read_manifest(storage) if report.published else None,
+            manifest=manifest,
+            losses=source_losses(storage, manifest) if manifest and lists_near else (),
         )
         storage.put(path, page.html().encode())
         progress.page = f"{report.output}/{path}"

@@ -13,6 +13,8 @@ from flows.dashboard.report_page import ReportPage, draw_charts
 from flows.terminal.pictures import MUTED
 from streaming_ext.base.units import size_text
 from streaming_ext.format.manifest import Manifest, SplitSummary
+from streaming_ext.format.spec import ExcludedTexts
+from tasks.core.check.near import SourceLoss
 from tasks.core.reporting.figures import make_figures
 from tasks.core.reporting.lengths import Lengths
 from tasks.core.reporting.report import FailedFile, PartTimes
@@ -195,3 +197,17 @@ class TestPage:
         made = make_figures(report(*many(100)), (), make_spec(), counted)
         assert "of 160 of 1,000 documents" in ReportPage(made, make_spec()).html()
         assert draw_charts(make_figures(report(), (), make_spec(), Lengths())) == {}
+
+    def test_lost_near_copies_and_found_evaluation_texts_are_listed(self) -> None:
+        texts = ExcludedTexts(
+            files=("/e.jsonl",), words=13, texts=9, without_ngram=2, hash="0" * 32
+        )
+        spec = make_spec().model_copy(update={"exclude": texts})
+        made = make_figures(report(*many(2)), (), make_spec(), Lengths())
+        made = made._replace(evaluation_texts=((f"/e.jsonl, row 3: {HOSTILE!r}", 7),))
+        loss = SourceLoss(source=f"a/{HOSTILE}", documents=80, left_out=60)
+        html = Tags(ReportPage(made, spec, losses=(loss,)).html())
+        assert "1 text of 9 found; 2 have fewer than 13 words and are not looked for." in html.text
+        assert "/e.jsonl, row 3" in html.text
+        assert "Near copies by source" in html.text
+        assert not {"script", "a"} & html.tags
