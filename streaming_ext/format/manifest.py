@@ -19,8 +19,8 @@ from pydantic import Field, model_validator
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import (
-    COLUMNS_FOLDER,
     Split,
+    columns_path,
     generation_path,
     kept_index_path,
 )
@@ -204,8 +204,8 @@ class Manifest(Value):
                     and not {*each.columns} & {*self.spec.keep_columns}
                     and each.replaced.path == generation_path(each.replaced.xxh128)
                     and all(
-                        file.path.startswith(f"{COLUMNS_FOLDER}/")
-                        and file.path.endswith(f"/{part:05}.parquet")
+                        file.path
+                        == columns_path(file.path.partition("/")[2].partition("/")[0], part)
                         for part, file in enumerate(each.files, each.first_part)
                     )
                     for each in self.added

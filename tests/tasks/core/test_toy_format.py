@@ -103,6 +103,8 @@ PROVENANCE = {
     "streaming_ext.training.features.exclusions",
     "streaming_ext.training.features.trace",
     "streaming_ext.writing.part_files",
+    "tasks.core.derive.annotate",
+    "tasks.core.derive.value_table",
     "tasks.core.reporting.lengths",
     "tasks.core.synthetic",
     "flows.commands.app",
