@@ -13,6 +13,7 @@ An extension adds parts and replaces the manifest. The older generation stays be
 
 from collections.abc import Collection, Mapping
 from itertools import pairwise
+from pathlib import PurePosixPath
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -205,7 +206,7 @@ class Manifest(Value):
                     and each.replaced.path == generation_path(each.replaced.xxh128)
                     and all(
                         file.path
-                        == columns_path(file.path.partition("/")[2].partition("/")[0], part)
+                        == columns_path(PurePosixPath(file.path).parent.name, part)
                         for part, file in enumerate(each.files, each.first_part)
                     )
                     for each in self.added
