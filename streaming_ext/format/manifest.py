@@ -205,8 +205,7 @@ class Manifest(Value):
                     and not {*each.columns} & {*self.spec.keep_columns}
                     and each.replaced.path == generation_path(each.replaced.xxh128)
                     and all(
-                        file.path
-                        == columns_path(PurePosixPath(file.path).parent.name, part)
+                        file.path == columns_path(PurePosixPath(file.path).parent.name, part)
                         for part, file in enumerate(each.files, each.first_part)
                     )
                     for each in self.added
