@@ -293,10 +293,13 @@ def subset(
 
 def annotate(
     dataset: str,
-    table: str,
+    table: str | None = None,
     *,
     key: str | None = None,
     partial: bool = False,
+    exclude_texts: str | Sequence[str] = (),
+    exclude_column: str | Sequence[str] = "text",
+    exclude_ngram: int = 13,
     workers: int | None = None,
     scratch: str | None = None,
     quiet: bool = False,
@@ -308,6 +311,9 @@ def annotate(
         table: Parquet, CSV or JSON Lines file: source, row, and the columns to add.
         key: Column that names a document in both, in place of source and row.
         partial: Accept documents without a row, and rows without a document.
+        exclude_texts: In place of a table: count those of these texts that share words with each document.
+        exclude_column: Column of these texts; several join.
+        exclude_ngram: Words of an n-gram.
         workers: Worker processes per host; default: one per core.
         scratch: Folder for work in progress; default: beside the output, or temporary.
         quiet: Print only errors."""

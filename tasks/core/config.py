@@ -1,14 +1,20 @@
 """The configuration of a run of `shard`: one object in command line, YAML and flow parameters."""
 
-from typing import Annotated, ClassVar, Self, cast
+from typing import Annotated, ClassVar
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from streaming_ext.format.spec import DatasetSpec, ExcludedTexts, TokenizerIdentity
-from streaming_ext.text.options import Options, Several, TextOptions
+from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
+from streaming_ext.text.options import Options, TextOptions
 from streaming_ext.text.text_hashes import UNICODE
-from streaming_ext.writing.evaluation_texts import evaluation_rule
-from tasks.core.options import Deduplication, ExecutionOnHosts, Fetching, Order, Output
+from tasks.core.options import (
+    Deduplication,
+    ExecutionOnHosts,
+    Fetching,
+    FilteredByTexts,
+    Order,
+    Output,
+)
 
 
 class Selection(Options):
@@ -32,44 +38,6 @@ class Selection(Options):
         return rank
 
 
-class EvaluationOptions(Options):
-    """Evaluation texts, with which no document may have much in common."""
-
-    heading: ClassVar[str] = "Filters"
-
-    exclude_texts: Several = ()
-    """Drop documents that hold an n-gram of the words of these texts; files or patterns."""
-    exclude_column: Annotated[Several, Field(min_length=1, validate_default=True)] = cast(
-        "Several", "text"
-    )
-    """Column of these texts; several join."""
-    exclude_ngram: Annotated[int, Field(gt=0)] = 13
-    """Words of an n-gram."""
-    mark_only: bool = False
-    """Count such documents, and keep them."""
-
-    @model_validator(mode="after")
-    def _given_together(self) -> Self:
-        for name in ("exclude_column", "exclude_ngram", "mark_only"):
-            usual = EvaluationOptions.model_fields[name].get_default(call_default_factory=True)
-            given = getattr(self, name) not in (usual, (usual,))
-            if given and not self.exclude_texts:
-                raise ValueError(f"--{name.replace('_', '-')} goes with --exclude-texts")
-        return self
-
-    @property
-    def excluded_texts(self) -> ExcludedTexts | None:
-        """The evaluation texts as a specification pins them; None if there are none."""
-        if not self.exclude_texts:
-            return None
-        return evaluation_rule(
-            self.exclude_texts,
-            self.exclude_column,
-            self.exclude_ngram,
-            mark_only=self.mark_only,
-        )
-
-
 class ShardConfig(
     ExecutionOnHosts,
     Deduplication,
@@ -77,7 +45,7 @@ class ShardConfig(
     Output,
     Fetching,
     Selection,
-    EvaluationOptions,
+    FilteredByTexts,
     TextOptions,
 ):
     """The sources, the dataset to make of them, and how the work is done.
@@ -105,5 +73,5 @@ class ShardConfig(
             deduplicate=self.deduplicate,
             near=self.near,
             unicode=UNICODE if folds else None,
-            exclude=self.excluded_texts,
+            exclude=self.excluded_texts(mark_only=self.mark_only),
         )

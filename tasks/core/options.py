@@ -5,13 +5,14 @@ The configuration of a command inherits its groups. The fields of its last base 
 
 import os
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import (
     ByteSize,
     Field,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from streaming_ext.base.errors import UsageError
@@ -22,11 +23,13 @@ from streaming_ext.format.spec import (
     DEFAULT_FORMAT,
     FORMATS,
     USUAL_COMPRESSION,
+    ExcludedTexts,
     NearRule,
     OutputFormat,
     ShuffleMode,
 )
-from streaming_ext.text.options import Options
+from streaming_ext.text.options import Options, Several
+from streaming_ext.writing.evaluation_texts import evaluation_rule
 
 EngineChoice = Literal["auto", "reference"]
 _EXECUTOR = re.compile(r"here|prefect://[^/]+/[^/]+|dask(\+tls)?://[^/]+:\d+")
@@ -171,3 +174,41 @@ class Deduplication(Options):
         if value is not None and info.data.get("deduplicate", "near") != "near":
             raise ValueError("goes with --deduplicate near")
         return value
+
+
+class EvaluationOptions(Options):
+    """Evaluation texts, with which documents are compared."""
+
+    heading: ClassVar[str] = "Filters"
+
+    exclude_texts: Several = ()
+    """Drop documents that hold an n-gram of the words of these texts; files or patterns."""
+    exclude_column: Annotated[Several, Field(min_length=1, validate_default=True)] = cast(
+        "Several", "text"
+    )
+    """Column of these texts; several join."""
+    exclude_ngram: Annotated[int, Field(gt=0)] = 13
+    """Words of an n-gram."""
+
+    @model_validator(mode="after")
+    def _given_together(self) -> Self:
+        for name in {"exclude_column", "exclude_ngram", "mark_only"} & {*type(self).model_fields}:
+            usual = type(self).model_fields[name].default
+            if getattr(self, name) not in (usual, (usual,)) and not self.exclude_texts:
+                raise ValueError(f"--{name.replace('_', '-')} goes with --exclude-texts")
+        return self
+
+    def excluded_texts(self, *, mark_only: bool) -> ExcludedTexts | None:
+        """The evaluation texts as a specification pins them; None if there are none."""
+        if not self.exclude_texts:
+            return None
+        return evaluation_rule(
+            self.exclude_texts, self.exclude_column, self.exclude_ngram, mark_only=mark_only
+        )
+
+
+class FilteredByTexts(EvaluationOptions):
+    """Evaluation texts, with which no document may have much in common."""
+
+    mark_only: bool = False
+    """Count such documents, and keep them."""

@@ -1,4 +1,4 @@
-"""Columns that a table adds to a published dataset: the plan, and the job for a part.
+"""Columns that are added to a published dataset: the plan, and the job for a part.
 
 The values of each part are a file beside its list of documents. A new manifest names them; until it
 is put, readers see the dataset as before. Shards and indexes stay: states of training hold.
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from streaming_ext.format.layout import (
     BUILD,
     COLUMNS_FOLDER,
     MANIFEST,
+    SPLITS,
     columns_path,
     generation_path,
 )
@@ -30,11 +31,15 @@ from streaming_ext.format.manifest import AddedColumns, Manifest
 from streaming_ext.format.parquet import parquet_bytes
 from streaming_ext.format.provenance import KEPT_PREFIX
 from streaming_ext.format.schema import FileRecord, Hash, Value, content_hash, to_json
+from streaming_ext.format.spec import ExcludedTexts
 from streaming_ext.store import Storage, open_storage
 from streaming_ext.store.locations import absolute
 from streaming_ext.store.scratch import writing_scratch
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.text_hashes import UNICODE
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from streaming_ext.writing.evaluation_texts import evaluation_texts
 from tasks.core.derive.config import AnnotateConfig
 from tasks.core.derive.value_table import (
     ValueTable,
@@ -48,30 +53,33 @@ from tasks.core.engine.build import DerivedBuild, OnStatus, Published, Recorded,
 from tasks.core.engine.lifecycle import compare
 from tasks.core.engine.output_files import Stretch, file_sizes
 from tasks.core.engine.outside import scratch_folder
-from tasks.core.reading.dataset_files import open_dataset, read_dataset_manifest
+from tasks.core.reading.dataset_files import open_dataset, open_tokenizer, read_dataset_manifest
 from tasks.core.reading.documents import PartOfDataset, listed_documents
 from tasks.core.workers.messages import Job, MadePart, Report, WorkerCache
 
+EVALUATION_COLUMN: Final = "evaluation_texts"
 _log = logging.getLogger(__name__)
 
 
 class AnnotateJob(Job[MadePart]):
-    """Put the values that a table adds to the documents of a part.
+    """Put the values that are added to the documents of a part.
 
     Attributes:
         part: the number of the part.
         dataset: URL of the dataset.
         manifest: the manifest of the dataset.
-        table: the file of the table on scratch.
+        table: the file of the table on scratch; unless evaluation texts are counted.
         key: the column that names documents; None for file and row.
+        exclude: the evaluation texts to count.
         path: the path of the values.
     """
 
     part: int
     dataset: str
     manifest: FileRecord
-    table: Path
-    key: str | None
+    table: Path | None = None
+    key: str | None = None
+    exclude: ExcludedTexts | None = None
     path: str
 
     def do(self, cache: WorkerCache, report: Report) -> MadePart:
@@ -83,14 +91,45 @@ class AnnotateJob(Job[MadePart]):
         """
         began, dataset = time.monotonic(), cache.storage(self.dataset)
         manifest = cache.latest(read_dataset_manifest, dataset, self.manifest)
-        table = cache.latest(ValueTable.open, self.table)
-        rows = _rows_of(table, PartOfDataset(dataset, manifest, self.part), self.key)
-        values = table.values.take(pa.array(rows, mask=rows < 0))
+        part = PartOfDataset(dataset, manifest, self.part)
+        if self.table is not None:
+            table = cache.latest(ValueTable.open, self.table)
+            rows = _rows_of(table, part, self.key)
+            values = table.values.take(pa.array(rows, mask=rows < 0))
+        else:
+            assert self.exclude is not None  # noqa: S101  (see `AnnotateConfig`)
+            tokenizer = cache.latest(_tokenizer_of, dataset, self.manifest)
+            counts = _evaluation_counts(part, tokenizer, self.exclude)
+            values = pa.table({f"{KEPT_PREFIX}{EVALUATION_COLUMN}": counts})
         data = parquet_bytes(values)
         dataset.put(self.path, data)
         return MadePart(
-            documents=len(rows), tokens=0, size=len(data), seconds=time.monotonic() - began
+            documents=len(values), tokens=0, size=len(data), seconds=time.monotonic() - began
         )
+
+
+def _tokenizer_of(dataset: Storage, manifest: FileRecord) -> Tokenizer:
+    files, _ = open_dataset(dataset)
+    return open_tokenizer(files, read_dataset_manifest(dataset, manifest).spec)
+
+
+def _evaluation_counts(part: PartOfDataset, tokenizer: Tokenizer, rule: ExcludedTexts) -> Ints:
+    """The number of evaluation texts that share an n-gram with each document: (documents,)."""
+    evaluation = evaluation_texts(rule, UNICODE)
+    splits = listed_documents(part.files, part.record)["split"].to_numpy()
+    counts, skipped = np.zeros(len(splits), np.int64), int(tokenizer.bos_id is not None)
+    for split in part.record.splits:
+        own, first = np.flatnonzero(splits == SPLITS.index(split)), 0
+        for block in part.documents(split):
+            texts = [
+                tokenizer.decode_bytes(block.stream[end - length + skipped : end - 1].tolist())
+                for end, length in zip(block.ends.tolist(), block.lengths.tolist(), strict=True)
+            ]
+            decoded = pa.array([text.decode(errors="replace") for text in texts], pa.large_string())
+            documents, _ = evaluation.find(decoded)
+            counts[own[first : first + len(texts)]] = np.bincount(documents, minlength=len(texts))
+            first += len(texts)
+    return counts
 
 
 def _rows_of(table: ValueTable, part: PartOfDataset, key: str | None) -> Ints:
@@ -126,7 +165,7 @@ class TableIdentity(Value):
     """A table, and the column by which it names documents.
 
     Attributes:
-        table: content hash of the file.
+        table: content hash of the file, or of what pins evaluation texts.
         key: the column; None for file and row.
     """
 
@@ -140,14 +179,16 @@ class AnnotateBuild(DerivedBuild):
 
     Attributes:
         original: the manifest that is replaced.
-        table: the table.
+        table: the table; None if evaluation texts are counted.
+        columns: the names of the columns.
         named: the table, and how it names documents.
         before: the columns, if they were added already.
     """
 
     config: AnnotateConfig
     original: Manifest
-    table: ValueTable
+    table: ValueTable | None
+    columns: tuple[str, ...]
     named: TableIdentity
     before: AddedColumns | None
     jobs: tuple[AnnotateJob, ...] = ()
@@ -176,8 +217,9 @@ class AnnotateBuild(DerivedBuild):
 
     def prepare(self, output: Storage) -> None:
         """Put the table on scratch, and remove what killed runs left of other tables."""
-        with writing_scratch(self.scratch):
-            self.table.save(self.jobs[0].table)
+        if self.table is not None and (file := self.jobs[0].table) is not None:
+            with writing_scratch(self.scratch):
+                self.table.save(file)
         stay = {file.path for each in self.original.added for file in each.files}
         stay |= {job.path for job in self.jobs}
         for path in output.list(COLUMNS_FOLDER):
@@ -192,9 +234,7 @@ class AnnotateBuild(DerivedBuild):
         paths = [job.path for job in self.jobs]
         files = mapped_ahead(lambda path: FileRecord.of(path, output.read(path)), paths)
         added = AddedColumns(
-            columns=tuple(
-                name.removeprefix(KEPT_PREFIX) for name in self.table.values.column_names
-            ),
+            columns=self.columns,
             first_part=self.jobs[0].part,
             files=tuple(files),
             replaced=file if self.before is None else self.before.replaced,
@@ -224,38 +264,37 @@ def plan_annotate(
     _, manifest = open_dataset(output)
     _require_no_other_run(output)
     on_status("reading the table")
-    where, key = config.table, config.key
-    data = _read(where)
-    identity = TableIdentity(table=content_hash(data), key=key)
+    exclude = config.excluded_texts(mark_only=True)
+    if config.table is not None:
+        data = _read(config.table)
+    else:
+        assert exclude is not None  # noqa: S101  (see `AnnotateConfig`)
+        data = to_json(exclude) + UNICODE.encode()
+    identity = TableIdentity(table=content_hash(data), key=config.key)
     name = content_hash(to_json(identity))
     folder = f"{COLUMNS_FOLDER}/{name}/"
     before = next((each for each in manifest.added if each.files[0].path.startswith(folder)), None)
     known = {*manifest.columns} - {*(before.columns if before else ())}
-    if key is not None and key not in known:
-        raise UsageError(
-            f"{output} has no column {key!r}, it has {', '.join(known) or 'none'}. Correct --key."
-        )
-    table = read_table(where, data)
-    values = added_columns(table, key, known, where)
     numbers = range(before.first_part, before.end) if before else range(len(manifest.parts))
     parts = [*mapped_ahead(partial(PartOfDataset, output, manifest), numbers)]
-    names = names_in(table, key, _kind_of(parts, key), _urls(parts, manifest), where)
-    indexed, again = ValueTable.of(names, values)
-    if len(again):
-        keys = ("source", "row") if key is None else (key,)
-        shown = ", ".join(f"{each} {table[each][int(again[0])].as_py()!r}" for each in keys)
-        raise UsageError(f"{where} has several rows of one document: {shown} is in it again.")
-    if before is None:
-        on_status("looking for the documents")
-        _require_all(config, indexed, parts, output)
+    table, columns = None, (EVALUATION_COLUMN,)
+    if config.table is not None:
+        table = _indexed(config.table, data, config.key, parts, manifest, known=known)
+        columns = tuple(each.removeprefix(KEPT_PREFIX) for each in table.values.column_names)
+        if before is None:
+            on_status("looking for the documents")
+            _require_all(config, table, parts, output)
+    elif EVALUATION_COLUMN in known:
+        raise UsageError(f"{output} has a column {EVALUATION_COLUMN!r} already, of other texts.")
     scratch = scratch_folder(config, output)
     jobs = tuple(
         AnnotateJob(
             part=number,
             dataset=str(output),
             manifest=FileRecord.of(MANIFEST, to_json(manifest)),
-            table=scratch / "table.arrow",
-            key=key,
+            table=None if table is None else scratch / "table.arrow",
+            key=config.key,
+            exclude=exclude,
             path=columns_path(name, number),
         )
         for number in numbers
@@ -263,7 +302,8 @@ def plan_annotate(
     build = AnnotateBuild(
         config=config,
         original=manifest,
-        table=indexed,
+        table=table,
+        columns=columns,
         named=identity,
         before=before,
         parts=tuple(
@@ -274,6 +314,44 @@ def plan_annotate(
         scratch=scratch,
     )
     return compare(build, output)
+
+
+def _indexed(
+    where: str,
+    data: bytes,
+    key: str | None,
+    parts: Sequence[PartOfDataset],
+    manifest: Manifest,
+    *,
+    known: set[str],
+) -> ValueTable:
+    """The table, by the names of documents.
+
+    Args:
+        where: the file.
+        data: the content of the file.
+        key: the column that names documents; None for file and row.
+        parts: the parts of the dataset that have no such values.
+        manifest: the manifest of the dataset.
+        known: the columns that the dataset has.
+
+    Raises:
+        UsageError: it does not go with the dataset.
+    """
+    if key is not None and key not in known:
+        raise UsageError(
+            f"{parts[0].files.storage} has no column {key!r}, it has "
+            f"{', '.join(known) or 'none'}. Correct --key."
+        )
+    table = read_table(where, data)
+    values = added_columns(table, key, known, where)
+    names = names_in(table, key, _kind_of(parts, key), _urls(parts, manifest), where)
+    indexed, again = ValueTable.of(names, values)
+    if len(again):
+        keys = ("source", "row") if key is None else (key,)
+        shown = ", ".join(f"{each} {table[each][int(again[0])].as_py()!r}" for each in keys)
+        raise UsageError(f"{where} has several rows of one document: {shown} is in it again.")
+    return indexed
 
 
 def _require_no_other_run(output: Storage) -> None:

@@ -7,10 +7,10 @@ from pydantic import Field, field_validator, model_validator
 from streaming_ext.base.errors import nearest
 from streaming_ext.base.units import parse_count
 from streaming_ext.format.condition import Condition, understood
-from streaming_ext.text.options import Options
+from streaming_ext.text.options import Options, Several
 from tasks.core.derive.export_records import ExportOptions
 from tasks.core.derive.formats import FORMATS
-from tasks.core.options import Deduplication, Execution
+from tasks.core.options import Deduplication, EvaluationOptions, Execution
 
 Dataset = Annotated[str, Field(min_length=1, description="Folder or URL of a published dataset.")]
 Output = Annotated[
@@ -113,7 +113,7 @@ class _Annotated(Options):
 
     dataset: Annotated[str, Field(min_length=1)]
     """The dataset: a folder, s3://, gs:// or az://."""
-    table: Annotated[str, Field(min_length=1)]
+    table: Annotated[str | None, Field(min_length=1)] = None
     """Parquet, CSV or JSON Lines file: source, row, and the columns to add."""
     key: Annotated[str | None, Field(min_length=1)] = None
     """Column that names a document in both, in place of source and row."""
@@ -121,10 +121,21 @@ class _Annotated(Options):
     """Accept documents without a row, and rows without a document."""
 
 
-class AnnotateConfig(Execution, _Annotated):
+class AnnotateConfig(Execution, EvaluationOptions, _Annotated):
     """Columns to add, and with which means."""
 
     arguments: ClassVar[tuple[str, ...]] = ("dataset", "table")
+
+    exclude_texts: Several = ()
+    """In place of a table: count those of these texts that share words with each document."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if (self.table is None) != bool(self.exclude_texts):
+            raise ValueError("give a TABLE or --exclude-texts")
+        if self.exclude_texts and (self.key is not None or self.partial):
+            raise ValueError("--key and --partial go with a TABLE")
+        return self
 
     @property
     def output(self) -> str:

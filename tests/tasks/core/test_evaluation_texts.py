@@ -12,8 +12,12 @@ from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.store import open_storage
 from streaming_ext.text.text_hashes import UNICODE
 from streaming_ext.writing.evaluation_texts import evaluation_texts
+from tasks.core.derive.annotate import plan_annotate
+from tasks.core.derive.config import AnnotateConfig, SubsetConfig
+from tasks.core.derive.subset import plan_subset
 from tasks.core.reading.dataset_files import read_records
 from tasks.core.synthetic import make_documents
+from tests.tasks.core import running
 from tests.tasks.core.build_dataset import build_from, manifest_of, require_sound
 from tests.tasks.core.check.damage import check
 
@@ -104,3 +108,20 @@ def test_texts_that_change_stop_the_run(questions, tmp_path, sources) -> None:
 def test_bad_input_is_one_line(sources, questions, tmp_path, others, words) -> None:
     with pytest.raises((UsageError, SourceError, ValueError), match=words):
         build_from(sources, tmp_path / "made", **options(questions, **others))
+
+
+@pytest.mark.parametrize("others", [{}, {"shuffle": "documents"}], ids=["plain", "shuffled"])
+def test_a_published_dataset_gets_a_column_with_the_count(
+    sources, questions, tmp_path, others
+) -> None:
+    root = build_from(sources, tmp_path / "made", **others)
+    running.complete(
+        plan_annotate, AnnotateConfig(dataset=str(root), **options(questions), workers=1)
+    )
+    assert check(root, deep=True, deep_documents=50).findings == ()
+    chosen = {"where": "evaluation_texts == 0", "output": str(tmp_path / "clean")}
+    running.complete(plan_subset, SubsetConfig(dataset=str(root), workers=1, **chosen))
+    kept = sum(split.documents for split in manifest_of(tmp_path / "clean").splits.values())
+    assert kept == len(DOCUMENTS) - len(HOLDERS)
+    with pytest.raises(ValueError, match="give a TABLE or --exclude-texts"):
+        AnnotateConfig(dataset=str(root))
