@@ -89,6 +89,7 @@ def _show_near(near: NearDescription, console: Console) -> None:
     for pair in near.pairs:
         witness = f"{pair.similarity:.3f} similar to {pair.witness.source_row}"
         say(console, f"{pair.source_row}: {witness}")
+        say(console, f"    {pair.text}", style="dim")
         say(console, f"    {pair.witness.text}", style="dim")
     _heading(console, "near copies of each source")
     for loss in near.losses[:_MOST_BAD]:

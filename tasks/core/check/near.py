@@ -8,10 +8,15 @@ from typing import Final
 import numpy as np
 
 from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import ShardmillError, one_line
 from streaming_ext.format.duplicates import NearDuplicates, codes
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import SourceRow
+from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store import Storage
+from streaming_ext.text.formats import format_of
+from streaming_ext.text.listing import list_sources
+from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.check.decode import decode_cut
 from tasks.core.reading.dataset_files import open_dataset, open_tokenizer
@@ -19,6 +24,8 @@ from tasks.core.reading.documents import PartOfDataset, duplicates_of, listed_do
 
 _MOST: Final = 10  # groups and pairs
 _SHOWN_TOKENS: Final = 64  # of a text
+_SHOWN_CHARACTERS: Final = 240
+_LARGEST: Final = 2**28  # bytes of a source that is read for one text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,9 +46,14 @@ class NearGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearPair:
-    """A near copy that went, and its similarity to its witness."""
+    """A near copy that went, and its similarity to its witness.
+
+    Attributes:
+        text: the beginning of its text, read from its source; in brackets, why it is not known.
+    """
 
     source_row: SourceRow
+    text: str
     similarity: float
     witness: Witness
 
@@ -123,11 +135,35 @@ def describe_near(storage: Storage, *, generation: str | None = None) -> NearDes
             NearGroup(witness=shown[int(numbers[at])], documents=int(counts[at])) for at in largest
         ),
         pairs=tuple(
-            NearPair(source_row=origin, similarity=similarity, witness=shown[witness])
+            NearPair(
+                source_row=origin,
+                text=_text_at(origin, manifest.spec.read_options),
+                similarity=similarity,
+                witness=shown[witness],
+            )
             for similarity, witness, origin in pairs
         ),
         losses=source_losses(storage, manifest),
     )
+
+
+def _text_at(origin: SourceRow, options: ReadOptions) -> str:
+    """The beginning of the text of a row of a source; in brackets, why it is not known."""
+    try:
+        (source,) = list_sources([origin.source], any_name=True)
+        if options.ids is not None or source.size > _LARGEST:
+            return "[its source holds no text]" if options.ids else "[its source is large]"
+        reads, span = format_of(source.url, options), None
+        if origin.from_byte:
+            span = origin.from_byte, source.size
+        for batch in reads.read(SourceFileBytes(source), options, span=span):
+            at = int(np.searchsorted(batch.rows, origin.row))
+            if at < len(batch.rows):
+                text = batch.texts[at].as_py() if batch.rows[at] == origin.row else ""
+                return " ".join(text[:_SHOWN_CHARACTERS].split())
+    except (ShardmillError, OSError) as error:
+        return f"[{one_line(error)}]"
+    return "[its source has fewer rows now]"
 
 
 def _lists(storage: Storage, manifest: Manifest) -> Iterator[tuple[PartOfDataset, NearDuplicates]]:

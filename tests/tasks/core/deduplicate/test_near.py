@@ -148,6 +148,9 @@ def test_people_see_what_went(builder, lines) -> None:
         text = json.loads(Path(origin.source).read_text().splitlines()[origin.row])["text"]
         assert pair.witness.text
         assert " ".join(text.split()).startswith(pair.witness.text)
+        origin = pair.source_row
+        text = json.loads(Path(origin.source).read_text().splitlines()[origin.row])["text"]
+        assert pair.text == " ".join(text[:240].split()) != ""
     losses = {Path(each.source).name: each.left_out for each in near.losses}
     assert losses == Counter(name for name, _ in left_out)
     assert sum(each.documents for each in near.losses) == 4 * 33
