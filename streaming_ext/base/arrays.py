@@ -34,3 +34,13 @@ def ranges(firsts: Ints, counts: Ints) -> Ints:
     numbers: Ints = np.repeat(firsts - np.cumsum(counts) + counts, counts)
     numbers += np.arange(len(numbers))
     return numbers
+
+
+def scrambled(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Scramble 64-bit words one to one, in the memory that they have: SplitMix64's finalizer."""
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words

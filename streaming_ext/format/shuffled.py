@@ -46,16 +46,21 @@ def document_keys(seed: int, sources: Ints, positions: Ints) -> Keys:
     """
     digest = xxhash.xxh3_128_intdigest(seed.to_bytes(8, "little"), seed=0x5348554646_4C45)
     low, high = np.uint64(digest & (2**KEY_BITS - 1)), np.uint64(digest >> KEY_BITS)
-    of_source = _mixed(sources.astype(np.uint64) + low)
-    return _mixed(_mixed(positions.astype(np.uint64) ^ of_source) + high)
+    of_source = mixed(sources.astype(np.uint64) + low)
+    return mixed(mixed(positions.astype(np.uint64) ^ of_source) + high)
 
 
-def _mixed(values: Keys) -> Keys:
-    """Each value by a bijection that spreads every bit over all of them (MurmurHash3's)."""
-    values = (values ^ (values >> _SHIFT)) * _FIRST
-    values = (values ^ (values >> _SHIFT)) * _SECOND
-    mixed: Keys = values ^ (values >> _SHIFT)
-    return mixed
+def mixed(values: Keys, shift: np.uint64 = _SHIFT) -> Keys:
+    """Spread the bits of each value over all, one to one, in the memory that they have.
+
+    It is the finalizer of MurmurHash3, which shifts by 33.
+    """
+    values ^= values >> shift
+    values *= _FIRST
+    values ^= values >> shift
+    values *= _SECOND
+    values ^= values >> shift
+    return values
 
 
 def ascending(keys: Keys) -> Ints:

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.base.arrays import Ints, ceil_div
+from streaming_ext.base.arrays import Ints, ceil_div, scrambled
 
 Keys = npt.NDArray[np.uint64]
 Key = TypeVar("Key")
@@ -29,23 +29,15 @@ Value = TypeVar("Value")
 
 _ROUNDS: Final = 6
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1: Final = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2: Final = np.uint64(0x94D049BB133111EB)
 _WORD: Final = (1 << 64) - 1
-_S30, _S27, _S31, _S32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
+_S32 = np.uint64(32)
 
 
 def mix(keys: Keys) -> Keys:
     """Scramble 64-bit words, one to one: the finalizer of SplitMix64."""
     with np.errstate(over="ignore"):
-        keys = keys + _GOLDEN
         # in place: for large arrays, memory costs more than arithmetic
-        keys ^= keys >> _S30
-        keys *= _MIX_1
-        keys ^= keys >> _S27
-        keys *= _MIX_2
-        keys ^= keys >> _S31
-        return keys
+        return scrambled(keys + _GOLDEN)
 
 
 def _mix_number(key: int) -> int:

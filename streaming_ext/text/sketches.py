@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.base.arrays import Ints, ranges
-from streaming_ext.format.shuffled import KEY_BITS, Keys, key_range
+from streaming_ext.format.shuffled import KEY_BITS, Keys, key_range, mixed
 from streaming_ext.format.spec import NearRule
 
 Sketches = npt.NDArray[np.uint8]  # (documents, bins)
@@ -70,14 +70,14 @@ def _ngrams(
             hashes *= _BASE
             hashes += ids[offset : offset + len(hashes)]
         at -= low
-        yield np.repeat(np.arange(len(counts)), counts), _mixed(hashes[at])
+        yield np.repeat(np.arange(len(counts)), counts), mixed(hashes[at], _HALF)
     if len(short := np.flatnonzero(ends - begins < length)):
         hashes = np.full(len(short), _SECOND)
         for offset in range(length - 1):
             is_long = ends[short] - begins[short] > offset
             ids = _of_ids(stream[begins[short[is_long]] + offset])
             hashes[is_long] = hashes[is_long] * _BASE + ids
-        yield short, _mixed(hashes)
+        yield short, mixed(hashes, _HALF)
 
 
 def _of_ids(ids: npt.NDArray[Any]) -> Keys:
@@ -87,18 +87,8 @@ def _of_ids(ids: npt.NDArray[Any]) -> Keys:
     return values
 
 
-def _mixed(values: Keys) -> Keys:
-    """Each value, in offset, by a bijection that spreads every bit over all of them."""
-    values ^= values >> _HALF
-    values *= _FIRST
-    values ^= values >> _HALF
-    values *= _SECOND
-    values ^= values >> _HALF
-    return values
-
-
 def _filled(minima: Keys) -> Keys:
-    """The least hash of each bin, or of that in offset of an empty one: (documents, bins)."""
+    """The least hash of each bin, or of another one in place of an empty one: (documents, bins)."""
     bins = minima.shape[1]
     is_empty = minima == _EMPTY
     some = np.flatnonzero(is_empty.any(axis=1))
@@ -108,7 +98,9 @@ def _filled(minima: Keys) -> Keys:
     last = 2 * bins
     numbers = np.where(np.tile(is_empty[some], 2), last, np.arange(last))
     following = np.minimum.accumulate(numbers[:, ::-1], axis=1)[:, ::-1][:, :bins] % bins
-    starts = (_mixed(np.arange(1, bins + 1, dtype=np.uint64)) % np.uint64(bins)).astype(np.int64)
+    starts = (mixed(np.arange(1, bins + 1, dtype=np.uint64), _HALF) % np.uint64(bins)).astype(
+        np.int64
+    )
     instead = np.take_along_axis(minima[some], following[:, starts], axis=1)
     minima[some] = np.where(is_empty[some], instead, minima[some])
     return minima
@@ -116,7 +108,7 @@ def _filled(minima: Keys) -> Keys:
 
 def _bytes(minima: Keys) -> Sketches:
     """A byte of each: another one in each bin, since a hash may stand in several."""
-    minima ^= _mixed(np.arange(1, minima.shape[1] + 1, dtype=np.uint64) * _BASE)
+    minima ^= mixed(np.arange(1, minima.shape[1] + 1, dtype=np.uint64) * _BASE, _HALF)
     minima *= _SECOND
     minima >>= _BYTE
     return minima.astype(np.uint8)
@@ -142,7 +134,7 @@ def _joined(values: npt.NDArray[Any]) -> Keys:
     hashes = np.zeros(values.shape[:-1], np.uint64)
     for offset in range(values.shape[-1]):
         hashes = (hashes + _ONE) * _BASE + values[..., offset]
-    return _mixed(hashes)
+    return mixed(hashes, _HALF)
 
 
 def num_matches(sketches: Sketches, others: Sketches) -> Ints:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Ints, scrambled
 from streaming_ext.text.documents.text_array import cut_by_bytes, taken, text_buffers
 
 Hashes = npt.NDArray[np.uint64]
@@ -78,7 +78,7 @@ def word_ngrams(texts: pa.LargeStringArray, words: int) -> Ngrams:
         return Ngrams(hashes[:0], of_text[:0])
     inside = of_text[:starts] == of_text[words - 1 :]
     sums = [
-        _mixed(_sums(hashes[at : at + _BLOCK + words - 1], words))
+        scrambled(_sums(hashes[at : at + _BLOCK + words - 1], words))
         for at in range(0, starts, _BLOCK)
     ]
     return Ngrams(np.concatenate(sums)[inside], of_text[:starts][inside])
@@ -137,7 +137,7 @@ def _words(texts: pa.LargeStringArray, first: int) -> tuple[Hashes, Ints]:
     sums = np.cumsum(taken(value_of, codes) * powers[: len(codes)])
     hashes = np.diff(sums[np.append(at[1:], len(sums)) - 1], prepend=np.uint64(0))
     owners = np.searchsorted(starts, at, side="right") - 1
-    return _mixed(hashes * inverse[at]), owners + first
+    return scrambled(hashes * inverse[at]), owners + first
 
 
 def _sums(words: Hashes, count: int) -> Hashes:
@@ -158,16 +158,6 @@ def _sums(words: Hashes, count: int) -> Hashes:
                 return total
             block = block[: len(block) - size // 2] + block[size // 2 :] * power
             power = power * power
-
-
-def _mixed(hashes: Hashes) -> Hashes:
-    """The hashes with every bit spread over all (the finalizer of splitmix64)."""
-    mixed = hashes ^ (hashes >> np.uint64(30))
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    mixed ^= mixed >> np.uint64(27)
-    mixed *= np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    return mixed
 
 
 @cache
@@ -199,7 +189,7 @@ def _tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
     for start, end in _WITHOUT_SPACES:
         own = kinds[start:end]
         own[own == _WORD] = _ALONE
-    return kinds, np.where(kinds > 0, _mixed(forms + np.uint64(1)), np.uint64(0))
+    return kinds, np.where(kinds > 0, scrambled(forms + np.uint64(1)), np.uint64(0))
 
 
 def _form(letter: str) -> int:
