@@ -62,10 +62,11 @@ class EvaluationTexts:
         """
         options = ReadOptions(columns=columns)
         look_into(sources, options)
-        names, found, before = list[str](), list[tuple[Hashes, Ints]](), 0
+        names, before = list[str](), 0
+        found = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
         with new_folder() as folder:
-            for number, source in enumerate(sources):
-                part = Part.whole(number, source)
+            for source in sources:
+                part = Part.whole(0, source)
                 paths = fetch_part(part, folder, options=options)[0] if part.remote else ()
                 for batch in PartDocuments(part, paths, options).batches():
                     ngrams = word_ngrams(batch.texts, words)
@@ -143,23 +144,26 @@ def evaluation_rule(
     Raises:
         UsageError, SourceError, StorageError: they cannot be read; see `EvaluationTexts.read`.
     """
-    sources = list_sources(patterns)
-    state = tuple((each.url, each.size, each.version, each.modified) for each in sources)
-    return _read(state, columns, words, mark_only).rule
+    return _opened(patterns, columns, words, mark_only=mark_only).rule
 
 
-@lru_cache(1)  # a run plans more than once
+def _opened(
+    patterns: Sequence[str], columns: tuple[str, ...], words: int, *, mark_only: bool
+) -> EvaluationTexts:
+    """The texts in these files, read again only if a file changed."""
+    sources = tuple((each, each.modified) for each in list_sources(patterns))
+    return _read(sources, columns, words, mark_only)
+
+
+@lru_cache(1)  # a run plans more than once, and its report names the texts
 def _read(
-    state: tuple[tuple[str, int, str | None, int | None], ...],
+    sources: tuple[tuple[SourceFile, int | None], ...],  # each with the time of its last change
     columns: tuple[str, ...],
     words: int,
     mark_only: bool,
 ) -> EvaluationTexts:
-    sources = [
-        SourceFile(url=url, size=size, version=version, modified=modified)
-        for url, size, version, modified in state
-    ]
-    return EvaluationTexts.read(sources, columns, words, mark_only=mark_only)
+    files = [source for source, _ in sources]
+    return EvaluationTexts.read(files, columns, words, mark_only=mark_only)
 
 
 @lru_cache(1)  # for all parts that a process makes
@@ -171,8 +175,7 @@ def evaluation_texts(rule: ExcludedTexts, unicode: str | None) -> EvaluationText
         ConfigMismatchError: this Python has another version of Unicode.
     """
     require_unicode(unicode)
-    sources = list_sources(rule.files)
-    found = EvaluationTexts.read(sources, rule.columns, rule.words, mark_only=rule.mark_only)
+    found = _opened(rule.files, rule.columns, rule.words, mark_only=rule.mark_only)
     if found.rule.hash != rule.hash:
         raise SourceError(
             f"The texts of --exclude-texts changed since the run began: {', '.join(rule.files)}. "

@@ -192,9 +192,11 @@ class EvaluationOptions(Options):
 
     @model_validator(mode="after")
     def _given_together(self) -> Self:
-        for name in {"exclude_column", "exclude_ngram", "mark_only"} & {*type(self).model_fields}:
-            usual = type(self).model_fields[name].default
-            if getattr(self, name) not in (usual, (usual,)) and not self.exclude_texts:
+        fields = type(self).model_fields
+        for name in ("exclude_column", "exclude_ngram", "mark_only"):
+            usual = fields[name].default if name in fields else None
+            given = getattr(self, name, None) not in (usual, (usual,))
+            if given and not self.exclude_texts:
                 raise ValueError(f"--{name.replace('_', '-')} goes with --exclude-texts")
         return self
 

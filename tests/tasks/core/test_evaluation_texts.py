@@ -96,6 +96,12 @@ def test_texts_that_change_stop_the_run(questions, tmp_path, sources) -> None:
         evaluation_texts.__wrapped__(rule, UNICODE)
 
 
+def test_a_file_without_texts_is_one_line(sources, tmp_path) -> None:
+    (tmp_path / "evals.jsonl").write_text("")
+    with pytest.raises(UsageError, match="No text of --exclude-texts has 13 words"):
+        build_from(sources, tmp_path / "made", exclude_texts=(str(tmp_path / "evals.jsonl"),))
+
+
 @pytest.mark.parametrize(
     ("others", "words"),
     [
