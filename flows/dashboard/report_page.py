@@ -142,13 +142,12 @@ def leave_report(report: RunReport, plan: RunPlan, storage: Storage, progress: R
     try:
         lengths = sample_lengths(storage, report.merged if plan.spec.two_phases else parts)
         manifest = read_manifest(storage) if report.published else None
-        lists_near = manifest is not None and manifest.spec.lists_near_copies
         page = ReportPage(
             make_figures(report, plan.earlier, plan.spec, lengths),
             plan.spec,
             sources=plan.sources,
             manifest=manifest,
-            losses=source_losses(storage, manifest) if manifest and lists_near else (),
+            losses=source_losses(storage, manifest) if manifest else (),
         )
         storage.put(path, page.html().encode())
         progress.page = f"{report.output}/{path}"

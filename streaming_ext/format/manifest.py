@@ -138,6 +138,11 @@ class AddedColumns(Value):
     replaced: FileRecord
 
     @property
+    def table(self) -> str:
+        """The hash that names the table in the paths of the files; see `columns_path`."""
+        return PurePosixPath(self.files[0].path).parent.name
+
+    @property
     def end(self) -> int:
         """The part after the last one."""
         return self.first_part + len(self.files)
@@ -205,7 +210,7 @@ class Manifest(Value):
                     and not {*each.columns} & {*self.spec.keep_columns}
                     and each.replaced.path == generation_path(each.replaced.xxh128)
                     and all(
-                        file.path == columns_path(PurePosixPath(file.path).parent.name, part)
+                        file.path == columns_path(each.table, part)
                         for part, file in enumerate(each.files, each.first_part)
                     )
                     for each in self.added

@@ -17,7 +17,7 @@ from streaming_ext.format.duplicates import Comparison
 from streaming_ext.format.filters import NO_FILTERS, FilterName, Filters
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.mds import MdsFormat
-from streaming_ext.format.schema import Count, Value, require_all
+from streaming_ext.format.schema import Count, Hash, Value, require_all
 from streaming_ext.format.shard import TokenDtype, token_dtype
 from streaming_ext.format.webdataset import WebdatasetFormat
 
@@ -148,7 +148,7 @@ class SubsetRule(Value):
         near: the rule by which near copies were left out of the choice.
     """
 
-    of: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    of: Hash
     documents: Annotated[int, Field(gt=0)]
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     where: str | None = None
@@ -206,7 +206,7 @@ class ExcludedTexts(Value):
     texts: Count
     without_ngram: Count = 0
     mark_only: bool = False
-    hash: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    hash: Hash
 
 
 class DatasetSpec(Value):

@@ -139,12 +139,9 @@ def _held(dataset: Opened, manifest: Manifest, record: PartRecord, wanted: Ints)
     part = PartOfDataset(dataset.files.storage, manifest, record.part)
     listed = listed_documents(part.files, record, values=True)
     chosen = np.isin(listed["source"].to_numpy(), wanted)
-    hashes, splits = np.zeros(len(listed), np.uint64), listed["split"].to_numpy()
-    for split in record.splits:
-        own, first = np.flatnonzero(splits == SPLITS.index(split)), 0
-        for block in part.documents(split):
-            of_block = own[first : (first := first + len(block.ends))]
-            hashes[of_block] = _hashes_of_ids(block.stream, block.ends, chosen[of_block])
+    hashes = np.zeros(len(listed), np.uint64)
+    for at, block in part.blocks(listed):
+        hashes[at] = _hashes_of_ids(block.stream, block.ends, chosen[at])
     listed = listed.append_column("hash_of_ids", pa.array(hashes))
     documents = listed.filter(pa.array(chosen))
     found = duplicates_of(part.files, record)
@@ -341,7 +338,7 @@ class _Comparison:
             found = near.similarity_of(num_matches(kept, sketches))
             differs = found != held["similarity"].fill_null(1).to_numpy()
         for index in np.flatnonzero(differs):
-            file, words = DIGESTS_FOLDER, "has another hash" if near is None else "another sketch"
+            file, words = DIGESTS_FOLDER, f"has another {'hash' if near is None else 'sketch'}"
             if is_copy[index]:
                 file = DUPLICATES_FOLDER
                 words = f"is no copy of {shown(int(firsts[index]))} by their texts"

@@ -87,11 +87,13 @@ class NearDescription:
 
 
 def source_losses(storage: Storage, manifest: Manifest) -> tuple[SourceLoss, ...]:
-    """The near copies of each source file, the greatest part first.
+    """The near copies of each source file, the greatest part first; none if they are not listed.
 
     Raises:
         CorruptDatasetError: a list is missing or damaged.
     """
+    if not manifest.spec.lists_near_copies:
+        return ()
     stayed, went = Counter[str](), Counter[str]()
     for part, found in _lists(storage, manifest):
         listed = listed_documents(part.files, part.record)
@@ -149,13 +151,14 @@ def describe_near(storage: Storage, *, generation: str | None = None) -> NearDes
 
 def _text_at(origin: SourceRow, options: ReadOptions) -> str:
     """The beginning of the text of a row of a source; in brackets, why it is not known."""
+    if options.ids is not None:
+        return "[its source holds no text]"
     try:
         (source,) = list_sources([origin.source], any_name=True)
-        if options.ids is not None or source.size > _LARGEST:
-            return "[its source holds no text]" if options.ids else "[its source is large]"
-        reads, span = format_of(source.url, options), None
-        if origin.from_byte:
-            span = origin.from_byte, source.size
+        if source.size > _LARGEST:
+            return "[its source is large]"
+        reads = format_of(source.url, options)
+        span = (origin.from_byte, source.size) if origin.from_byte else None
         for batch in reads.read(SourceFileBytes(source), options, span=span):
             at = int(np.searchsorted(batch.rows, origin.row))
             if at < len(batch.rows):

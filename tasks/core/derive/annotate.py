@@ -23,7 +23,6 @@ from streaming_ext.format.layout import (
     BUILD,
     COLUMNS_FOLDER,
     MANIFEST,
-    SPLITS,
     columns_path,
     generation_path,
 )
@@ -116,19 +115,16 @@ def _tokenizer_of(dataset: Storage, manifest: FileRecord) -> Tokenizer:
 def _evaluation_counts(part: PartOfDataset, tokenizer: Tokenizer, rule: ExcludedTexts) -> Ints:
     """The number of evaluation texts that share an n-gram with each document: (documents,)."""
     evaluation = evaluation_texts(rule, UNICODE)
-    splits = listed_documents(part.files, part.record)["split"].to_numpy()
-    counts, skipped = np.zeros(len(splits), np.int64), int(tokenizer.bos_id is not None)
-    for split in part.record.splits:
-        own, first = np.flatnonzero(splits == SPLITS.index(split)), 0
-        for block in part.documents(split):
-            texts = [
-                tokenizer.decode_bytes(block.stream[end - length + skipped : end - 1].tolist())
-                for end, length in zip(block.ends.tolist(), block.lengths.tolist(), strict=True)
-            ]
-            decoded = pa.array([text.decode(errors="replace") for text in texts], pa.large_string())
-            documents, _ = evaluation.find(decoded)
-            counts[own[first : first + len(texts)]] = np.bincount(documents, minlength=len(texts))
-            first += len(texts)
+    listed, skipped = listed_documents(part.files, part.record), int(tokenizer.bos_id is not None)
+    counts = np.zeros(len(listed), np.int64)
+    for at, block in part.blocks(listed):
+        texts = [
+            tokenizer.decode_bytes(block.stream[end - length + skipped : end - 1].tolist())
+            for end, length in zip(block.ends.tolist(), block.lengths.tolist(), strict=True)
+        ]
+        decoded = pa.array([text.decode(errors="replace") for text in texts], pa.large_string())
+        documents, _ = evaluation.find(decoded)
+        counts[at] = np.bincount(documents, minlength=len(at))
     return counts
 
 
@@ -272,8 +268,7 @@ def plan_annotate(
         data = to_json(exclude) + UNICODE.encode()
     identity = TableIdentity(table=content_hash(data), key=config.key)
     name = content_hash(to_json(identity))
-    folder = f"{COLUMNS_FOLDER}/{name}/"
-    before = next((each for each in manifest.added if each.files[0].path.startswith(folder)), None)
+    before = next((each for each in manifest.added if each.table == name), None)
     known = {*manifest.columns} - {*(before.columns if before else ())}
     numbers = range(before.first_part, before.end) if before else range(len(manifest.parts))
     parts = [*mapped_ahead(partial(PartOfDataset, output, manifest), numbers)]

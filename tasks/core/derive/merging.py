@@ -167,7 +167,7 @@ def renumbered_columns(added: AddedColumns, by: int) -> AddedColumns:
     """Columns that were added to some parts, whose numbers grow by as much."""
     first = added.first_part + by
     files = tuple(
-        file.model_copy(update={"path": columns_path(file.path.split("/")[1], part)})
+        file.model_copy(update={"path": columns_path(added.table, part)})
         for part, file in enumerate(added.files, first)
     )
     return added.model_copy(update={"first_part": first, "files": files})

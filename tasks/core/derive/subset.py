@@ -405,16 +405,13 @@ def _distinct(
             listed, wanted = listed_documents(part.files, part.record), candidates(part.record)
             groups, rows = listed["source"].to_numpy(), listed["row"].to_numpy()
             named.append(codes(groups, rows))
-            for split in part.record.splits:
-                own, first = np.flatnonzero(listed["split"].to_numpy() == SPLITS.index(split)), 0
-                for block in part.documents(split):
-                    of_block = own[first : (first := first + len(block.ends))]
-                    ends, begins = block.ends - 1, block.ends - block.lengths
-                    begins = without_bos(block.stream, begins, manifest.spec.tokenizer.bos_id)
-                    chosen_ones = np.flatnonzero(wanted[of_block])
-                    edges, at = (begins[chosen_ones], ends[chosen_ones]), of_block[chosen_ones]
-                    names = groups[at], rows[at], np.zeros(len(at), np.uint64)
-                    spill_sketches(spills, names, sketches_of(block.stream, *edges, rule), rule)
+            for at, block in part.blocks(listed):
+                ends, begins = block.ends - 1, block.ends - block.lengths
+                begins = without_bos(block.stream, begins, manifest.spec.tokenizer.bos_id)
+                own = wanted[at]
+                names = groups[at[own]], rows[at[own]], np.zeros(int(own.sum()), np.uint64)
+                sketches = sketches_of(block.stream, begins[own], ends[own], rule)
+                spill_sketches(spills, names, sketches, rule)
         index = SpillIndex.of(spills.finish())
         near = NearCopies.found(LocalStorage(folder), index, iter(()), rule)
     return lambda record: candidates(record) & ~near.look_up(named[record.part])[0]

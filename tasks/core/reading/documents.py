@@ -287,6 +287,22 @@ class PartOfDataset:
                 "checks every file."
             )
 
+    def blocks(self, listed: pa.Table) -> Iterator[tuple[Ints, DocumentBlock]]:
+        """All documents, those of a shard at a time, and the position of each in the list.
+
+        Args:
+            listed: the list; see `listed_documents`.
+
+        Raises:
+            CorruptDatasetError, StorageError: see `documents`.
+        """
+        splits = listed["split"].to_numpy()
+        for split in self.record.splits:
+            own, first = np.flatnonzero(splits == SPLITS.index(split)), 0
+            for block in self.documents(split):
+                yield own[first : first + len(block.ends)], block
+                first += len(block.ends)
+
     def listed(self, split: Split) -> pa.Table:
         """The documents of a split, as the list has them; see `documents_of`."""
         listed = listed_documents(self.files, self.record)
