@@ -173,7 +173,7 @@ def with_copies(files: list[Path], folder: Path) -> list[Path]:
 
 
 def recall(args: argparse.Namespace) -> dict[str, Any]:
-    """What is found of the pairs that are truly similar; returns all figures."""
+    """Measure how many of the pairs that are truly similar are found; returns all figures."""
     folder, rng = args.scratch / "near-corpus", np.random.default_rng(0)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -239,7 +239,7 @@ def _cost(measured: common.Measured) -> dict[str, float]:
 def _left_out(
     args: argparse.Namespace, files: list[Path], half: int, pairs: dict[tuple[int, int], float]
 ) -> dict[str, float]:
-    """What `--deduplicate near` leaves out, and the similar pairs that stay."""
+    """Count the documents that `--deduplicate near` leaves out, and the similar pairs that stay."""
     output = args.scratch / "near-output"
     options = ("--deduplicate", "near", *args.options)
     done = common.shard(files, output, args.tokenizer, *options, workers=args.workers, interval=0.2)

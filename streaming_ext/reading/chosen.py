@@ -12,50 +12,35 @@ documents of 3, 2 and 5 tokens, the second not chosen: the words are 0 0, 3 5 an
 """
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from streaming_ext.base.arrays import Ints, ranges
-from streaming_ext.reading.made_once import map_words
+from streaming_ext.reading.made_once import MappedWords
 
 VERSION: Final = 1
 
 
-class ChosenDocuments:
+class ChosenDocuments(MappedWords):
     """The chosen documents of one split, and their tokens as a stream of its own.
 
     Attributes:
-        path: the path of the map.
         documents: the number of chosen documents.
         tokens: their tokens.
         digest: the hash of what is chosen.
     """
 
+    version = VERSION
+
     def __init__(self, path: Path, *, verify: bool = True) -> None:
-        """Open a map.
-
-        Args:
-            path: the path of the map.
-            verify: compare its content with its hash.
-
-        Raises:
-            FileNotFoundError: there is none.
-            CorruptDatasetError: it is damaged, or was made by another version.
-            StorageError: it cannot be mapped.
-        """
-        self.path = path
-        words, directory = map_words(path, version=VERSION, verify=verify)
-        self._before, self._starts = words.reshape(-1, 2).T  # (ranges + 1,) each
-        self.documents: int = directory["documents"]
-        self.digest: str = directory["xxh128"]
+        """See `MappedWords`."""
+        super().__init__(path, verify=verify)
+        self._before, self._starts = self.words.reshape(-1, 2).T  # (ranges + 1,) each
+        self.documents: int = self.directory["documents"]
+        self.digest: str = self.directory["xxh128"]
         self.tokens = int(self._before[-1])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Another process maps the file itself, which this one has verified."""
-        return partial(ChosenDocuments, verify=False), (self.path,)
 
     def before(self, tokens: Ints) -> Ints:
         """Count the chosen tokens before some tokens of the split's stream: (tokens,)."""

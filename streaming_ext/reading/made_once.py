@@ -5,8 +5,9 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import Any, BinaryIO, ClassVar, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -126,18 +127,36 @@ def map_file(path: Path, **expected: object) -> tuple[npt.NDArray[np.uint8], dic
     return content[:begin], found
 
 
-def map_words(path: Path, *, version: int, verify: bool) -> tuple[Ints, dict[str, Any]]:
-    """The words of a file, mapped, and its directory; see `map_file`.
+class MappedWords:
+    """A file of words that `write_words` wrote, mapped.
 
-    Args:
+    Attributes:
+        version: the version in the directory of the file.
         path: the path of the file.
-        version: the version in its directory.
-        verify: compare the words with their hash in the directory, `xxh128`.
-
-    Raises:
-        CorruptDatasetError: it is no such file, or damaged.
+        words: the words.
+        directory: the directory of the file.
     """
-    data, directory = map_file(path, version=version)
-    if verify and xxhash.xxh3_128_hexdigest(data.data) != directory["xxh128"]:
-        raise damaged(path, "its content has another hash")
-    return data.view("<i8"), directory
+
+    version: ClassVar[int]
+
+    def __init__(self, path: Path, *, verify: bool = True) -> None:
+        """Open a file.
+
+        Args:
+            path: the path of the file.
+            verify: compare its content with its hash.
+
+        Raises:
+            FileNotFoundError: there is none.
+            CorruptDatasetError: it is damaged, or was made by another version.
+            StorageError: it cannot be mapped.
+        """
+        self.path = path
+        data, self.directory = map_file(path, version=self.version)
+        if verify and xxhash.xxh3_128_hexdigest(data.data) != self.directory["xxh128"]:
+            raise damaged(path, "its content has another hash")
+        self.words: Ints = data.view("<i8")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process maps the file itself, which this one has verified."""
+        return partial(type(self), verify=False), (self.path,)

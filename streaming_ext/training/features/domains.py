@@ -29,7 +29,7 @@ from streaming_ext.format.provenance import ListedRows, SourceRows
 from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.state import Cursor
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.made_once import made_once, map_words, write_directory, write_words
+from streaming_ext.reading.made_once import MappedWords, made_once, write_directory, write_words
 from streaming_ext.reading.source import Spans, TokenSource
 from streaming_ext.reading.token_reader import by_value
 from streaming_ext.training.columns import Batch, ReadRows, RowColumn
@@ -49,33 +49,19 @@ def write_map(file: BinaryIO, cache: ShardCache, by: str) -> None:
     write_directory(file, {"version": VERSION, "names": list(codes), "xxh128": digest})
 
 
-class DomainMap:
+class DomainMap(MappedWords):
     """The domains of the tokens of one split.
 
     Attributes:
-        path: the path of the file.
         names: the names of the domains, by their codes.
     """
 
+    version = VERSION
+
     def __init__(self, path: Path, *, verify: bool = True) -> None:
-        """Open a file.
-
-        Args:
-            path: the path of the file.
-            verify: compare its content with its hash.
-
-        Raises:
-            FileNotFoundError: there is none.
-            CorruptDatasetError: it is damaged, or was made by another version.
-            StorageError: it cannot be mapped.
-        """
-        self.path = path
-        self._words, directory = map_words(path, version=VERSION, verify=verify)
-        self.names = tuple(directory["names"])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Another process maps the file itself, which this one has verified."""
-        return partial(DomainMap, verify=False), (self.path,)
+        """See `MappedWords`."""
+        super().__init__(path, verify=verify)
+        self.names = tuple(self.directory["names"])
 
     def look_up(self, starts: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints]:
         """The ranges in some spans of the stream.
@@ -90,10 +76,10 @@ class DomainMap:
         Returns:
             the span, the domain and the tokens of each range within a span: (ranges,) each.
         """
-        first = np.searchsorted(self._words, starts + 1 << _BITS) - 1
-        counts = np.searchsorted(self._words, starts + lengths << _BITS) - first
+        first = np.searchsorted(self.words, starts + 1 << _BITS) - 1
+        counts = np.searchsorted(self.words, starts + lengths << _BITS) - first
         span = np.repeat(np.arange(len(starts)), counts)
-        words = self._words[ranges(first, counts)]
+        words = self.words[ranges(first, counts)]
         begins = np.maximum(words >> _BITS, starts[span])
         ends = np.append(begins[1:], 0)
         ends[np.cumsum(counts) - 1] = starts + lengths

@@ -65,7 +65,7 @@ def expected_near(
     rule: NearRule,
     older: tuple[set[Where], dict[Where, tuple[Where, int]]] = (set(), {}),
 ) -> tuple[set[Where], dict[Where, tuple[Where, int]]]:
-    """What stays, and what is left out with its witness and the bins that agree.
+    """Divide documents into those that stay, and those left out: witness, and bins that agree.
 
     Args:
         lines: the folder of the sources.

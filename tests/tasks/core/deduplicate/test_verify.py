@@ -32,6 +32,16 @@ class CopiesForger(Forger):
         self.change(part, duplicates=listed, **counts)
         self.seal()
 
+    def name_another_first(self) -> int:
+        """Name another document of part 0 as the first of a copy of part 2; returns its row."""
+        table = self.copies(2)
+        kept = self.documents(0)["row"]
+        table["first_part"][0] = 0
+        table["first_row"][0] = next(row for row in kept if row != table["first_row"][0])
+        self.set_copies(2, table)
+        row: int = table["row"][0]
+        return row
+
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory, lines) -> Path:
@@ -98,14 +108,10 @@ def test_impossible_copies(change, said, forger) -> None:
 
 def test_no_copy_by_the_texts(forger) -> None:
     """Sound by itself: only the sources tell."""
-    table = forger.copies(2)
-    kept = forger.documents(0)["row"]
-    table["first_part"][0] = 0
-    table["first_row"][0] = next(row for row in kept if row != table["first_row"][0])
-    forger.set_copies(2, table)
+    row = forger.name_another_first()
     assert not problems(forger)
     found = problems(forger, deep=True)
-    assert f"row {table['row'][0]} is no copy of row" in found
+    assert f"row {row} is no copy of row" in found
 
 
 def test_a_damaged_table_of_sources_is_the_only_finding(tmp_path, lines) -> None:
