@@ -166,7 +166,7 @@ def _show_output(storage: Storage) -> dict[str, Any]:
 
     manifest = read_manifest(storage)
     show_published(manifest, str(storage), out)
-    if manifest.spec.lists_near_copies:
+    if manifest.spec.listed_near is not None:
         from tasks.core.check.near import source_losses
 
         for loss in source_losses(storage, manifest):

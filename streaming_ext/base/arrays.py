@@ -36,6 +36,21 @@ def ranges(firsts: Ints, counts: Ints) -> Ints:
     return numbers
 
 
+def look_up(known: Ints, wanted: Ints) -> tuple[Flags, Ints]:
+    """Find numbers among known ones, which ascend.
+
+    look_up([2, 5, 9], [9, 1]) is [True, False] and [2].
+
+    Returns:
+        flags of those that are known: (wanted,); the positions of these: (found,).
+    """
+    if not len(known):
+        return np.zeros(len(wanted), np.bool_), np.empty(0, np.int64)
+    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    is_known: Flags = known[at] == wanted
+    return is_known, at[is_known]
+
+
 def scrambled(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Scramble 64-bit words one to one, in the memory that they have: SplitMix64's finalizer."""
     words ^= words >> np.uint64(30)

@@ -172,9 +172,9 @@ class NearDuplicates(Duplicates):
     row_bytes = 88
 
 
-def duplicates_kind(comparison: Comparison | None) -> type[Duplicates]:
-    """The kind of the lists of what this comparison leaves out."""
-    return NearDuplicates if comparison == "near" else Duplicates
+def duplicates_kind(*, near: bool) -> type[Duplicates]:
+    """The kind of the lists of copies that are left out, which may be near copies."""
+    return NearDuplicates if near else Duplicates
 
 
 @dataclass(frozen=True)

@@ -256,8 +256,9 @@ class PartRecord(PartCounts, Sealed):
         duplicate_documents: rows that were left out as copies of earlier documents.
         duplicate_tokens: their tokens, with one end-of-text id each.
         duplicates: the list of them, if copies are looked for.
-        unchosen_documents: rows that a subset leaves out, copies among them: it has no list of
-            these. The bytes of the texts that stay are unknown, so `text_bytes` of a subset is 0.
+        unchosen_documents: rows that a subset leaves out without listing them, copies that its
+            dataset left out among them. The bytes of the texts that stay are unknown, so
+            `text_bytes` of a subset is 0.
     """
 
     documents: FileRecord
@@ -272,8 +273,7 @@ class PartRecord(PartCounts, Sealed):
         skipped = self.left_out
         documents = self.documents_kept + self.duplicate_documents + self.unchosen_documents
         listed = None if self.duplicates is None else self.duplicates.path
-        has_list = spec.deduplicate is not None and spec.subset is None
-        expected = duplicates_path(self.part) if has_list else None
+        expected = duplicates_path(self.part) if spec.lists_copies else None
         require_all(
             {
                 "rows": documents + skipped == self.rows,

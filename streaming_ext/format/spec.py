@@ -279,9 +279,14 @@ class DatasetSpec(Value):
         return tuple(name for name in self.keep_columns if name not in added)
 
     @property
-    def lists_near_copies(self) -> bool:
-        """True if the dataset lists the near copies that it left out."""
-        return self.near is not None and self.subset is None
+    def lists_copies(self) -> bool:
+        """True if the dataset lists the copies that it left out."""
+        return self.deduplicate is not None if self.subset is None else self.listed_near is not None
+
+    @property
+    def listed_near(self) -> NearRule | None:
+        """The rule of the near copies that the dataset lists; None if it lists none."""
+        return self.near if self.subset is None else self.subset.near
 
     @property
     def dtype(self) -> TokenDtype:

@@ -1,6 +1,6 @@
 """Lists of the documents that were left out as copies, and hashes of those that stayed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.base.arrays import Flags, Ints, look_up
 from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.format.duplicates import ROW_BITS, Digests, KeptSketches, NearDuplicates, codes
 from streaming_ext.format.layout import DIGESTS_FOLDER, DUPLICATES_FOLDER, MANIFEST
@@ -22,7 +22,8 @@ from streaming_ext.text.text_hashes import first_ones
 from tasks.core.check.findings import Outcome
 from tasks.core.check.manifest import Opened
 from tasks.core.reading.dataset_files import DatasetFiles
-from tasks.core.reading.documents import duplicates_of
+from tasks.core.reading.documents import PartOfDataset, duplicates_of, listed_documents
+from tasks.core.shuffle.near import sketched_documents
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,8 +55,20 @@ class KeptHashes:
 
     @classmethod
     def read(cls, manifest: Manifest, files: DatasetFiles, wanted: Ints) -> Self:
-        """The hashes of the wanted documents, which are sound; `wanted` are `codes`."""
-        known = []
+        """The hashes of the wanted documents, which are sound; `wanted` are `codes`.
+
+        A subset keeps no sketches: they are made again from its ids.
+        """
+        known: list[tuple[Ints, npt.NDArray[Any]]] = []
+        if manifest.spec.subset is not None and (rule := manifest.spec.listed_near) is not None:
+            for number in range(len(manifest.parts)):
+                part = PartOfDataset(files.storage, manifest, number)
+                listed = listed_documents(part.files, part.record)
+                own = codes(listed["source"].to_numpy(), listed["row"].to_numpy())
+                chosen = np.isin(own, wanted)
+                known += [
+                    (own[at], sketches) for at, sketches in sketched_documents(part, chosen, rule)
+                ]
         for kept in manifest.digests:
             for file in kept.files:
                 found = _digests(manifest, files, file, kept.documents)
@@ -162,7 +175,7 @@ def check_copies(
             valid = exist(found.groups - record.part, found.rows, [record.rows])
         is_once = len(np.union1d(own, documents)) == len(own) + len(documents)
         is_counted = counts == (record.duplicate_documents, record.duplicate_tokens)
-        near = record.spec.near
+        near = record.spec.listed_near
         if near is not None and isinstance(found, NearDuplicates):
             possible = near.similarity_of(np.arange(near.least_matches, near.bins + 1))
             if len(wrong := np.flatnonzero(~np.isin(found.similarities, possible))):
@@ -182,6 +195,32 @@ def check_copies(
             documents=summed(documents),
         )
     return None
+
+
+def check_witnesses(
+    records: Iterable[PartRecord], files: DatasetFiles, parts: Sequence[Copies], out: Outcome
+) -> None:
+    """Check that the witnesses of a subset's near copies are among its documents.
+
+    Args:
+        records: the records of the parts.
+        files: the files of the dataset.
+        parts: the copies that each part left out.
+        out: gets the findings.
+    """
+    firsts = np.unique(np.concatenate([part.firsts for part in parts]))
+    named = [firsts[:0]]
+    for record in records:
+        listed = listed_documents(files, record)
+        own = codes(listed["source"].to_numpy(), listed["row"].to_numpy())
+        named.append(own[look_up(firsts, own)[0]])
+    _require_documents(firsts, named, out)
+
+
+def _require_documents(firsts: Ints, named: Sequence[Ints], out: Outcome) -> None:
+    if len(lost := np.setdiff1d(firsts, np.concatenate(named))):
+        words = f"a list names {shown(int(lost[0]))} as a first copy, which is no document"
+        out.found(DUPLICATES_FOLDER, words)
 
 
 def check_digests(
@@ -218,6 +257,5 @@ def check_digests(
         return
     if (documents - sum(part.documents for part in parts)) % 2**KEY_BITS:
         out.found(DIGESTS_FOLDER, "the hashes are of other documents than the parts list")
-    elif len(lost := np.setdiff1d(firsts, np.concatenate(named))):
-        words = f"a list names {shown(int(lost[0]))} as a first copy, which is no document"
-        out.found(DUPLICATES_FOLDER, words)
+    else:
+        _require_documents(firsts, named, out)

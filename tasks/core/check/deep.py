@@ -106,11 +106,11 @@ def compare_with_sources(
     progress.expect(sum(_size(_spans(dataset, number)) for number in numbers))
     held = hashes = None
     with one_thread_each(), ThreadPoolExecutor(workers) as threads, progress:
-        if numbers and (dataset.sources or manifest.digests):
+        if numbers and (dataset.sources or manifest.spec.lists_copies):
             parts = dataset.records if dataset.sources else numbers
             tables = threads.map(held_in, [dataset.records[part] for part in parts])
             held = pa.concat_tables(tables, promote_options="permissive")
-            if manifest.digests:
+            if manifest.spec.lists_copies:
                 own = codes(held["source"].to_numpy(), held["row"].to_numpy())
                 named = np.union1d(own, held["first"].drop_null().to_numpy())
                 hashes = KeptHashes.read(manifest, dataset.files, named)
@@ -262,8 +262,8 @@ class _Comparison:
         }
         if tokens.digests is not None:
             made["high"], made["low"] = tokens.digests[tokens.kept].T
-        if self._spec.near is not None:
-            found = [np.empty((0, self._spec.near.bins), np.uint8), *sketched(tokens, self._spec)]
+        if (near := self._spec.listed_near) is not None:
+            found = [np.empty((0, near.bins), np.uint8), *sketched(tokens, self._spec)]
             made["sketch"] = fixed_binary(np.concatenate(found))
         names = [f"{KEPT_PREFIX}{name}" for name in self._spec.source_columns]
         made |= dict(zip(names, map(untyped_if_null, tokens.values), strict=True))
@@ -329,7 +329,7 @@ class _Comparison:
         rows, is_copy = held["row"].to_numpy(), held["first"].is_valid().to_numpy()
         own = codes(np.full(len(rows), self._number), rows)
         firsts = np.where(is_copy, held["first"].fill_null(0).to_numpy(), own)
-        near, kept = self._spec.near, known.look_up(firsts)
+        near, kept = self._spec.listed_near, known.look_up(firsts)
         if near is None:
             hashes = np.stack([made["high"].to_numpy(), made["low"].to_numpy()], axis=1)
             differs = (kept != hashes).any(axis=1)

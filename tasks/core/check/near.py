@@ -92,7 +92,7 @@ def source_losses(storage: Storage, manifest: Manifest) -> tuple[SourceLoss, ...
     Raises:
         CorruptDatasetError: a list is missing or damaged.
     """
-    if not manifest.spec.lists_near_copies:
+    if manifest.spec.listed_near is None:
         return ()
     stayed, went = Counter[str](), Counter[str]()
     for part, found in _lists(storage, manifest):
@@ -117,7 +117,7 @@ def describe_near(storage: Storage, *, generation: str | None = None) -> NearDes
         CorruptDatasetError: a file that is read is missing or damaged.
     """
     files, manifest = open_dataset(storage, generation=generation)
-    if not manifest.spec.lists_near_copies:
+    if manifest.spec.listed_near is None:
         return None
     witnesses = [np.empty(0, np.int64)]
     pairs: list[tuple[float, int, SourceRow]] = []
@@ -174,7 +174,7 @@ def _lists(storage: Storage, manifest: Manifest) -> Iterator[tuple[PartOfDataset
     for number in range(len(manifest.parts)):
         part = PartOfDataset(storage, manifest, number)
         found = duplicates_of(part.files, part.record)
-        assert isinstance(found, NearDuplicates)  # noqa: S101  (see `DatasetSpec.lists_near_copies`)
+        assert isinstance(found, NearDuplicates)  # noqa: S101  (see `DatasetSpec.listed_near`)
         yield part, found
 
 

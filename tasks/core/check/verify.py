@@ -21,7 +21,7 @@ from streaming_ext.format.layout import (
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
 from streaming_ext.store import Storage
-from tasks.core.check.copies import check_digests
+from tasks.core.check.copies import check_digests, check_witnesses
 from tasks.core.check.deep import DEFAULT_DOCUMENTS, compare_with_sources, draw
 from tasks.core.check.findings import DatasetReport, Outcome, Progress
 from tasks.core.check.manifest import Opened, open_checked
@@ -115,3 +115,5 @@ def _check_sums(
             out.found(manifest.shuffled.sources.path, f"{words}{counts[number]}", kind="documents")
     if manifest.digests:
         check_digests(manifest, dataset.files, copies, out)
+    elif manifest.spec.lists_copies:
+        check_witnesses(dataset.records.values(), dataset.files, copies, out)

@@ -38,7 +38,7 @@ def merged(urls: tuple[str, ...], _hashes: tuple[str | None, ...], *, repeats: b
     opened = [(storage, *read_dataset(storage)[1:]) for storage in map(open_storage, urls)]
     (first_storage, first, _), *others = opened
     for storage, manifest, _ in opened:
-        require_divisible(storage, manifest, "shuffle", "deduplicate")
+        require_divisible(storage, manifest)
     for storage, manifest, _ in others:
         _require_same(first_storage, first, storage, manifest)
     if not repeats:
@@ -77,19 +77,18 @@ def merged(urls: tuple[str, ...], _hashes: tuple[str | None, ...], *, repeats: b
     return Contents(tuple(groups), MANIFEST, to_json(manifest))
 
 
-def require_divisible(storage: Storage, manifest: Manifest, *refused: str) -> None:
+def require_divisible(storage: Storage, manifest: Manifest) -> None:
     """Refuse a dataset whose order or choice of documents holds only for all of its parts.
-
-    Args:
-        storage: the storage of the dataset.
-        manifest: the manifest of the dataset.
-        refused: the fields that a specification must not have.
 
     Raises:
         UsageError: naming what it has.
     """
     specs = [manifest.spec, *(each.spec for each in manifest.merged)]
-    if found := [name for name in refused if any(getattr(spec, name) for spec in specs)]:
+    options = {
+        "shuffle": any(spec.shuffle for spec in specs),
+        "deduplicate": any(spec.deduplicate or spec.lists_copies for spec in specs),
+    }
+    if found := [name for name, is_set in options.items() if is_set]:
         raise UsageError(
             f"{storage} was made with {' and '.join(found)}, which holds for all of its documents "
             "together. Use a dataset of the same sources that was made without it, or mix datasets "

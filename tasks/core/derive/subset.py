@@ -2,12 +2,12 @@
 
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,24 +17,23 @@ from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.condition import Condition
-from streaming_ext.format.duplicates import codes
+from streaming_ext.format.duplicates import ROW_BITS, NearDuplicates, duplicates_path
 from streaming_ext.format.layout import MANIFEST, SPLITS, Split, documents_path, record_path
 from streaming_ext.format.manifest import Manifest, MergedDataset
 from streaming_ext.format.provenance import KEPT_PREFIX, require_columns
 from streaming_ext.format.record import MOST_BAD_LISTED, PartRecord, RowCounts, SplitPart
 from streaming_ext.format.schema import FileRecord, to_json
-from streaming_ext.format.spec import DatasetSpec, NearRule, SubsetRule
-from streaming_ext.store import LocalStorage, Storage, open_storage, uploads
-from streaming_ext.store.scratch import new_folder
+from streaming_ext.format.spec import DatasetSpec, SubsetRule
+from streaming_ext.store import Storage, open_storage, uploads
 from streaming_ext.text.documents.columns import untyped_if_null
 from streaming_ext.text.parts import Part
-from streaming_ext.text.sketches import sketches_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.writing.part_files import Origins, PartFiles
 from streaming_ext.writing.publish import publish_splits
 from streaming_ext.writing.tokenize import emptied
 from tasks.core.derive.choosing import Choice, choose, chosen
 from tasks.core.derive.config import SubsetConfig
+from tasks.core.derive.distinct import Candidates, DistinctDocuments, unpacked
 from tasks.core.engine.build import DerivedBuild, OnStatus, Published, Recorded, Words
 from tasks.core.engine.lifecycle import compare
 from tasks.core.engine.output_files import Stretch, all_recorded, hash_of
@@ -51,20 +50,12 @@ from tasks.core.reading.dataset_files import (
 from tasks.core.reading.dataset_layout import added_before, existing_manifest
 from tasks.core.reading.documents import PartOfDataset, listed_documents
 from tasks.core.shard.publish import published_dataset
-from tasks.core.shuffle.near import NearCopies
 from tasks.core.shuffle.records import identity_of_table, shard_bytes
-from tasks.core.shuffle.sort import (
-    MOST_DIGEST_BYTES,
-    SortedSpills,
-    sketches_schema,
-    spill_sketches,
-    without_bos,
-)
-from tasks.core.shuffle.spills import SpillIndex, digests_path
 from tasks.core.workers.messages import Job, JobProgress, MadePart, Message, Report, WorkerCache
 
 _MOST_SPANS = 1000  # of a part of the subset
 _BLOCK = 2**20  # documents
+_NONE: Final = np.empty((3, 0), np.int64)  # no copies
 
 
 class OriginalPart(Message):
@@ -72,13 +63,18 @@ class OriginalPart(Message):
 
     Attributes:
         part: the number of the part.
-        first: the number of the first document of the part.
-        distinct: a bit per document, in Base64, set if it stays; None unless near copies go.
+        taken: a bit per document, in Base64, set if it is chosen.
+        copies: the near copies to list, as 64-bit integers in Base64: their positions, the `codes`
+            of their witnesses in the subset, and the bins in which both agree: (3, copies).
     """
 
     part: int
-    first: int
-    distinct: str | None = None
+    taken: str
+    copies: str = ""
+
+    def flags(self, documents: int) -> Flags:
+        """Flags of the documents that are chosen: (documents,)."""
+        return unpacked(np.frombuffer(b64decode(self.taken), np.uint8), documents)
 
 
 class SubsetJob(Job[MadePart]):
@@ -89,7 +85,6 @@ class SubsetJob(Job[MadePart]):
         originals: the parts of the dataset that it is made of.
         dataset: URL of the dataset.
         manifest: the manifest of the dataset.
-        largest: the largest chosen key; see `tasks.core.derive.choosing`.
         spec: the specification of the part, with the rule that chooses the documents.
         output: URL of the subset.
         scratch: folder for the part's files before they are put in place.
@@ -99,7 +94,6 @@ class SubsetJob(Job[MadePart]):
     originals: tuple[OriginalPart, ...]
     dataset: str
     manifest: FileRecord
-    largest: int
     spec: DatasetSpec
     output: str
     scratch: Path
@@ -116,15 +110,16 @@ class SubsetJob(Job[MadePart]):
         manifest = cache.latest(read_dataset_manifest, dataset, self.manifest)
         with emptied(scratch):
             files = PartFiles(scratch, self.part, self.spec, cache.memories)
-            records, rows = [], 0
+            records, copies, rows = [], [NearDuplicates.joined([])], 0
             for number, original in enumerate(self.originals):
                 part = PartOfDataset(dataset, manifest, original.part)
-                self._add(part, files, original, rows_before=rows)
+                copies.append(self._add(part, files, original, rows_before=rows))
                 records.append(part.record)
                 if manifest.shuffled is None:
                     rows += part.record.rows
                 report(JobProgress(fraction=(number + 1) / len(self.originals)))
-            made = self._record(manifest, records, files.finish(), scratch)
+            left_out = NearDuplicates.joined(copies)
+            made = self._record(manifest, records, files.finish(), left_out)
         with uploads(output) as put:
             for file in made.files():
                 put(file.path, scratch / file.path)
@@ -138,16 +133,10 @@ class SubsetJob(Job[MadePart]):
 
     def _add(
         self, part: PartOfDataset, files: PartFiles, original: OriginalPart, *, rows_before: int
-    ) -> None:
-        """Add the chosen documents of one part of the dataset."""
-        listed, rule = listed_documents(part.files, part.record, values=True), self.spec.subset
-        assert rule is not None  # noqa: S101  (it makes the part)
-        taken = chosen(original.first, len(listed), self.largest, rule.seed)
-        if original.distinct is not None:
-            bits = np.frombuffer(b64decode(original.distinct), np.uint8)
-            taken &= np.unpackbits(bits, count=len(listed)) == 1
-        if rule.where is not None:
-            taken &= part.where(Condition(rule.where))
+    ) -> NearDuplicates:
+        """Add the chosen documents of one part of the dataset; returns the copies to list."""
+        listed = listed_documents(part.files, part.record, values=True)
+        taken = original.flags(len(listed))
         for name, column in part.added().items():
             listed = listed.append_column(f"{KEPT_PREFIX}{name}", untyped_if_null(column))
         is_shuffled = self.spec.shuffle is not None
@@ -165,6 +154,25 @@ class SubsetJob(Job[MadePart]):
             own = splits == SPLITS.index(split)
             if taken[own].any():
                 self._pack(part, split, files, lengths[own], taken[own])
+        return self._copies(listed, original, rows_before=rows_before)
+
+    def _copies(
+        self, listed: pa.Table, original: OriginalPart, *, rows_before: int
+    ) -> NearDuplicates:
+        """The near copies of a part, as the subset lists them."""
+        if (rule := self.spec.listed_near) is None:
+            return NearDuplicates.joined([])
+        found = np.frombuffer(b64decode(original.copies), np.int64).reshape(3, -1)
+        copies, (_, witnesses, matches) = listed.take(pa.array(found[0])), found
+        groups = copies["source"].to_numpy()
+        return NearDuplicates(
+            groups=groups if self.spec.shuffle else np.full_like(groups, self.part),
+            rows=copies["row"].to_numpy() + rows_before,
+            tokens=copies["tokens"].to_numpy(),
+            first_groups=witnesses >> ROW_BITS,
+            first_rows=witnesses & (2**ROW_BITS - 1),
+            similarities=rule.similarity_of(matches),
+        )
 
     def _pack(
         self, part: PartOfDataset, split: Split, files: PartFiles, lengths: Ints, taken: Flags
@@ -192,16 +200,21 @@ class SubsetJob(Job[MadePart]):
         manifest: Manifest,
         records: list[PartRecord],
         splits: dict[Split, SplitPart],
-        scratch: Path,
+        copies: NearDuplicates,
     ) -> PartRecord:
-        kept = sum(split.documents for split in splits.values())
+        kept = sum(split.documents for split in splits.values()) + len(copies.rows)
         source, spans = records[0].source, records[0].spans
         if manifest.shuffled is not None:
             source = identity_of_table(manifest.shuffled.sources)  # of all generations
         elif len(records) > 1:
             spans = tuple(span for record in records for span in record.made_of)
         bad = [each for record in records for each in record.bad_listed]
-        path = documents_path(self.part)
+        path, duplicates = documents_path(self.part), None
+        if self.spec.lists_copies:
+            file = self.scratch / duplicates_path(self.part)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(copies.to_bytes(shuffled=manifest.shuffled is not None))
+            duplicates = FileRecord.of(duplicates_path(self.part), file.read_bytes())
         return PartRecord(
             part=self.part,
             spec=self.spec,
@@ -211,7 +224,10 @@ class SubsetJob(Job[MadePart]):
             bad_listed=tuple(bad[:MOST_BAD_LISTED]),
             text_bytes=0,
             splits=splits,
-            documents=FileRecord.of(path, (scratch / path).read_bytes()),
+            documents=FileRecord.of(path, (self.scratch / path).read_bytes()),
+            duplicate_documents=len(copies.rows),
+            duplicate_tokens=int((copies.tokens + 1).sum()),
+            duplicates=duplicates,
             unchosen_documents=sum(record.rows - record.left_out for record in records) - kept,
         )
 
@@ -300,7 +316,10 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
     """The subset of a dataset with this hash of its manifest."""
     dataset = open_storage(config.dataset)
     _files, manifest, records = read_dataset(dataset)
-    held = _candidates(config, dataset, manifest)
+    held, distinct = _of_condition(config.condition, dataset, manifest), None
+    if config.near is not None:
+        distinct = DistinctDocuments.of(dataset, manifest, config.near, held)
+        held = distinct.flags
     choice, seed = _choose(config, dataset, records, held), config.chosen_by
     file = FileRecord.of(MANIFEST, to_json(manifest))
     specs = [manifest.spec, *(each.spec for each in manifest.merged)]
@@ -314,23 +333,30 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
         near=config.near,
     )
     ruled = {"subset": rule, "keep_columns": manifest.columns}
+    firsts = [*accumulate((record.documents_kept for record in records), initial=0)]
+
+    def taken(record: PartRecord) -> Flags:
+        first, count = firsts[record.part], record.documents_kept
+        return chosen(first, count, choice.largest, seed) & held(record)
+
+    copies = [_NONE for _ in records] if distinct is None else distinct.left_out(records, taken)
+    counts = [int(taken(record).sum()) for record in records]
     # A part of the subset is of one of the datasets that were merged, or of one generation.
     ends = accumulate([each.parts for each in manifest.members] or [len(records)], initial=0)
-    firsts = [*accumulate((record.documents_kept for record in records), initial=0)]
-    taken = [
-        int((chosen(first, record.documents_kept, choice.largest, seed) & held(record)).sum())
-        for first, record in zip(firsts, records, strict=False)
-    ]
-    grouped = [[*_groups(records[begin:end], firsts, taken)] for begin, end in pairwise(ends)]
+    grouped = [[*_groups(records[begin:end], counts, copies)] for begin, end in pairwise(ends)]
     groups = [*chain(*grouped)]
     members = [
         member.model_copy(update={"parts": len(own), "spec": member.spec.model_copy(update=ruled)})
         for member, own in zip(manifest.members, grouped, strict=False)
     ]
+    if manifest.shuffled is None:
+        _rename(copies, groups, records)
 
-    def with_flags(original: OriginalPart) -> OriginalPart:
-        bits = b64encode(np.packbits(held(records[original.part])).tobytes())
-        return original.model_copy(update={"distinct": bits.decode()})
+    def original(part: int) -> OriginalPart:
+        flags, left_out = np.packbits(taken(records[part])).tobytes(), copies[part].tobytes()
+        return OriginalPart(
+            part=part, taken=b64encode(flags).decode(), copies=b64encode(left_out).decode()
+        )
 
     output = open_storage(config.output)
     build = SubsetBuild(
@@ -345,11 +371,10 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
     jobs = [
         SubsetJob(
             part=number,
-            originals=group if config.near is None else tuple(map(with_flags, group)),
+            originals=tuple(map(original, group)),
             dataset=str(dataset),
             manifest=file,
-            largest=choice.largest,
-            spec=manifest.spec_of(group[0].part).model_copy(update=ruled),
+            spec=manifest.spec_of(group[0]).model_copy(update=ruled),
             output=str(output),
             scratch=build.part_scratch(number),
         )
@@ -358,26 +383,14 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
     return replace(build, jobs=tuple(jobs))
 
 
-Candidates = Callable[[PartRecord], Flags]  # flags of the documents of a part, (documents,)
-
-
-def _candidates(config: SubsetConfig, dataset: Storage, manifest: Manifest) -> Candidates:
+def _of_condition(condition: Condition | None, dataset: Storage, manifest: Manifest) -> Candidates:
     """Find the documents for which the condition holds, all without one.
 
     Raises:
         UsageError: the condition names a column that there is not, or holds for no document.
     """
-    condition = config.condition
-    candidates: Candidates = lambda record: np.ones(record.documents_kept, np.bool_)  # noqa: E731
-    if condition is not None:
-        candidates = _of_condition(condition, dataset, manifest)
-    if config.near is not None:
-        candidates = _distinct(config.near, dataset, manifest, candidates)
-    return candidates
-
-
-def _of_condition(condition: Condition, dataset: Storage, manifest: Manifest) -> Candidates:
-    """Find the documents for which the condition holds."""
+    if condition is None:
+        return lambda record: np.ones(record.documents_kept, np.bool_)
     require_columns(condition, manifest.columns, where=str(dataset))
 
     def packed(number: int) -> npt.NDArray[np.uint8]:
@@ -386,35 +399,26 @@ def _of_condition(condition: Condition, dataset: Storage, manifest: Manifest) ->
     flags = [*mapped_ahead(packed, range(len(manifest.parts)))]  # a bit per document
     if not any(each.any() for each in flags):
         raise UsageError(f"--where {condition.text!r} holds for no document of {dataset}.")
-    return lambda record: np.unpackbits(flags[record.part], count=record.documents_kept) == 1
+    return lambda record: unpacked(flags[record.part], record.documents_kept)
 
 
-def _distinct(
-    rule: NearRule, dataset: Storage, manifest: Manifest, candidates: Candidates
-) -> Candidates:
-    """Find the candidates that are no near copies of earlier ones; their ids are read.
+def _rename(
+    copies: Sequence[Ints], groups: Sequence[Sequence[int]], records: Sequence[PartRecord]
+) -> None:
+    """Give each witness the part of the subset that it is in, and its row there.
 
-    This process sketches them one part after another.
+    Args:
+        copies: the copies in each part; see `DistinctDocuments.left_out`.
+        groups: the parts that each part of the subset is made of.
+        records: the records of all parts.
     """
-    named: list[Ints] = []  # codes of the documents of each part, in the order of the list
-    with new_folder() as folder:
-        path_of = partial(digests_path, 0)
-        spills = SortedSpills(folder, path_of, sketches_schema(rule), most=MOST_DIGEST_BYTES)
-        for number in range(len(manifest.parts)):
-            part = PartOfDataset(dataset, manifest, number)
-            listed, wanted = listed_documents(part.files, part.record), candidates(part.record)
-            groups, rows = listed["source"].to_numpy(), listed["row"].to_numpy()
-            named.append(codes(groups, rows))
-            for at, block in part.blocks(listed):
-                ends, begins = block.ends - 1, block.ends - block.lengths
-                begins = without_bos(block.stream, begins, manifest.spec.tokenizer.bos_id)
-                own = wanted[at]
-                names = groups[at[own]], rows[at[own]], np.zeros(int(own.sum()), np.uint64)
-                sketches = sketches_of(block.stream, begins[own], ends[own], rule)
-                spill_sketches(spills, names, sketches, rule)
-        index = SpillIndex.of(spills.finish())
-        near = NearCopies.found(LocalStorage(folder), index, iter(()), rule)
-    return lambda record: candidates(record) & ~near.look_up(named[record.part])[0]
+    parts, before = np.zeros((2, len(records)), np.int64)
+    for number, group in enumerate(groups):
+        rows = accumulate((records[part].rows for part in group), initial=0)
+        parts[[*group]], before[[*group]] = number, [*rows][:-1]
+    for found in copies:
+        old = found[1] >> ROW_BITS
+        found[1] += (parts[old] - old << ROW_BITS) + before[old]
 
 
 def _choose(
@@ -455,22 +459,23 @@ def _lengths(dataset: Storage, records: Sequence[PartRecord]) -> Iterator[Ints]:
 
 
 def _groups(
-    records: Sequence[PartRecord], firsts: Sequence[int], taken: Sequence[int]
-) -> Iterator[tuple[OriginalPart, ...]]:
+    records: Sequence[PartRecord], counts: Sequence[int], copies: Sequence[Ints]
+) -> Iterator[tuple[int, ...]]:
     """The parts of the dataset that each part of the subset is made of, in order.
 
-    A part without chosen documents is left out. Parts of complete files go together until they fill
-    a shard.
+    A part without chosen documents and copies is left out. Parts of complete files go together
+    until they fill a shard.
 
     Args:
         records: the records of the parts.
-        firsts: the number of the first document of each part.
-        taken: the number of chosen documents of each part.
+        counts: the number of chosen documents of each part.
+        copies: the copies in each part; see `DistinctDocuments.left_out`.
     """
-    group: list[OriginalPart] = []
+    group: list[int] = []
     tokens = spans = 0
     for record in records:
-        if not (count := taken[record.part]):
+        count = counts[record.part]
+        if not count and not copies[record.part].size:
             continue
         more = record.tokens_kept * count // record.documents_kept
         room = record.spec.shard_size
@@ -479,7 +484,7 @@ def _groups(
         if group and (is_alone or is_full or spans + len(record.made_of) > _MOST_SPANS):
             yield tuple(group)
             group, tokens, spans = [], 0, 0
-        group.append(OriginalPart(part=record.part, first=firsts[record.part]))
+        group.append(record.part)
         tokens, spans = tokens + more, spans + len(record.made_of)
         if is_alone:
             spans = _MOST_SPANS
@@ -487,6 +492,6 @@ def _groups(
         yield tuple(group)
 
 
-def _part(number: int, group: Sequence[OriginalPart], records: Sequence[PartRecord]) -> Part:
-    size = sum(shard_bytes(records[each.part]) for each in group)
-    return Part.whole(number, SourceFile(url=records[group[0].part].source.url, size=size))
+def _part(number: int, group: Sequence[int], records: Sequence[PartRecord]) -> Part:
+    size = sum(shard_bytes(records[part]) for part in group)
+    return Part.whole(number, SourceFile(url=records[group[0]].source.url, size=size))

@@ -98,7 +98,7 @@ def duplicates_of(files: DatasetFiles, record: PartRecord) -> Duplicates:
         CorruptDatasetError: the list is not as recorded; the message does not name the file.
         StorageError: it cannot be read.
     """
-    kind = duplicates_kind(record.spec.deduplicate)
+    kind = duplicates_kind(near=record.spec.listed_near is not None)
     if record.duplicates is None:
         return kind.joined([])
     data = files.read(record.duplicates, limit=kind.limit(record.duplicate_documents))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_ext.base.arrays import Ints, ceil_div
+from streaming_ext.base.arrays import Ints, ceil_div, look_up
 from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.format.duplicates import (
     ROW_BITS,
@@ -192,7 +192,7 @@ def _divided(own: pa.RecordBatch, near: NearCopies) -> tuple[KeptSketches, pa.Re
     named = codes(own["group"].to_numpy(), own["row"].to_numpy())
     order = np.lexsort((named, own["key"].to_numpy()))
     own, named = own.take(pa.array(order)), named[order]
-    is_copy, at = near.look_up(named)
+    is_copy, at = look_up(near.documents, named)
     witnesses, row_mask = near.witnesses[at], 2**ROW_BITS - 1
     copies = named[is_copy]
     columns = [copies >> ROW_BITS, copies & row_mask, witnesses >> ROW_BITS, witnesses & row_mask]
@@ -235,7 +235,7 @@ class CopiesLeftOut:
             columns[4] = spec.near.similarity_of(columns[4])
         order = np.argsort(self._codes)
         self._codes, self._firsts = self._codes[order], [column[order] for column in columns[2:]]
-        self._spec, self._table = spec, duplicates_kind(spec.deduplicate)
+        self._spec, self._table = spec, duplicates_kind(near=spec.near is not None)
         self._found: list[Duplicates] = []
         self.documents = self.tokens = 0
 
@@ -246,12 +246,8 @@ class CopiesLeftOut:
             groups, rows: the names of the documents, in the order of the part.
             tokens: the tokens of each, without end-of-text ids.
         """
-        if not len(self._codes):
-            return np.ones(len(rows), np.bool_)
-        wanted = codes(groups, rows)
-        at = np.minimum(np.searchsorted(self._codes, wanted), len(self._codes) - 1)
-        is_copy = self._codes[at] == wanted
-        firsts = [column[at[is_copy]] for column in self._firsts]
+        is_copy, at = look_up(self._codes, codes(groups, rows))
+        firsts = [column[at] for column in self._firsts]
         own = groups[is_copy], rows[is_copy], tokens[is_copy]
         self._found.append(self._table(*own, *firsts))
         self.documents += int(is_copy.sum())

@@ -23,12 +23,14 @@ from streaming_ext.format.shuffled import key_range
 from streaming_ext.format.spec import NearRule
 from streaming_ext.store import LocalStorage, Storage
 from streaming_ext.store.scratch import new_folder
-from streaming_ext.text.sketches import num_matches
+from streaming_ext.text.sketches import Sketches, num_matches, sketches_of
+from tasks.core.reading.documents import PartOfDataset, listed_documents
 from tasks.core.shuffle.sort import (
     MOST_DIGEST_BYTES,
     SortedSpills,
     sketches_schema,
     spill_sketches,
+    without_bos,
 )
 from tasks.core.shuffle.spills import SpillIndex, digests_path
 
@@ -80,13 +82,23 @@ class NearCopies:
                     pairs.add(found)
         return cls(*pairs.resolved())
 
-    def look_up(self, documents: Ints) -> tuple[Flags, Ints]:
-        """Flags of those that are left out, and the positions of these here."""
-        if not len(self.documents):
-            return np.zeros(len(documents), np.bool_), self.documents
-        at = np.minimum(np.searchsorted(self.documents, documents), len(self.documents) - 1)
-        is_copy = self.documents[at] == documents
-        return is_copy, at[is_copy]
+
+def sketched_documents(
+    part: PartOfDataset, wanted: Flags, rule: NearRule
+) -> Iterator[tuple[Ints, Sketches]]:
+    """The positions of wanted documents in the list of a part, and their sketches.
+
+    Raises:
+        CorruptDatasetError, StorageError: see `PartOfDataset.documents`.
+    """
+    none = np.empty((0, rule.bins), np.uint8)
+    yield np.empty(0, np.int64), none
+    bos_id = part.record.spec.tokenizer.bos_id
+    for at, block in part.blocks(listed_documents(part.files, part.record)):
+        own, ends = wanted[at], block.ends - 1
+        begins = without_bos(block.stream, block.ends - block.lengths, bos_id)
+        found = sketches_of(block.stream, begins[own], ends[own], rule)
+        yield at[own], np.concatenate([none, *found])
 
 
 def _sorted_again(folder: Path, older: Iterator[KeptSketches], rule: NearRule) -> SpillIndex:

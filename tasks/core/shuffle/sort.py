@@ -84,12 +84,12 @@ def sketches_schema(rule: NearRule) -> pa.Schema:
 
 def sketched(tokens: Tokens, spec: DatasetSpec) -> Iterator[Sketches]:
     """The sketches of documents, some after others; none if near copies are not looked for."""
-    if spec.near is None:
+    if (rule := spec.listed_near) is None:
         return
     ends = np.cumsum(tokens.lengths + 1) - 1
     begins = ends - tokens.lengths
     begins = without_bos(tokens.stream, begins, spec.tokenizer.bos_id)
-    yield from sketches_of(tokens.stream, begins, ends, spec.near)
+    yield from sketches_of(tokens.stream, begins, ends, rule)
 
 
 def without_bos(stream: npt.NDArray[Any], begins: Ints, bos_id: int | None) -> Ints:

@@ -14,11 +14,11 @@ import pytest
 from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError, StorageError
 from streaming_ext.format.duplicates import duplicates_path
 from streaming_ext.format.layout import documents_path
-from streaming_ext.format.shuffled import sources_of
 from streaming_ext.store import LocalStorage, open_storage
 from streaming_ext.text.text_hashes import UNICODE, normal_form
 from streaming_ext.text.tokenizer import engine
 from streaming_ext.text.tokenizer.engine import Encoded, ReferenceEngine
+from tasks.core.reading.documents import PartOfDataset
 from tasks.core.shard import part_work
 from tasks.core.shuffle import known_texts
 from tests.tasks.core.build_dataset import file_hashes, manifest_of
@@ -34,19 +34,22 @@ DEDUPLICATED = pytest.mark.parametrize("kind", ["in order", "shuffled"], indirec
 def kept_and_left_out(root: Path) -> tuple[set[Where], dict[Where, Where]]:
     """Where the documents of a dataset stood; where its copies did, and their first copies."""
     manifest = manifest_of(root)
-    names = [Path(part.source.url).name for part in manifest.parts]
-    if manifest.shuffled is not None:
-        sources = sources_of((root / manifest.shuffled.sources.path).read_bytes())
-        names = [Path(source.identity.url).name for source in sources]
+    parts = [PartOfDataset(LocalStorage(root), manifest, each.part) for each in manifest.parts]
+    origins = [part.source_rows() for part in parts]
+
+    def where(group: int, row: int) -> Where:
+        found = origins[0 if manifest.shuffled else group].of(row, group)
+        return Path(found.source).name, found.row
+
     kept, left_out = set(), {}
     for part in manifest.parts:
         listed = pq.read_table(root / documents_path(part.part)).to_pydict()
         groups = listed.get("source", itertools.repeat(part.part))
-        kept |= {(names[group], row) for group, row in zip(groups, listed["row"], strict=False)}
+        kept |= {where(group, row) for group, row in zip(groups, listed["row"], strict=False)}
         table = pq.read_table(root / duplicates_path(part.part))
         assert len(table) == part.duplicate_documents
         for own, row, _, first, first_row in zip(*[*table.to_pydict().values()][:5], strict=True):
-            left_out[names[own], row] = names[first], first_row
+            left_out[where(own, row)] = where(first, first_row)
     return kept, left_out
 
 

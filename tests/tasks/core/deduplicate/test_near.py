@@ -12,19 +12,21 @@ import pytest
 from pydantic import ValidationError
 
 from flows.terminal.show_checks import show_dataset
-from streaming_ext.base.errors import ConfigMismatchError
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.format.duplicates import duplicates_path
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.store import LocalStorage
 from tasks.core.check.inspect import describe
 from tasks.core.options import Deduplication
-from tasks.core.reading.documents import PartOfDataset, listed_documents
-from tests.tasks.core.build_dataset import Forger, build_from, file_hashes, found_in, manifest_of
+from tasks.core.synthetic import make_documents
+from tests.streaming_ext.text.packed import write_documents
+from tests.tasks.core.build_dataset import build_from, file_hashes, found_in, manifest_of
 from tests.tasks.core.check.damage import check, printed
 from tests.tasks.core.deduplicate.near_copies import NEAR, expected_near, write_near_copies
 from tests.tasks.core.deduplicate.test_deduplicate import kept_and_left_out
 from tests.tasks.core.deduplicate.test_verify import CopiesForger, problems
 from tests.tasks.core.extending.extended import extended
+from tests.tasks.core.moving.moved import merged
 from tests.tasks.core.shuffle.building import SETTINGS, Builder
 from tests.tasks.core.subsets.test_subset import subset
 
@@ -42,21 +44,6 @@ def lines(tmp_path_factory) -> Path:
 def builder(lines, tmp_path, request) -> Builder:
     kind = getattr(request, "param", "in order")
     return Builder(lines, tmp_path, {"deduplicate": "near", **KINDS[kind]})
-
-
-def kept_in(root: Path) -> set[tuple[str, int]]:
-    """The places of the documents of a dataset in its sources."""
-    manifest, found = manifest_of(root), set()
-    for number in range(len(manifest.parts)):
-        part = PartOfDataset(LocalStorage(root), manifest, number)
-        origins = part.source_rows()
-        listed = listed_documents(part.files, part.record)
-        for row, source in zip(
-            listed["row"].to_pylist(), listed["source"].to_pylist(), strict=True
-        ):
-            origin = origins.of(row, source)
-            found.add((Path(origin.source).name, origin.row))
-    return found
 
 
 def similarities(root: Path) -> list[float]:
@@ -161,28 +148,75 @@ def test_people_see_what_went(builder, lines) -> None:
 
 
 @EACH_KIND
-def test_a_subset_from_ids_alone(builder, lines, tmp_path) -> None:
+@pytest.mark.parametrize("options", [{}, OTHER])
+def test_a_subset_from_ids_alone(builder, lines, tmp_path, options) -> None:
     original = builder.build(deduplicate=None)
     root = tmp_path / "subset"
     shutil.copytree(original, tmp_path / "alone")
-    subset(tmp_path / "alone", root, deduplicate="near")
-    kept, left_out = expected_near(lines, NEAR)
-    assert kept_in(root) == kept
-    assert sum(part.unchosen_documents for part in Forger(root).records.values()) == len(left_out)
-    assert manifest_of(root).spec.subset.near == NEAR
-    assert check(root, deep=True).findings == ()
-    build = subset(tmp_path / "alone", root, deduplicate="near")
-    assert build.published
+    rule = Deduplication(deduplicate="near", **options).near
+    subset(tmp_path / "alone", root, deduplicate="near", **options)
+    kept, left_out = expected_near(lines, rule)
+    witnesses = {place: witness for place, (witness, _) in left_out.items()}
+    assert kept_and_left_out(root) == (kept, witnesses)
+    matches = np.array(sorted(found for _, found in left_out.values()))
+    assert similarities(root) == rule.similarity_of(matches).tolist()
+    assert manifest_of(root).duplicate_documents == len(left_out)
+    assert manifest_of(root).spec.subset.near == rule
+    checked = check(root, deep=True)
+    assert checked.findings == ()
+    assert checked.checked.compared == len(kept) + len(left_out)
+    description = describe(LocalStorage(root))
+    assert sum(each.left_out for each in description.near.losses) == len(left_out)
+
+
+def test_a_subset_again(builder, tmp_path) -> None:
+    original, root = builder.build(deduplicate=None), tmp_path / "subset"
+    subset(original, root, deduplicate="near")
+    assert subset(original, root, deduplicate="near").published
     with pytest.raises(ConfigMismatchError, match=r"subset\.near"):
-        subset(tmp_path / "alone", root, deduplicate="near", near_similarity=0.9)
-    options = {"deduplicate": "near", "where": "tokens >= 60", "documents": 9}
-    subset(tmp_path / "alone", tmp_path / "some", **options)
-    assert len(kept_in(tmp_path / "some")) == 9
+        subset(original, root, deduplicate="near", near_similarity=0.9)
+    with pytest.raises(UsageError, match="was made with deduplicate"):
+        merged([original, root], tmp_path / "both")
 
 
-@pytest.fixture
-def forger(lines, tmp_path) -> CopiesForger:
-    return CopiesForger(build_from(lines, tmp_path / "out", deduplicate="near"))
+@EACH_KIND
+def test_witnesses_are_among_the_chosen(builder, tmp_path) -> None:
+    """A copy whose witness another choice left out is not listed."""
+    original, root = builder.build(deduplicate=None), tmp_path / "subset"
+    options = {"deduplicate": "near", "where": "tokens >= 60", "documents": 9, "seed": 1}
+    subset(original, root, **options)
+    kept, left_out = kept_and_left_out(root)
+    assert len(kept) == 9
+    assert left_out
+    assert {*left_out.values()} <= kept
+    assert check(root, deep=True).findings == ()
+
+
+def test_a_part_of_near_copies_alone(tmp_path) -> None:
+    """It is listed with its copies, although it holds no document."""
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    texts = make_documents(6, seed=1)
+    write_documents(lines / "0.jsonl", texts)
+    write_documents(lines / "1.jsonl", [f"{text} again" for text in texts])
+    for keep in ((), ("id",)):  # parts go together, or stand alone
+        name = "-".join(["made", *keep])
+        original = build_from(lines, tmp_path / name, min_part_size=0, keep_columns=keep)
+        root = tmp_path / f"subset-{name}"
+        subset(original, root, deduplicate="near")
+        kept, left_out = kept_and_left_out(root)
+        assert {file for file, _ in kept} == {"0.jsonl"}
+        assert left_out == {("1.jsonl", row): ("0.jsonl", row) for row in range(6)}
+        assert check(root, deep=True).findings == ()
+
+
+@pytest.fixture(params=["shard", "subset"])
+def forger(lines, tmp_path, request) -> CopiesForger:
+    if request.param == "shard":
+        return CopiesForger(build_from(lines, tmp_path / "out", deduplicate="near"))
+    original = build_from(lines, tmp_path / "all", min_part_size=0)
+    subset(original, tmp_path / "out", deduplicate="near")
+    return CopiesForger(tmp_path / "out")
 
 
 @pytest.mark.parametrize("similarity", [0.5, 1.5, 0.8])
@@ -207,6 +241,7 @@ def test_a_witness_that_went(forger) -> None:
     assert "of part or source 1 as a first copy, which is no document" in problems(forger)
 
 
+@pytest.mark.parametrize("forger", ["shard"], indirect=True)  # a subset keeps no sketches
 @pytest.mark.parametrize("change", ["another order", "another sketch", "a shorter sketch"])
 def test_changed_sketches(forger, change) -> None:
     (kept,) = forger.manifest.digests

@@ -79,6 +79,7 @@ def runs(first, second, tmp_path) -> dict[str, Run]:
         "copy of an export": copy_export,
         "merge": lambda output: moved.merged([first, second], output),
         "subset": lambda output: test_subset.subset(first, output, documents=30, seed=5),
+        "subset near": lambda output: test_subset.subset(first, output, deduplicate="near"),
         "annotate": annotate,
     }
 
@@ -180,7 +181,7 @@ def test_a_flip_in_each_kind_of_file(runs, killed, kind, at, refused, tmp_path) 
 
 
 @pytest.mark.parametrize(
-    "kind", ["shard", "shuffled", "near", "extend", "copy", "subset", *READERS]
+    "kind", ["shard", "shuffled", "near", "extend", "copy", "subset near", *READERS]
 )
 def test_a_run_that_is_killed_between_two_parts_resumes(runs, kind, tmp_path, monkeypatch) -> None:
     run, do_parts, todo = runs[kind], running.do_parts, []

@@ -1,0 +1,140 @@
+"""Near copies among the documents of a published dataset, found from their ids.
+
+The process that plans a subset finds them: it reads each part, compares the sketches, and notes
+where copies and witnesses stand in the lists of documents.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from streaming_ext.base.arrays import Flags, Ints, look_up
+from streaming_ext.base.threads import mapped_ahead
+from streaming_ext.format.duplicates import codes
+from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.record import PartRecord
+from streaming_ext.format.shuffled import Keys
+from streaming_ext.format.spec import NearRule
+from streaming_ext.store import LocalStorage, Storage
+from streaming_ext.store.scratch import new_folder
+from streaming_ext.text.sketches import Sketches
+from tasks.core.reading.documents import PartOfDataset, listed_documents
+from tasks.core.shuffle.near import NearCopies, sketched_documents
+from tasks.core.shuffle.sort import (
+    MOST_DIGEST_BYTES,
+    SortedSpills,
+    sketches_schema,
+    spill_sketches,
+)
+from tasks.core.shuffle.spills import SpillIndex, digests_path
+
+Candidates = Callable[[PartRecord], Flags]  # flags of the documents of a part, (documents,)
+_THREADS = 4  # that sketch parts: each holds the sketches of one
+
+
+def unpacked(bits: npt.NDArray[np.uint8], documents: int) -> Flags:
+    """Flags of documents out of a bit per document: (documents,)."""
+    flags: Flags = np.unpackbits(bits, count=documents) == 1
+    return flags
+
+
+@dataclass(frozen=True, slots=True)
+class _PartCopies:
+    """The near copies and the witnesses that a part holds.
+
+    Attributes:
+        distinct: a bit per document, set if it is a candidate and no near copy.
+        copies: their positions in the list of documents, and their numbers in `NearCopies`.
+        witnesses: their positions in the list, and their numbers among all witnesses.
+    """
+
+    distinct: npt.NDArray[np.uint8]
+    copies: tuple[Ints, Ints]
+    witnesses: tuple[Ints, Ints]
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctDocuments:
+    """The candidates that are no near copies of earlier ones.
+
+    Attributes:
+        near: all near copies, with witnesses that are candidates.
+        parts: those of each part.
+    """
+
+    near: NearCopies
+    parts: Sequence[_PartCopies]
+
+    @classmethod
+    def of(
+        cls, dataset: Storage, manifest: Manifest, rule: NearRule, candidates: Candidates
+    ) -> Self:
+        """Sketch and compare the candidates; memory depends on how many are similar.
+
+        Raises:
+            CorruptDatasetError: the dataset is damaged.
+            StorageError: it cannot be read.
+        """
+
+        def sketch(number: int) -> tuple[tuple[Ints, Ints, Keys], Sketches]:
+            part = PartOfDataset(dataset, manifest, number)
+            listed = listed_documents(part.files, part.record)
+            found = sketched_documents(part, candidates(part.record), rule)
+            at, sketches = map(np.concatenate, zip(*found, strict=True))
+            groups, rows = (listed[name].to_numpy()[at] for name in ("source", "row"))
+            return (groups, rows, np.zeros(len(at), np.uint64)), sketches
+
+        with new_folder() as folder:
+            path_of = partial(digests_path, 0)
+            spills = SortedSpills(folder, path_of, sketches_schema(rule), most=MOST_DIGEST_BYTES)
+            numbers = range(len(manifest.parts))
+            for names, sketches in mapped_ahead(sketch, numbers, threads=_THREADS):
+                spill_sketches(spills, names, [sketches], rule)
+            index = SpillIndex.of(spills.finish())
+            near = NearCopies.found(LocalStorage(folder), index, iter(()), rule)
+        witnesses = np.unique(near.witnesses)
+
+        def look(number: int) -> _PartCopies:
+            part = PartOfDataset(dataset, manifest, number)
+            listed = listed_documents(part.files, part.record)
+            own = codes(listed["source"].to_numpy(), listed["row"].to_numpy())
+            is_copy, copies = look_up(near.documents, own)
+            is_witness, held = look_up(witnesses, own)
+            return _PartCopies(
+                distinct=np.packbits(candidates(part.record) & ~is_copy),
+                copies=(np.flatnonzero(is_copy), copies),
+                witnesses=(np.flatnonzero(is_witness), held),
+            )
+
+        return cls(near, [*mapped_ahead(look, numbers)])
+
+    def flags(self, record: PartRecord) -> Flags:
+        """Flags of these documents of a part: (documents,)."""
+        return unpacked(self.parts[record.part].distinct, record.documents_kept)
+
+    def left_out(self, records: Sequence[PartRecord], taken: Candidates) -> list[Ints]:
+        """The copies in each part whose witnesses are taken: (3, copies) each.
+
+        The rows are their positions in the list of documents, the `codes` of their witnesses, and
+        the bins in which both agree.
+
+        Args:
+            records: the records of all parts.
+            taken: finds the documents of a part that are taken.
+        """
+        witnesses = np.unique(self.near.witnesses)
+        is_taken = np.zeros(len(witnesses), np.bool_)
+        for record, own in zip(records, self.parts, strict=True):
+            positions, numbers = own.witnesses
+            is_taken[numbers] = taken(record)[positions]
+        stays = is_taken[np.searchsorted(witnesses, self.near.witnesses)]
+        found = []
+        for positions, numbers in (own.copies for own in self.parts):
+            chosen = numbers[stays[numbers]]
+            columns = self.near.witnesses[chosen], self.near.matches[chosen]
+            found.append(np.stack([positions[stays[numbers]], *columns]))
+        return found
