@@ -302,6 +302,7 @@ def annotate(
     exclude_ngram: int = 13,
     workers: int | None = None,
     scratch: str | None = None,
+    characters: bool = False,
     quiet: bool = False,
 ) -> Dataset:
     """Add columns to the documents of a dataset; run again, it resumes.
@@ -316,6 +317,7 @@ def annotate(
         exclude_ngram: Words of an n-gram.
         workers: Worker processes per host; default: one per core.
         scratch: Folder for work in progress; default: beside the output, or temporary.
+        characters: In place of a table: count the characters of each document.
         quiet: Print only errors."""
 
 def plan(

@@ -110,9 +110,11 @@ def require_columns(condition: Condition, kept: Sequence[str], *, where: str) ->
     """
     known = [*dict.fromkeys([*kept, *_OWN_COLUMNS])]
     if missing := [name for name in condition.columns if name not in known]:
+        option = " --characters" if missing[0] == "characters" else ""
         raise UsageError(
             f"{where} has no column {missing[0]!r}; its documents have {', '.join(known)}. Correct "
-            f"--where, or add the column with `shardmill annotate`.{nearest(missing[0], known)}"
+            f"--where, or add the column with `shardmill annotate{option}`."
+            f"{nearest(missing[0], known)}"
         )
 
 

@@ -15,6 +15,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import ConfigMismatchError, DatasetError, UsageError
@@ -57,6 +58,7 @@ from tasks.core.reading.documents import PartOfDataset, listed_documents
 from tasks.core.workers.messages import Job, MadePart, Report, WorkerCache
 
 EVALUATION_COLUMN: Final = "evaluation_texts"
+CHARACTERS_COLUMN: Final = "characters"
 _log = logging.getLogger(__name__)
 
 
@@ -67,9 +69,9 @@ class AnnotateJob(Job[MadePart]):
         part: the number of the part.
         dataset: URL of the dataset.
         manifest: the manifest of the dataset.
-        table: the file of the table on scratch; unless evaluation texts are counted.
+        table: the file of the table on scratch; None if texts are decoded.
         key: the column that names documents; None for file and row.
-        exclude: the evaluation texts to count.
+        exclude: the evaluation texts to count; without them, and a table, characters are counted.
         path: the path of the values.
     """
 
@@ -96,10 +98,9 @@ class AnnotateJob(Job[MadePart]):
             rows = _rows_of(table, part, self.key)
             values = table.values.take(pa.array(rows, mask=rows < 0))
         else:
-            assert self.exclude is not None  # noqa: S101  (see `AnnotateConfig`)
             tokenizer = cache.latest(_tokenizer_of, dataset, self.manifest)
-            counts = _evaluation_counts(part, tokenizer, self.exclude)
-            values = pa.table({f"{KEPT_PREFIX}{EVALUATION_COLUMN}": counts})
+            counts = _counts(part, tokenizer, self.exclude)
+            values = pa.table({f"{KEPT_PREFIX}{_column_of(self.exclude)}": counts})
         data = parquet_bytes(values)
         dataset.put(self.path, data)
         return MadePart(
@@ -112,9 +113,19 @@ def _tokenizer_of(dataset: Storage, manifest: FileRecord) -> Tokenizer:
     return open_tokenizer(files, read_dataset_manifest(dataset, manifest).spec)
 
 
-def _evaluation_counts(part: PartOfDataset, tokenizer: Tokenizer, rule: ExcludedTexts) -> Ints:
-    """The number of evaluation texts that share an n-gram with each document: (documents,)."""
-    evaluation = evaluation_texts(rule, UNICODE)
+def _column_of(exclude: ExcludedTexts | None) -> str:
+    return CHARACTERS_COLUMN if exclude is None else EVALUATION_COLUMN
+
+
+def _counts(part: PartOfDataset, tokenizer: Tokenizer, rule: ExcludedTexts | None) -> Ints:
+    """A number for each document, from its decoded text: (documents,).
+
+    Args:
+        part: the part that holds the documents.
+        tokenizer: the tokenizer of the dataset.
+        rule: count the evaluation texts that share an n-gram with it; None: count its characters.
+    """
+    evaluation = None if rule is None else evaluation_texts(rule, UNICODE)
     listed, skipped = listed_documents(part.files, part.record), int(tokenizer.bos_id is not None)
     counts = np.zeros(len(listed), np.int64)
     for at, block in part.blocks(listed):
@@ -123,8 +134,11 @@ def _evaluation_counts(part: PartOfDataset, tokenizer: Tokenizer, rule: Excluded
             for end, length in zip(block.ends.tolist(), block.lengths.tolist(), strict=True)
         ]
         decoded = pa.array([text.decode(errors="replace") for text in texts], pa.large_string())
-        documents, _ = evaluation.find(decoded)
-        counts[at] = np.bincount(documents, minlength=len(at))
+        if evaluation is None:
+            counts[at] = pc.utf8_length(decoded)
+        else:
+            documents, _ = evaluation.find(decoded)
+            counts[at] = np.bincount(documents, minlength=len(at))
     return counts
 
 
@@ -161,7 +175,7 @@ class TableIdentity(Value):
     """A table, and the column by which it names documents.
 
     Attributes:
-        table: content hash of the file, or of what pins evaluation texts.
+        table: content hash of the file, of what pins evaluation texts, or of the column's name.
         key: the column; None for file and row.
     """
 
@@ -175,7 +189,7 @@ class AnnotateBuild(DerivedBuild):
 
     Attributes:
         original: the manifest that is replaced.
-        table: the table; None if evaluation texts are counted.
+        table: the table; None if texts are decoded.
         columns: the names of the columns.
         named: the table, and how it names documents.
         before: the columns, if they were added already.
@@ -264,23 +278,25 @@ def plan_annotate(
     if config.table is not None:
         data = _read(config.table)
     else:
-        assert exclude is not None  # noqa: S101  (see `AnnotateConfig`)
-        data = to_json(exclude) + UNICODE.encode()
+        data = CHARACTERS_COLUMN.encode()
+        if exclude is not None:
+            data = to_json(exclude) + UNICODE.encode()
     identity = TableIdentity(table=content_hash(data), key=config.key)
     name = content_hash(to_json(identity))
     before = next((each for each in manifest.added if each.table == name), None)
     known = {*manifest.columns} - {*(before.columns if before else ())}
     numbers = range(before.first_part, before.end) if before else range(len(manifest.parts))
     parts = [*mapped_ahead(partial(PartOfDataset, output, manifest), numbers)]
-    table, columns = None, (EVALUATION_COLUMN,)
+    table, columns = None, (_column_of(exclude),)
     if config.table is not None:
         table = _indexed(config.table, data, config.key, parts, manifest, known=known)
         columns = tuple(each.removeprefix(KEPT_PREFIX) for each in table.values.column_names)
         if before is None:
             on_status("looking for the documents")
             _require_all(config, table, parts, output)
-    elif EVALUATION_COLUMN in known:
-        raise UsageError(f"{output} has a column {EVALUATION_COLUMN!r} already, of other texts.")
+    elif columns[0] in known:
+        of = "" if exclude is None else ", of other texts"
+        raise UsageError(f"{output} has a column {columns[0]!r} already{of}.")
     scratch = scratch_folder(config, output)
     jobs = tuple(
         AnnotateJob(

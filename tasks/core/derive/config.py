@@ -128,12 +128,14 @@ class AnnotateConfig(Execution, EvaluationOptions, _Annotated):
 
     exclude_texts: Several = ()
     """In place of a table: count those of these texts that share words with each document."""
+    characters: bool = False
+    """In place of a table: count the characters of each document."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        if (self.table is None) != bool(self.exclude_texts):
-            raise ValueError("give a TABLE or --exclude-texts")
-        if self.exclude_texts and (self.key is not None or self.partial):
+        if [self.table is not None, bool(self.exclude_texts), self.characters].count(True) != 1:
+            raise ValueError("give one of TABLE, --exclude-texts and --characters")
+        if self.table is None and (self.key is not None or self.partial):
             raise ValueError("--key and --partial go with a TABLE")
         return self
 

@@ -129,5 +129,5 @@ def test_a_published_dataset_gets_a_column_with_the_count(
     running.complete(plan_subset, SubsetConfig(dataset=str(root), workers=1, **chosen))
     kept = sum(split.documents for split in manifest_of(tmp_path / "clean").splits.values())
     assert kept == len(DOCUMENTS) - len(HOLDERS)
-    with pytest.raises(ValueError, match="give a TABLE or --exclude-texts"):
+    with pytest.raises(ValueError, match="give one of TABLE, --exclude-texts and --characters"):
         AnnotateConfig(dataset=str(root))

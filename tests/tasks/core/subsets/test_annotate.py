@@ -129,6 +129,21 @@ def test_each_document_gets_its_own_values(copy, tmp_path) -> None:
     assert values_of(tmp_path / "copy", "topic") == values_of(copy, "topic")
 
 
+def test_characters_are_counted(copy, tmp_path) -> None:
+    documents = documents_of(copy)
+    with pytest.raises(UsageError, match="`shardmill annotate --characters`"):
+        subset(copy, tmp_path / "long", where="characters > 300")
+    config = AnnotateConfig(dataset=str(copy), characters=True, workers=1)
+    running.complete(plan_annotate, config)
+    lengths = {(each.source, each.row): len(each.text) for each in documents}
+    assert values_of(copy, "characters") == lengths
+    assert running.complete(plan_annotate, config).published
+    require_sound(copy, deep=True, deep_documents=10**6)
+    long = subset(copy, tmp_path / "long", where="characters > 300")
+    assert long == [each for each in documents if len(each.text) > 300]
+    assert 0 < len(long) < len(documents)
+
+
 # --- one dataset
 
 
