@@ -136,8 +136,9 @@ def _words(texts: pa.LargeStringArray, first: int) -> tuple[Hashes, Ints]:
     # sums: (characters,), of all before and itself; what separates words adds nothing
     sums = np.cumsum(taken(value_of, codes) * powers[: len(codes)])
     hashes = np.diff(sums[np.append(at[1:], len(sums)) - 1], prepend=np.uint64(0))
-    owners = np.searchsorted(starts, at, side="right") - 1
-    return scrambled(hashes * inverse[at]), owners + first
+    counts = np.diff(np.append(np.searchsorted(at, starts), len(at)))  # words of each text
+    owners = np.repeat(np.arange(first, first + len(starts)), counts)
+    return scrambled(hashes * inverse[at]), owners
 
 
 def _sums(words: Hashes, count: int) -> Hashes:

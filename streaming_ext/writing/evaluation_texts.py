@@ -24,6 +24,7 @@ from streaming_ext.text.word_ngrams import Hashes, word_ngrams
 from streaming_ext.writing.part_documents import PartDocuments, fetch_part
 
 _SPARE_BITS: Final = 4  # of 16 slots, n-grams take one
+_TEXT_BITS: Final = 32  # of the number of an evaluation text
 _SHOWN: Final = 60  # characters of a text
 
 
@@ -122,8 +123,8 @@ class EvaluationTexts:
         first = np.searchsorted(self.hashes, wanted)
         counts = np.searchsorted(self.hashes, wanted, side="right") - first
         owners = self.owners[ranges(first, counts)]
-        pairs = np.unique(np.stack([np.repeat(documents, counts), owners]), axis=1)
-        return pairs[0], pairs[1]
+        pairs = np.unique(np.repeat(documents, counts) << _TEXT_BITS | owners)
+        return pairs >> _TEXT_BITS, pairs & (2**_TEXT_BITS - 1)
 
 
 def _positions(hashes: Hashes, bits: int) -> Iterator[npt.NDArray[np.uint32]]:
