@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact
 
-from flows.terminal.pictures import FETCH, MUTED, RATIO, TOKENIZE, WRITE, svg
+from flows.terminal.pictures import MUTED, RATIO, TOKENIZE, svg
 from flows.terminal.printing import (
     bytes_text,
     count_text,
@@ -27,7 +27,7 @@ from flows.terminal.printing import (
     time_text,
     visible,
 )
-from streaming_ext.format.layout import DUPLICATES_FOLDER, MANIFEST
+from streaming_ext.format.layout import DUPLICATES_FOLDER
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.spec import DatasetSpec
@@ -36,14 +36,13 @@ from tasks.core.check.near import SourceLoss, source_losses
 from tasks.core.reporting.figures import Figures, Group, Throughput, make_figures
 from tasks.core.reporting.lengths import Lengths, sample_lengths
 from tasks.core.reporting.progress import RunProgress
-from tasks.core.reporting.report import PartTimes, RunReport, report_path
+from tasks.core.reporting.report import RunReport, report_path
 from tasks.core.shard.run_plan import RunPlan
 
 _MOST_LETTERS = 24
 _LENGTH_STEPS = 2  # classes to each doubling
 _MOST_SECONDS = 180  # of a run whose time is shown in seconds
 _ROW = 0.32  # inches of a bar
-_STEPS = {"fetch": FETCH, "tokenize": TOKENIZE, "write": WRITE}
 REPORT = "shard-report"  # key of its artifact
 
 
@@ -120,9 +119,7 @@ class ReportPage:
                 for title, svg in draw_charts(figures).items()
             },
             paths={
-                "copies": DUPLICATES_FOLDER,
-                "manifest": f"{report.output}/{MANIFEST}",
-                "page": f"{report.output}/{report_path(report, '.html')}",
+                "copies": f"{report.output}/{DUPLICATES_FOLDER}",
                 "record": f"{report.output}/{report_path(report, '.json')}",
             },
         )
@@ -158,12 +155,11 @@ def leave_report(report: RunReport, plan: RunPlan, storage: Storage, progress: R
 
 def draw_charts(figures: Figures) -> dict[str, str]:
     """Title -> SVG, in the order of the report; without those that have no figures."""
-    groups, slowest = figures.groups, figures.slowest
+    groups = figures.groups
     charts: tuple[tuple[str, float, Any, Any], ...] = (
-        ("Document lengths", 2.6, _lengths, figures.lengths.documents and figures.lengths),
         ("Tokens by source", 0.75 + _ROW * len(groups), _sources, groups),
+        ("Document lengths", 2.6, _lengths, figures.lengths.documents and figures.lengths),
         ("Throughput over time", 2.6, _throughput, figures.throughput),
-        ("Slowest parts", 0.95 + _ROW * len(slowest), _slowest, slowest),
     )
     return {title: svg(height, partial(draw, data)) for title, height, draw, data in charts if data}
 
@@ -222,21 +218,6 @@ def _throughput(rates: Throughput, figure: Figure) -> None:
     axes.set_ylim(0, values.max() * 1.12)
     axes.set_xlabel("minutes" if in_minutes else "seconds")
     axes.set_ylabel("MB of text per second")
-
-
-def _slowest(parts: Sequence[PartTimes], figure: Figure) -> None:
-    axes = figure.add_subplot()
-    _name_rows(axes, ["/".join(part.source.split("/")[-2:]) for part in parts])
-    left = np.zeros(len(parts))
-    for step, colour in _STEPS.items():
-        seconds = np.array([getattr(part, f"{step}_seconds") for part in parts])
-        if seconds.any():
-            axes.barh(range(len(parts)), seconds, 0.66, left=left, color=colour, label=step)
-        left += seconds
-    axes.set_xlim(0, left.max() * 1.2 or 1)
-    for row, seconds in enumerate(left):
-        _label(axes, f"{seconds:,.{2 if seconds < 10 else 0}f} s", seconds, row)
-    figure.legend(loc="outside upper left", ncols=3)
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 # Tones of Okabe and Ito's palette, which colour-blind people can tell apart, moved towards a
 # medium lightness: the contrast to white and to black is about the same.
 MUTED = "#7b7f87"
-TOKENIZE, FETCH, WRITE, RATIO = "#1f83c4", "#d98c1c", "#149c76", "#c46a9c"
-SERIES = (TOKENIZE, FETCH, WRITE, RATIO, "#d9642b", "#4aa5d8", "#9c9230")
+TOKENIZE, RATIO = "#1f83c4", "#c46a9c"
+SERIES = (TOKENIZE, "#d98c1c", "#149c76", RATIO, "#d9642b", "#4aa5d8", "#9c9230")
 FONT = "ui-sans-serif, system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _POINTS = 11.5  # of letters, in a picture 5.2 inches wide: 11 pixels on a page of 400
 _WIDTH = 5.2  # inches

@@ -178,11 +178,19 @@ def spec_facts(spec: "DatasetSpec") -> list[tuple[str, str]]:
         ("tokenizer", f"{tokenizer.name} ({tokenizer.kind}), {tokenizer.vocab_size:,} ids"),
         ("fingerprint", tokenizer.fingerprint),
         *marks.items(),
-        *(
-            (name.replace("_", " "), size_text(value) if name == "shard_size" else str(value))
-            for name, value in others.items()
-        ),
+        *((name.replace("_", " "), _fact(name, value)) for name, value in others.items()),
     ]
+
+
+def _fact(name: str, value: Any) -> str:
+    """The value of a setting: a rule as its own settings, one after another."""
+    if isinstance(value, dict):
+        return ", ".join(
+            f"{each.replace('_', ' ')} {_fact(each, of)}" for each, of in value.items()
+        )
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return size_text(value) if name == "shard_size" else str(value)
 
 
 def attach_handlers() -> None:

@@ -13,24 +13,25 @@ from streaming_ext.format.filters import option
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.writing.evaluation_texts import evaluation_texts
 from tasks.core.reporting.lengths import Lengths
-from tasks.core.reporting.report import PartTimes, ReportedCounts, RunReport
+from tasks.core.reporting.report import ReportedCounts, RunReport
 
 _MOST_BAD = 5  # documents that are named
 _MOST_BINS = 60
 _MOST_GROUPS = 16
-_MOST_SLOWEST = 10
 
 
 class Group(NamedTuple):
     """Parts that a picture shows as one.
 
     Attributes:
+        rows: all rows of the sources; each is a document, or was left out.
         tokens: with end-of-text ids.
         marked_documents: see `PartCounts`.
     """
 
     name: str
     parts: int
+    rows: int
     documents: int
     tokens: int
     text_bytes: int
@@ -62,8 +63,8 @@ class Figures(NamedTuple):
         total: all parts that are done, by whichever run.
         groups: the same in groups, by name.
         lengths: tokens per document; of a sample of the parts if there are many.
-        throughput, slowest: the figures of this run.
-        skipped: the rows and parts that are not in the dataset or not of this run, and why.
+        throughput: the rate of this run.
+        left_out: the rows and documents that are not in the dataset, and why.
         evaluation_texts: those that were found, and in how many documents, the most first.
     """
 
@@ -72,8 +73,7 @@ class Figures(NamedTuple):
     groups: tuple[Group, ...]
     lengths: Lengths
     throughput: Throughput | None
-    slowest: tuple[PartTimes, ...]
-    skipped: tuple[tuple[str, str], ...]
+    left_out: tuple[tuple[str, str], ...]
     evaluation_texts: tuple[tuple[str, int], ...] = ()
 
 
@@ -95,8 +95,7 @@ def make_figures(
         groups=tuple(group_by_source(parts)),
         lengths=lengths,
         throughput=throughput(report),
-        slowest=tuple(sorted(report.parts, key=lambda part: -part.seconds)[:_MOST_SLOWEST]),
-        skipped=tuple(_skipped(report, earlier, parts, spec)),
+        left_out=tuple(_left_out(report, parts, spec)),
         evaluation_texts=tuple(_evaluation_texts(parts, spec)),
     )
 
@@ -158,6 +157,7 @@ def _sum(name: str, parts: Sequence[ReportedCounts]) -> Group:
     return Group(
         name=name,
         parts=len(parts),
+        rows=sum(part.rows for part in parts),
         documents=sum(part.documents for part in parts),
         tokens=sum(part.tokens for part in parts),
         text_bytes=sum(part.text_bytes for part in parts),
@@ -165,11 +165,8 @@ def _sum(name: str, parts: Sequence[ReportedCounts]) -> Group:
     )
 
 
-def _skipped(
-    report: RunReport,
-    earlier: Sequence[ReportedCounts],
-    parts: Sequence[ReportedCounts],
-    spec: DatasetSpec,
+def _left_out(
+    report: RunReport, parts: Sequence[ReportedCounts], spec: DatasetSpec
 ) -> Iterator[tuple[str, str]]:
     bad = sum(part.bad_documents for part in parts)
     listed = [str(one) for part in parts for one in part.bad_listed][:_MOST_BAD]
@@ -178,8 +175,6 @@ def _skipped(
     null = f"null in the column{'s' * (len(columns) > 1)} {', '.join(columns)}"
     copies = f"copies of earlier ones ({spec.deduplicate}), {report.duplicate_tokens:,} tokens"
     counts = [
-        (len(earlier), "part", "done by an earlier run"),
-        (len(report.failed), "part", "failed; the next run tries again"),
         (sum(part.null_documents for part in parts), "row", null),
         (bad, "row", f"unreadable: {'; '.join(listed)}{more}"),
         *(
@@ -196,5 +191,3 @@ def _skipped(
     for number, what, why in counts:
         if number or why.startswith("dropped"):
             yield f"{number:,} {what}{'' if number == 1 else 's'}", why
-    if not report.published:
-        yield "the manifest", "not written: parts are missing"

@@ -70,6 +70,12 @@ class ReportedCounts(BaseModel):
     marked_documents: int = 0
     evaluation_texts: dict[int, int] = {}
 
+    @property
+    def rows(self) -> int:
+        """All rows of the part."""
+        lost = self.null_documents + self.empty_documents + self.bad_documents
+        return self.documents + lost + sum(self.dropped_documents.values())
+
     @classmethod
     def of(cls, record: PartRecord | SpillRecord) -> "ReportedCounts":
         """The counts in a record."""

@@ -81,7 +81,7 @@ class TestCharts:
     @pytest.mark.parametrize("count", [1, 12, 2400])
     def test_well_formed_and_neutral(self, count) -> None:
         pictures = svgs(page(*many(count)).markdown)
-        assert len(pictures) == 4
+        assert len(pictures) == 3
         for svg in pictures:
             root = ElementTree.fromstring(svg)  # noqa: S314  (our own)
             assert root.tag == "{http://www.w3.org/2000/svg}svg"
@@ -93,9 +93,8 @@ class TestCharts:
 
     def test_names_are_written_out(self) -> None:
         parts = [part(n, f"/data/{n}-$x$_{n}.parquet", host="_a$b$") for n in range(3)]
-        tokens, _, slowest = svgs(page(*parts, lengths=False).markdown)
+        tokens, _ = svgs(page(*parts, lengths=False).markdown)
         assert ">1-$x$_1.parquet<" in tokens
-        assert ">data/1-$x$_1.parquet<" in slowest
 
 
 class TestHostileNames:
@@ -112,7 +111,7 @@ class TestHostileNames:
         found = Tags(html)
         assert not found.tags & {"script", "iframe", "object", "link", "a"}
         assert not {name for name in found.attributes if name.startswith("on")}
-        assert len(re.findall('<img src="data:image/svg', html)) == html.count("<img") == 4
+        assert len(re.findall('<img src="data:image/svg', html)) == html.count("<img") == 3
         assert not set(html) & {"\x1b", "\x07", "\u202e"}
         assert "</svg><script>alert(1)" in found.text
         assert "東京" in found.text
@@ -159,7 +158,8 @@ class TestPage:
             "split documents tokens samples shards train 3 40 1,234 1",
             f"end of text {spec.tokenizer.eot_token} is id",
             f"shard size {size_text(spec.shard_size)}",
-            "parts 12 documents",
+            "parts 12 came in",
+            "left out nothing: every row is a document came out",
         ):
             assert row in " ".join(text.split()), row
         assert "<|endoftext|>" in text

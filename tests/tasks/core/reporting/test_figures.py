@@ -11,7 +11,7 @@ from streaming_ext.format.record import BadDocument
 from streaming_ext.store import LocalStorage
 from tasks.core.reporting.figures import Figures, group_by_source, make_figures, throughput
 from tasks.core.reporting.lengths import Lengths, evenly, sample_lengths
-from tasks.core.reporting.report import FailedFile, PartTimes, ReportedCounts, RunReport
+from tasks.core.reporting.report import PartTimes, ReportedCounts, RunReport
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.doubles import make_spec
 from tests.tasks.core.reporting.test_report import make_report
@@ -105,28 +105,25 @@ class TestThroughput:
         assert throughput(report(part(0, tokenized_at=0.0))) is None  # a part of a merge
 
 
-def test_earlier_parts_are_in_the_total_but_not_among_the_slowest() -> None:
+def test_earlier_parts_are_in_the_total() -> None:
     old = ReportedCounts(part=0, source="/data/old", text_bytes=50, tokens=20, documents=10)
-    found = figures(part(1), part(2, write_seconds=9.0), earlier=(old,))
+    found = figures(part(1), part(2), earlier=(old,))
     assert (found.total.parts, found.total.tokens, found.total.text_bytes) == (3, 240, 850)
-    assert [slow.part for slow in found.slowest] == [2, 1]
-    assert found.skipped == (("1 part", "done by an earlier run"),)
+    assert found.total.rows == found.total.documents
 
 
-class TestWhatWasSkipped:
+class TestWhatWasLeftOut:
     def test_nothing(self) -> None:
-        assert figures(part(1)).skipped == ()
+        assert figures(part(1)).left_out == ()
 
     def test_each_with_its_reason(self) -> None:
-        failed = FailedFile(part=3, source="/x", step="write", reason="full")
         found = figures(
             part(1, null_documents=3, empty_documents=1),
             part(2, null_documents=4),
-            failed=(failed,),
-            published=False,
         )
-        assert [what for what, _ in found.skipped] == ["1 part", "7 rows", "1 row", "the manifest"]
-        assert "null in the column text" in found.skipped[1][1]
+        assert [what for what, _ in found.left_out] == ["7 rows", "1 row"]
+        assert "null in the column text" in found.left_out[0][1]
+        assert found.total.rows == found.total.documents + 8
 
     def test_bad_documents_are_named(self) -> None:
         bad = [
@@ -134,7 +131,7 @@ class TestWhatWasSkipped:
             for row in range(3)
         ]
         found = figures(part(0, bad_documents=2000, bad_listed=tuple(bad)))
-        ((what, why),) = found.skipped
+        ((what, why),) = found.left_out
         assert what == "2,000 rows"
         assert "a.jsonl: line 2: bad" in why
         assert "1,997 more" in why
@@ -146,7 +143,7 @@ class TestWhatWasSkipped:
             part(1, dropped_documents={"where": 34, "min_tokens": 1}),
         )
         spec = make_spec().model_copy(update={"filters": filters})
-        assert make_figures(made, (), spec, Lengths()).skipped == (
+        assert make_figures(made, (), spec, Lengths()).left_out == (
             ("1,234 rows", "dropped by --where stars > 3"),
             ("1 row", "dropped by --min-tokens 10"),
         )
