@@ -135,6 +135,12 @@ class TokenizerIdentity(Value):
     pattern: str | None = None
     fingerprint: str
 
+    @property
+    def marks(self) -> dict[str, int]:
+        """The ids of the tokens around a document."""
+        marks = {self.eot_token: self.eot_id, self.bos_token: self.bos_id}
+        return {token: id_ for token, id_ in marks.items() if token is not None and id_ is not None}
+
 
 class SubsetRule(Value):
     """The choice of documents of another dataset that a subset holds.

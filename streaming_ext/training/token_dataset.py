@@ -96,15 +96,23 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         extras: str | Collection[str] = (),
         eot_id: int | None = None,
         domain_by: str | None = None,
+        tokenizer: Any = None,
         **stock: Never,
     ) -> None:
-        """Open the dataset; no shard is read yet."""
+        """Open the dataset; no shard is read yet.
+
+        `tokenizer`, a name, a file, or one of tiktoken or Transformers, must be that of the data.
+        """
         settings = settings_of(locals(), stock)
         self.order, self.location, self.position, self.contents = settings
         order, rank = self.order, find_rank(self.position)
         self.streams = self.location.members
         mixing = mixing_of(self.streams, order)
         caches = open_streams(order, self.location)
+        if tokenizer is not None:
+            from streaming_ext.training.features.tokenizer import require_tokenizer
+
+            require_tokenizer(caches, tokenizer)
         self.eot_id = end_of_text(caches, self.contents.eot_id)
         self.unknown = tuple(dict.fromkeys(word for each in caches for word in each.index.unknown))
         steps = order.steps(own_length=caches[0].index.sample_tokens, num_ranks=rank.size)

@@ -212,7 +212,7 @@ class DatasetMaker:
             spec=self._spec,
             parts=tuple(record.summary() for record in records),
             splits=publish_splits(self._spec, records, self._storage),
-            tokenizer_files=tuple(put_tokenizer(saved, self._spec.tokenizer.kind, self._storage)),
+            tokenizer_files=tuple(put_tokenizer(saved, self._storage)),
         )
         self._storage.put(MANIFEST, to_json(manifest))
         self._storage.close()

@@ -10,7 +10,8 @@ from streaming_ext.format.record import PartCounts, PartRecord, RowCounts
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
-from streaming_ext.text.tokenizer.load import TOKENIZER_FILES
+from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, open_saved
+from streaming_ext.text.tokenizer.probes import PROBES_PATH, probes_of
 from streaming_ext.writing.part_documents import no_text
 
 
@@ -82,11 +83,17 @@ def merged_index(split: Split, parts: Iterable[PartRecord], spec: DatasetSpec) -
     return spec.shard_format.index(shard for part in parts for shard in part.splits[split].shards)
 
 
-def put_tokenizer(folder: Path, kind: str, storage: Storage) -> list[FileRecord]:
+def tokenizer_data(folder: Path) -> dict[str, bytes]:
+    """The files of a saved tokenizer, and its probes, by their paths in a dataset."""
+    tokenizer = open_saved(folder, trusted=True)
+    names = TOKENIZER_FILES[tokenizer.kind]
+    data = {f"{TOKENIZER_FOLDER}/{name}": (folder / name).read_bytes() for name in names}
+    return data | {PROBES_PATH: probes_of(tokenizer)}
+
+
+def put_tokenizer(folder: Path, storage: Storage) -> list[FileRecord]:
     """Put the files of a saved tokenizer beside the parts; returns their records."""
-    records = []
-    for name in sorted(TOKENIZER_FILES[kind]):
-        path, data = f"{TOKENIZER_FOLDER}/{name}", (folder / name).read_bytes()
+    made = sorted(tokenizer_data(folder).items())
+    for path, data in made:
         storage.put(path, data)
-        records.append(FileRecord.of(path, data))
-    return records
+    return [FileRecord.of(path, data) for path, data in made]

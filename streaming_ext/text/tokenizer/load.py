@@ -7,6 +7,7 @@ from typing import Final
 
 from streaming_ext.base.errors import TokenizerError, UsageError, one_line
 from streaming_ext.format.schema import refuse_newer
+from streaming_ext.format.spec import TokenizerIdentity
 from streaming_ext.store.locations import local_path
 from streaming_ext.text.tokenizer.json_file import JsonTokenizer, of_hub, of_json_file
 from streaming_ext.text.tokenizer.model_file import ModelTokenizer
@@ -17,6 +18,7 @@ from streaming_ext.text.tokenizer.rank_file import (
     of_encoding,
     of_rank_file,
     of_tekken,
+    parse_rank_file,
 )
 from streaming_ext.text.tokenizer.tokenizer import (
     SPEC_FILE,
@@ -84,6 +86,28 @@ def load_tokenizer(
         "tokenizer.json, (4) a path to a SentencePiece .model file, or (5) a Hugging Face "
         "repository such as org/name."
     )
+
+
+def load_like(
+    name: str,
+    identity: TokenizerIdentity,
+    *,
+    eot_token: str | None = None,
+    bos_token: str | None = None,
+    pattern: str | None = None,
+) -> Tokenizer:
+    """Load a tokenizer to compare it with that of a dataset, which says what is left out.
+
+    A rank file holds neither pattern nor special tokens, so both are the dataset's.
+    """
+    path, own = local_path(name), identity.pattern if pattern is None else None
+    eot_token, bos_token = eot_token or identity.eot_token, bos_token or identity.bos_token
+    if own and name.endswith((".tiktoken", ".model")) and is_rank_file(data := read_file(path)):
+        ranks, special = parse_rank_file(data, name), identity.marks
+        return RankTokenizer.of(
+            path.name, ranks, own, special, eot_token=eot_token, bos_token=bos_token
+        )
+    return load_tokenizer(name, eot_token=eot_token, bos_token=bos_token, pattern=pattern)
 
 
 @without_collecting()

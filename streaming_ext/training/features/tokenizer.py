@@ -1,13 +1,14 @@
-"""The tokenizer of a dataset, as it was saved with the data."""
+"""The tokenizer of a dataset, as it was saved with the data, and one to compare with it."""
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
 
-from streaming_ext.base.errors import UsageError
+from streaming_ext.base.errors import ConfigMismatchError
 from streaming_ext.base.extras import extras_named
 from streaming_ext.format.reading import read_listed
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.text.tokenizer.load import open_saved
+from streaming_ext.text.tokenizer.probes import difference, open_listed, saved_probes
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 
 
@@ -20,14 +21,21 @@ def open_tokenizer(cache: ShardCache) -> Tokenizer:
         TokenizerError: its files are damaged.
         MissingExtraError: its library is not installed.
     """
-    manifest = cache.index.manifest
-    if manifest is None or not manifest.tokenizer_files:
-        raise UsageError(
-            f"{cache.source.url} does not hold its tokenizer: it was not made by shardmill. Open "
-            "the tokenizer by its name."
-        )
-    with TemporaryDirectory() as folder:
-        for file in manifest.tokenizer_files:
-            path = Path(folder) / Path(file.path).name
-            path.write_bytes(read_listed(cache.source, file))
-        return open_saved(Path(folder))
+    return open_listed(cache.index.manifest, partial(read_listed, cache.source), cache.source.url)
+
+
+@extras_named()
+def require_tokenizer(caches: Iterable[ShardCache], given: Any) -> None:
+    """Compare a tokenizer with those that the datasets were made with.
+
+    Raises:
+        ConfigMismatchError: it gives other ids; names the first text.
+        UsageError: it is no tokenizer, or a dataset does not say which one made it.
+    """
+    for identity, cache in {cache.index.tokenizer: cache for cache in caches}.items():
+        where, read = cache.source.url, partial(read_listed, cache.source)
+        probes = saved_probes(cache.index.manifest, read, where)
+        if identity is not None and (words := difference(probes, given, identity, where)):
+            raise ConfigMismatchError(
+                f"{words} Train with dataset.tokenizer, or make the dataset again."
+            )

@@ -25,6 +25,7 @@ from streaming_ext.format.shuffled import Source, sources_of
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.text.sources import by_numbers
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES
+from streaming_ext.text.tokenizer.probes import PROBES_PATH, difference, saved_probes
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.publish import split_indexes
 from tasks.core.check.findings import Outcome, differences
@@ -89,7 +90,7 @@ def open_checked(files: DatasetFiles, out: Outcome) -> Opened:
         manifest=manifest,
         records=records,
         sources=sources,
-        tokenizer=_tokenizer(files, specs[0], out) if specs else None,
+        tokenizer=_tokenizer(files, manifest, specs[0], out) if specs else None,
     )
 
 
@@ -206,22 +207,28 @@ def _compare(
         spec = made.spec_of(part.part)
         if part.part in records and (words := differences(spec, records[part.part].spec)):
             out.found(path, f"part {part.part}: {words}")
-    if {file.path for file in made.tokenizer_files} != _tokenizer_paths(made):
+    if {file.path for file in made.tokenizer_files} - {PROBES_PATH} != _tokenizer_paths(made):
         out.found(path, "it lists other files of the tokenizer")
     if not _agrees_with_sources(made):
         words = "the parts are not those of the sources in their order, with all of their rows"
         out.found(path, words)
     if made.merged and made.spec.subset is None and len(records) == len(made.parts):
-        for number in _other_members(made, records):
+        with_probes = made.tokenizer_files
+        older = tuple(file for file in with_probes if file.path != PROBES_PATH)
+        others = {*_other_members(made, records, with_probes)}
+        for number in sorted(others & {*_other_members(made, records, older)}):
             out.found(path, f"merged[{number}] is not the dataset that its parts were taken from")
 
 
-def _other_members(manifest: Manifest, records: Mapping[int, PartRecord]) -> Iterator[int]:
+def _other_members(
+    manifest: Manifest, records: Mapping[int, PartRecord], tokenizer_files: tuple[FileRecord, ...]
+) -> Iterator[int]:
     """The merged datasets whose manifest, made again of their parts, is another one.
 
     A member is a dataset, or what an extension added to the members before it. Subsets are left
     out, and members whose tokenizer may have had other files.
     """
+    probed = any(file.path == PROBES_PATH for file in manifest.tokenizer_files)
     older: tuple[Generation, ...] = ()
     first = end = 0
 
@@ -232,7 +239,7 @@ def _other_members(manifest: Manifest, records: Mapping[int, PartRecord]) -> Ite
             spec=each.spec,
             parts=tuple(part.summary() for part in parts),
             splits={split: summary for split, (summary, _) in splits.items()},
-            tokenizer_files=manifest.tokenizer_files,
+            tokenizer_files=tokenizer_files,
             node_partition=each.node_partition,
             generations=older,
             added=tuple(
@@ -251,7 +258,7 @@ def _other_members(manifest: Manifest, records: Mapping[int, PartRecord]) -> Ite
         file = FileRecord.of(MANIFEST, to_json(grown))
         older = (*older, grown.as_generation(file))
         tokenizer, same = each.spec.tokenizer, manifest.spec.tokenizer
-        is_known = not number or (tokenizer == same and tokenizer.kind != "huggingface")
+        is_known = not number or (probed and tokenizer == same and tokenizer.kind != "huggingface")
         if is_known and each.spec.subset is None and file.xxh128 != each.manifest:
             yield number
 
@@ -319,7 +326,9 @@ def _sources(manifest: Manifest, files: DatasetFiles, out: Outcome) -> Sequence[
     return ()
 
 
-def _tokenizer(files: DatasetFiles, spec: DatasetSpec, out: Outcome) -> Tokenizer | None:
+def _tokenizer(
+    files: DatasetFiles, manifest: Manifest | None, spec: DatasetSpec, out: Outcome
+) -> Tokenizer | None:
     """The saved tokenizer, if it is the one that the ids belong to."""
     if not out.is_sound(TOKENIZER_FOLDER):
         return None
@@ -331,9 +340,21 @@ def _tokenizer(files: DatasetFiles, spec: DatasetSpec, out: Outcome) -> Tokenize
             return None
         recorded = spec.tokenizer.model_dump(exclude_none=True)
         if (opened := tokenizer.description()) == recorded:
+            with out.about(PROBES_PATH):
+                _check_probes(files, manifest, tokenizer, out)
             return tokenizer
         out.found(MANIFEST, f"spec.tokenizer is {recorded}, the saved tokenizer is {opened}")
     return None
+
+
+def _check_probes(
+    files: DatasetFiles, manifest: Manifest | None, tokenizer: Tokenizer, out: Outcome
+) -> None:
+    """Compare the probes with the saved tokenizer; an older dataset has none."""
+    if manifest is not None and PROBES_PATH in files.sizes:
+        probes, where = saved_probes(manifest, files.read, PROBES_PATH), str(files.storage)
+        if words := difference(probes, tokenizer, manifest.spec.tokenizer, where):
+            out.found(PROBES_PATH, words)
 
 
 def _find_extras(

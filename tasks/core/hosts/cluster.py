@@ -223,7 +223,7 @@ def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> Sh
     for path in storage.list(RUNS_FOLDER):
         if path.count("/") > 1:
             storage.remove(path)
-    put_tokenizer(plan.tokenizer_folder, plan.spec.tokenizer.kind, storage)
+    put_tokenizer(plan.tokenizer_folder, storage)
     sizes = [plan.parts[part].size for part in plan.todo]
     groups = balanced_groups(sizes, min(count, len(sizes)))
     shared = SharedPlan(

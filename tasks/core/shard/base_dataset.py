@@ -18,6 +18,7 @@ from streaming_ext.format.shuffled import Source, sources_of
 from streaming_ext.store import Storage
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from streaming_ext.writing.publish import tokenizer_data
 from tasks.core.engine.output_files import hash_of, lost_files, named
 from tasks.core.reading.dataset_files import (
     DatasetFiles,
@@ -167,7 +168,7 @@ class BaseDataset:
         """
         for file in self.manifest.tokenizer_files:
             if hash_of(storage, file.path) != file.xxh128:
-                put_again(storage, file, (folder / Path(file.path).name).read_bytes())
+                put_again(storage, file, tokenizer_data(folder)[file.path])
 
 
 def put_again(storage: Storage, file: FileRecord, data: bytes) -> None:

@@ -50,12 +50,11 @@ def publish(
         return _next_generation(plan, plan.base, records, storage)
     splits = publish_splits(plan.spec, records, storage)
     on_status("putting the tokenizer")
-    kind = plan.spec.tokenizer.kind
     manifest = Manifest(
         spec=plan.spec,
         parts=tuple(record.summary() for record in records),
         splits=splits,
-        tokenizer_files=tuple(put_tokenizer(plan.tokenizer_folder, kind, storage)),
+        tokenizer_files=tuple(put_tokenizer(plan.tokenizer_folder, storage)),
         node_partition=plan.node_partition,
         added=added_before(storage),
         **_of_two_phases(plan),
