@@ -10,13 +10,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flows.functions import annotate, copy, export, extend, import_, merge, plan, shard, subset
+    from flows.functions import (
+        annotate,
+        bench,
+        check_tokenizer,
+        copy,
+        export,
+        extend,
+        import_,
+        merge,
+        plan,
+        shard,
+        subset,
+    )
     from flows.results import Dataset, Export
 
 __all__ = [
     "Dataset",
     "Export",
     "annotate",
+    "bench",
+    "check_tokenizer",
     "copy",
     "export",
     "extend",

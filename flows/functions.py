@@ -17,11 +17,12 @@ from flows.commands import outputs
 from flows.commands.options import ConfigOptions
 from flows.results import Dataset, Export
 from flows.terminal.printing import err
-from streaming_ext.base.errors import UsageError
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.base.plain_faults import plain_faults
 from streaming_ext.base.units import size_text
 from streaming_ext.store import open_storage
 from streaming_ext.text.options import Options
+from tasks.core.check.tokenizer import CheckTokenizerConfig, TokenizerCheck, compare_tokenizers
 from tasks.core.config import ShardConfig
 from tasks.core.derive.config import (
     AnnotateConfig,
@@ -33,11 +34,12 @@ from tasks.core.derive.config import (
 from tasks.core.derive.export_records import (
     is_export,
 )
-from tasks.core.estimate.config import EstimateConfig
+from tasks.core.estimate.config import BenchConfig, EstimateConfig
 from tasks.core.shard.extend_config import ExtendConfig
 from tasks.core.shard.import_config import ImportConfig
 
 if TYPE_CHECKING:
+    from tasks.core.estimate.bench import Bench
     from tasks.core.estimate.estimate import Estimate
 
 Printing = ConfigOptions
@@ -187,6 +189,25 @@ def annotate(config: AnnotateConfig, printing: Printing) -> Dataset:
     """Add columns to the documents of a dataset; run again, it resumes."""
     outputs.annotate(config, printing=printing)
     return Dataset(config.dataset)
+
+
+@_takes(BenchConfig)
+def bench(config: BenchConfig, printing: Printing) -> "Bench":
+    """Measure how this machine tokenizes some files: engine, ids and rate."""
+    from tasks.core.estimate.bench import bench
+
+    with printing.applied(), err.status("starting") as status:
+        return bench(config, status.update)
+
+
+@_takes(CheckTokenizerConfig)
+def check_tokenizer(config: CheckTokenizerConfig, printing: Printing) -> TokenizerCheck:
+    """Compare a tokenizer with that of a dataset; a difference raises ConfigMismatchError."""
+    with printing.applied(), err.status("comparing"):
+        found = compare_tokenizers(config)
+    if not found.same:
+        raise ConfigMismatchError(found.difference)
+    return found
 
 
 @_takes(EstimateConfig)

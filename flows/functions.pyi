@@ -3,8 +3,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from flows.results import Dataset, Export
+from tasks.core.check.tokenizer import TokenizerCheck
 
 if TYPE_CHECKING:
+    from tasks.core.estimate.bench import Bench
     from tasks.core.estimate.estimate import Estimate
 
 def shard(
@@ -318,6 +320,67 @@ def annotate(
         workers: Worker processes per host; default: one per core.
         scratch: Folder for work in progress; default: beside the output, or temporary.
         characters: In place of a table: count the characters of each document.
+        quiet: Print only errors."""
+
+def bench(
+    tokenizer: str,
+    sources: str | Sequence[str],
+    *,
+    eot_token: str | None = None,
+    bos_token: str | None = None,
+    pattern: str | None = None,
+    hub_config: str | None = None,
+    text_column: str | Sequence[str] = "text",
+    text_separator: str = "\\n\\n",
+    format: Literal[
+        "parquet", "jsonl", "json", "cbor", "arrow", "avro", "csv", "tsv", "webdataset", "text"
+    ]
+    | None = None,
+    on_bad_document: Literal["fail", "skip"] = "fail",
+    sample_size: int | str = "128MiB",
+    sample_files: int = 16,
+    sample_seed: int = 0,
+    workers: int | None = None,
+    scratch: str | None = None,
+    quiet: bool = False,
+) -> Bench:
+    """Measure how this machine tokenizes some files: engine, ids and rate.
+
+    Args:
+        tokenizer: Name, Hub repository, tokenizer.json, .model or .tiktoken file.
+        sources: Files, folders, patterns, URLs, or a Hub dataset, ORG/NAME.
+        eot_token: End-of-text token, if the tokenizer does not name one.
+        bos_token: Token that begins each document; default: none.
+        pattern: How a rank file splits text: name (gpt2, llama3, qwen2) or regular expression.
+        hub_config: Configuration of a Hub dataset, such as sample-10BT.
+        text_column: Column or path (meta.text) of the text; several join.
+        text_separator: Text between joined columns; \\n is a new line, \\t a tab.
+        format: Format of all files; default: by name.
+        on_bad_document: What an unreadable document does.
+        sample_size: Bytes of text to sample in total.
+        sample_files: Number of files to sample.
+        sample_seed: Seed for the choice of files and rows.
+        workers: Worker processes per host; default: one per core.
+        scratch: Folder for work in progress; default: beside the output, or temporary.
+        quiet: Print only errors."""
+
+def check_tokenizer(
+    dataset: str,
+    tokenizer: str,
+    *,
+    eot_token: str | None = None,
+    bos_token: str | None = None,
+    pattern: str | None = None,
+    quiet: bool = False,
+) -> TokenizerCheck:
+    """Compare a tokenizer with that of a dataset; a difference raises ConfigMismatchError.
+
+    Args:
+        dataset: Folder or URL of a published dataset.
+        tokenizer: Name, Hub repository, tokenizer.json, .model or .tiktoken file.
+        eot_token: End-of-text token, if the tokenizer does not name one.
+        bos_token: Token that begins each document; default: none.
+        pattern: How a rank file splits text: name (gpt2, llama3, qwen2) or regular expression.
         quiet: Print only errors."""
 
 def plan(

@@ -129,6 +129,16 @@ _COMMANDS = {
         "'text/*.parquet' --tokenizer gpt2",
         "one.parquet --total-size 2TB --tokenizer gpt2 --hosts 16 --link 10Gbit",
     ),
+    "check:bench": (
+        (
+            "Measure how this machine tokenizes some files, in one line.\n\n"
+            "A sample is tokenized and written to the temporary folder, on all workers at once; "
+            "ids are compared with the reference's."
+        ),
+        "TOKENIZER SOURCES [OPTIONS]",
+        "gpt2 'text/*.parquet'",
+        "Qwen/Qwen3-0.6B one.jsonl --sample-size 16MiB --json",
+    ),
     "check:verify": (
         (
             "Check every byte of a dataset or an export.\n\n"
@@ -146,6 +156,15 @@ _COMMANDS = {
         "PATH [OPTIONS]",
         "data",
         "data --sample 0 --sample 17",
+    ),
+    "check:check_tokenizer": (
+        (
+            "Compare the tokenizer of a model with that of a dataset.\n\n"
+            "The dataset holds short texts with their ids. Names the first one that differs."
+        ),
+        "DATASET TOKENIZER [OPTIONS]",
+        "data Qwen/Qwen3-0.6B",
+        "s3://bucket/data model/tokenizer.json",
     ),
     "trace:trace": (
         (
@@ -185,7 +204,7 @@ def _to_paste(example: str) -> str:
 
 
 for number, (path, (words, usage, *examples)) in enumerate(_COMMANDS.items()):
-    name = path.partition(":")[2].rstrip("_")
+    name = path.partition(":")[2].rstrip("_").replace("_", "-")
     app.command(
         f"flows.commands.{path}",
         name=name,

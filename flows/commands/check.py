@@ -1,4 +1,4 @@
-"""The commands that only read: `plan`, `verify` and `inspect`."""
+"""The commands that only read: `plan`, `bench`, `verify`, `inspect` and `check-tokenizer`."""
 
 import os
 from collections.abc import Callable
@@ -6,17 +6,19 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from cyclopts import Parameter, validators
+from pydantic import BaseModel
 from rich.console import Console
 from rich.progress import Progress
 
 from flows.commands.options import DEFAULT_OUTPUT, ConfigOptions, OutputOptions
 from flows.stops import EXIT_FAILED
-from flows.terminal.printing import err, out
+from flows.terminal.printing import err, out, print_problem, say
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split
 from streaming_ext.store import open_storage
+from tasks.core.check.tokenizer import CheckTokenizerConfig
 from tasks.core.derive.export_records import describe_export, is_export
-from tasks.core.estimate.config import EstimateConfig
+from tasks.core.estimate.config import BenchConfig, EstimateConfig
 from tasks.core.linux import require_linux
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ Generation = Annotated[
 _CORES = os.cpu_count() or 1
 OnProgress = Callable[[int, int], None]
 ReportT = TypeVar("ReportT", bound="Report")
+Measured = TypeVar("Measured", bound=BaseModel)
 
 
 def plan(
@@ -40,17 +43,39 @@ def plan(
 ) -> int:
     """Estimate tokens, disk and time of a run; returns the exit code."""
     from flows.terminal.show_plans import show_estimate
-    from streaming_ext.base.memory import limit_memory
     from tasks.core.estimate.estimate import estimate
+
+    _show_measured(lambda report: estimate(config, report), show_estimate, printing)
+    return 0
+
+
+def bench(
+    config: Annotated[BenchConfig, Parameter(name="*")],
+    *,
+    printing: ConfigOptions = DEFAULT_OUTPUT,
+) -> int:
+    """Measure a tokenizer on some files; returns the exit code."""
+    from flows.terminal.show_plans import show_bench
+    from tasks.core.estimate.bench import bench as measured
+
+    _show_measured(lambda report: measured(config, report), show_bench, printing)
+    return 0
+
+
+def _show_measured(
+    measure: Callable[[Callable[[str], None]], Measured],
+    show: Callable[[Measured, Console], None],
+    printing: OutputOptions,
+) -> None:
+    from streaming_ext.base.memory import limit_memory
 
     require_linux()
     limit_memory()  # this process reads files of unknown origin
     with printing.applied():
         with err.status("starting") as status:
-            found = estimate(config, status.update)
+            found = measure(status.update)
         printing.result(found.model_dump(mode="json"))
-        show_estimate(found, out)
-    return 0
+        show(found, out)
 
 
 def verify(
@@ -131,6 +156,30 @@ def checked(
     if not report.sound and printing.quiet:
         show_findings(report.findings, err)
     return 0 if report.sound else EXIT_FAILED
+
+
+def check_tokenizer(
+    config: Annotated[CheckTokenizerConfig, Parameter(name="*")],
+    *,
+    printing: ConfigOptions = DEFAULT_OUTPUT,
+) -> int:
+    """Compare a tokenizer with that of a dataset; returns the exit code."""
+    from tasks.core.check.tokenizer import compare_tokenizers
+
+    with printing.applied():
+        with err.status("comparing"):
+            found = compare_tokenizers(config)
+        printing.result(found.model_dump())
+        if not found.same:
+            print_problem(found.difference)
+            return EXIT_FAILED
+        how = "and its file decides the same" if found.is_copy else "of each token among them"
+        say(
+            out,
+            f"{config.tokenizer} gives the ids of {config.dataset} for {found.texts:,} texts, "
+            f"{how}.",
+        )
+    return 0
 
 
 def inspect(

@@ -1,5 +1,6 @@
 """The plan of a run (`--dry-run`), and the estimate of its costs (`shardmill plan`)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -15,6 +16,7 @@ from flows.terminal.printing import (
 )
 from streaming_ext.store import Storage
 from streaming_ext.text.look import shortened
+from tasks.core.estimate.bench import Bench
 from tasks.core.estimate.cost import Quantity
 from tasks.core.estimate.estimate import Estimate
 from tasks.core.shard.run_plan import RunPlan
@@ -39,7 +41,7 @@ def show_estimate(found: Estimate, console: Console) -> None:
     busy = sorted(cost.busy.items(), key=lambda item: -item[1])
     taken = [
         ("on", f"{counted(found.hosts, 'host')} of {counted(found.workers, 'worker')}", ""),
-        ("engine", found.engine, ""),
+        ("engine", found.engine, _compared(found.compared_bytes, "the reference")),
         ("one worker", f"{found.worker_rate / 1e6:.0f} MB/s", "of text, measured here"),
         ("time", time_text(cost.seconds), f"{cost.text_rate / 1e6:,.1f} MB/s of text"),
         ("decided by", cost.bottleneck, ""),
@@ -61,9 +63,29 @@ def show_estimate(found: Estimate, console: Console) -> None:
     rows = found.sample_rows
     if rows.left_out:
         say(console, f"Left out of its {counted(rows.rows, 'row')}: {rows.left_out_text}.")
-    if found.problems:
-        say(console, f"{counted(len(found.problems), 'file')} cannot be used:", style="red")
-        for words in shortened(found.problems):
+    _show_problems(found.problems, console)
+
+
+def show_bench(found: Bench, console: Console) -> None:
+    """Show in a line how this machine tokenizes some files."""
+    ids = _compared(found.compared_bytes, found.reference) or "ids of the reference itself"
+    say(
+        console,
+        f"{found.tokenizer}: {found.engine}; {found.rate / 1e6:.3g} MB/s per core, with "
+        f"{found.workers:,} at work; {ids}, of {bytes_text(found.text_bytes)} tokenized; "
+        f"{found.tokens_per_byte:.4f} tokens per byte",
+    )
+    _show_problems(found.problems, console)
+
+
+def _compared(size: int, reference: str) -> str:
+    return f"ids equal to those of {reference} on {bytes_text(size)}" if size else ""
+
+
+def _show_problems(problems: Sequence[str], console: Console) -> None:
+    if problems:
+        say(console, f"{counted(len(problems), 'file')} cannot be used:", style="red")
+        for words in shortened(problems):
             say(console, f"  {words}", style="red")
 
 

@@ -136,13 +136,18 @@ class PartOptions(Options):
         return size
 
 
-class TokenizerOptions(Options):
-    """The tokenizer of the text."""
+class TokenizerName(Options):
+    """The name of a tokenizer, alone so that it may come first."""
 
     heading: ClassVar[str] = "Input"
 
     tokenizer: Annotated[str, Field(min_length=1)]
     """Name, Hub repository, tokenizer.json, .model or .tiktoken file."""
+
+
+class TokenizerOptions(TokenizerName):
+    """The tokenizer of the text."""
+
     eot_token: str | None = None
     """End-of-text token, if the tokenizer does not name one."""
     bos_token: str | None = None
@@ -167,7 +172,7 @@ class TokenizerOptions(Options):
 
 
 class DocumentOptions(Options):
-    """The columns of a source file that are the text of a document, and those that are kept."""
+    """The columns of a source file that are the text of a document."""
 
     heading: ClassVar[str] = "Input"
 
@@ -181,6 +186,13 @@ class DocumentOptions(Options):
     """Format of all files; default: by name."""
     on_bad_document: OnBadDocument = "fail"
     """What an unreadable document does."""
+
+
+class KeptOptions(Options):
+    """The columns that are stored."""
+
+    heading: ClassVar[str] = "Input"
+
     keep_columns: KeptColumns = ()
     """Columns to store for each document, such as language,meta.url."""
 
@@ -193,7 +205,13 @@ class DocumentOptions(Options):
 
 
 class TextOptions(
-    PartOptions, Filters, DocumentOptions, TokenizerOptions, HubOptions, SourceOptions
+    PartOptions,
+    Filters,
+    KeptOptions,
+    DocumentOptions,
+    TokenizerOptions,
+    HubOptions,
+    SourceOptions,
 ):
     """The text that is read, the documents that stay, and the parts that they are cut into."""
 

@@ -168,14 +168,19 @@ def choose_engine(tokenizer: Tokenizer, *, engine: EngineName, saved: Path | Non
 
 def _check_vocabulary(tokenizer: Tokenizer, fast: FastEngine) -> None:
     """Encode the texts of the tokens themselves: finds a vocabulary that was read wrongly."""
-    ids: Sequence[int] = range(tokenizer.vocab_size)
-    if isinstance(tokenizer, RankTokenizer):  # not all others are ids
-        ids = [*tokenizer.ranks.values()]
-    ids = ids[:: len(ids) // NUM_CHECKED_TOKENS + 1]
-    words = [tokenizer.decode_bytes([id_]).decode(errors="ignore") for id_ in ids]
+    words = token_texts(tokenizer, most=NUM_CHECKED_TOKENS)
     runs = [char * size for char in " \n" for size in range(1, _LONGEST_RUN)]
     texts = pa.array([*words, "".join(words), *runs], pa.large_string())
     audit_sample(tokenizer, texts, fast.encode(texts), range(len(texts)))
+
+
+def token_texts(tokenizer: Tokenizer, *, most: int | None = None) -> list[str]:
+    """The texts of the tokens, or of about `most` of them."""
+    ids: Sequence[int] = range(tokenizer.vocab_size)
+    if isinstance(tokenizer, RankTokenizer):  # not all others are ids
+        ids = [*tokenizer.ranks.values()]
+    ids = ids[:: len(ids) // most + 1 if most else 1]
+    return [tokenizer.decode_bytes([id_]).decode(errors="ignore") for id_ in ids]
 
 
 def own_bytes() -> int:

@@ -11,8 +11,16 @@ from pydantic import (
     field_validator,
 )
 
-from streaming_ext.text.options import Options
+from streaming_ext.text.options import (
+    DocumentOptions,
+    HubOptions,
+    Options,
+    SourceOptions,
+    TokenizerName,
+    TokenizerOptions,
+)
 from tasks.core.config import ShardConfig
+from tasks.core.options import Execution
 
 MOST_PARTS = 10_000_000  # of an estimate
 _FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
@@ -63,6 +71,26 @@ class Sampling(Options):
     """Number of files to sample."""
     sample_seed: Annotated[int, Field(ge=0)] = 0
     """Seed for the choice of files and rows."""
+
+
+class BenchConfig(
+    Execution, Sampling, DocumentOptions, HubOptions, TokenizerOptions, SourceOptions, TokenizerName
+):
+    """A tokenizer, and files of text to try it on."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("tokenizer", "sources")
+
+    @property
+    def estimated(self) -> "EstimateConfig":
+        """The run of which the bench is the measurement alone."""
+        return EstimateConfig.model_validate(self.model_dump(exclude_unset=True))
+
+
+class EstimateConfig(Sampling, Machines, ShardConfig):
+    """A planned run, on this number of machines like this one."""
+
+    output: Annotated[str, Field(min_length=1)] = "."
+    """Planned location of the dataset; uploads use the link."""
     total_size: Annotated[ByteSize | None, Field(gt=0)] = None
     """Plan for source files of this total size; SOURCES are an example of them."""
     total_files: Annotated[int | None, Field(gt=0, le=MOST_PARTS)] = None
@@ -74,10 +102,3 @@ class Sampling(Options):
         if files is not None and info.data.get("total_size", 0) is None:
             raise ValueError("goes with --total-size")
         return files
-
-
-class EstimateConfig(Sampling, Machines, ShardConfig):
-    """A planned run, on this number of machines like this one."""
-
-    output: Annotated[str, Field(min_length=1)] = "."
-    """Planned location of the dataset; uploads use the link."""

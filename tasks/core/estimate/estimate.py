@@ -6,26 +6,21 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from streaming_ext.base.arrays import ceil_div
-from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.base.errors import UsageError
 from streaming_ext.format.record import RowCounts
-from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
+from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import LocalStorage, open_storage
 from streaming_ext.store.buckets import OBJECT_STORES
-from streaming_ext.store.locations import local_path, require_writable_name
-from streaming_ext.store.scratch import new_folder
 from streaming_ext.text.formats import can_be_cut
 from streaming_ext.text.parts import sizes_of
 from streaming_ext.text.sources import SourceFile
+from tasks.core.estimate.bench import measure
 from tasks.core.estimate.config import MOST_PARTS, EstimateConfig
 from tasks.core.estimate.cost import Cost, Quantity, Work, cost, ratio
 from tasks.core.estimate.sample import (
     SampleCounts,
     SampledFile,
     Texts,
-    read_texts,
-    sample_files,
-    without_text,
-    work_on,
 )
 from tasks.core.shard.sources import find_sources, parts_of
 
@@ -44,6 +39,7 @@ class Estimate(BaseModel):
         tokens: the tokens with one end-of-text id per document, without padding.
         bytes_per_token: the bytes of text per token.
         engine: the engine that tokenizes, in words.
+        compared_bytes: text whose ids were compared with the reference's; see `Measured`.
         note: a remark on the tokenizer for people; empty for none.
         worker_rate: the rate of a worker while all others work, measured here.
         link, disk: the rates of a host; None if one does not count, or is part of `worker_rate`.
@@ -69,6 +65,7 @@ class Estimate(BaseModel):
     hosts: int
     workers: int
     engine: str
+    compared_bytes: int
     note: str
     worker_rate: float
     link: float | None
@@ -89,26 +86,11 @@ def estimate(
         UsageError, SourceError, ScratchError: as a run would; no text is found.
     """
     uploads = _is_remote(config.output)
-    scratch = None
-    if config.scratch is not None:
-        require_writable_name(config.scratch)
-        scratch = local_path(config.scratch)
     report("listing the sources")
     listed = find_sources(config, config.read_options)
     sizes, parts = _planned_for(config, listed)
-    files, problems = sample_files(listed, config)
-    report("reading a sample")
-    texts = read_texts(files, config)
-    problems += without_text(files, texts)
-    if not any(len(each.texts) for each in texts):
-        rows = RowCounts.total(each.rows for each in texts)
-        why = "\n".join(problems) or rows.left_out_text or "the files are empty"
-        raise SourceError(f"{files[0].source.url}: no text in the rows of the sample: {why}")
-    tokenizer = config.load_tokenizer()
-    spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
-    report("tokenizing the sample")
-    with new_folder(scratch) as folder:
-        sample = work_on(texts, config=config, tokenizer=tokenizer, spec=spec, folder=folder)
+    found = measure(config, listed, report)
+    files, texts, sample, spec = found.files, found.texts, found.sample, found.spec
 
     source, sampled = sum(sizes), sum(file.source.size for file in files)
     counts = sample.counts
@@ -141,7 +123,7 @@ def estimate(
         sample_files=len(files),
         sample_bytes=counts.text_bytes.sum(),
         sample_rows=sample.rows,
-        problems=tuple(problems),
+        problems=found.problems,
         documents=documents,
         text_bytes=text,
         tokens=tokens,
@@ -151,8 +133,9 @@ def estimate(
         shards=shards,
         hosts=config.hosts,
         workers=config.workers,
-        engine=sample.engine.partition(": expect")[0],
-        note=tokenizer.note,
+        engine=found.engine,
+        compared_bytes=found.compared,
+        note=found.tokenizer.note,
         worker_rate=sample.rate,
         link=link,
         disk=config.disk,

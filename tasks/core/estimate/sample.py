@@ -84,14 +84,14 @@ class Sample(NamedTuple):
         rows: the rows of all texts, with those whose text gives no token.
         rate: the text of a worker while all of them work, in bytes per second.
         table_bytes: the bytes per token of the tables of documents.
-        engine: the engine that tokenized, in words.
+        workers: the number of workers.
     """
 
     counts: SampleCounts
     rows: RowCounts
     rate: float
     table_bytes: float
-    engine: str
+    workers: int
 
 
 def sample_files(
@@ -258,7 +258,7 @@ def work_on(
         rate=sum(made.counts.text_bytes for made, _ in timed)
         / sum(made.seconds + written.seconds for made, written in timed),
         table_bytes=tables / max(1, sum(made.counts.tokens for made, _ in done)),
-        engine=done[0][0].engine,
+        workers=workers,
     )
 
 

@@ -1,0 +1,72 @@
+"""Compares a tokenizer with the one that a dataset was made with."""
+
+from functools import partial
+from typing import Annotated, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from streaming_ext.store import open_storage
+from streaming_ext.text.options import Options, TokenizerOptions
+from streaming_ext.text.tokenizer.engine import token_texts
+from streaming_ext.text.tokenizer.load import load_like
+from streaming_ext.text.tokenizer.probes import difference, other_ids, saved_probes
+from tasks.core.reading.dataset_files import open_dataset, open_tokenizer, read_listed
+
+
+class _Compared(Options):
+    """The dataset that holds its tokenizer."""
+
+    heading: ClassVar[str] = "Input"
+
+    dataset: Annotated[str, Field(min_length=1)]
+    """Folder or URL of a published dataset."""
+
+
+class CheckTokenizerConfig(TokenizerOptions, _Compared):
+    """A dataset, and the tokenizer of a model; what is left out is as the dataset has it."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("dataset", "tokenizer")
+
+
+class TokenizerCheck(BaseModel):
+    """The result of comparing a tokenizer with that of a dataset.
+
+    Attributes:
+        same: no difference was found.
+        is_copy: everything that decides ids is the same, so no text can differ.
+        texts: the number of texts that were compared.
+        difference: the first text that differs, in words; empty if there is none.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    same: bool
+    is_copy: bool
+    texts: int
+    difference: str
+
+
+def compare_tokenizers(config: CheckTokenizerConfig) -> TokenizerCheck:
+    """Compare the texts that the dataset holds, and the text of each token if the files differ.
+
+    Raises:
+        UsageError: there is no such tokenizer, or the dataset holds none.
+        DatasetError: there is no dataset, or it is damaged.
+    """
+    files, manifest = open_dataset(open_storage(config.dataset))
+    identity, where = manifest.spec.tokenizer, str(files.storage)
+    given = load_like(
+        config.tokenizer,
+        identity,
+        eot_token=config.eot_token,
+        bos_token=config.bos_token,
+        pattern=config.pattern,
+    )
+    probes = saved_probes(manifest, partial(read_listed, files), where)
+    words, texts = difference(probes, given, identity, where), len(probes)
+    is_copy = given.fingerprint == identity.fingerprint
+    if not words and not is_copy:
+        saved = open_tokenizer(files, manifest.spec)
+        expected = {text: saved.encode(text) for text in token_texts(saved)}
+        words, texts = other_ids(expected, given.encode, given.name, where), texts + len(expected)
+    return TokenizerCheck(same=not words, is_copy=is_copy, texts=texts, difference=words)
