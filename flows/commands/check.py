@@ -173,12 +173,9 @@ def check_tokenizer(
         if not found.same:
             print_problem(found.difference)
             return EXIT_FAILED
-        how = "and its file decides the same" if found.is_copy else "of each token among them"
-        say(
-            out,
-            f"{config.tokenizer} gives the ids of {config.dataset} for {found.texts:,} texts, "
-            f"{how}.",
-        )
+        how = "all that decides ids is the same" if found.is_copy else "the text of each token too"
+        names = f"{config.tokenizer} gives the ids of {config.dataset}"
+        say(out, f"{names} for {found.texts:,} texts; {how}.")
     return 0
 
 

@@ -68,12 +68,14 @@ def show_estimate(found: Estimate, console: Console) -> None:
 
 def show_bench(found: Bench, console: Console) -> None:
     """Show in a line how this machine tokenizes some files."""
-    ids = _compared(found.compared_bytes, found.reference) or "ids of the reference itself"
+    text = bytes_text(found.text_bytes)
+    ids = f"ids of the reference itself on {text}"
+    if found.compared_bytes:
+        ids = f"{_compared(found.compared_bytes, found.reference)} of {text}"
     say(
         console,
         f"{found.tokenizer}: {found.engine}; {found.rate / 1e6:.3g} MB/s per core, with "
-        f"{found.workers:,} at work; {ids}, of {bytes_text(found.text_bytes)} tokenized; "
-        f"{found.tokens_per_byte:.4f} tokens per byte",
+        f"{found.workers:,} at work; {ids}; {found.tokens_per_byte:.4f} tokens per byte",
     )
     _show_problems(found.problems, console)
 

@@ -85,11 +85,14 @@ class BatchContents:
         extras: columns by their names, see `COLUMNS`; one name, or several.
         eot_id: the id that ends a document, if the dataset does not say.
         domain_by: `folder` or `column:NAME`: what `domain_ids` gives each token a number by.
+        tokenizer: that of the model, a name, a file, or one of tiktoken or Transformers: refused
+            if it gives other ids than the data have to the texts of `tokenizer/probes.json`.
     """
 
     extras: str | Collection[str] = ()
     eot_id: int | None = None
     domain_by: str | None = None
+    tokenizer: Any = None
 
     def __post_init__(self) -> None:
         if isinstance(self.extras, str):

@@ -280,7 +280,7 @@ class StreamingTextDataset(StreamingTokenDataset):
                 f"Give either streams=[...], or {', '.join(sorted(given))}; a TextStream takes "
                 "these too."
             )
-        settings |= dict.fromkeys(("local", "remote", "proportion_by", "proportions"))
+        settings |= dict.fromkeys(("local", "remote", "proportion_by", "proportions", "tokenizer"))
         super().__init__(**{name: settings[name] for name in _DATASET_SETTINGS}, **stock)
 
     def materialize(self, output: str | Path) -> None:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -99,10 +100,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         tokenizer: Any = None,
         **stock: Never,
     ) -> None:
-        """Open the dataset; no shard is read yet.
-
-        `tokenizer`, a name, a file, or one of tiktoken or Transformers, must be that of the data.
-        """
+        """Open the dataset; no shard is read yet."""
         settings = settings_of(locals(), stock)
         self.order, self.location, self.position, self.contents = settings
         order, rank = self.order, find_rank(self.position)
@@ -113,6 +111,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             from streaming_ext.training.features.tokenizer import require_tokenizer
 
             require_tokenizer(caches, tokenizer)
+            self.contents = replace(self.contents, tokenizer=None)  # processes do without it
         self.eot_id = end_of_text(caches, self.contents.eot_id)
         self.unknown = tuple(dict.fromkeys(word for each in caches for word in each.index.unknown))
         steps = order.steps(own_length=caches[0].index.sample_tokens, num_ranks=rank.size)

@@ -21,7 +21,10 @@ _VERSION: Final = 1
 Read = Callable[[FileRecord], bytes]
 # Scripts and normal forms, digits, code, marks of chat templates; no code point is a recent one.
 # The arrow is a line end. Datasets hold the texts that were here when they were made.
-_LINES: Final = """Hello, world! It's Anna's; we'll see, THEY'RE here.
+_LINES: Final = """Hello, world!
+It's Anna's; we'll see, THEY'RE here.
+the of and to in that with this from they would there through though enough their about which
+government development information important international something different business question
 internationalization antidisestablishmentarianism
 Straße, größer, naïve façade, œuvre; el niño ¿qué? Ångström
 ŁÓDŹ žluťoučký kůň, İstanbul ığdır, Tiếng Việt được
@@ -127,7 +130,11 @@ def saved_probes(manifest: Manifest | None, read: Read, where: str) -> dict[str,
 
 
 def difference(
-    probes: Mapping[str, Sequence[int]], given: Any, identity: TokenizerIdentity, where: str
+    probes: Mapping[str, Sequence[int]],
+    given: Any,
+    identity: TokenizerIdentity,
+    where: str,
+    name: str = "",
 ) -> str:
     """Name the first text to which a tokenizer gives other ids than a dataset has; empty for none.
 
@@ -135,19 +142,20 @@ def difference(
         probes: the texts of the dataset, with their ids.
         given: a name or file, or a tokenizer of Shardmill, tiktoken, Transformers or tokenizers.
         identity: the tokenizer of the dataset, as its manifest describes it.
-        where: the dataset, for messages.
+        where, name: the dataset and the tokenizer, for messages.
 
     Raises:
         UsageError: it is no tokenizer, or cannot be loaded.
     """
     if isinstance(given, str | Path):
-        given = load_like(str(given), identity)
+        given, name = load_like(str(given), identity), str(given)
     elif hasattr(given, "to_str"):  # of tokenizers
         text = given.to_str().encode()
         given = JsonTokenizer.of(text, "the tokenizer", eot_token=identity.eot_token)
-    name, encode, marks = type(given).__name__, _encode_function(given), identity.marks
+    encode, marks = _encode_function(given), identity.marks
+    name = name or getattr(given, "name", type(given).__name__)
     if isinstance(given, Tokenizer):
-        name, own = given.name, {token: id_ for _, token, id_ in given.marks}
+        own = {token: id_ for _, token, id_ in given.marks}
     elif hasattr(given, "convert_tokens_to_ids"):  # of Transformers
         own = {token: given.convert_tokens_to_ids(token) for token in marks}
     else:

@@ -63,10 +63,13 @@ def compare_tokenizers(config: CheckTokenizerConfig) -> TokenizerCheck:
         pattern=config.pattern,
     )
     probes = saved_probes(manifest, partial(read_listed, files), where)
-    words, texts = difference(probes, given, identity, where), len(probes)
+    words, texts = difference(probes, given, identity, where, config.tokenizer), len(probes)
     is_copy = given.fingerprint == identity.fingerprint
     if not words and not is_copy:
         saved = open_tokenizer(files, manifest.spec)
         expected = {text: saved.encode(text) for text in token_texts(saved)}
-        words, texts = other_ids(expected, given.encode, given.name, where), texts + len(expected)
+        words, texts = (
+            other_ids(expected, given.encode, config.tokenizer, where),
+            texts + len(expected),
+        )
     return TokenizerCheck(same=not words, is_copy=is_copy, texts=texts, difference=words)

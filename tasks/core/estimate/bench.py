@@ -95,7 +95,7 @@ def bench(config: BenchConfig, report: OnPhase = lambda phase: None) -> Bench:
     counts = found.sample.counts
     text_bytes = int(counts.text_bytes.sum())
     return Bench(
-        tokenizer=found.tokenizer.name,
+        tokenizer=config.tokenizer,
         engine=found.engine,
         reference=ReferenceEngine(found.tokenizer).name,
         rate=found.sample.rate,
