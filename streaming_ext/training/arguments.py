@@ -85,8 +85,8 @@ class BatchContents:
         extras: columns by their names, see `COLUMNS`; one name, or several.
         eot_id: the id that ends a document, if the dataset does not say.
         domain_by: `folder` or `column:NAME`: what `domain_ids` gives each token a number by.
-        tokenizer: that of the model, a name, a file, or one of tiktoken or Transformers: refused
-            if it gives other ids than the data have to the texts of `tokenizer/probes.json`.
+        tokenizer: the tokenizer of the model: a name, a file, or an object of tiktoken or
+            Transformers. Refused if it gives other ids to the texts that the dataset holds.
     """
 
     extras: str | Collection[str] = ()

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import shardmill as shardmill_python
 from tests.command_line import CommandLine, succeeded
 from tests.test_readme import blocks
 
@@ -52,7 +53,7 @@ def test_wrong_usage(shardmill, embedded, options, said) -> None:
 def test_the_commands_of_the_document(shardmill, embedded) -> None:
     """With the session's sources and vocabulary in place of those that it names, and their size."""
     commands = [line for block in blocks("docs/how-to/plan.md", "bash") for line in _lines(block)]
-    assert len(commands) >= 3
+    assert len(commands) >= 4
     for command in commands:
         program, *words = command.split()
         assert program == "shardmill"
@@ -64,7 +65,41 @@ def test_the_commands_of_the_document(shardmill, embedded) -> None:
             "4TB": "4GB",
         }
         words = [replaced.get(word, word) for word in words]
-        succeeded(shardmill(*words, "--pattern", "gpt2", "--sequence-length", 128))
+        length = ["--sequence-length", 128] if words[0] == "plan" else []
+        succeeded(shardmill(*words, "--pattern", "gpt2", *length))
+
+
+def bench(embedded: CommandLine, *more: object) -> list[object]:
+    return ["bench", embedded.tokenizer, embedded.sources, "--pattern", "gpt2", *more]
+
+
+def test_bench_prints_one_line(shardmill, embedded) -> None:
+    ended = succeeded(shardmill(*bench(embedded)))
+    (line,) = ended.stdout.splitlines()
+    assert line.startswith(f"{embedded.tokenizer}: gigatoken ")
+    assert " MB/s per core" in line
+    ended = succeeded(shardmill(*bench(embedded, "--json", "--workers", 1)))
+    found = json.loads(ended.stdout)
+    assert found["workers"] == 1
+    assert 0 < found["tokens_per_byte"] < 1
+    assert found == shardmill_python.bench(
+        str(embedded.tokenizer), str(embedded.sources), pattern="gpt2", workers=1
+    ).model_dump(mode="json") | {"rate": found["rate"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["bench"], "TOKENIZER is missing"),
+        (["bench", "gtp2", "a.parquet"], "a.parquet"),
+        (["bench", "gpt2"], "SOURCES is missing"),
+    ],
+)
+def test_bench_of_nothing(shardmill, tmp_path, monkeypatch, words, said) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = shardmill(*words)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert said in ended.stderr
 
 
 def _lines(block: str) -> list[str]:

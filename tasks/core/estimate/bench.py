@@ -114,7 +114,7 @@ def measure(
 
     Args:
         config: the run.
-        listed: its sources.
+        listed: the sources of the run.
         report: called with the current phase.
 
     Raises:
