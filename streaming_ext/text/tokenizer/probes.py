@@ -19,6 +19,8 @@ from streaming_ext.text.tokenizer.tokenizer import Tokenizer, canonical_json
 PROBES_PATH: Final = f"{TOKENIZER_FOLDER}/probes.json"
 _VERSION: Final = 1
 Read = Callable[[FileRecord], bytes]
+Encode = Callable[[str], Sequence[int]]
+Ids = Mapping[str, int | None]
 # Scripts and normal forms, digits, code, marks of chat templates; no code point is a recent one.
 # The arrow is a line end. Datasets hold the texts that were here when they were made.
 _LINES: Final = """Hello, world!
@@ -73,10 +75,7 @@ def probe_texts() -> list[str]:
     """The texts that a new dataset holds with their ids."""
     lines = _LINES.replace("\n", "\0").replace("↵", "\n").split("\0")
     runs = [space * count for space in _SPACES for count in (1, 2, 3, 4, 7, 16)]
-    texts = [
-        f"{before}{line}{after}" for line in lines for before, after in (("", ""), (" ", "\n"))
-    ]
-    return [*texts, *runs, *(f"a{run}b" for run in runs)]
+    return [*lines, *(f" {line}\n" for line in lines), *runs, *(f"a{run}b" for run in runs)]
 
 
 def probes_of(tokenizer: Tokenizer) -> bytes:
@@ -151,59 +150,53 @@ def difference(
         given, name = load_like(str(given), identity), str(given)
     elif hasattr(given, "to_str"):  # of tokenizers
         text = given.to_str().encode()
-        given = JsonTokenizer.of(text, "the tokenizer", eot_token=identity.eot_token)
-    encode, marks = _encode_function(given), identity.marks
+        given = JsonTokenizer.of(text, type(given).__name__, eot_token=identity.eot_token)
     name = name or getattr(given, "name", type(given).__name__)
-    if isinstance(given, Tokenizer):
-        own = {token: id_ for _, token, id_ in given.marks}
-    elif hasattr(given, "convert_tokens_to_ids"):  # of Transformers
-        own = {token: given.convert_tokens_to_ids(token) for token in marks}
-    else:
-        own = marks
-    other = next((token for token in marks if own.get(token) != marks[token]), None)
+    marks, (encode, own) = identity.marks, _encoder_and_marks(given, identity.marks)
+    other = next((token for token in marks if own[token] != marks[token]), None)
     if (words := other_ids(probes, encode, name, where)) or other is None:
         return words
     return (
-        f"{name} is not the tokenizer of {where}: {other} has the id {own.get(other)} in it, the "
+        f"{name} is not the tokenizer of {where}: {other} has the id {own[other]} in it, the "
         f"dataset has {marks[other]}."
     )
 
 
-def _encode_function(given: Any) -> Callable[[str], Sequence[int]]:
-    """The function of a tokenizer that takes special tokens in a text for text.
+def _encoder_and_marks(given: Any, marks: Ids) -> tuple[Encode, Ids]:
+    """The function of a tokenizer that takes special tokens in a text for text, and ids of some.
 
     Raises:
-        UsageError: it has none.
+        UsageError: it has no such function.
     """
     if isinstance(given, Tokenizer):
-        return given.encode
+        own = {token: id_ for _, token, id_ in given.marks}
+        return given.encode, {token: own.get(token) for token in marks}
     if hasattr(given, "encode_ordinary"):  # of tiktoken
-        return partial(given.encode_ordinary)
-    how = {"add_special_tokens": False}
+        return given.encode_ordinary, marks
     try:
-        given.encode("", **how)
+        given.encode("", add_special_tokens=False)
     except (AttributeError, TypeError) as error:
         raise UsageError(
             "`tokenizer` must be a name, a file, or an object whose encode(text, "
             f"add_special_tokens=False) gives ids; {type(given).__name__}: {error}."
         ) from None
-    if not hasattr(given, "split_special_tokens"):
-        return partial(given.encode, **how)
-    # Those of Transformers keep this setting until the next text.
-    return lambda text: (given.encode(text, split_special_tokens=True, **how), given.encode(""))[0]
+    encode = partial(given.encode, add_special_tokens=False)
+    if not hasattr(given, "convert_tokens_to_ids"):
+        return encode, marks
+    # Tokenizers of Transformers keep the setting until the next text.
+    return (
+        lambda text: (encode(text, split_special_tokens=True), given.encode(""))[0],
+        {token: given.convert_tokens_to_ids(token) for token in marks},
+    )
 
 
-def other_ids(
-    expected: Mapping[str, Sequence[int]],
-    encode: Callable[[str], Sequence[int]],
-    name: str,
-    where: str,
-) -> str:
+def other_ids(expected: Mapping[str, Sequence[int]], encode: Encode, name: str, where: str) -> str:
     """Name the first text that a tokenizer encodes otherwise; see `difference`."""
     others = {text: ids for text in expected if (ids := [*encode(text)]) != expected[text]}
-    for text, ids in others.items():
-        return (
-            f"{name} is not the tokenizer of {where}: for {text!r} it gives {ids}, the dataset has "
-            f"{expected[text]}. {len(others):,} of {len(expected):,} texts differ."
-        )
-    return ""
+    if not others:
+        return ""
+    text, ids = next(iter(others.items()))
+    return (
+        f"{name} is not the tokenizer of {where}: for {text!r} it gives {ids}, the dataset has "
+        f"{expected[text]}. {len(others):,} of {len(expected):,} texts differ."
+    )

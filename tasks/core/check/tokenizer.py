@@ -68,8 +68,6 @@ def compare_tokenizers(config: CheckTokenizerConfig) -> TokenizerCheck:
     if not words and not is_copy:
         saved = open_tokenizer(files, manifest.spec)
         expected = {text: saved.encode(text) for text in token_texts(saved)}
-        words, texts = (
-            other_ids(expected, given.encode, config.tokenizer, where),
-            texts + len(expected),
-        )
+        words = other_ids(expected, given.encode, config.tokenizer, where)
+        texts += len(expected)
     return TokenizerCheck(same=not words, is_copy=is_copy, texts=texts, difference=words)

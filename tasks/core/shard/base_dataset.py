@@ -16,7 +16,7 @@ from streaming_ext.format.record import PartRecord, SpanRecord
 from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.shuffled import Source, sources_of
 from streaming_ext.store import Storage
-from streaming_ext.text.tokenizer.load import load_tokenizer
+from streaming_ext.text.tokenizer.load import load_like
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.publish import tokenizer_data
 from tasks.core.engine.output_files import hash_of, lost_files, named
@@ -144,10 +144,7 @@ class BaseDataset:
                     f"{error} Give the tokenizer that the dataset was made with as --tokenizer; "
                     "its files are put back."
                 ) from error
-        pattern = identity.pattern if instead.endswith(".tiktoken") else None
-        found = load_tokenizer(
-            instead, eot_token=identity.eot_token, bos_token=identity.bos_token, pattern=pattern
-        )
+        found = load_like(instead, identity)
         if found.fingerprint != identity.fingerprint:
             raise TokenizerError(
                 f"{instead} has the fingerprint {found.fingerprint}, the dataset was made with "

@@ -173,6 +173,7 @@ NO_ORDER = {
     "domain_by",
     "extras",
     "eot_id",
+    "tokenizer",
     "token_dtype",
     "predownload",
     "cache_limit",
