@@ -173,7 +173,7 @@ def check_tokenizer(
         if not found.same:
             print_problem(found.difference)
             return EXIT_FAILED
-        how = "all that decides ids is the same" if found.is_copy else "the text of each token too"
+        how = "all that decides ids is alike" if found.is_copy else "each token is among them"
         names = f"{config.tokenizer} gives the ids of {config.dataset}"
         say(out, f"{names} for {found.texts:,} texts; {how}.")
     return 0
