@@ -6,7 +6,9 @@ import re
 import shlex
 import shutil
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from streaming_ext import StreamingTokenDataset
 from tasks.core.synthetic import make_documents
 from tests.flows.conftest import Command, shardmill  # noqa: F401
 from tests.tasks.core.build_dataset import build_dataset
-from tests.test_readme import BLOCK, ROOT
+from tests.test_readme import ROOT
 
 DOCS = ROOT / "docs"
 FENCE = re.compile(
@@ -32,9 +34,10 @@ ELSEWHERE = {
     "how-to/object-storage.md": "flows/storage/test_hub.py",
     "how-to/plan.md": "flows/test_plan.py",
     "how-to/python.md": "flows/test_functions.py",
+    "how-to/run-on-a-schedule.md": "deployments/test_commands.py",
     "how-to/several-hosts.md": "deployments/test_commands.py",
     "how-to/sft.md": "streaming_ext/transforms/test_docs.py",
-    "how-to/trainers": "streaming_ext/training/trainers/recipes.py",
+    "how-to/trainers.md": "streaming_ext/training/trainers/recipes.py",
     "how-to/transform-steps.md": "streaming_ext/transforms/test_docs.py",
     "how-to/transform-workers.md": "streaming_ext/transforms/test_docs.py",
     "how-to/transforms.md": "streaming_ext/transforms/test_docs.py",
@@ -200,6 +203,15 @@ def test_other_tests_name_the_pages_that_they_run() -> None:
         assert f"docs/{page}" in (ROOT / "tests" / test).read_text(), (page, test)
 
 
+def test_the_site_and_the_changelog_name_the_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    footer = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["copyright"]
+    assert footer.startswith(f"Shardmill {version},")
+    (newest, *_) = re.findall(r"^## \[(\d.*)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert newest[0] == version
+    assert date.fromisoformat(newest[1])
+
+
 def test_every_block_has_a_language() -> None:
     """So that no command escapes these tests."""
     for path in DOCS.rglob("*.md"):
@@ -243,6 +255,7 @@ def test_messages_of_troubleshooting_exist() -> None:
 
 
 def test_how_to_pages_are_short() -> None:
+    block = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
     for path in DOCS.glob("how-to/*.md"):
-        words = len(re.findall(r"\w+", BLOCK.sub("", path.read_text())))
+        words = len(re.findall(r"\w+", block.sub("", path.read_text())))
         assert words <= 600, (path.name, words)

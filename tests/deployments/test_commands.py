@@ -49,3 +49,13 @@ def test_the_documented_cluster_commands(shell, home) -> None:
         assert_same_dataset(demo / "dataset", demo / made)
         report = next((demo / made / "runs").glob("*.json")).read_text()
         assert '"files_done": 6' in report
+
+
+def test_the_documented_schedule(shell, home) -> None:
+    """The commands of docs/how-to/run-on-a-schedule.md; the last one removes the schedule."""
+    script = "\n".join(blocks("docs/how-to/run-on-a-schedule.md", "bash"))
+    log = home / "output.log"
+    run_script(script, ROOT, shell, log)
+    printed = log.read_text()
+    assert "shardmill-demo/dataset is complete; nothing to do." in printed
+    assert "cron: 0 3 * * *" in printed

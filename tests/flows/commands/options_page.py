@@ -1,8 +1,10 @@
 """docs/reference/options.md, made by `python -m tests.flows.commands.options_page`."""
 
 import inspect
+import re
 import sys
 
+from cyclopts.annotations import get_hint_name
 from cyclopts.argument import Argument
 
 from flows.commands.help import default_text, grouped
@@ -14,6 +16,16 @@ a dataset is not sound; 2 wrong usage; 129 the terminal closed; 130 stopped by C
 by SIGTERM, or cancelled in Prefect.
 """
 _OF_THE_HOST = "--workers"  # the number of its cores
+_TYPES = {
+    "bool": "flag",
+    "ByteSize": "size",
+    "float": "number",
+    "int": "whole number",
+    "int|str": "text",
+    "Path": "path",
+    "str": "text",
+    "str|Path": "path",
+}
 
 
 def reference() -> str:
@@ -32,17 +44,27 @@ def reference() -> str:
         pages.append(f"## {name}\n{words}\n\n```text\n{inspect.cleandoc(examples)}\n```\n")
         arguments = command.assemble_argument_collection(parse_docstring=True)
         for heading, group in grouped(function, arguments.filter_by(show=True), lambda a: a.name):
-            rows = "\n".join(map(_row, group))
-            pages.append(f"{heading}:\n\n| option | default | meaning |\n|---|---|---|\n{rows}\n")
+            rows = "\n".join(_row(name, argument) for argument in group)
+            head = "| option | type | default | meaning |\n|---|---|---|---|"
+            pages.append(f"{heading}:\n\n{head}\n{rows}\n")
     return "\n".join(pages)
 
 
-def _row(argument: Argument) -> str:
-    name = argument.name if argument.index is None else argument.name.removeprefix("--").upper()
+def _row(command: str, argument: Argument) -> str:
+    bare = argument.name.removeprefix("--")
+    name = argument.name if argument.index is None else bare.upper()
     help_text = " ".join((argument.parameter.help or "").split()).replace("|", "\\|")
+    cells = (f"`{name}`{{ #{command}-{bare} }}", _type(argument), _default(argument), help_text)
+    return f"| {' | '.join(cells)} |"
+
+
+def _type(argument: Argument) -> str:
     if choices := argument.get_choices():
-        help_text += f" One of {', '.join(choices)}."
-    return f"| `{name}` | {_default(argument)} | {help_text} |"
+        return ", ".join(f"`{choice}`" for choice in choices)
+    kind = get_hint_name(argument.hint).removesuffix("|None")
+    if several := re.match(r"tuple\[(\w+)", kind):
+        return f"{_TYPES[several[1]]}, several"
+    return _TYPES[kind]
 
 
 def _default(argument: Argument) -> str:

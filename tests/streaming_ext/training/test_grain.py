@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from itertools import islice
 from typing import Any
 
@@ -55,9 +56,10 @@ def test_batches_resume_at_every_step_over_epochs(open_raw, load) -> None:
 
 
 def test_the_page(raw) -> None:
-    """The programs of docs/how-to/trainers/grain.md."""
-    page = (ROOT / "docs/how-to/trainers/grain.md").read_text()
-    program = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
+    """The programs of Grain in docs/how-to/trainers.md."""
+    page = (ROOT / "docs/how-to/trainers.md").read_text()
+    found = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    program = "".join(textwrap.dedent(cell) for cell in found if "training.grain" in cell)
     program = program.replace('"out"', repr(str(raw.root))).replace("1024", "8")
     program = program.replace("batch_size=8,", "batch_size=8, dp_rank=0, dp_world_size=1,")
     made: dict[str, Any] = {}

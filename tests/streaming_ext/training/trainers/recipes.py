@@ -1,6 +1,6 @@
 """The recipes of examples/trainers and of docs/how-to/evaluate.md, as files and as modules.
 
-The pages of docs/how-to/trainers show the files.
+docs/how-to/trainers.md shows the files.
 """
 
 import importlib.util

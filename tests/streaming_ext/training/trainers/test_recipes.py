@@ -1,4 +1,4 @@
-"""The programs of docs/how-to/trainers that train from beginning to end."""
+"""The programs of docs/how-to/trainers.md that train from beginning to end."""
 
 import builtins
 import importlib
