@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streaming_ext.training.arguments import TokenStream
+    from streaming_ext.training.features.text import StreamingTextDataset, TextStream
     from streaming_ext.training.loader import StreamingTokenLoader
-    from streaming_ext.training.streams import TokenStream
-    from streaming_ext.training.text_dataset import StreamingTextDataset, TextStream
     from streaming_ext.training.token_dataset import StreamingTokenDataset
     from streaming_ext.transforms.checkpointable import CheckpointableDataset
 
@@ -20,11 +20,11 @@ __all__ = [
 
 _HOMES = {
     "CheckpointableDataset": "streaming_ext.transforms.checkpointable",
-    "StreamingTextDataset": "streaming_ext.training.text_dataset",
-    "TextStream": "streaming_ext.training.text_dataset",
+    "StreamingTextDataset": "streaming_ext.training.features.text",
+    "TextStream": "streaming_ext.training.features.text",
     "StreamingTokenDataset": "streaming_ext.training.token_dataset",
     "StreamingTokenLoader": "streaming_ext.training.loader",
-    "TokenStream": "streaming_ext.training.streams",
+    "TokenStream": "streaming_ext.training.arguments",
 }
 
 

@@ -23,7 +23,7 @@ from streaming_ext.text.options import Options
 if TYPE_CHECKING:
     from streaming_ext.format.layout import Split
     from streaming_ext.format.provenance import SourceRow
-    from streaming_ext.training.streams import TokenStream
+    from streaming_ext.training.arguments import TokenStream
     from streaming_ext.training.token_dataset import StreamingTokenDataset
 
 _SETTINGS = dataclasses.fields(OrderSettings)
@@ -159,7 +159,7 @@ def trace(config: Annotated[TraceConfig, Parameter(name="*")]) -> int:
 
 def _streams(config: TraceConfig, cache: str) -> "list[TokenStream]":
     """The datasets; only their manifests and records are read."""
-    from streaming_ext.training.streams import TokenStream
+    from streaming_ext.training.arguments import TokenStream
 
     paths = [config.path, *config.more]
     given: dict[str, Sequence[Any]] = {

@@ -21,11 +21,10 @@ from streaming_ext.order.steps import StepSizes
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.source import Sequences, TokenSource
 from streaming_ext.store.remote import Remote
-from streaming_ext.training.arguments import BatchContents, DataLocation
+from streaming_ext.training.arguments import BatchContents, DataLocation, TokenStream
 from streaming_ext.training.columns import RowColumn, StreamDomains, columns_of
 from streaming_ext.training.features.masks import SegmentColumn
 from streaming_ext.training.features.mixing import sequences_an_epoch
-from streaming_ext.training.streams import TokenStream
 
 if TYPE_CHECKING:
     from streaming_ext.order.node_local import NodeGroup
@@ -41,15 +40,27 @@ class HasIdentity(Protocol):
         """The settings of the part, as a state names them."""
 
 
-def open_streams(order: OrderSettings, location: DataLocation) -> list[ShardCache]:
+def streams_of(location: DataLocation) -> list[TokenStream]:
+    """The streams; most often one."""
+    stream = TokenStream(remote=location.remote, local=location.local)
+    if location.proportion_by is None or location.proportions is None:
+        return list(location.streams or [stream])
+    from streaming_ext.training.features.where import streams_by_value
+
+    return streams_by_value(stream, location.proportion_by, location.proportions)
+
+
+def open_streams(
+    streams: Sequence[TokenStream], order: OrderSettings, location: DataLocation
+) -> list[ShardCache]:
     """Read the index of every stream; of a text, make its dataset first.
 
     Raises:
         UsageError: a stream has no location, its cache is too small, or tokenizers differ.
     """
-    limit, number = location.limit, len(location.members)
+    limit, number = location.limit, len(streams)
     keys = []
-    for member in location.members:
+    for member in streams:
         split = member.split or order.split
         limit_each = None if limit is None else limit // number
         stream = member.made(split=split, sequence_length=order.longest, limit=limit_each)

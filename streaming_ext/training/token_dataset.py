@@ -16,7 +16,7 @@ from streaming_ext.order.settings import DEFAULT_WINDOW
 from streaming_ext.order.state import Cursor
 from streaming_ext.order.steps import StepSizes
 from streaming_ext.reading.prefetch import end_all, sequences_ahead
-from streaming_ext.training.arguments import described, settings_of
+from streaming_ext.training.arguments import TokenStream, described, settings_of
 from streaming_ext.training.batch_reader import PLANNED_ROWS, BatchReader, samples_of
 from streaming_ext.training.features.mixing import mixing_of
 from streaming_ext.training.opening import (
@@ -30,11 +30,11 @@ from streaming_ext.training.opening import (
     open_plan,
     open_source,
     open_streams,
+    streams_of,
 )
 from streaming_ext.training.position import Newest, TrainingPosition
 from streaming_ext.training.resume import Resume
 from streaming_ext.training.stock import stock_ranks, streaming
-from streaming_ext.training.streams import TokenStream
 from streaming_ext.training.workers import end_without_hooks, this_worker
 
 if TYPE_CHECKING:
@@ -104,9 +104,9 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         settings = settings_of(locals(), stock)
         self.order, self.location, self.position, self.contents = settings
         order, rank = self.order, find_rank(self.position)
-        self.streams = self.location.members
+        self.streams = streams_of(self.location)
         mixing = mixing_of(self.streams, order)
-        caches = open_streams(order, self.location)
+        caches = open_streams(self.streams, order, self.location)
         if tokenizer is not None:
             from streaming_ext.training.features.tokenizer import require_tokenizer
 

@@ -8,7 +8,7 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.order.mixing import Mixing
 from streaming_ext.order.settings import OrderSettings
 from streaming_ext.order.steps import Schedule
-from streaming_ext.training.streams import TokenStream
+from streaming_ext.training.arguments import TokenStream
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,9 +18,9 @@ from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.chosen import VERSION, ChosenDocuments
 from streaming_ext.reading.made_once import made_once, write_directory, write_words
 from streaming_ext.reading.source import TokenSource
+from streaming_ext.training.arguments import TokenStream
 from streaming_ext.training.features.documents import LocatedDocuments, split_documents
 from streaming_ext.training.features.domains import COLUMN, name_of_value
-from streaming_ext.training.streams import TokenStream
 
 _log = logging.getLogger(__name__)
 

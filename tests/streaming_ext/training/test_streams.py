@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from streaming_ext.base.errors import UsageError
+from streaming_ext.training.arguments import TokenStream
 from streaming_ext.training.features.mixing import sequences_an_epoch
-from streaming_ext.training.streams import TokenStream
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 
 

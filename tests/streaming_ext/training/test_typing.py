@@ -12,7 +12,7 @@ import pytest
 
 from streaming_ext import StreamingTextDataset, StreamingTokenDataset
 from streaming_ext.training.arguments import KINDS
-from streaming_ext.training.text_dataset import WINDOW, StreamedText
+from streaming_ext.training.features.text import WINDOW, StreamedText
 
 ROOT = Path(__file__).parents[3]
 CALLS = Path(__file__).with_name("typed_calls.py")

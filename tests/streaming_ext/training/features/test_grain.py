@@ -22,7 +22,7 @@ def numbers(batches: Any) -> list[list[int]]:
 
 def test_sequences_by_number(raw, open_raw) -> None:
     """Each once per epoch, in an order of Grain's that resumes, read by its threads."""
-    from streaming_ext.training.grain import GrainSource
+    from streaming_ext.training.features.grain import GrainSource
 
     source = GrainSource(open_raw())
     assert np.array_equal(source[3]["tokens"], raw.streams["train"][24:32])
@@ -37,7 +37,7 @@ def test_sequences_by_number(raw, open_raw) -> None:
 
 
 def test_batches_resume_at_every_step_over_epochs(open_raw, load) -> None:
-    from streaming_ext.training.grain import GrainBatches
+    from streaming_ext.training.features.grain import GrainBatches
 
     loader = load(batch_size=40)
     expected = [*sequences(loader), *sequences(loader)]

@@ -24,8 +24,7 @@ from streaming_ext.store.locations import local_path
 from streaming_ext.text.options import TextOptions
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources.patterns import is_pattern
-from streaming_ext.training.arguments import KINDS
-from streaming_ext.training.streams import TokenStream
+from streaming_ext.training.arguments import KINDS, TokenStream
 from streaming_ext.training.token_dataset import StreamingTokenDataset
 
 WINDOW = 1 << 14  # sequences of a canonical node that are shuffled among each other, by default
