@@ -220,8 +220,9 @@ def recall(args: argparse.Namespace) -> dict[str, Any]:
     plain = common.shard(files, args.scratch / "near-output", args.tokenizer, workers=args.workers)
     facts["without"] = _cost(plain.measured)
     if args.datatrove:
-        code = Path(__file__).with_name("deduplicate_datatrove.py")
-        done = common.run([args.datatrove, code, folder, folder / "datatrove"], interval=0.2)
+        script = (common.ROOT / "benchmarks/peers.py", "datatrove_minhash", folder)
+        command = [args.datatrove, "-P", *script, "--output", folder / "datatrove"]
+        done = common.run(command, interval=0.2)
         facts["datatrove"] = json.loads(done.output.splitlines()[-1]) | _cost(done)
     print(json.dumps(facts, indent=1))
     return facts

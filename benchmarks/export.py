@@ -205,7 +205,9 @@ def preprocess(shared: Path, file: Path, output: Path, workers: int) -> float:
     done = common.run(
         [
             sys.executable,
-            common.ROOT / "benchmarks/peers/megatron_preprocess.py",
+            "-P",
+            common.ROOT / "benchmarks/peers.py",
+            "megatron_preprocess",
             file,
             "--output",
             output,

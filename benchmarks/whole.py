@@ -128,9 +128,8 @@ def _merges(args: argparse.Namespace, datasets: list[Path], output: Path) -> lis
         if args.megatron is not None:
             sets = [_exported(args, dataset, number) for number, dataset in enumerate(datasets)]
             shutil.rmtree(output, ignore_errors=True)
-            output.mkdir(parents=True)
-            script = common.ROOT / "benchmarks/peers/megatron_merge.py"
-            given = [args.megatron, script, *sets * times, "--output", output / "merged"]
+            script = (common.ROOT / "benchmarks/peers.py", "megatron_merge")
+            given = [args.megatron, "-P", *script, *sets * times, "--output", output]
             theirs = common.run(given)
             inside = json.loads(theirs.output.splitlines()[-1])["seconds"]
             row |= {"theirs": theirs.seconds, "their start": theirs.seconds - float(inside)}

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks import common
 
-PEERS = Path(__file__).parents[1] / "peers"
+PEERS = common.ROOT / "benchmarks/peers.py"
 OURS, BARE, DATATROVE, STOCK = "shardmill", "bare limit", "datatrove", "MDSWriter + tiktoken"
 _TORCH = "torch==2.13.0"  # this one's wheel is for processors; later ones bring gigabytes
 _HUGGING_FACE = ("datasets==5.2.0", "tokenizers", "tiktoken")
@@ -32,9 +32,9 @@ _DOLMA = ("dolma==1.2.1", "boto3==1.28.17", "s3fs==2023.6.0", "pyarrow==19.0.1")
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A script of `peers/`; without requirements it runs in this environment, on all files."""
+    """A function of `peers.py`; without requirements it runs in this environment, on all files."""
 
-    script: str
+    name: str
     requirements: tuple[str, ...] = ()
     vocabulary: str = "tiktoken"
     workers: int | None = None
@@ -84,7 +84,7 @@ class Benchmark:
 
     def peer(self, name: str) -> float:
         """Measure MB of text per second of a peer."""
-        peer, output = CONTENDERS[name], self.scratch / CONTENDERS[name].script
+        peer, output = CONTENDERS[name], self.scratch / CONTENDERS[name].name
         files, python = self.files, Path(sys.executable)
         if peer.requirements:
             files = self.few
@@ -95,7 +95,7 @@ class Benchmark:
         shutil.rmtree(output, ignore_errors=True)
         workers = peer.workers or self.args.workers
         given = [self.given[path] for path in files]
-        command = [python, PEERS / f"{peer.script}.py", *given, "--output", output]
+        command = [python, "-P", PEERS, peer.name, *given, "--output", output]
         command += ["--tokenizer", vocabulary, "--workers", str(workers)]
         measured = common.run(command)
         result = json.loads(measured.output.splitlines()[-1])
@@ -117,7 +117,7 @@ class Benchmark:
         )
         if DATATROVE in self.facts:
             shard("--compression", "none")
-            theirs = sorted((self.scratch / CONTENDERS[DATATROVE].script).glob("tokens/*.ds"))
+            theirs = sorted((self.scratch / CONTENDERS[DATATROVE].name).glob("tokens/*.ds"))
             ids = sum(same_ids(output / "train" / f"{n:05}", ds) for n, ds in enumerate(theirs))
             lines.append(f"All {ids:,} ids are those of datatrove.")
         if stock := self.facts.get(STOCK):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.endurance import schedule
+from benchmarks import endurance
 from tests.benchmarks.test_scripts import run_script
 
 SHORT = 40
@@ -21,7 +21,7 @@ def test_nothing_is_lost(vocabulary, tmp_path) -> None:
 
     assert "the same bytes" in printed
     done = json.loads(result.read_text())
-    kinds = set(schedule.KINDS) - set(done["left_out"])
+    kinds = set(endurance.KINDS) - set(done["left_out"])
     disturbed = done["runs"]["disturbed, to S3"]
     assert {kind for kind, times in disturbed["faults"].items() if times} == kinds
     assert disturbed["commands"] >= 2  # once more after its kill

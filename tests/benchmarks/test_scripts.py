@@ -154,6 +154,33 @@ def test_reading(name, options, measured, cache, tmp_path) -> None:
     assert len(re.findall(r"million tokens/s|times a plain batch", printed)) == measured
 
 
+def conformance(loader: str, cache: Path, *options: object) -> dict[str, str]:
+    """What the conformance table says of a loader, by case."""
+    result = cache / "conformance.json"
+    given = ("--only", loader, "--sequences", 512, *options, "--result", result)
+    run_script("conformance", *given, cache=cache)
+    (cells,) = saved(result)["cells"].values()
+    return dict(cells)
+
+
+def test_conformance(cache) -> None:
+    cells = conformance("Shardmill", cache)
+    # A worker that has read all of its pass may go; nothing is lost without an error.
+    assert re.fullmatch(r"exact|\w+Error", cells.pop("worker"))
+    damaged = "CorruptDatasetError"
+    exact = dict.fromkeys(("resume", "world", "mixture", "evaluation"), "exact")
+    # 497 sequences make 31 steps of 16; one is left out in each of two passes.
+    assert cells == {"epoch": "2 lost", "missing": damaged, "damaged": damaged, **exact}
+
+
+@pytest.mark.soak
+def test_conformance_of_stock(cache) -> None:
+    cells = conformance("mosaicml-streaming", cache, "--seconds", 30)
+    assert (cells["epoch"], cells["resume"]) == ("2 doubled", "exact")
+    assert cells["mixture"].endswith(" doubled *")
+    assert cells["evaluation"] == "1 doubled *"
+
+
 @pytest.mark.soak
 def test_training_on_text(cache, sources, vocabulary) -> None:
     options = ("--tokenizer", vocabulary, "--pattern", "gpt2", "--length", 64)

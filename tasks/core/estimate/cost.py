@@ -26,7 +26,7 @@ START_SECONDS = 4.0  # until workers work, and to publish: what a run over one s
 # Time of Prefect for a part's tasks, in one process per host: benchmarks/sharding/many_files.py.
 SECONDS_PER_PART = 0.017
 PARTS_AHEAD = 2  # on the scratch of a host, beside one per worker
-MERGE_RATE = 120e6  # of spills, in bytes per second and worker: benchmarks/shuffle/
+MERGE_RATE = 120e6  # of spills, in bytes per second and worker: benchmarks/shuffle.py
 READ_RATE = 500e6  # of spills that are read in their order
 COMPARE_RATE = 60e6  # of hashes, in bytes per second of one process
 SPILL_BYTES = 46  # of a document in a spill, beside its ids
