@@ -29,7 +29,7 @@ _TYPES = {
 
 
 def reference() -> str:
-    """The page: of each command its examples, and a table of options for each group."""
+    """The page: of each command its examples, and the options of each group."""
     from flows.commands.app import app
 
     pages = [_HEAD]
@@ -44,23 +44,21 @@ def reference() -> str:
         pages.append(f"## {name}\n{words}\n\n```text\n{inspect.cleandoc(examples)}\n```\n")
         arguments = command.assemble_argument_collection(parse_docstring=True)
         for heading, group in grouped(function, arguments.filter_by(show=True), lambda a: a.name):
-            rows = "\n".join(_row(name, argument) for argument in group)
-            head = "| option | type | default | meaning |\n|---|---|---|---|"
-            pages.append(f"{heading}:\n\n{head}\n{rows}\n")
+            items = "\n".join(_item(name, argument) for argument in group)
+            pages.append(f"{heading}:\n\n{items}\n")
     return "\n".join(pages)
 
 
-def _row(command: str, argument: Argument) -> str:
+def _item(command: str, argument: Argument) -> str:
     bare = argument.name.removeprefix("--")
     name = argument.name if argument.index is None else bare.upper()
-    help_text = " ".join((argument.parameter.help or "").split()).replace("|", "\\|")
-    cells = (f"`{name}`{{ #{command}-{bare} }}", _type(argument), _default(argument), help_text)
-    return f"| {' | '.join(cells)} |"
+    meaning = " ".join((argument.parameter.help or "").split())
+    return f"- `{name}`{{ #{command}-{bare} }} ({_type(argument)}{_default(argument)}): {meaning}"
 
 
 def _type(argument: Argument) -> str:
     if choices := argument.get_choices():
-        return ", ".join(f"`{choice}`" for choice in choices)
+        return "one of " + ", ".join(f"`{choice}`" for choice in choices)
     kind = get_hint_name(argument.hint).removesuffix("|None")
     if several := re.match(r"tuple\[(\w+)", kind):
         return f"{_TYPES[several[1]]}, several"
@@ -69,9 +67,9 @@ def _type(argument: Argument) -> str:
 
 def _default(argument: Argument) -> str:
     if argument.required:
-        return "needed"
+        return ", needed"
     default = default_text(argument.field_info.default)
-    return "" if default is None or argument.name == _OF_THE_HOST else f"`{default}`"
+    return "" if default is None or argument.name == _OF_THE_HOST else f", default `{default}`"
 
 
 if __name__ == "__main__":

@@ -207,6 +207,6 @@ def test_the_options_page_is_current_and_every_option_has_words() -> None:
     assert page == reference(), (
         "python -m tests.flows.commands.options_page > docs/reference/options.md"
     )
-    rows = [line for line in page.splitlines() if line.startswith("| `")]
-    assert len(rows) > 60
-    assert [row for row in rows if row.endswith("|  |")] == []
+    items = [line for line in page.splitlines() if line.startswith("- `")]
+    assert len(items) > 60
+    assert [item for item in items if item.endswith("): ")] == []
