@@ -207,7 +207,7 @@ def test_the_site_and_the_changelog_name_the_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     footer = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["copyright"]
     assert footer.startswith(f"Shardmill {version},")
-    (newest, *_) = re.findall(r"^## \[(\d.*)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    (newest, *_) = re.findall(r"^## (\d\S*) - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert newest[0] == version
     assert date.fromisoformat(newest[1])
 
