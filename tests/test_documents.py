@@ -259,3 +259,16 @@ def test_how_to_pages_are_short() -> None:
     for path in DOCS.glob("how-to/*.md"):
         words = len(re.findall(r"\w+", block.sub("", path.read_text())))
         assert words <= 600, (path.name, words)
+
+
+def test_the_pages_are_short() -> None:
+    """Without the one that is made of the options."""
+    pages = {ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")}
+    pages -= {DOCS / "reference/options.md"}
+    assert sum(len(re.findall(r"\w+", path.read_text())) for path in pages) <= 26_000
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    settings = (ROOT / "zensical.toml").read_text()
+    pages = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
+    assert not [page for page in pages if f'"{page}"' not in settings]
