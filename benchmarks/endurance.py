@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 from benchmarks import common
 from benchmarks.common import CACHE
 from streaming_ext.format.layout import MANIFEST
-from streaming_ext.format.record import PartRecord
+from streaming_ext.format.reading import record_of
 from tasks.core.synthetic import make_documents
 from tests.command_line import assert_same_dataset, workers_of
 from tests.conftest import clean_environment
@@ -474,7 +474,7 @@ def work_redone(api: str, run_name: str, dataset: Path) -> Redone:
     """Find the work that runs with `run_name` in their names did more than once for a dataset."""
     texts = {}
     for file in (dataset / "parts").iterdir():
-        record = PartRecord.model_validate_json(file.read_bytes())
+        record = record_of(file.read_bytes(), where=str(file))
         texts[record.part] = record.text_bytes
     attempts = _settled(api, run_name)
     again = {part: count - 1 for part, count in attempts.items() if count > 1}
