@@ -59,7 +59,7 @@ def test_the_page(raw) -> None:
     """The programs of Grain in docs/how-to/trainers.md."""
     page = (ROOT / "docs/how-to/trainers.md").read_text()
     found = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    program = "".join(textwrap.dedent(cell) for cell in found if "training.grain" in cell)
+    program = "".join(textwrap.dedent(cell) for cell in found if "features.grain" in cell)
     program = program.replace('"out"', repr(str(raw.root))).replace("1024", "8")
     program = program.replace("batch_size=8,", "batch_size=8, dp_rank=0, dp_world_size=1,")
     made: dict[str, Any] = {}
