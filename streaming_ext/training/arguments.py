@@ -192,8 +192,7 @@ _STOCK: Final = {
     "sampling_method": "no sequence comes twice before all came once. Leave it out; `repeat`, "
     "`choose` or `proportion` of a TokenStream say how much of it an epoch holds.",
     "sampling_granularity": "no sequence comes twice before all came once. Leave it out.",
-    "validate_hash": "every shard is compared with the hash that the dataset has of it. Leave it "
-    "out.",
+    "validate_hash": "every shard is compared with its xxh128, if the index has it. Leave it out.",
     "keep_zip": "compressed files are never kept in the cache, and never removed where they are "
     "published. Leave it out.",
     "allow_unsafe_types": "only token ids are read, nothing that could hold code. Leave it out.",
