@@ -97,7 +97,7 @@ class Adapter:
             self.epoch += 1
 
     def state(self) -> Any:
-        """What a checkpoint holds."""
+        """The content of a checkpoint."""
         return self.loader.state_dict()
 
     def load(self, state: Any) -> None:
@@ -519,7 +519,7 @@ class Trial:
     """One loader in all situations.
 
     Attributes:
-        version: of the loader.
+        version: the version of the loader.
         cells: what happened, by case.
     """
 
@@ -600,7 +600,7 @@ class Trial:
         return [str(folder)]
 
     def judge(self) -> dict[str, str]:
-        """What happens in each case."""
+        """Run each case; returns its outcome in words, by name."""
         train = Counter(dict.fromkeys(range(self.size), 2))
         steps, said = self.run(folders=[self.folder["odd"]])
         odd = Counter(dict.fromkeys(range(self.size - ODD), 2))
@@ -643,7 +643,7 @@ class Trial:
 
 
 def merged(ranks: list[list[list[int]]]) -> list[list[int]]:
-    """What all ranks received, step by step."""
+    """The sequences that all ranks received, step by step."""
     steps = itertools.zip_longest(*ranks, fillvalue=[])
     return [list(itertools.chain(*step)) for step in steps]
 
@@ -651,7 +651,7 @@ def merged(ranks: list[list[list[int]]]) -> list[list[int]]:
 def difference(
     expected: Counter[int], ranks: list[list[list[int]]], order: list[list[int]] | None = None
 ) -> str:
-    """What ranks received beside what they should have, and at which step, in words."""
+    """Compare the sequences of all ranks, and their steps, with those expected, in words."""
     steps = merged(ranks)
     came = Counter(itertools.chain(*steps))
     damaged = came.pop(-1, 0)

@@ -155,7 +155,7 @@ def test_reading(name, options, measured, cache, tmp_path) -> None:
 
 
 def conformance(loader: str, cache: Path, *options: object) -> dict[str, str]:
-    """What the conformance table says of a loader, by case."""
+    """The row of a loader in the conformance table, by case."""
     result = cache / "conformance.json"
     given = ("--only", loader, "--sequences", 512, *options, "--result", result)
     run_script("conformance", *given, cache=cache)

@@ -67,7 +67,8 @@ class KeptHashes:
                 own = codes(listed["source"].to_numpy(), listed["row"].to_numpy())
                 chosen = np.isin(own, wanted)
                 known += [
-                    (own[at], sketches) for at, sketches in sketched_documents(part, chosen, rule)
+                    (own[at], sketches)
+                    for at, sketches in sketched_documents(part, listed, chosen, rule)
                 ]
         for kept in manifest.digests:
             for file in kept.files:

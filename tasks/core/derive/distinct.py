@@ -63,10 +63,12 @@ class DistinctDocuments:
 
     Attributes:
         near: all near copies, with witnesses that are candidates.
+        witnesses: the `codes` of all witnesses, each once, ascending.
         parts: those of each part.
     """
 
     near: NearCopies
+    witnesses: Ints
     parts: Sequence[_PartCopies]
 
     @classmethod
@@ -83,7 +85,7 @@ class DistinctDocuments:
         def sketch(number: int) -> tuple[tuple[Ints, Ints, Keys], Sketches]:
             part = PartOfDataset(dataset, manifest, number)
             listed = listed_documents(part.files, part.record)
-            found = sketched_documents(part, candidates(part.record), rule)
+            found = sketched_documents(part, listed, candidates(part.record), rule)
             at, sketches = map(np.concatenate, zip(*found, strict=True))
             groups, rows = (listed[name].to_numpy()[at] for name in ("source", "row"))
             return (groups, rows, np.zeros(len(at), np.uint64)), sketches
@@ -110,7 +112,7 @@ class DistinctDocuments:
                 witnesses=(np.flatnonzero(is_witness), held),
             )
 
-        return cls(near, [*mapped_ahead(look, numbers)])
+        return cls(near, witnesses, [*mapped_ahead(look, numbers)])
 
     def flags(self, record: PartRecord) -> Flags:
         """Flags of these documents of a part: (documents,)."""
@@ -126,12 +128,11 @@ class DistinctDocuments:
             records: the records of all parts.
             taken: finds the documents of a part that are taken.
         """
-        witnesses = np.unique(self.near.witnesses)
-        is_taken = np.zeros(len(witnesses), np.bool_)
+        is_taken = np.zeros(len(self.witnesses), np.bool_)
         for record, own in zip(records, self.parts, strict=True):
             positions, numbers = own.witnesses
             is_taken[numbers] = taken(record)[positions]
-        stays = is_taken[np.searchsorted(witnesses, self.near.witnesses)]
+        stays = is_taken[np.searchsorted(self.witnesses, self.near.witnesses)]
         found = []
         for positions, numbers in (own.copies for own in self.parts):
             chosen = numbers[stays[numbers]]

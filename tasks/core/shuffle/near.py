@@ -24,7 +24,7 @@ from streaming_ext.format.spec import NearRule
 from streaming_ext.store import LocalStorage, Storage
 from streaming_ext.store.scratch import new_folder
 from streaming_ext.text.sketches import Sketches, num_matches, sketches_of
-from tasks.core.reading.documents import PartOfDataset, listed_documents
+from tasks.core.reading.documents import PartOfDataset
 from tasks.core.shuffle.sort import (
     MOST_DIGEST_BYTES,
     SortedSpills,
@@ -84,9 +84,15 @@ class NearCopies:
 
 
 def sketched_documents(
-    part: PartOfDataset, wanted: Flags, rule: NearRule
+    part: PartOfDataset, listed: pa.Table, wanted: Flags, rule: NearRule
 ) -> Iterator[tuple[Ints, Sketches]]:
     """The positions of wanted documents in the list of a part, and their sketches.
+
+    Args:
+        part: the part.
+        listed: the list of its documents; see `listed_documents`.
+        wanted: flags of the documents: (documents,).
+        rule: the rule.
 
     Raises:
         CorruptDatasetError, StorageError: see `PartOfDataset.documents`.
@@ -94,7 +100,7 @@ def sketched_documents(
     none = np.empty((0, rule.bins), np.uint8)
     yield np.empty(0, np.int64), none
     bos_id = part.record.spec.tokenizer.bos_id
-    for at, block in part.blocks(listed_documents(part.files, part.record)):
+    for at, block in part.blocks(listed):
         own, ends = wanted[at], block.ends - 1
         begins = without_bos(block.stream, block.ends - block.lengths, bos_id)
         found = sketches_of(block.stream, begins[own], ends[own], rule)

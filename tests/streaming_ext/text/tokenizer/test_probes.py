@@ -31,7 +31,7 @@ def own(file) -> Tokenizer:
 
 
 def compared(own: Tokenizer, given: Any) -> str:
-    """How a tokenizer differs from one of Shardmill's own, of which a dataset was made."""
+    """Compare a tokenizer with one of Shardmill's own, of which a dataset was made."""
     identity = TokenizerIdentity.model_validate(own.description())
     probes = dict(json.loads(probes_of(own))["probes"])
     return difference(probes, given, identity, "data")
