@@ -5,6 +5,7 @@
             ConfigMismatchError
             MissingExtraError           also an ImportError
             TokenizerError
+                MissingTokenError
         SourceError
             DamagedSourceError
         EngineMismatchError
@@ -58,6 +59,16 @@ class MissingExtraError(UsageError, ImportError):
 
 class TokenizerError(UsageError):
     """A tokenizer cannot be found, read or trusted."""
+
+
+class MissingTokenError(TokenizerError):
+    """A tokenizer lacks a special token that is to stand around each document.
+
+    Attributes:
+        token: the missing token, if only one was wanted.
+    """
+
+    token: str | None = None
 
 
 class SourceError(ShardmillError):

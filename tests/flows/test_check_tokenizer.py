@@ -19,6 +19,11 @@ def test_the_same_and_another(shardmill, dataset, vocabulary, tokenizer_json, tm
     ended = shardmill(*command, other)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith(f"shardmill: {other} is not the tokenizer of {dataset}: for 'H")
+    lacking = tmp_path / "lacking.json"
+    lacking.write_text(tokenizer_json.replace("<|endoftext|>", "<end>"))
+    ended = shardmill(*command, lacking)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.endswith(": it lacks the token that ends each document, '<|endoftext|>'.\n")
     ended = shardmill(*command, other, "--json")
     found = json.loads(ended.stdout)
     assert (ended.returncode, found["same"]) == (1, False)

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from streaming_ext.base.errors import CorruptDatasetError, UsageError
+from streaming_ext.base.errors import CorruptDatasetError, MissingTokenError, UsageError
 from streaming_ext.format.layout import TOKENIZER_FOLDER
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.schema import FileRecord, refuse_newer
@@ -146,12 +146,15 @@ def difference(
     Raises:
         UsageError: it is no tokenizer, or cannot be loaded.
     """
-    if isinstance(given, str | Path):
-        given, name = load_like(str(given), identity), str(given)
-    elif hasattr(given, "to_str"):  # of tokenizers
-        text = given.to_str().encode()
-        given = JsonTokenizer.of(text, type(given).__name__, eot_token=identity.eot_token)
-    name = name or getattr(given, "name", type(given).__name__)
+    name = name or str(getattr(given, "name", type(given).__name__))
+    try:
+        if isinstance(given, str | Path):
+            name = str(given)
+            given = load_like(name, identity)
+        elif hasattr(given, "to_str"):  # of tokenizers
+            given = JsonTokenizer.of(given.to_str().encode(), name, eot_token=identity.eot_token)
+    except MissingTokenError as error:
+        return lacking(error, identity, where, name)
     marks, (encode, own) = identity.marks, _encoder_and_marks(given, identity.marks)
     other = next((token for token in marks if own[token] != marks[token]), None)
     if (words := other_ids(probes, encode, name, where)) or other is None:
@@ -159,6 +162,21 @@ def difference(
     return (
         f"{name} is not the tokenizer of {where}: {other} has the id {own[other]} in it, the "
         f"dataset has {marks[other]}."
+    )
+
+
+def lacking(error: MissingTokenError, identity: TokenizerIdentity, where: str, name: str) -> str:
+    """Say that a tokenizer lacks a token of a dataset; see `difference`.
+
+    Raises:
+        MissingTokenError: the token is not the dataset's, so the user has named it.
+    """
+    if error.token not in identity.marks:
+        raise error
+    does = "ends" if error.token == identity.eot_token else "begins"
+    return (
+        f"{name} is not the tokenizer of {where}: it lacks the token that {does} each document, "
+        f"{error.token!r}."
     )
 
 

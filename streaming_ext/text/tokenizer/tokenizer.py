@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
-from streaming_ext.base.errors import TokenizerError
+from streaming_ext.base.errors import MissingTokenError, TokenizerError
 from streaming_ext.base.git_lfs import not_a_pointer
 
 SPEC_FILE: Final = "tokenizer_spec.json"
@@ -152,7 +152,8 @@ class Marks:
         """The fields of a tokenizer: the user's tokens, else the end of text that it names.
 
         Raises:
-            TokenizerError: none of these is among the special tokens, or both are the same.
+            MissingTokenError: none of these is among the special tokens.
+            TokenizerError: both are the same.
         """
         ends = (self.named, *_EOT_NAMES) if eot_token is None else (eot_token,)
         eot = self._find(ends, "end-of-text", "--eot-token", [*self.special])
@@ -185,9 +186,11 @@ class Marks:
             advice = f" {ordinary[0]!r} is an ordinary token of it: {self.how}.{advice}"
         elif not self.special and self.how:
             advice = f" Add one and pass it as {option}: {self.how}."
-        raise TokenizerError(
+        error = MissingTokenError(
             f"{self.where} has no {lacks}. {its} special tokens: {shown}{more}.{advice}"
         )
+        error.token = tokens[0]
+        raise error
 
 
 def read_file(path: Path) -> bytes:

@@ -5,11 +5,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from streaming_ext.base.errors import MissingTokenError
 from streaming_ext.store import open_storage
 from streaming_ext.text.options import Options, TokenizerOptions
 from streaming_ext.text.tokenizer.engine import token_texts
 from streaming_ext.text.tokenizer.load import load_like
-from streaming_ext.text.tokenizer.probes import difference, other_ids, saved_probes
+from streaming_ext.text.tokenizer.probes import difference, lacking, other_ids, saved_probes
 from tasks.core.reading.dataset_files import open_dataset, open_tokenizer, read_listed
 
 
@@ -35,7 +36,7 @@ class TokenizerCheck(BaseModel):
         same: no difference was found.
         is_copy: everything that decides ids is the same, so no text can differ.
         texts: the number of texts that were compared.
-        difference: the first text that differs, in words; empty if there is none.
+        difference: the first text that differs, or the token that it lacks, in words; else empty.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -55,13 +56,17 @@ def compare_tokenizers(config: CheckTokenizerConfig) -> TokenizerCheck:
     """
     files, manifest = open_dataset(open_storage(config.dataset))
     identity, where = manifest.spec.tokenizer, str(files.storage)
-    given = load_like(
-        config.tokenizer,
-        identity,
-        eot_token=config.eot_token,
-        bos_token=config.bos_token,
-        pattern=config.pattern,
-    )
+    try:
+        given = load_like(
+            config.tokenizer,
+            identity,
+            eot_token=config.eot_token,
+            bos_token=config.bos_token,
+            pattern=config.pattern,
+        )
+    except MissingTokenError as error:
+        words = lacking(error, identity, where, config.tokenizer)
+        return TokenizerCheck(same=False, is_copy=False, texts=0, difference=words)
     probes = saved_probes(manifest, partial(read_listed, files), where)
     words, texts = difference(probes, given, identity, where, config.tokenizer), len(probes)
     is_copy = given.fingerprint == identity.fingerprint

@@ -1,15 +1,18 @@
 """Comparing a tokenizer with that of a dataset; datasets that were made without its probes."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
 from streaming_ext import StreamingTokenDataset
 from streaming_ext.base.errors import (
     ConfigMismatchError,
+    MissingTokenError,
     NotADatasetError,
     TokenizerError,
     UsageError,
@@ -79,6 +82,37 @@ def test_one_lost_merge_is_found_by_the_text_of_its_token(of_json, tmp_path) -> 
     assert not found.same
     assert found.texts > len(probe_texts())
     assert f"for {token!r} it gives" in found.difference
+
+
+def test_a_tokenizer_without_the_token_that_ends_documents(sound, tmp_path, tokenizer_json) -> None:
+    other = tmp_path / "tokenizer.json"
+    other.write_text(tokenizer_json.replace("<|endoftext|>", "<end>"))
+    lacks = "it lacks the token that ends each document, '<|endoftext|>'."
+    found = compared(sound, other)
+    assert (found.same, found.is_copy, found.texts) == (False, False, 0)
+    assert found.difference == f"{other} is not the tokenizer of {sound}: {lacks}"
+    for given in other, Tokenizer.from_file(str(other)):
+        with pytest.raises(ConfigMismatchError, match=re.escape(lacks)):
+            StreamingTokenDataset(local=sound, batch_size=1, tokenizer=given)
+    assert "for 'H" in compared(sound, other, eot_token="<end>").difference
+    for option in "eot_token", "bos_token":  # a wrong option is no difference
+        with pytest.raises(MissingTokenError, match="no special token '<no>'"):
+            compared(sound, other, **{"eot_token": "<end>", option: "<no>"})
+
+
+def test_a_tokenizer_without_the_token_that_begins_documents(
+    texts, tmp_path, tokenizer_json
+) -> None:
+    config = json.loads(tokenizer_json)
+    begins = {**config["added_tokens"][-1], "content": "<s>", "id": len(config["model"]["vocab"])}
+    config["added_tokens"].append(begins)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(config))
+    usual = {"tokenizer": str(tmp_path / "tokenizer.json"), "pattern": None, "bos_token": "<s>"}
+    dataset = build_dataset(tmp_path, texts, **usual)
+    assert compared(dataset, tmp_path / "tokenizer.json").same
+    (tmp_path / "other.json").write_text(tokenizer_json)
+    found = compared(dataset, tmp_path / "other.json").difference
+    assert found.endswith("it lacks the token that begins each document, '<s>'.")
 
 
 def test_the_same_ids_by_another_file(of_json, tmp_path) -> None:
@@ -155,10 +189,6 @@ def test_what_cannot_be_compared(sound, vocabulary, tmp_path, tokenizer_json) ->
         compared(tmp_path / "missing", vocabulary)
     with pytest.raises(TokenizerError, match="No such file"):
         compared(sound, "/nowhere/a.tiktoken")
-    (tmp_path / "tokenizer.json").write_text(tokenizer_json.replace("<|endoftext|>", "<end>"))
-    with pytest.raises(TokenizerError, match=r"no special token '<\|endoftext\|>'"):
-        compared(sound, tmp_path / "tokenizer.json")
-    assert not compared(sound, tmp_path / "tokenizer.json", eot_token="<end>").same
     root = shutil.copytree(sound, tmp_path / "dataset")
     with_manifest(root, tokenizer_files=())
     with pytest.raises(UsageError, match="does not hold its tokenizer"):
