@@ -8,7 +8,7 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 Small = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
-Tokens = npt.NDArray[np.integer[Any]]  # ids, of any type
+Tokens = npt.NDArray[np.integer[Any]]  # ids, or other whole numbers, of any type
 Whole = TypeVar("Whole", int, Ints)
 
 
@@ -36,7 +36,7 @@ def ranges(firsts: Ints, counts: Ints) -> Ints:
     return numbers
 
 
-def look_up(known: Ints, wanted: Ints) -> tuple[Flags, Ints]:
+def look_up(known: Tokens, wanted: Tokens) -> tuple[Flags, Ints]:
     """Find numbers among known ones, which ascend.
 
     look_up([2, 5, 9], [9, 1]) is [True, False] and [2].

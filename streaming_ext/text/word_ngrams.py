@@ -6,6 +6,9 @@ spaces between words each character is a word.
 
 A word of the characters c0 c1 c2 has the hash v(c0) + v(c1)·B + v(c2)·B² mod 2^64, with a random
 number v for each character; the hash of an n-gram is made of those of its words in the same way.
+
+The plain sum of the v of all characters of an n-gram is another hash, which does not see their
+order. `token_words` adds it up from the ids of a text, which costs a fifth.
 """
 
 import unicodedata
@@ -23,20 +26,20 @@ from streaming_ext.text.documents.text_array import cut_by_bytes, taken, text_bu
 
 Hashes = npt.NDArray[np.uint64]
 
-_SEGMENT: Final = 2**17  # bytes that are looked at together; a longer text is cut between words
+SEGMENT: Final = 2**17  # bytes that are looked at together; a longer text is cut between words
 _BLOCK: Final = 2**14  # words that are looked at together
 _LOOK: Final = 2**12  # bytes in which a cut looks for a space
 _BASE: Final = 0x9E3779B97F4A7C15  # odd, so that its powers can be divided by
 _NEXT: Final = np.uint64(0xD6E8FEB86659FD93)  # the same for the words of an n-gram
 _CODE_POINTS: Final = 0x110000
-_WORD, _ALONE, _MARK = 1, 2, 3  # kinds of characters; 0 separates words
+WORD, ALONE, MARK = 1, 2, 3  # kinds of characters; 0 separates words
 # Ranges of one kind, each with itself as its form.
 _UNIFORM: Final = (
-    (0x3400, 0x4DC0, _ALONE),
-    (0x4E00, 0xA000, _ALONE),
-    (0xAC00, 0xD7A4, _WORD),
+    (0x3400, 0x4DC0, ALONE),
+    (0x4E00, 0xA000, ALONE),
+    (0xAC00, 0xD7A4, WORD),
     (0xD800, 0xF900, 0),
-    (0x20000, 0x2F800, _ALONE),
+    (0x20000, 0x2F800, ALONE),
     (0x2FA20, _CODE_POINTS, 0),
 )
 # Thai, Lao, Tibetan, Myanmar, Khmer; kana; ideographs for compatibility.
@@ -45,6 +48,7 @@ _WITHOUT_SPACES: Final = (
     (0x1780, 0x1800),
     (0x3040, 0x3100),
     (0xF900, 0xFB00),
+    (0x2F800, 0x2FA20),
 )
 
 
@@ -60,15 +64,19 @@ class Ngrams(NamedTuple):
     texts: Ints
 
 
-def word_ngrams(texts: pa.LargeStringArray, words: int) -> Ngrams:
+def word_ngrams(texts: pa.LargeStringArray, words: int, *, ordered: bool = True) -> Ngrams:
     """The n-grams of each text; a text of fewer words has none.
 
     Args:
         texts: the texts, without nulls.
         words: the number of words of an n-gram.
+        ordered: false for the sums that do not see the order of characters.
     """
     segments, owners = _segments(texts)
-    found = [_words(segments[start:end], start) for start, end in cut_by_bytes(segments, _SEGMENT)]
+    found = [
+        _words(segments[start:end], start, ordered=ordered)
+        for start, end in cut_by_bytes(segments, SEGMENT)
+    ]
     if not found:
         return Ngrams(np.empty(0, np.uint64), np.empty(0, np.int64))
     hashes, of_segment = (np.concatenate(column) for column in zip(*found, strict=True))
@@ -77,6 +85,8 @@ def word_ngrams(texts: pa.LargeStringArray, words: int) -> Ngrams:
     if starts <= 0:
         return Ngrams(hashes[:0], of_text[:0])
     inside = of_text[:starts] == of_text[words - 1 :]
+    if not ordered:
+        return Ngrams(sums_of(hashes, words)[inside], of_text[:starts][inside])
     sums = [
         scrambled(_sums(hashes[at : at + _BLOCK + words - 1], words))
         for at in range(0, starts, _BLOCK)
@@ -84,23 +94,30 @@ def word_ngrams(texts: pa.LargeStringArray, words: int) -> Ngrams:
     return Ngrams(np.concatenate(sums)[inside], of_text[:starts][inside])
 
 
+def sums_of(numbers: Hashes, count: int) -> Hashes:
+    """The sums of each `count` consecutive numbers: sums_of([1, 2, 5], 2) is [3, 7]."""
+    before = np.append(np.uint64(0), np.cumsum(numbers))
+    sums: Hashes = before[count:] - before[:-count]
+    return sums
+
+
 def _segments(texts: pa.LargeStringArray) -> tuple[pa.LargeStringArray, Ints]:
     """The texts, long ones cut between words, or characters; and the text of each segment."""
     data, offsets = text_buffers(texts)
     numbers = np.arange(len(texts))
-    long = np.flatnonzero(np.diff(offsets) > _SEGMENT).tolist()
+    long = np.flatnonzero(np.diff(offsets) > SEGMENT).tolist()
     if not long:
         return texts, numbers
     cuts = []
     for number in long:
-        at, end = int(offsets[number]) + _SEGMENT, int(offsets[number + 1])
+        at, end = int(offsets[number]) + SEGMENT, int(offsets[number + 1])
         while at < end:
             spaces = np.flatnonzero(data[at : min(at + _LOOK, end)] == ord(" "))
             at += int(spaces[0]) if len(spaces) else 0
             while at < end and data[at] & 0xC0 == 0x80:
                 at += 1
             cuts.append((number, at))
-            at += _SEGMENT
+            at += SEGMENT
     owners, edges = (np.array(column) for column in zip(*cuts, strict=True))
     edges = np.insert(offsets, owners + 1, edges)
     numbers = np.sort(np.append(numbers, owners))
@@ -108,7 +125,7 @@ def _segments(texts: pa.LargeStringArray) -> tuple[pa.LargeStringArray, Ints]:
     return pa.LargeStringArray.from_buffers(len(numbers), buffers[1], buffers[2]), numbers
 
 
-def _words(texts: pa.LargeStringArray, first: int) -> tuple[Hashes, Ints]:
+def _words(texts: pa.LargeStringArray, first: int, *, ordered: bool) -> tuple[Hashes, Ints]:
     """The hash of each word, and the number of its text, counted from `first`."""
     data, offsets = text_buffers(texts)
     data = data[int(offsets[0]) : int(offsets[-1])]
@@ -118,27 +135,30 @@ def _words(texts: pa.LargeStringArray, first: int) -> tuple[Hashes, Ints]:
         codes = np.frombuffer(bytes(data).decode().encode("utf-32-le"), np.uint32)
         lengths = pc.utf8_length(texts).to_numpy()
         starts = np.cumsum(lengths) - lengths
-    kind_of, value_of = _tables()
+    kind_of, value_of = tables()
     kinds = taken(kind_of, codes)
-    if (is_mark := kinds == _MARK).any():
+    if (is_mark := kinds == MARK).any():
         before = np.append(0, np.cumsum(~is_mark))
         starts, codes, kinds = before[starts], codes[~is_mark], kinds[~is_mark]
     if not len(kinds):
         return np.empty(0, np.uint64), np.empty(0, np.int64)
     begins = np.ones(len(kinds), np.bool_)
-    begins[1:] = (kinds[1:] != kinds[:-1]) | (kinds[1:] == _ALONE)
+    begins[1:] = (kinds[1:] != kinds[:-1]) | (kinds[1:] == ALONE)
     begins[starts[starts < len(kinds)]] = True
     begins &= kinds > 0
     at = np.flatnonzero(begins)
     if not len(at):
         return np.empty(0, np.uint64), at
-    powers, inverse = _powers()
+    values = taken(value_of, codes)
+    if ordered:
+        powers, inverse = _powers()
+        values = values * powers[: len(codes)]
     # sums: (characters,), of all before and itself; what separates words adds nothing
-    sums = np.cumsum(taken(value_of, codes) * powers[: len(codes)])
+    sums = np.cumsum(values)
     hashes = np.diff(sums[np.append(at[1:], len(sums)) - 1], prepend=np.uint64(0))
     counts = np.diff(np.append(np.searchsorted(at, starts), len(at)))  # words of each text
     owners = np.repeat(np.arange(first, first + len(starts)), counts)
-    return scrambled(hashes * inverse[at]), owners
+    return scrambled(hashes * inverse[at]) if ordered else hashes, owners
 
 
 def _sums(words: Hashes, count: int) -> Hashes:
@@ -165,14 +185,14 @@ def _sums(words: Hashes, count: int) -> Hashes:
 def _powers() -> tuple[Hashes, Hashes]:
     """The powers of the base, and what divides by each."""
     bases = np.array([_BASE, pow(_BASE, -1, 2**64)], np.uint64)[:, None]
-    factors = np.broadcast_to(bases, (2, 2 * _SEGMENT)).copy()
+    factors = np.broadcast_to(bases, (2, 2 * SEGMENT)).copy()
     factors[:, 0] = 1
     powers, inverse = np.multiply.accumulate(factors, axis=1)
     return powers, inverse
 
 
 @cache
-def _tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
+def tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
     """The kind of each code point, and a number for its form: (0x110000,) each."""
     kinds = np.zeros(_CODE_POINTS, np.uint8)
     forms = np.arange(_CODE_POINTS, dtype=np.uint64)
@@ -183,13 +203,13 @@ def _tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
         letter = chr(code)
         category = unicodedata.category(letter)[0]
         if category == "M":
-            kinds[code] = _MARK
+            kinds[code] = MARK
         elif category in "LN":
-            kinds[code] = _WORD
+            kinds[code] = WORD
             forms[code] = _form(letter)
     for start, end in _WITHOUT_SPACES:
         own = kinds[start:end]
-        own[own == _WORD] = _ALONE
+        own[own == WORD] = ALONE
     return kinds, np.where(kinds > 0, scrambled(forms + np.uint64(1)), np.uint64(0))
 
 

@@ -9,23 +9,55 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_ext.base.arrays import Flags, Ints, ranges
+from streaming_ext.base.arrays import Flags, Ints, look_up, ranges
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.schema import content_hash
 from streaming_ext.format.spec import ExcludedTexts, ReadOptions
 from streaming_ext.store.scratch import new_folder
-from streaming_ext.text.documents.text_array import taken
+from streaming_ext.text.documents.text_array import cut_by_bytes, taken, text_buffers
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.look import look_into
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.text_hashes import require_unicode
-from streaming_ext.text.word_ngrams import Hashes, word_ngrams
+from streaming_ext.text.token_words import TokenWords
+from streaming_ext.text.tokenizer.engine import Encoded
+from streaming_ext.text.word_ngrams import SEGMENT, Hashes, word_ngrams
 from streaming_ext.writing.part_documents import PartDocuments, fetch_part
 
 _SPARE_BITS: Final = 4  # of 16 slots, n-grams take one
 _TEXT_BITS: Final = 32  # of the number of an evaluation text
 _SHOWN: Final = 60  # characters of a text
+_BLOCK_BYTES: Final = 2**18  # of texts whose ids are looked at together
+
+
+@dataclass(frozen=True)
+class HashSet:
+    """Some hashes, ascending, and flags of the upper and of the lower bits that they have.
+
+    Attributes:
+        values: (hashes,).
+        slots: (2, slots).
+    """
+
+    values: Hashes
+    slots: Flags
+
+    @classmethod
+    def of(cls, values: Hashes) -> "HashSet":
+        """Flag the bits of hashes, which ascend."""
+        bits = (len(values) - 1).bit_length() + _SPARE_BITS
+        slots = np.zeros((2, 2**bits), np.bool_)
+        for flags, positions in zip(slots, _positions(values, bits), strict=True):
+            flags[positions] = True
+        return cls(values, slots)
+
+    def maybe(self, wanted: Hashes) -> Ints:
+        """The positions of those that may be among the hashes: all others are not."""
+        upper, lower = _positions(wanted, self.slots.shape[1].bit_length() - 1)
+        at = np.flatnonzero(taken(self.slots[0].view(np.uint8), upper))
+        maybe: Ints = at[self.slots[1, lower[at]]]
+        return maybe
 
 
 @dataclass(frozen=True)
@@ -36,14 +68,14 @@ class EvaluationTexts:
         rule: the entry of a specification that pins them.
         names: the location and the beginning of each text, for people.
         hashes, owners: every n-gram with the number of its text, by hash: (n-grams,) each.
-        slots: flags of the upper and of the lower bits that hashes may have: (2, slots).
+        sums: the hashes of the n-grams that do not see the order of characters.
     """
 
     rule: ExcludedTexts
     names: tuple[str, ...]
-    hashes: Hashes
+    hashes: HashSet
     owners: Ints
-    slots: Flags
+    sums: HashSet
 
     @classmethod
     def read(
@@ -65,6 +97,7 @@ class EvaluationTexts:
         look_into(sources, options)
         names, before = list[str](), 0
         found = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
+        sums = [found[0][0]]
         with new_folder() as folder:
             for source in sources:
                 part = Part.whole(0, source)
@@ -72,6 +105,7 @@ class EvaluationTexts:
                 for batch in PartDocuments(part, paths, options).batches():
                     ngrams = word_ngrams(batch.texts, words)
                     found.append((ngrams.hashes, ngrams.texts + before))
+                    sums.append(word_ngrams(batch.texts, words, ordered=False).hashes)
                     before += len(batch.texts)
                     names += [
                         f"{source.url}, row {row}: {' '.join(text[:_SHOWN].split())!r}"
@@ -89,10 +123,6 @@ class EvaluationTexts:
                 f"No text of --exclude-texts has {words} words: none would be found. Lower "
                 "--exclude-ngram, or name their column with --exclude-column."
             )
-        bits = (len(hashes) - 1).bit_length() + _SPARE_BITS
-        slots = np.zeros((2, 2**bits), np.bool_)
-        for flags, positions in zip(slots, _positions(hashes, bits), strict=True):
-            flags[positions] = True
         rule = ExcludedTexts(
             files=tuple(source.url for source in sources),
             columns=columns,
@@ -102,29 +132,63 @@ class EvaluationTexts:
             mark_only=mark_only,
             hash=content_hash(np.stack([hashes, owners.astype(np.uint64)]).tobytes()),
         )
-        return cls(rule, tuple(names), hashes, owners, slots)
+        return cls(
+            rule,
+            tuple(names),
+            HashSet.of(hashes),
+            owners,
+            HashSet.of(np.unique(np.concatenate(sums))),
+        )
 
-    def find(self, texts: pa.LargeStringArray) -> tuple[Ints, Ints]:
+    def find(self, texts: pa.LargeStringArray, suspects: Flags | None = None) -> tuple[Ints, Ints]:
         """Find n-grams of these texts in documents.
 
         Args:
             texts: the texts of the documents, without nulls.
+            suspects: a mask of the documents that may hold one, (documents,); None for all.
 
         Returns:
             the number of a document and of an evaluation text in it, each pair once: (pairs,) each.
         """
-        ngrams = word_ngrams(texts, self.rule.words)
-        bits = self.slots.shape[1].bit_length() - 1
-        wanted, documents = ngrams
-        upper, lower = _positions(wanted, bits)
-        maybe = np.flatnonzero(taken(self.slots[0].view(np.uint8), upper))
-        maybe = maybe[self.slots[1, lower[maybe]]]
-        wanted, documents = wanted[maybe], documents[maybe]
-        first = np.searchsorted(self.hashes, wanted)
-        counts = np.searchsorted(self.hashes, wanted, side="right") - first
+        rows = np.arange(len(texts)) if suspects is None else np.flatnonzero(suspects)
+        if len(rows) < len(texts):
+            texts = texts.take(pa.array(rows))
+        wanted, documents = word_ngrams(texts, self.rule.words)
+        maybe = self.hashes.maybe(wanted)
+        wanted, documents = wanted[maybe], rows[documents[maybe]]
+        known = self.hashes.values
+        first = np.searchsorted(known, wanted)
+        counts = np.searchsorted(known, wanted, side="right") - first
         owners = self.owners[ranges(first, counts)]
         pairs = np.unique(np.repeat(documents, counts) << _TEXT_BITS | owners)
         return pairs >> _TEXT_BITS, pairs & (2**_TEXT_BITS - 1)
+
+    def suspects(self, words: TokenWords, texts: pa.LargeStringArray, encoded: Encoded) -> Flags:
+        """Find the documents that may hold an n-gram, by their ids: a mask, (documents,).
+
+        Args:
+            words: the words of the tokenizer's tokens.
+            texts: the texts of the documents, without nulls.
+            encoded: their ids.
+        """
+        # Long texts are cut, maybe in a word, before their words are hashed.
+        found: Flags = np.diff(text_buffers(texts)[1]) > SEGMENT
+        for start, end in cut_by_bytes(texts, _BLOCK_BYTES):
+            if found[start]:
+                continue
+            offsets = encoded.offsets[start : end + 1]
+            ids = encoded.ids[offsets[0] : offsets[-1]]
+            offsets = offsets - offsets[0]
+            unknown = np.searchsorted(offsets, words.unknown(ids), side="right") - 1
+            found[start + unknown] = True
+            if found[start:end].all():
+                continue
+            ngrams = words.ngrams(ids, offsets, self.rule.words)
+            maybe = self.sums.maybe(ngrams.hashes)
+            is_known, _ = look_up(self.sums.values, ngrams.hashes[maybe])
+            at = ngrams.firsts[maybe[is_known]]
+            found[start + np.searchsorted(offsets, at, side="right") - 1] = True
+        return found
 
 
 def _positions(hashes: Hashes, bits: int) -> Iterator[npt.NDArray[np.uint32]]:

@@ -33,6 +33,7 @@ from streaming_ext.text.text_hashes import (
     text_digests,
 )
 from streaming_ext.text.tokenizer.engine import (
+    Encoded,
     Engine,
     audit_sample,
     check_ids,
@@ -216,14 +217,10 @@ def tokenize_batches(
         SourceError, EngineMismatchError: see `make_part`.
     """
     locate = documents.locate
-    evaluation = None
-    if spec.exclude is not None:
-        evaluation = evaluation_texts(spec.exclude, spec.unicode)
+    evaluation = None if spec.exclude is None else evaluation_texts(spec.exclude, spec.unicode)
     counts = Counts(Counter(dict.fromkeys(spec.drops, 0)), Counter())
     for batch in documents.batches():
-        all_hashes = _hashes_of(batch.texts, spec)
-        hashes = all_hashes[:, 0]
-        digests = all_hashes[:, 1:] if all_hashes.shape[1] > 1 else None
+        hashes, digests = _hashes_of(batch.texts, spec)
         noted = None
         # new: (texts,), those to be tokenized; `texts` are these
         new, texts = np.ones(len(hashes), np.bool_), batch.texts
@@ -249,11 +246,12 @@ def tokenize_batches(
         lengths += begins & (lengths > 0)
         if noted is not None:
             lengths = noted.lengths(lengths)
-        kept, has_tokens = lengths > 0, int((lengths > 0).sum())
-        drops = (
-            {} if evaluation is None else _with_evaluation(batch.texts, evaluation, counts, kept)
-        )
-        for name, dropped in (drops | spec.filters.by_tokens(lengths - begins)).items():
+        kept, has_tokens = lengths > 0, np.count_nonzero(lengths)
+        drops = spec.filters.by_tokens(lengths - begins)
+        if evaluation is not None:
+            suspects = _suspects(evaluation, engine, new, texts, encoded)
+            drops = _with_evaluation(batch.texts, suspects, evaluation, counts, kept) | drops
+        for name, dropped in drops.items():
             counts.dropped_documents[name] += int((dropped & kept).sum())
             counts.text_bytes -= int(np.diff(text_buffers(batch.texts)[1])[dropped & kept].sum())
             kept &= ~dropped
@@ -279,11 +277,29 @@ def tokenize_batches(
     return counts
 
 
+def _suspects(
+    evaluation: EvaluationTexts,
+    engine: Engine,
+    new: Flags,
+    texts: pa.LargeStringArray,
+    encoded: Encoded,
+) -> Flags:
+    """The documents of a batch that may hold an n-gram: all that the ids do not acquit."""
+    suspects = np.ones(len(new), np.bool_)
+    if engine.words is not None:
+        suspects[new] = evaluation.suspects(engine.words, texts, encoded)
+    return suspects
+
+
 def _with_evaluation(
-    texts: pa.LargeStringArray, evaluation: EvaluationTexts, counts: Counts, kept: Flags
+    texts: pa.LargeStringArray,
+    suspects: Flags,
+    evaluation: EvaluationTexts,
+    counts: Counts,
+    kept: Flags,
 ) -> dict[FilterName, Flags]:
     """Count the documents that hold an n-gram of an evaluation text; returns those to drop."""
-    documents, numbers = evaluation.find(texts)
+    documents, numbers = evaluation.find(texts, suspects)
     counts.evaluation_texts.update(numbers[kept[documents]].tolist())
     holds = np.zeros(len(texts), np.bool_)
     holds[documents] = True
@@ -293,16 +309,15 @@ def _with_evaluation(
     return {}
 
 
-def _hashes_of(texts: pa.LargeStringArray, spec: DatasetSpec) -> Keys:
-    """Hashes of the texts as they are compared: (texts, 1 or 3).
+def _hashes_of(texts: pa.LargeStringArray, spec: DatasetSpec) -> tuple[Keys, Keys | None]:
+    """Hashes of the texts as they are compared.
 
-    The first is for the holdout; if copies are found by hash, the two halves of it follow.
+    Returns:
+        that for the holdout, (texts,); both halves of that by which copies are found, (texts, 2).
     """
     compared = compared_texts(texts, spec.deduplicate, spec.unicode)
-    hashes = document_hashes(compared, seed=spec.holdout_seed)[:, None]
-    if spec.deduplicate in (None, "near"):
-        return hashes
-    return np.hstack([hashes, text_digests(compared)])
+    hashes = document_hashes(compared, seed=spec.holdout_seed)
+    return hashes, None if spec.deduplicate in (None, "near") else text_digests(compared)
 
 
 def _locate(locate: Callable[[int], tuple[str, str]], rows: Ints, document: int) -> tuple[str, str]:

@@ -156,6 +156,7 @@ class IdsAsTheyAre:
 
     name = "none"
     reason = "the sources hold ids"
+    words = None
 
     def encode(self, texts: pa.LargeBinaryArray) -> Encoded:
         """The ids of each document."""

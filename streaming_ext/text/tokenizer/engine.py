@@ -3,6 +3,7 @@
 import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from streaming_ext.base.errors import EngineMismatchError, TokenizerError
 from streaming_ext.text.documents.text_array import text_buffers
+from streaming_ext.text.token_words import TokenWords
 from streaming_ext.text.tokenizer.fast_tokenizer import (
     FastModel,
     fast_model,
@@ -49,10 +51,19 @@ class Encoded:
 
 
 class Engine(Protocol):
-    """Turns documents into ids. `name` says which software does, `reason` why it was chosen."""
+    """Turns documents into ids.
+
+    Attributes:
+        name: the software that does.
+        reason: why it was chosen.
+        words: the words of its tokens; None if they do not tell those of a text.
+    """
 
     name: str
     reason: str
+
+    @property
+    def words(self) -> TokenWords | None: ...
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """The reference ids of every document, in order."""
@@ -61,6 +72,8 @@ class Engine(Protocol):
 
 class ReferenceEngine:
     """The reference itself, one document after another."""
+
+    words = None
 
     def __init__(self, tokenizer: Tokenizer, reason: str = _BY_REQUEST) -> None:
         self.name = f"{tokenizer.package} {version(tokenizer.package)}"
@@ -116,6 +129,11 @@ class FastEngine:
             replacement = encode_rows(self._tokenizer.encode, texts, rows.tolist())
             encoded = splice(encoded, rows, replacement)
         return encoded
+
+    @cached_property
+    def words(self) -> TokenWords:
+        """The words of the tokens, whose bytes are those of the text."""
+        return TokenWords(self._gigatoken.vocab, composes=self._model.composes)
 
     def _renew(self) -> None:
         self._gigatoken: Any = None  # free the old one first

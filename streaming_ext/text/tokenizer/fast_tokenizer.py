@@ -122,6 +122,7 @@ class FastModel:
         reserved: the ids that gigatoken gives for texts that the reference takes for text.
         by_class: true if the classes that Unicode gives to code points decide where text is split.
         at_ends: true if white space at the end of a text is split in another way.
+        composes: true if text is normalized with NFC.
     """
 
     data: bytes
@@ -129,6 +130,7 @@ class FastModel:
     reserved: frozenset[int] = frozenset()
     by_class: bool = True
     at_ends: bool = False
+    composes: bool = False
 
     def load(self) -> Any:
         """A new gigatoken tokenizer, with empty caches."""
@@ -270,6 +272,7 @@ def _of_byte_level(tokenizer: JsonTokenizer) -> FastModel | str:
         # The text before an added token has an end, too.
         reserved=frozenset(token["id"] for token in added if token["special"] or at_ends),
         at_ends=at_ends,
+        composes=bool(normalizers),
     )
 
 

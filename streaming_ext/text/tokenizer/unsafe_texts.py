@@ -38,6 +38,23 @@ def unsafe_ranges() -> Ranges:
     return tuple((start, end) for start, end in json.loads(TABLE.read_bytes()))
 
 
+def parts_of(token: bytes) -> tuple[bytes, bytes, bytes]:
+    """The end of a character, whole ones, and the beginning of one: each may be empty."""
+    end = len(_REST.match(token)[0])  # type: ignore[index]
+    begin = _CUT.search(token, end).start()  # type: ignore[union-attr]
+    return token[:end], token[end:begin], token[begin:]
+
+
+def code_points_from(text: bytes) -> tuple[int, int]:
+    """The first code point whose character may begin with these bytes, and the end of them."""
+    size = 2 + (text[0] >= 0xE0) + (text[0] >= 0xF0)
+    value = text[0] & 0x7F >> size
+    for byte in text[1:size]:
+        value = value << 6 | byte & 0x3F
+    unknown = 6 * max(size - len(text), 0)
+    return value << unknown, value + 1 << unknown
+
+
 class UnsafeTexts:
     """Finds the documents that hold certain code points, or give certain ids."""
 
@@ -133,12 +150,7 @@ class _States:
     def after(self, text: bytes) -> int:
         """The number of the state after bytes from the first one of a character on."""
         if text not in self._known:
-            size = 2 + (text[0] >= 0xE0) + (text[0] >= 0xF0)
-            value = text[0] & 0x7F >> size
-            for byte in text[1:size]:
-                value = value << 6 | byte & 0x3F
-            unknown = 6 * max(size - len(text), 0)
-            first, end = value << unknown, value + 1 << unknown
+            first, end = code_points_from(text)
             count = self._before[end] - self._before[first]
             if count in (0, end - first):
                 self._known[text] = _FOUND if count else 0

@@ -1,0 +1,146 @@
+"""Hashes of the n-grams of words of documents, from their ids.
+
+Ids are a fourth as many as bytes. The bytes of the ids of a document, one after another, are those
+of its text; so the words begin where a token begins one, and the sum of what is in the tokens
+between two beginnings is that of the characters between them (see `word_ngrams`).
+"""
+
+import unicodedata
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streaming_ext.base.arrays import Ints, ranges
+from streaming_ext.text.documents.text_array import taken
+from streaming_ext.text.tokenizer.unsafe_texts import code_points_from, parts_of
+from streaming_ext.text.word_ngrams import ALONE, MARK, WORD, Hashes, tables
+
+# Flags of a token: a word begins with it unless one goes on; a word goes on after it; a word begins
+# in it whatever was before; it is not known which words it holds; they are several.
+_GOES_ON, _IS_OPEN, _BEGINS, _UNKNOWN, _SEVERAL = 1, 2, 4, 8, 16
+_UNKNOWN_TEXT: Final = "\N{REPLACEMENT CHARACTER}"
+
+
+def _text_of(token: bytes) -> str:
+    """The text of a token, with U+FFFD if it does not say which words it holds.
+
+    What ends a character is taken for a space: what begins this one says whether it is known.
+    """
+    rest, whole, begin = parts_of(token)
+    first, end = code_points_from(begin) if begin else (0, 0)
+    last = _UNKNOWN_TEXT if tables()[0][first:end].any() else " "
+    return " " * bool(rest) + whole.decode(errors="replace") + last * bool(begin)
+
+
+def is_changed(point: int) -> bool:
+    """Tell if NFC may make a character out of others that make other words.
+
+    Of most it only adds accents to a letter. A syllable of Hangul is made of letters.
+    """
+    kind_of, value_of = tables()
+    parts = [ord(each) for each in unicodedata.normalize("NFD", chr(point))]
+    letters = [part for part in parts if kind_of[part] != MARK]
+    return len(letters) != 1 or value_of[letters[0]] != value_of[point]
+
+
+class TokenNgrams(NamedTuple):
+    """The n-grams of the words of some documents, laid end to end.
+
+    Attributes:
+        hashes: the sum of each, also of those that go over the end of a document: (n-grams,).
+        firsts: the position of the id in which each begins, (n-grams,).
+    """
+
+    hashes: Hashes
+    firsts: Ints
+
+
+class TokenWords:
+    """The words that the tokens of a vocabulary begin, hold and end.
+
+    A token with several words, such as ` it's`, is looked at as several tokens: ` it'` and `s`.
+    """
+
+    def __init__(self, vocabulary: Mapping[int, bytes], *, composes: bool) -> None:
+        """Look at the tokens.
+
+        Args:
+            vocabulary: the bytes of each id.
+            composes: true if the tokenizer normalizes texts with NFC before it encodes them.
+        """
+        known = {id_: token for id_, token in vocabulary.items() if token}
+        texts = [*map(_text_of, known.values())]
+        codes = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32)
+        lengths = np.array([*map(len, texts)])
+        firsts = np.cumsum(lengths) - lengths
+        kind_of, value_of = tables()
+        kinds = kind_of[codes]
+        unknown = (codes == ord(_UNKNOWN_TEXT)) | (kinds == MARK)
+        if composes:
+            points = np.unique(codes[(codes > 0x7F) & (kinds > 0)])
+            unknown |= np.isin(codes, [*filter(is_changed, points.tolist())])
+
+        is_first = np.zeros(len(codes), np.bool_)
+        is_first[firsts] = True
+        begins = (kinds > 0) & (
+            is_first | (kinds != np.append(np.uint8(0), kinds[:-1])) | (kinds == ALONE)
+        )
+        before = np.cumsum(begins) - begins
+        # Cut before each word of a token but its first.
+        is_cut = begins & (before > np.repeat(before[firsts], lengths))
+        cuts = np.flatnonzero(is_first | is_cut)
+        goes_on = is_first & (kinds == WORD)
+        unknown = np.repeat(np.logical_or.reduceat(unknown, firsts), lengths)
+        flags = np.bitwise_or.reduceat(
+            _GOES_ON * goes_on + _BEGINS * (begins & ~goes_on) + _UNKNOWN * unknown, cuts
+        )
+        ends = np.append(cuts[1:], len(codes)) - 1
+        flags |= _IS_OPEN * (kinds[ends] == WORD)
+
+        # flags and values: (cuts + 1,) each; the last is of ids that the vocabulary lacks
+        self._flags = np.append(flags, _UNKNOWN).astype(np.uint8)
+        self._values = np.append(np.add.reduceat(value_of[codes], cuts), np.uint64(0))
+        counts = np.diff(np.append(np.searchsorted(cuts, firsts), len(cuts)))
+        ids, size = np.array([*known], np.int64), max(vocabulary) + 1
+        self._counts, self._firsts = np.ones(size, np.int64), np.full(size, len(cuts))
+        self._counts[ids], self._firsts[ids] = counts, np.cumsum(counts) - counts
+        # by id, for texts without tokens of several words
+        self._flags_of_id = self._flags[self._firsts] | np.uint8(_SEVERAL) * (self._counts > 1)
+        self._values_of_id = self._values[self._firsts]
+
+    def unknown(self, ids: npt.NDArray[np.uint32]) -> Ints:
+        """The positions of the ids of which it is not known which words they hold."""
+        flags = taken(self._flags_of_id, ids)
+        if flags.max(initial=0) < _UNKNOWN:
+            return np.empty(0, np.int64)
+        return np.flatnonzero(flags & _UNKNOWN)
+
+    def ngrams(self, ids: npt.NDArray[np.uint32], offsets: Ints, words: int) -> TokenNgrams:
+        """The n-grams of some documents.
+
+        Args:
+            ids: the ids of all documents.
+            offsets: the position of the first id of each document, and the end: (documents + 1,).
+            words: the number of words of an n-gram.
+        """
+        flags = taken(self._flags_of_id, ids)
+        owners = None
+        if flags.max(initial=0) >= _SEVERAL:
+            counts = taken(self._counts, ids)
+            owners = np.repeat(np.arange(len(ids)), counts)
+            cuts = ranges(taken(self._firsts, ids), counts)
+            flags, values = taken(self._flags, cuts), taken(self._values, cuts)
+            offsets = np.append(0, np.cumsum(counts))[offsets]
+        else:
+            values = taken(self._values_of_id, ids)
+        is_open = np.zeros(len(flags) + 1, np.uint8)
+        np.right_shift(flags, 1, out=is_open[1:])  # bit 0: a word goes on after the one before
+        is_open[offsets] = 0
+        at = np.flatnonzero((flags & ~is_open[:-1] & _GOES_ON) | flags & _BEGINS)
+        before = np.append(np.uint64(0), np.cumsum(values))
+        sums = np.append(before[at], before[-1])
+        count = max(len(sums) - words, 0)
+        firsts = at[:count] if owners is None else owners[at[:count]]
+        return TokenNgrams(sums[words:] - sums[:count], firsts)

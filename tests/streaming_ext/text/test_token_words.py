@@ -1,0 +1,90 @@
+"""The n-grams that ids tell are those of the text, however its bytes are cut into tokens."""
+
+import random
+import unicodedata
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streaming_ext.text.token_words import TokenWords, is_changed
+from streaming_ext.text.word_ngrams import ALONE, WORD, tables, word_ngrams
+
+PLAIN = "aB9 .\n-"
+# With letters of every kind, quotation marks, ideographs, marks, emoji.
+ALPHABET = PLAIN * 2 + "é각\u1100\u1161\u1fb3\u03b1\u0345\u0301ß中のЖ€\u2019“\u2009😀"
+
+
+def sums_of_text(text: str, count: int) -> list[int]:
+    ngrams = word_ngrams(pa.array([text], pa.large_string()), count, ordered=False)
+    return [*map(int, ngrams.hashes)]
+
+
+@pytest.mark.parametrize("most", [1, 2, 4, 9])
+@pytest.mark.parametrize("composes", [False, True])
+def test_ids_tell_the_ngrams_of_their_text(most: int, composes: bool) -> None:
+    draw = random.Random(most)
+    texts = ["".join(draw.choices(ALPHABET, k=draw.randrange(40))) for _ in range(300)]
+    texts += ["".join(draw.choices(PLAIN, k=draw.randrange(40))) for _ in range(300)]
+    numbers: dict[bytes, int] = {}
+    rows = []
+    for text in texts:
+        data = (unicodedata.normalize("NFC", text) if composes else text).encode()
+        rows.append([])
+        while data:
+            size = draw.randrange(1, most + 1)
+            rows[-1].append(numbers.setdefault(data[:size], len(numbers)))
+            data = data[size:]
+    words = TokenWords({id_: token for token, id_ in numbers.items()}, composes=composes)
+    ids = np.array([id_ for row in rows for id_ in row], np.uint32)
+    offsets = np.cumsum([0, *map(len, rows)])
+    unknown = {*(np.searchsorted(offsets, words.unknown(ids), side="right") - 1).tolist()}
+    assert not any(number >= 300 for number in unknown), "plain texts are known"
+    for count in (1, 3):
+        all_ngrams = words.ngrams(ids, offsets, count)
+        owners = np.searchsorted(offsets, all_ngrams.firsts, side="right") - 1
+        for number, text in enumerate(texts):
+            if number in unknown:
+                continue
+            first, end = offsets[number : number + 2]
+            own = words.ngrams(ids[first:end], np.array([0, end - first]), count)
+            expected = sums_of_text(text, count)
+            assert own.hashes.tolist() == expected, text
+            # Beside others, n-grams that go on in the next text follow.
+            assert all_ngrams.hashes[owners == number][: len(expected)].tolist() == expected
+
+
+def test_a_character_that_is_cut_is_known_if_it_separates_words() -> None:
+    tokens = [b"it", b"\xe2\x80", b"\x99s", b"\xe2", b"\x9c\x93", b" a \xd0", b"\x96"]
+    words = TokenWords(dict(enumerate(tokens)), composes=False)
+    assert words.unknown(np.arange(3, dtype=np.uint32)).tolist() == []
+    assert words.unknown(np.arange(3, 7, dtype=np.uint32)).tolist() == [0, 2]
+    ngrams = words.ngrams(np.arange(3, dtype=np.uint32), np.array([0, 3]), 2)
+    assert ngrams.hashes.tolist() == sums_of_text("it\u2019s", 2)
+
+
+def test_ids_that_the_vocabulary_lacks_are_unknown() -> None:
+    words = TokenWords({3: b"a", 1: b""}, composes=True)
+    assert words.unknown(np.array([3, 0, 1, 2], np.uint32)).tolist() == [1, 2, 3]
+
+
+def test_nfc_makes_other_words_of_no_character_that_is_known() -> None:
+    kind_of, value_of = tables()
+
+    def words(text: str) -> list[tuple[int, int]]:
+        points = [ord(each) for each in text]
+        return [(kind_of[p] == ALONE, value_of[p]) for p in points if kind_of[p] in (WORD, ALONE)]
+
+    changed = set()
+    for point in range(0x110000):
+        if 0xD800 <= point < 0xE000:
+            continue
+        composed = unicodedata.normalize("NFC", chr(point))
+        decomposed = unicodedata.normalize("NFD", composed)
+        known = words(composed)
+        if any(is_changed(ord(each)) for each in composed if kind_of[ord(each)] in (WORD, ALONE)):
+            changed.add(point)
+        else:
+            assert words(chr(point)) == known == words(decomposed), hex(point)
+    assert not any(chr(point) in "éñЙがコ漢" for point in changed)
+    assert {0xAC00, 0x1FB3} <= changed
