@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import multiprocessing
 import os
 import platform
 import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import threading
@@ -26,8 +28,26 @@ from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet
 
 ROOT = Path(__file__).parents[1]
 CACHE = Path(os.environ.get("SHARDMILL_BENCH_CACHE", "~/.cache/shardmill-bench")).expanduser()
+SCRATCH = CACHE / "scratch"
 SHARED = Path(os.environ["SHARDMILL_SHARED"]) if "SHARDMILL_SHARED" in os.environ else None
-_WORKER = "tasks.core.workers.worker"
+_TORCH = "torch==2.13.0"  # this one's wheel is for processors; later ones bring gigabytes
+_DATASETS = ("datasets==5.2.0", "tokenizers", "tiktoken", "torchdata==0.11.0", _TORCH)
+# What to install for a peer: itself, and what scripts need beside it.
+PEERS: dict[str, tuple[str, ...]] = {
+    "mosaicml-streaming": ("mosaicml-streaming==0.13.0", _TORCH, "tiktoken", "pyarrow"),
+    "litdata": ("litdata==0.2.76", _TORCH, "tiktoken", "pyarrow"),
+    "datasets": _DATASETS,
+    "torchdata": _DATASETS,
+    "grain": ("grain==0.2.18", _TORCH),
+    "datatrove": (
+        *("datatrove==0.10.1", "tokenizers", "pyarrow", "humanize", "regex"),
+        *("xxhash==3.5.0", "orjson"),
+    ),
+    "dolma": ("dolma==1.2.1", "boto3==1.28.17", "s3fs==2023.6.0", "pyarrow==19.0.1"),
+    "megatron-core": ("megatron-core==0.16.1", _TORCH, "pyarrow"),
+    "webdataset": ("webdataset==1.0.2", _TORCH),
+}
+WORKER = "tasks.core.workers.worker"
 _WATCH_SECONDS = 0.25
 
 
@@ -45,15 +65,25 @@ def machine() -> dict[str, str]:
     }
 
 
-def environment(requirements: Sequence[str], cache: Path) -> Path:
-    """The Python of a virtual environment that holds `requirements`, made on first use."""
-    folder = cache / "venvs" / requirements[0].replace("==", "-")
+def parser(about: str | None, **defaults: float) -> argparse.ArgumentParser:
+    """A parser of `--result` and of numbers, `rounds=3` for `--rounds`."""
+    made = argparse.ArgumentParser(description=about)
+    for name, value in defaults.items():
+        made.add_argument(f"--{name}", type=type(value), default=value, help=f"default: {value:g}")
+    made.add_argument("--result", type=Path, help="file to keep the result in, as JSON")
+    return made
+
+
+def environment(peer: str) -> Path:
+    """The Python of an environment that holds a peer, made on first use."""
+    requirements = PEERS[peer]
+    folder = CACHE / "venvs" / requirements[0].replace("==", "-")
     python, mark = folder / "bin/python", folder / "requirements.json"
     if not mark.exists() or json.loads(mark.read_text()) != list(requirements):
         print(f"installing {' '.join(requirements)} into {folder}", file=sys.stderr)
         venv.create(folder, with_pip=True, clear=True)
         subprocess.run([python, "-I", "-m", "pip", "install", "-q", *requirements], check=True)
-        mark.write_text(json.dumps(list(requirements)))
+        mark.write_text(json.dumps(requirements))
     return python
 
 
@@ -64,20 +94,19 @@ class Measured:
     Attributes:
         seconds: seconds from its start to its end.
         cpu_seconds: processor time of it and its children.
-        others: cores that the rest of the machine kept busy meanwhile; should be near 0.
         output: the text that it printed.
-        memory: samples (seconds since the start, resident bytes) of each process.
+        memory: the most resident bytes of each process, by its id and command line.
     """
 
     seconds: float
     cpu_seconds: float
-    others: float
     output: str
-    memory: dict[str, list[tuple[float, int]]]
+    memory: dict[str, int]
 
-    def worker_memory(self) -> list[list[tuple[float, int]]]:
-        """The samples of the pipeline's worker processes."""
-        return [samples for name, samples in self.memory.items() if _WORKER in name]
+    def peak(self, name: str = "") -> float:
+        """The most that one process with `name` in its command line held, in MiB."""
+        found = (size for command, size in self.memory.items() if name in command)
+        return max(found, default=0) / 2**20
 
 
 def run(command: Sequence[str | Path], *, interval: float | None = None) -> Measured:
@@ -94,7 +123,7 @@ def run(command: Sequence[str | Path], *, interval: float | None = None) -> Meas
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    memory: dict[str, list[tuple[float, int]]] = {}
+    memory: dict[str, int] = {}
     seen: dict[int, float] = {}
     watch = (process.pid, interval or _WATCH_SECONDS, memory, seen)
     threading.Thread(target=_watch, args=watch, daemon=True).start()
@@ -103,7 +132,10 @@ def run(command: Sequence[str | Path], *, interval: float | None = None) -> Meas
         raise SystemExit(f"{' '.join(map(str, command[:4]))} ... failed:\n{output[-4000:]}")
     # Exact for children that were waited for; datatrove's are not, and can only be watched.
     seconds, used = time.monotonic() - began, max(_children_cpu() - cpu, sum(seen.values()))
-    return Measured(seconds, used, (_busy() - busy - used) / seconds, output, memory)
+    others = (_busy() - busy - used) / seconds
+    if others > 0.1:
+        print(f"others kept {others:.2f} cores busy meanwhile", file=sys.stderr)
+    return Measured(seconds, used, output, memory)
 
 
 def _children_cpu() -> float:
@@ -119,25 +151,39 @@ def _busy() -> float:
 def _watch(
     pid: int,
     interval: float,
-    memory: dict[str, list[tuple[float, int]]],
+    memory: dict[str, int],
     cpu_seconds: dict[int, float],
 ) -> None:
-    began = time.monotonic()
     try:
         parent = psutil.Process(pid)
         while True:
             for process in (parent, *parent.children(recursive=True)):
                 try:
                     name = f"{process.pid} {' '.join(process.cmdline())}"
-                    sample = (time.monotonic() - began, process.memory_info().rss)
+                    size = process.memory_info().rss
                     times = process.cpu_times()
                 except psutil.Error:  # it has just ended
                     continue
-                memory.setdefault(name, []).append(sample)
+                memory[name] = max(size, memory.get(name, 0))
                 cpu_seconds[process.pid] = times.user + times.system
             time.sleep(interval)
     except psutil.NoSuchProcess:
         return
+
+
+def shardmill(*words: object, interval: float | None = None) -> Measured:
+    """Give a command of ours as a user does."""
+    return run([sys.executable, "-P", "-m", "flows.cli", *map(str, words)], interval=interval)
+
+
+def peer(
+    function: str, *words: object, env: str | None = None, interval: float | None = None
+) -> tuple[dict[str, Any], Measured]:
+    """Run a function of `peers.py`; returns what it printed last."""
+    python = environment(env) if env else Path(sys.executable)
+    command = [python, "-P", ROOT / "benchmarks/peers.py", function, *map(str, words)]
+    done = run(command, interval=interval)
+    return json.loads(done.output.splitlines()[-1]), done
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,40 +199,46 @@ class Sharded:
         return float(self.record["seconds"])
 
 
-def as_lines(parquet: Path, path: Path) -> Path:
-    """The texts of a Parquet file as JSON Lines, made unless they are there."""
-    mark = path.with_suffix(".made")
-    made = f"{parquet.stat().st_size}"
-    if not mark.exists() or mark.read_text() != made:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w") as file:
-            for batch in pq.ParquetFile(parquet).iter_batches(1000, columns=["text"]):
-                for text in batch.column(0).to_pylist():
-                    file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
-        mark.write_text(made)
-    return path
-
-
 def shard(
     files: Iterable[Path],
     output: Path,
-    tokenizer: Path,
     *options: str,
     workers: int = 2,
     interval: float | None = None,
 ) -> Sharded:
-    """Run the pipeline as a user does, into a new folder."""
+    """Run the pipeline into a new folder."""
     shutil.rmtree(output, ignore_errors=True)
-    command = [sys.executable, "-P", "-m", "flows.cli", "shard", *files, "--output", output]
-    command += ["--tokenizer", tokenizer, "--pattern", "gpt2", "--workers", str(workers), *options]
-    measured = run(command, interval=interval)
+    words = ["shard", *files, "--output", output, "--tokenizer", default_tokenizer()]
+    words += ["--pattern", "gpt2", "--workers", workers, *options]
+    measured = shardmill(*words, interval=interval)
     (record,) = (output / "runs").glob("*.json")
     return Sharded(json.loads(record.read_text()), measured)
+
+
+def as_lines(parquet: Path, folder: Path) -> Path:
+    """The texts of a Parquet file as JSON Lines in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{parquet.stem}.jsonl"
+    with path.open("w") as file:
+        for batch in pq.ParquetFile(parquet).iter_batches(1000, columns=["text"]):
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist())
+    return path
 
 
 def default_tokenizer() -> Path:
     """GPT-2's rank file where the shared folder is given, else a small one, trained here."""
     return SHARED / "data/vocab/r50k_base.tiktoken" if SHARED else _made_up() / "made_up.tiktoken"
+
+
+def json_tokenizer() -> Path:
+    """The same as a tokenizer.json.
+
+    Raises:
+        SystemExit: there is none.
+    """
+    if SHARED is None:
+        raise SystemExit("This peer needs a tokenizer.json: set SHARDMILL_SHARED.")
+    return SHARED / "data/vocab/gpt2-tokenizer.json"
 
 
 def default_documents() -> list[Path]:
@@ -209,13 +261,13 @@ def text_bytes(files: Iterable[Path]) -> int:
     return sum(pc.sum(pc.binary_length(table["text"])).as_py() for table in tables)
 
 
-def back_memory(size: int) -> None:
+def back_memory(size: float) -> None:
     """Touch memory, half of what is free at most, and give it back.
 
     A virtual machine gets a page from its host when it first touches it, which may take seconds a
     gigabyte and soon comes undone: of two runs, the one that writes more files would pay for it.
     """
-    size = min(size, psutil.virtual_memory().available // 2)
+    size = min(int(size), psutil.virtual_memory().available // 2)
     code = "import sys, numpy; numpy.ones(int(sys.argv[1]), numpy.uint8)"
     subprocess.run([sys.executable, "-c", code, str(size)], check=True)
 
@@ -234,15 +286,9 @@ def _nothing(_: int) -> None:
 
 
 def rounds(
-    contenders: dict[str, Callable[[], float]], count: int, *, backed: int = 0
+    contenders: dict[str, Callable[[], float]], count: int, *, backed: float = 0
 ) -> dict[str, list[float]]:
-    """Measure each contender, in alternating rounds.
-
-    Args:
-        contenders: by name; each measures once.
-        count: the number of rounds.
-        backed: bytes of memory that are touched before each measurement, see `back_memory`.
-    """
+    """Measure each contender once a round; `backed` bytes are touched before, see `back_memory`."""
     values: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(count):
         for name, measure in contenders.items():
@@ -251,6 +297,11 @@ def rounds(
             values[name].append(measure())
             print(f"round {number + 1}, {name}: {values[name][-1]:.4g}", file=sys.stderr)
     return values
+
+
+def medians(values: dict[str, list[float]]) -> dict[str, float]:
+    """The median of each contender."""
+    return {name: statistics.median(each) for name, each in values.items()}
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -47,11 +47,17 @@ def sequence(number: int) -> np.ndarray:
     return tokens
 
 
+def shards_of(folder: str, numbers: range, size: int) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """The sequences of each data file, `size` at most, and where to write it."""
+    for start in range(0, len(numbers), size):
+        yield f"{folder}/{start:05}", [*map(sequence, numbers[start : start + size])]
+
+
 class Adapter:
     """A loader as one rank opens it.
 
     Attributes:
-        needs: what to install, the loader first.
+        package: its distribution.
         module: what is imported of it.
         shards: the pattern of its data files.
         promised: cases that its documentation promises.
@@ -59,7 +65,7 @@ class Adapter:
         endless: one pass of the loader holds all passes over the data.
     """
 
-    needs: ClassVar[tuple[str, ...]]
+    package: ClassVar[str]
     module: ClassVar[str]
     shards: ClassVar[str]
     promised: ClassVar[str] = ""
@@ -108,7 +114,7 @@ class Adapter:
 class Stock(Adapter):
     """mosaicml-streaming's dataset and loader."""
 
-    needs, module = ("mosaicml-streaming==0.13.0",), "streaming_ext.training.stock"
+    package, module = "mosaicml-streaming", "streaming_ext.training.stock"
     shards, promised = "*.mds", "epoch resume world damaged"
 
     @staticmethod
@@ -144,7 +150,7 @@ class Stock(Adapter):
 class Shardmill(Stock):
     """This project's dataset and loader, on the shards that `MDSWriter` wrote."""
 
-    needs, module = ("shardmill",), "streaming_ext.training.loader"
+    package, module = "shardmill", "streaming_ext.training.loader"
     promised = " ".join(CASES)
 
     def open(self, folders: list[str], weights: list[float] | None) -> None:
@@ -180,7 +186,7 @@ def tensor(number: int) -> Any:
 class LitData(Adapter):
     """litData's dataset of tokens and its loader."""
 
-    needs, module = ("litdata==0.2.76", "torch==2.13.0"), "litdata"
+    package, module = "litdata", "litdata"
     shards, promised = "*.bin", "epoch resume world"
 
     @staticmethod
@@ -223,7 +229,7 @@ class LitData(Adapter):
 class HuggingFace(Adapter):
     """Hugging Face datasets: Parquet, streamed, shuffled in a buffer, in a StatefulDataLoader."""
 
-    needs, module = ("datasets==5.2.0", "torchdata==0.11.0", "torch==2.13.0"), "datasets"
+    package, module = "datasets", "datasets"
     shards, promised = "*.parquet", "epoch resume"
 
     @staticmethod
@@ -231,9 +237,8 @@ class HuggingFace(Adapter):
         from datasets import Dataset
 
         Path(folder).mkdir()
-        for start in range(0, len(numbers), per_shard):
-            rows = [sequence(number) for number in numbers[start : start + per_shard]]
-            Dataset.from_dict({"tokens": rows}).to_parquet(f"{folder}/{start:05}.parquet")
+        for name, rows in shards_of(folder, numbers, per_shard):
+            Dataset.from_dict({"tokens": rows}).to_parquet(f"{name}.parquet")
 
     def open(self, folders: list[str], weights: list[float] | None) -> None:
         from datasets import interleave_datasets, load_dataset
@@ -263,7 +268,7 @@ class HuggingFace(Adapter):
 class Grain(Adapter):
     """Grain's ElasticIterator over ArrayRecord files; `IterDataset.mix` of named sets."""
 
-    needs, module = ("grain==0.2.18",), "grain"
+    package, module = "grain", "grain"
     shards, promised = "*.array_record", "epoch resume world mixture"
     endless = True
 
@@ -272,10 +277,10 @@ class Grain(Adapter):
         from array_record.python.array_record_module import ArrayRecordWriter
 
         Path(folder).mkdir()
-        for start in range(0, len(numbers), per_shard):
-            writer = ArrayRecordWriter(f"{folder}/{start:05}.array_record", "group_size:1")
-            for number in numbers[start : start + per_shard]:
-                writer.write(sequence(number).tobytes())
+        for name, rows in shards_of(folder, numbers, per_shard):
+            writer = ArrayRecordWriter(f"{name}.array_record", "group_size:1")
+            for row in rows:
+                writer.write(row.tobytes())
             writer.close()
 
     def open(self, folders: list[str], weights: list[float] | None) -> None:
@@ -320,7 +325,7 @@ def decode(record: bytes) -> np.ndarray:
 class WebDataset(Adapter):
     """Webdataset's shards, split by rank and worker, shuffled in a buffer."""
 
-    needs, module = ("webdataset==1.0.2", "torch==2.13.0"), "webdataset"
+    package, module = "webdataset", "webdataset"
     shards, lacks = "*.tar", "resume world mixture"
 
     @staticmethod
@@ -369,15 +374,14 @@ class Rows:
 class TorchData(Adapter):
     """Torchdata's StatefulDataLoader and its sampler, over a map-style dataset of .npy files."""
 
-    needs, module = ("torchdata==0.11.0", "torch==2.13.0"), "torchdata.stateful_dataloader"
+    package, module = "torchdata", "torchdata.stateful_dataloader"
     shards, promised, lacks = "*.npy", "epoch resume", "mixture"
 
     @staticmethod
     def write(folder: str, numbers: range, per_shard: int) -> None:
         Path(folder).mkdir()
-        for start in range(0, len(numbers), per_shard):
-            rows = [sequence(number) for number in numbers[start : start + per_shard]]
-            np.save(f"{folder}/{start:05}.npy", rows)
+        for name, rows in shards_of(folder, numbers, per_shard):
+            np.save(f"{name}.npy", rows)
 
     def open(self, folders: list[str], weights: list[float] | None) -> None:
         from torchdata.stateful_dataloader import StatefulDataLoader
@@ -399,7 +403,7 @@ class TorchData(Adapter):
 class Megatron(Adapter):
     """Megatron Core's GPTDataset; the sampler is what Megatron-LM's pretraining sampler does."""
 
-    needs, module = ("megatron-core==0.16.1", "torch==2.13.0"), "megatron.core"
+    package, module = "megatron-core", "megatron.core"
     shards, promised = "*.bin", "epoch resume world"
     endless = True
 
@@ -534,7 +538,7 @@ class Trial:
         _, said = self.run(world=1, write=dict(zip(self.folder.values(), ranges, strict=True)))
         if said:
             raise SystemExit(f"{name} wrote no data: {said}. Look into {root}.")
-        self.version = importlib.metadata.version(self.loader.needs[0].partition("==")[0])
+        self.version = importlib.metadata.version(self.loader.package)
         self.cells = self.judge()
 
     def run(self, *, world: int = 2, **changes: Any) -> tuple[list[list[list[int]]], str]:
@@ -685,7 +689,7 @@ def main() -> None:
         trial = Trial(args.only[0], args.folder, args.sequences, args.seconds)
         args.result.write_text(json.dumps([trial.version, trial.cells]))
         return
-    from benchmarks.common import CACHE, environment, run, save, table
+    from benchmarks.common import environment, run, save, table
 
     cells: dict[str, dict[str, str]] = {}
     with tempfile.TemporaryDirectory(prefix="conformance-") as scratch:
@@ -693,7 +697,7 @@ def main() -> None:
             loader, folder = LOADERS[name], (args.folder or Path(scratch)) / name
             folder.mkdir(parents=True)
             here = find_spec(loader.module.partition(".")[0])
-            python = sys.executable if here else environment(loader.needs, CACHE)
+            python = sys.executable if here else environment(loader.package)
             os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder)}
             command = [python, "-m", __spec__.name, "--here", "--only", name, "--folder", folder]
             command += ["--sequences", args.sequences, "--seconds", args.seconds]

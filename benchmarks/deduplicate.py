@@ -1,15 +1,12 @@
 """The cost of leaving out copies: runs with `--deduplicate` beside runs without, in alternation.
 
 On a corpus without copies, and on the same one of which three documents of ten are copies of
-others, spread over all files. Whatever leaves out copies has to know of all texts before it packs
-tokens: the limit is a run without, and as many processes that hash the texts, write the ids to
-scratch and read them back, each hashed on its way. Seconds are those of the whole command, as
-somebody waits for it; beside them stand those from the first file to the published manifest.
+others, spread over all files. Seconds are those of the whole command, as somebody waits for it.
 
 With `--recall 20000`: instead, so many documents of which some are near copies of others, edited,
 cut and put into frames of web pages. The pairs that are truly similar, by n-grams of ids and of
 words, are found by comparing all with all; beside them stand what `--deduplicate near` leaves out
-and, with `--datatrove PYTHON`, what datatrove's MinHash does.
+and, with `--datatrove`, what datatrove's MinHash does.
 """
 
 from __future__ import annotations
@@ -17,8 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import statistics
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -28,10 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-import xxhash
 
 from benchmarks import common
-from benchmarks.make_corpus import make_corpus, sample
+from benchmarks.corpus import make_corpus, sample
 from streaming_ext.base.arrays import ranges
 from streaming_ext.format.spec import NearRule
 from streaming_ext.text.sketches import num_matches, sketch_keys, sketches_of
@@ -40,123 +34,56 @@ from streaming_ext.text.tokenizer.load import load_tokenizer
 
 RULE = NearRule(similarity=0.8, bands=14, rows=8, ngram=5)
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
-
 _COPIES = 0.3
-_PIECE_BYTES = 2**23
-_ID_BYTES = 2
+_OUTPUT = common.SCRATCH / "deduplicate-output"
 
 
 def main() -> None:
     """Measure and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--megabytes", type=float, default=1000, help="text of each corpus")
-    parser.add_argument("--files", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--tokenizer", type=Path)
-    parser.add_argument("--scratch", type=Path, default=common.CACHE / "scratch")
-    parser.add_argument("--options", nargs="*", default=[], help="of `shardmill shard`, for all")
-    parser.add_argument("--result", type=Path, help="file to keep the result in, as JSON")
+    parser = common.parser(__doc__, megabytes=1040.0, files=8, rounds=3, workers=2)
     parser.add_argument("--recall", type=int, help="documents to compare all with all")
-    parser.add_argument("--datatrove", type=Path, help="Python that has datatrove")
+    parser.add_argument("--datatrove", action="store_true", help="with its MinHash, for --recall")
     args = parser.parse_args()
-    args.tokenizer = args.tokenizer or common.default_tokenizer()
     common.save(args.result, **(recall(args) if args.recall else measure(args)))
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """All runs in alternating rounds; returns seconds and ratios."""
-    each = args.megabytes / args.files
-    plain = make_corpus(
-        args.scratch / "deduplicate-corpus", files=args.files, megabytes=each, share=0.005
-    )
-    copies = with_copies(plain, args.scratch / "deduplicate-copies")
-    output = args.scratch / "deduplicate-output"
-    memory: list[int] = []
+    """All runs in alternating rounds; returns seconds, of processors too, and memory."""
+    plain = make_corpus(args.megabytes, args.files)
+    corpora = {"no copies": plain, "30% copies": with_copies(plain)}
+    cpu: dict[str, list[float]] = {}
+    memory: dict[str, float] = {}
 
-    def seconds(name: str, files: list[Path], *options: str) -> float:
-        done = common.shard(
-            files, output, args.tokenizer, *args.options, *options, workers=args.workers
-        )
-        memory.append(max(size for samples in done.measured.worker_memory() for _, size in samples))
-        if not options:
-            texts.append(done.record["text_bytes"])
-            ids.append(_ID_BYTES * done.record["tokens"])
-        inside.setdefault(name, []).append(done.seconds)
-        return done.measured.seconds
+    def seconds(corpus: str, kind: str) -> float:
+        options = ("--deduplicate", kind) if kind else ()
+        done = common.shard(corpora[corpus], _OUTPUT, *options, workers=args.workers).measured
+        name = f"{corpus}, {kind}"
+        cpu.setdefault(name, []).append(done.cpu_seconds)
+        memory[name] = max(memory.get(name, 0), done.peak(common.WORKER))
+        return done.seconds
 
-    texts: list[int] = []
-    ids: list[int] = []
-    inside: dict[str, list[float]] = {}
-    corpora = {"no copies": plain, "30% copies": copies}
-    kinds: dict[str, tuple[str, ...]] = {
-        "without": (),
-        "exact": ("--deduplicate", "exact"),
-        "normalized": ("--deduplicate", "normalized"),
-        "near": ("--deduplicate", "near"),
+    contenders = {
+        f"{corpus}, {kind}": partial(seconds, corpus, kind)
+        for corpus in corpora
+        for kind in ("", "exact", "normalized", "near")
     }
-    contenders: dict[str, Callable[[], float]] = {
-        name: partial(seconds, name, files, *options)
-        for corpus, files in corpora.items()
-        for kind, options in kinds.items()
-        for name in [f"{corpus}, {kind}"]
-    }
-    contenders["texts and ids once more"] = lambda: once_more(
-        texts[0], ids[0], args.scratch, workers=args.workers
-    )
-    found = common.rounds(contenders, args.rounds, backed=int(4e6 * args.megabytes))
-    middle = {name: statistics.median(values) for name, values in found.items()}
-    more = middle.pop("texts and ids once more")
-    within = {name: statistics.median(values) for name, values in inside.items()}
-    for each_kind in (middle, within):
-        each_kind["no copies, limit"] = each_kind["no copies, without"] + more
-
-    def told(kind: dict[str, float], name: str) -> tuple[str, str]:
-        without = kind[f"{name.partition(',')[0]}, without"]
-        return f"{kind[name]:.2f} s", f"{kind[name] / without:.3f}"
-
-    columns = "run", "whole command", "of a run without", "inside", "of a run without"
-    rows = [(name, *told(middle, name), *told(within, name)) for name in middle]
+    found = common.rounds(contenders, args.rounds, backed=4e6 * args.megabytes)
+    middle, used = common.medians(found), common.medians(cpu)
+    rows = []
+    for name in contenders:
+        without = f"{name.partition(',')[0]}, "
+        times = (kind[name] / kind[without] for kind in (middle, used))
+        rows.append((name, f"{middle[name]:.2f}", *(f"{each:.3f}" for each in times), memory[name]))
+    columns = ("run", "s", "of a run without", "CPU, of a run without", "largest worker, MiB")
     print(common.table(columns, rows))
-    print(f"largest worker: {max(memory) / 2**20:.0f} MiB")
-    return {"seconds": found, "inside": inside, "memory": memory}
+    return {"seconds": found, "cpu": cpu, "memory": memory}
 
 
-def once_more(texts: int, ids: int, folder: Path, *, workers: int) -> float:
-    """Measure processes that hash texts, and write and read ids, without their start.
-
-    Args:
-        texts: bytes of all texts.
-        ids: bytes of all ids.
-        folder: the folder to write to.
-        workers: the number of processes.
-    """
-    work = partial(_pass, texts // workers, ids // workers, folder)
-    return common.pool_seconds(work, range(workers), workers)
-
-
-def _pass(texts: int, ids: int, folder: Path, number: int) -> None:
-    piece = np.random.default_rng(number).bytes(_PIECE_BYTES)
-    for _ in range(texts // _PIECE_BYTES):
-        xxhash.xxh3_128_digest(piece)
-    path = folder / f"once-more-{number}"
-    with path.open("wb", buffering=0) as out:
-        for _ in range(ids // _PIECE_BYTES):
-            out.write(piece)
-            xxhash.xxh3_64_digest(piece)
-    read = bytearray(_PIECE_BYTES)
-    with path.open("rb", buffering=0) as file:
-        while file.readinto(read):
-            xxhash.xxh3_64_digest(read)
-    path.unlink()
-
-
-def with_copies(files: list[Path], folder: Path) -> list[Path]:
+def with_copies(files: list[Path]) -> list[Path]:
     """The same files, with some documents replaced by others from anywhere."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = files[0].parent.with_name(f"{files[0].parent.name}-copies")
+    folder.mkdir(exist_ok=True)
     paths = [folder / file.name for file in files]
-    if all(path.exists() for path in paths):
-        return paths
     texts = pa.concat_arrays([pq.read_table(file)["text"].combine_chunks() for file in files])
     drawn = np.random.default_rng(0)
     chosen = np.arange(len(texts))
@@ -174,7 +101,7 @@ def with_copies(files: list[Path], folder: Path) -> list[Path]:
 
 def recall(args: argparse.Namespace) -> dict[str, Any]:
     """Measure how many of the pairs that are truly similar are found; returns all figures."""
-    folder, rng = args.scratch / "near-corpus", np.random.default_rng(0)
+    folder, rng = common.SCRATCH / "near-corpus", np.random.default_rng(0)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     texts = near_texts(args.recall, rng)
@@ -182,7 +109,7 @@ def recall(args: argparse.Namespace) -> dict[str, Any]:
     files = [folder / "0.jsonl", folder / "1.jsonl"]
     for file, own in zip(files, (texts[:half], texts[half:]), strict=True):
         file.write_text("".join(json.dumps({"text": text}) + "\n" for text in own))
-    tokenizer = load_tokenizer(str(args.tokenizer), pattern="gpt2")
+    tokenizer = load_tokenizer(str(common.default_tokenizer()), pattern="gpt2")
     encoded = ReferenceEngine(tokenizer).encode(pa.array(texts, pa.large_string()))
     words = [text.lower().split() for text in texts]
     all_words = pa.array([word for each in words for word in each])
@@ -192,13 +119,14 @@ def recall(args: argparse.Namespace) -> dict[str, Any]:
         "words": (numbers, np.cumsum([0, *map(len, words)])),
     }
     facts: dict[str, Any] = {}
-    truth: dict[str, dict[tuple[int, int], float]] = {}
+    truth = {}
     for kind, (stream, edges) in kinds.items():
         pairs = truth[kind] = similar_pairs(stream, edges)
         sketches = np.concatenate([*sketches_of(stream, edges[:-1], edges[1:], RULE)])
         keys = sketch_keys(sketches, RULE)
         first, second = np.array([*pairs]).T
-        is_true = np.array([*pairs.values()]) >= RULE.similarity
+        similarity = np.array([*pairs.values()])
+        is_true = similarity >= RULE.similarity
         in_a_band = (keys[:, first] == keys[:, second]).any(axis=0)
         is_found = num_matches(sketches[first], sketches[second]) >= RULE.least_matches
         is_found &= in_a_band
@@ -206,61 +134,45 @@ def recall(args: argparse.Namespace) -> dict[str, Any]:
             "true": int(is_true.sum()),
             "in a band": float(in_a_band[is_true].mean()),
             "found": float(is_found[is_true].mean()),
-            "of those above 0.9": float(is_found[np.array([*pairs.values()]) >= 0.9].mean()),
+            "of those above 0.9": float(is_found[similarity >= 0.9].mean()),
             "precision": float(is_true[is_found].mean()),
-            "precision at 0.7": float((np.array([*pairs.values()]) >= 0.7)[is_found].mean()),
+            "precision at 0.7": float((similarity[is_found] >= 0.7).mean()),
         }
-    both = [by_ids for pair, by_ids in truth["words"].items() if by_ids >= RULE.similarity]
-    facts["pairs by words that are by ids"] = sum(
-        truth["ids"].get(pair, 0.0) >= RULE.similarity
-        for pair, similarity in truth["words"].items()
-        if similarity >= RULE.similarity
-    ) / max(len(both), 1)
     facts["left out"] = _left_out(args, files, half, truth["ids"])
-    plain = common.shard(files, args.scratch / "near-output", args.tokenizer, workers=args.workers)
-    facts["without"] = _cost(plain.measured)
+    facts["without"] = _cost(common.shard(files, _OUTPUT, workers=args.workers).measured)
     if args.datatrove:
-        script = (common.ROOT / "benchmarks/peers.py", "datatrove_minhash", folder)
-        command = [args.datatrove, "-P", *script, "--output", folder / "datatrove"]
-        done = common.run(command, interval=0.2)
-        facts["datatrove"] = json.loads(done.output.splitlines()[-1]) | _cost(done)
+        words = ("datatrove_minhash", folder, "--output", folder / "datatrove")
+        told, done = common.peer(*words, env="datatrove", interval=0.2)
+        facts["datatrove"] = told | _cost(done)
     print(json.dumps(facts, indent=1))
     return facts
 
 
 def _cost(measured: common.Measured) -> dict[str, float]:
-    most = [max(size for _, size in samples) for samples in measured.memory.values()]
     return {
         "seconds": measured.seconds,
         "CPU": measured.cpu_seconds,
-        "MiB of the largest process": max(most, default=0) / 2**20,
+        "MiB of the largest process": measured.peak(),
     }
 
 
 def _left_out(
     args: argparse.Namespace, files: list[Path], half: int, pairs: dict[tuple[int, int], float]
 ) -> dict[str, float]:
-    """Count the documents that `--deduplicate near` leaves out, and the similar pairs that stay."""
-    output = args.scratch / "near-output"
-    options = ("--deduplicate", "near", *args.options)
-    done = common.shard(files, output, args.tokenizer, *options, workers=args.workers, interval=0.2)
-    table = pq.read_table(output / "duplicates")
+    """Count the documents that `--deduplicate near` leaves out, and judge them."""
+    options = ("--deduplicate", "near")
+    done = common.shard(files, _OUTPUT, *options, workers=args.workers, interval=0.2)
+    table = pq.read_table(_OUTPUT / "duplicates")
     names = [(table[f"{of}part"].to_numpy(), table[f"{of}row"].to_numpy()) for of in ("", "first_")]
     own, firsts = (half * parts.astype(np.int64) + rows for parts, rows in names)
     removed = dict(zip(own.tolist(), firsts.tolist(), strict=True))
     true = np.array([pairs.get((first, row), 0.0) for row, first in removed.items()])
-    missed = {
-        second
-        for (first, second), similarity in pairs.items()
-        if similarity >= RULE.similarity and not {first, second} & removed.keys()
-    }
     return {
         "documents": len(removed),
         **_cost(done.measured),
         "truly similar": float((true >= RULE.similarity).mean()),
         "above 0.7": float((true >= 0.7).mean()),
         "least": float(true.min()),
-        "stay with a similar one": len(missed),
     }
 
 

@@ -1,9 +1,8 @@
 """Other tools, each run in an environment of its own, with the same input and output.
 
 A peer is the first argument, then `--output`, `--tokenizer` (a rank file or a tokenizer.json),
-`--workers` and Parquet files with a `text` column, or JSON Lines where it reads them. What it
-prints last is one line of JSON: seconds of work, imports and loading of the tokenizer apart, and
-its tokens, each document's end included.
+`--workers` and Parquet files with a `text` column. What it prints last is one line of JSON: seconds
+of work, imports and loading of the tokenizer apart, and its tokens, each document's end included.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ class Clock:
     def __init__(self) -> None:
         self._began = time.perf_counter()
 
-    def report(self, tokens: int, **more: int) -> None:
+    def report(self, tokens: int) -> None:
         """Print the result."""
         seconds = time.perf_counter() - self._began
-        print("\n" + json.dumps({"seconds": seconds, "tokens": int(tokens), **more}), flush=True)
+        print("\n" + json.dumps({"seconds": seconds, "tokens": int(tokens)}), flush=True)
 
 
 @functools.cache
@@ -80,10 +79,6 @@ def texts(paths: list[Path]) -> Iterator[str]:
     import pyarrow.parquet as pq
 
     for path in paths:
-        if path.suffix == ".jsonl":
-            with path.open() as lines:
-                yield from (json.loads(line)["text"] for line in lines)
-            continue
         for batch in pq.ParquetFile(path).iter_batches(columns=["text"]):
             yield from batch.column(0).to_pylist()
 
@@ -205,17 +200,16 @@ def nanogpt_prepare(args: argparse.Namespace) -> None:
 def datatrove_tokenizer(args: argparse.Namespace) -> None:
     """Tokenize with datatrove, a task per file, without its shuffle, which costs more time."""
     from datatrove.executor import LocalPipelineExecutor
-    from datatrove.pipeline.readers import JsonlReader, ParquetReader
+    from datatrove.pipeline.readers import ParquetReader
     from datatrove.pipeline.tokens import DocumentTokenizer
 
     folder = args.files[0].parent
     names = args.output / "names.txt"
     names.write_text("".join(f"{path.name}\n" for path in args.files))
-    reader = JsonlReader if args.files[0].suffix == ".jsonl" else ParquetReader
     clock = Clock()
     LocalPipelineExecutor(
         pipeline=[
-            reader(str(folder), paths_file=str(names)),
+            ParquetReader(str(folder), paths_file=str(names)),
             DocumentTokenizer(
                 str(args.output / "tokens"),
                 tokenizer_name_or_path=str(args.tokenizer),
@@ -231,10 +225,7 @@ def datatrove_tokenizer(args: argparse.Namespace) -> None:
 
 
 def datatrove_minhash(args: argparse.Namespace) -> None:
-    """Deduplicate JSON Lines with datatrove's MinHash; prints how many documents stay.
-
-    It needs xxhash 3.5.
-    """
+    """Deduplicate JSON Lines with datatrove's MinHash; prints how many documents stay."""
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.dedup.minhash import (
         MinhashConfig,
@@ -322,6 +313,27 @@ def _tensors(path: str, vocabulary: Path, counts: Path) -> Iterator[Any]:
     (counts / f"{Path(path).stem}.count").write_text(str(tokens))
 
 
+def litdata_read(args: argparse.Namespace) -> None:
+    """Read an epoch of a flat file of ids from chunks of litData; a tenth of it warms up."""
+    import torch
+    from litdata import StreamingDataLoader, StreamingDataset, TokensLoader
+    from litdata.streaming.writer import BinaryWriter
+
+    folder, form = str(args.output / "chunks"), TokensLoader(block_size=SEQUENCE_LENGTH)
+    writer = BinaryWriter(folder, chunk_size=SEQUENCE_LENGTH * 2**13, item_loader=form)
+    for number, ids in enumerate(np.array_split(np.fromfile(args.files[0], np.uint16), 16)):
+        writer.add_item(number, torch.from_numpy(ids))
+    writer.done()
+    writer.merge()
+    dataset = StreamingDataset(folder, item_loader=form, shuffle=True)
+    loader = StreamingDataLoader(dataset, batch_size=16, num_workers=args.workers)
+    batches = iter(loader)
+    for _ in range(len(loader) // 10):
+        next(batches)
+    clock = Clock()
+    clock.report(sum(batch.numel() for batch in batches))
+
+
 def mds_writer(args: argparse.Namespace) -> None:
     """Write with stock MDSWriter, packed as llm-foundry does: a process per file, then a merge."""
     _streaming()
@@ -331,13 +343,9 @@ def mds_writer(args: argparse.Namespace) -> None:
     work = functools.partial(_convert, output=args.output, vocabulary=args.tokenizer)
     with multiprocessing.Pool(args.workers) as pool:
         clock = Clock()
-        counts = list(pool.imap_unordered(work, args.files))
+        tokens = sum(pool.imap_unordered(work, args.files))
         merge_index(str(args.output))
-        clock.report(
-            sum(tokens for tokens, _ in counts),
-            samples=sum(samples for _, samples in counts),
-            shard_bytes=sum(path.stat().st_size for path in args.output.rglob("*.mds.zstd")),
-        )
+        clock.report(tokens)
 
 
 def _streaming() -> Any:
@@ -349,11 +357,11 @@ def _streaming() -> Any:
     return streaming
 
 
-def _convert(path: Path, output: Path, vocabulary: Path) -> tuple[int, int]:
-    """Write one file's samples; returns its tokens and samples. What is left at the end is lost."""
+def _convert(path: Path, output: Path, vocabulary: Path) -> int:
+    """Write one file's samples; returns its tokens. What is left at the end is lost."""
     encoding, end = load_tiktoken(vocabulary)
     buffer: list[int] = []
-    tokens = samples = 0
+    tokens = 0
     with _streaming().MDSWriter(
         out=str(output / path.stem),
         columns={"tokens": f"ndarray:uint16:{SEQUENCE_LENGTH}"},
@@ -369,8 +377,7 @@ def _convert(path: Path, output: Path, vocabulary: Path) -> tuple[int, int]:
             while len(buffer) >= SEQUENCE_LENGTH:
                 writer.write({"tokens": np.array(buffer[:SEQUENCE_LENGTH], np.uint16)})
                 buffer = buffer[SEQUENCE_LENGTH:]
-                samples += 1
-    return tokens, samples
+    return tokens
 
 
 def megatron_preprocess(args: argparse.Namespace) -> None:
@@ -407,26 +414,20 @@ def megatron_merge(args: argparse.Namespace) -> None:
     clock.report(0)
 
 
-PEERS = (bare_limit, gigatoken_bin, datasets_map, nanogpt_prepare, datatrove_tokenizer)
-PEERS += (datatrove_minhash, dolma_tokens, litdata_optimize, mds_writer)
-PEERS += (megatron_preprocess, megatron_merge)
-
-
 def main() -> None:
     """Run one peer; its output folder is made."""
-    named = {peer.__name__: peer for peer in PEERS}
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("peer", choices=named)
+    parser.add_argument("peer", help="the name of a function here")
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--tokenizer", type=Path)
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
     args.output.mkdir(parents=True)
-    if args.peer != megatron_merge.__name__:  # whose environment lacks it
-        import pyarrow.parquet  # noqa: F401 its import is not measured
+    import pyarrow.parquet  # noqa: F401 its import is not measured
+
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-    named[args.peer](args)
+    globals()[args.peer](args)
 
 
 if __name__ == "__main__":

@@ -59,13 +59,12 @@ def saved(path: Path) -> dict[str, Any]:
 
 
 def test_shard_throughput(cache, tmp_path) -> None:
-    corpus, result = tmp_path / "corpus", tmp_path / "result.json"
-    sizes = ("--files", 2, "--mb-per-file", 0.5, "--mutate", 0.005)
-    run_script("make_corpus", corpus, *sizes, cache=cache)
-
+    result = tmp_path / "result.json"
     contenders = ("shardmill", "bare limit")
-    arguments = (corpus, "--rounds", 1, "--result", result, "--only", *contenders)
-    printed = run_script("sharding.throughput", *arguments, cache=cache)
+    sizes = ("--megabytes", 1, "--files", 2, "--rounds", 1)
+    printed = run_script(
+        "throughput", *sizes, "--result", result, "--only", *contenders, cache=cache
+    )
 
     assert all(f"| {name} |" in printed for name in contenders)
     facts = saved(result)["facts"]
@@ -98,7 +97,7 @@ def test_tokenizers_beside_each_other(tokenizer_json, sources, cache, tmp_path) 
     shutil.copy(next(sources.glob("*.parquet")), texts)
     pq.write_table(pa.table({"text": ["एक और पाठ"] * 8}), texts / "other.parquet")
     arguments = (tmp_path, texts, "--megabytes", 0.2, "--beside", "fast", "--result", result)
-    printed = run_script("sharding.tokenizers", *arguments, cache=cache)
+    printed = run_script("tokenizers", *arguments, cache=cache)
     found = {each["name"]: each for each in saved(result)["found"]}
     assert found["fast"]["words"].startswith("gigatoken ")
     assert found["model"]["words"].startswith("sentencepiece ")
@@ -115,43 +114,34 @@ def test_tokenizers_beside_each_other(tokenizer_json, sources, cache, tmp_path) 
 @pytest.mark.parametrize(
     ("name", "options", "key", "measured"),
     [
-        ("start", "--rounds 1", "seconds", 1),
-        ("sharding.memory", "--megabytes 1 --files 2 --mb-per-file 0.5", "peak_mb", 2),
-        ("whole", "--megabytes 1 --files 1 --rounds 1 --times 1 --scratch .", "copies", 6),
-        (
-            "export",
-            "--megabytes 1 --files 2 --rounds 1 --scratch . --only megatron webdataset",
-            "rates",
-            6,
-        ),
+        ("footprint", "--rounds 1 --megabytes 1 --many 1 --document 1", "peak_mib", 3),
+        ("whole", "--rounds 1 --times 1 --requests 1 --only copies", "copies", 6),
+        ("whole", "--rounds 1 --times 1 --requests 1 --only requests", "requests", 6),
+        ("whole", "--rounds 1 --times 1 --requests 1 --only merges", "merges", 1),
+        ("export", "--rounds 1 --only megatron webdataset", "rates", 6),
+        ("shuffle", "--rounds 1", "seconds", 3),
+        ("deduplicate", "--rounds 1", "seconds", 8),
+        ("from_text", "--length 64", "runs", 5),
     ],
 )
 def test_all_is_measured(name, options, key, measured, cache, tmp_path) -> None:
-    result, scratch = tmp_path / "result.json", str(tmp_path / "scratch")
-    words = [scratch if word == "." else word for word in options.split()]
-    run_script(name, *words, "--result", result, cache=cache)
+    result = tmp_path / "result.json"
+    small = () if "--megabytes" in options else ("--megabytes", 1)
+    run_script(name, *options.split(), *small, "--result", result, cache=cache)
     assert len(saved(result)[key]) == measured
 
 
-@pytest.mark.soak
-def test_remote_s3(cache) -> None:
-    printed = run_script("remote.s3", "--megabytes", 40, cache=cache)
-    assert re.findall(r"^(\w+) +(\w+) +[\d.]+ MB/s$", printed, re.MULTILINE) == [
-        (what, who) for what in ("put", "get", "file") for who in ("boto3", "shardmill")
-    ]
-
-
 @pytest.mark.parametrize(
-    ("name", "options", "measured"),
+    ("options", "measured"),
     [
-        ("reading.peers", ["--only", "bare gather, in process", "shardmill, in process"], 2),
-        ("reading.masks", ["--rounds", 2], 9),
+        (["--only", "bare gather, in process", "shardmill, in process"], 2),
+        pytest.param(["--extras"], 4, marks=pytest.mark.soak),
     ],
 )
-def test_reading(name, options, measured, cache, tmp_path) -> None:
-    sizes = ("--folder", tmp_path, "--samples", 4, "--batches", 8)
-    printed = run_script(name, *sizes, *options, cache=cache)
-    assert len(re.findall(r"million tokens/s|times a plain batch", printed)) == measured
+def test_reading(options, measured, cache) -> None:
+    sizes = ("--megabytes", 1, "--batches", 8, "--rounds", 2)
+    printed = run_script("reading", *sizes, *options, cache=cache)
+    assert len(re.findall(r"million tokens/s|us of processor time", printed)) == measured
 
 
 def conformance(loader: str, cache: Path, *options: object) -> dict[str, str]:
@@ -179,15 +169,3 @@ def test_conformance_of_stock(cache) -> None:
     assert (cells["epoch"], cells["resume"]) == ("2 doubled", "exact")
     assert cells["mixture"].endswith(" doubled *")
     assert cells["evaluation"] == "1 doubled *"
-
-
-@pytest.mark.soak
-def test_training_on_text(cache, sources, vocabulary) -> None:
-    options = ("--tokenizer", vocabulary, "--pattern", "gpt2", "--length", 64)
-    printed = run_script("from_text.rates", sources, *options, cache=cache)
-    assert len(re.findall(r"M tokens/s", printed)) == 6
-
-
-def test_plot_of_the_shuffle(cache, tmp_path) -> None:
-    run_script("shuffle", "--plot", tmp_path / "order.png", cache=cache)
-    assert (tmp_path / "order.png").read_bytes().startswith(b"\x89PNG")

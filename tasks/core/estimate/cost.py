@@ -23,7 +23,7 @@ from tasks.core.estimate.config import EstimateConfig
 Resource = Literal["network", "workers", "disk"]
 
 START_SECONDS = 4.0  # until workers work, and to publish: what a run over one small file takes
-# Time of Prefect for a part's tasks, in one process per host: benchmarks/sharding/many_files.py.
+# Time of Prefect for a part's tasks, in one process per host.
 SECONDS_PER_PART = 0.017
 PARTS_AHEAD = 2  # on the scratch of a host, beside one per worker
 MERGE_RATE = 120e6  # of spills, in bytes per second and worker: benchmarks/shuffle.py
