@@ -121,7 +121,7 @@ def run(command: Sequence[str | Path], *, interval: float | None = None) -> Meas
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PREFECT_HOME": str(CACHE / "prefect")},
     )
     memory: dict[str, int] = {}
     seen: dict[int, float] = {}

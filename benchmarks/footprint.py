@@ -27,8 +27,8 @@ def main() -> None:
     """Measure and print the tables."""
     parser = common.parser(__doc__, rounds=10, document=200.0)
     sizes = {"type": float, "nargs": "+", "help": "of one file"}
-    parser.add_argument("--megabytes", **sizes, default=[50, 500, 2000])
-    parser.add_argument("--many", type=float, default=2000, help="megabytes of 20 files")
+    parser.add_argument("--megabytes", **sizes, default=[500, 1500])
+    parser.add_argument("--many", type=float, default=1000, help="megabytes of 20 files")
     args = parser.parse_args()
     output = common.SCRATCH / "footprint"
     smallest = min(common.default_documents(), key=lambda file: file.stat().st_size)

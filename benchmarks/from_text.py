@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import common
@@ -32,7 +33,7 @@ RUNS = {"making": 0, ENGINE: 0, "no workers": 0, "1 worker": 1, "2 workers": 2}
 def engine_alone(files: list[Path], cache: Path) -> dict[str, Any]:
     """The tokens of texts in memory, and the seconds of encoding them."""
     batches = [
-        batch["text"]
+        batch["text"].cast(pa.large_string())
         for file in files
         for batch in pq.ParquetFile(file).iter_batches(columns=["text"])
     ]

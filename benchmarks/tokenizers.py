@@ -1,6 +1,6 @@
 """How fast each tokenizer of a folder is: its engine alone, a whole worker, the reference.
 
-python -m benchmarks.sharding.tokenizers TOKENIZERS TEXTS [--beside NAME] [--megabytes 4]
+python -m benchmarks.tokenizers TOKENIZERS TEXTS [--beside NAME] [--megabytes 4]
 
 MB of text a second of processor time of one core, which other load hardly disturbs; the engine with
 its safeguards. Each tokenizer works in a process of its own, on the same texts; engine and worker

@@ -40,8 +40,8 @@ _OUTPUT = common.SCRATCH / "whole-output"
 
 def main() -> None:
     """Measure and print the tables."""
-    parser = common.parser(__doc__, megabytes=1500.0, rounds=3, requests=16)
-    parser.add_argument("--times", type=int, nargs="+", default=[5, 30, 120], help="each dataset")
+    parser = common.parser(__doc__, megabytes=1040.0, rounds=3, requests=16)
+    parser.add_argument("--times", type=int, nargs="+", default=[5, 14], help="each dataset")
     kinds = ("copies", "requests", "merges", "megatron")
     parser.add_argument("--only", nargs="+", choices=kinds, default=kinds)
     args = parser.parse_args()
