@@ -72,8 +72,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     rows = []
     for name in contenders:
         without = f"{name.partition(',')[0]}, "
-        times = (kind[name] / kind[without] for kind in (middle, used))
-        rows.append((name, f"{middle[name]:.2f}", *(f"{each:.3f}" for each in times), memory[name]))
+        times = (f"{kind[name] / kind[without]:.3f}" for kind in (middle, used))
+        rows.append((name, f"{middle[name]:.2f}", *times, f"{memory[name]:.0f}"))
     columns = ("run", "s", "of a run without", "CPU, of a run without", "largest worker, MiB")
     print(common.table(columns, rows))
     return {"seconds": found, "cpu": cpu, "memory": memory}

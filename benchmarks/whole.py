@@ -62,7 +62,8 @@ def main() -> None:
             command("merge", *datasets, "--output", both, "--repeats")
             found["copies"] = common.rounds(copies(both, client, bucket), args.rounds)
             print(f"seconds, {sum(path.stat().st_size for path in in_copy(both)) / 1e6:.0f} MB")
-            print(common.table(("copy", "s"), common.medians(found["copies"]).items()))
+            middle = common.medians(found["copies"])
+            print(common.table(("copy", "s"), [(what, f"{s:.2f}") for what, s in middle.items()]))
         if "requests" in args.only:
             work = requests(Path(name), client, bucket, args.requests)
             found["requests"] = common.rounds(work, args.rounds)
