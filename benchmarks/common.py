@@ -41,7 +41,7 @@ PEERS: dict[str, tuple[str, ...]] = {
     "grain": ("grain==0.2.18", _TORCH),
     "datatrove": (
         *("datatrove==0.10.1", "tokenizers", "pyarrow", "humanize", "regex"),
-        *("xxhash==3.5.0", "orjson"),
+        *("xxhash==3.5.0", "orjson", "spacy"),  # spacy: for words of its MinHash
     ),
     "dolma": ("dolma==1.2.1", "boto3==1.28.17", "s3fs==2023.6.0", "pyarrow==19.0.1"),
     "megatron-core": ("megatron-core==0.16.1", _TORCH, "pyarrow"),
