@@ -36,6 +36,7 @@ from streaming_ext.format.reading import record_of
 from tasks.core.synthetic import make_documents
 from tests.command_line import assert_same_dataset, workers_of
 from tests.conftest import clean_environment
+from tests.servers import shared
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
 from tests.servers.prefect.server import PrefectServer
 from tests.servers.storage.swift import (
@@ -465,6 +466,7 @@ def main() -> None:
     # Whoever stops this ends its servers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     with tempfile.TemporaryDirectory(prefix="shardmill-endurance-") as name:
+        os.environ.setdefault(shared.VARIABLE, name)
         common.save(args.result, **endure(args, Path(name)))
 
 
