@@ -63,8 +63,8 @@ _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _SECRET = re.compile(r"(?<=//)[^/\s@]+@|\?\S+=\S*")
 # What clients of web servers add: numbers, the URL again, and where to read on.
 _ADDED = re.compile(
-    r" ?\(Request ID: [^)]*\)| for url:? \S+?(?=[.']*(?: |$))| Please make sure [^.]*\."
-    r"| For more .*"
+    r" ?\(Request ID: [^)]*\)| for url:? (?:'[^']*'|\S+?(?=[.']*(?: |$)))| Please make sure [^.]*\."
+    r"| For more information check: \S+| For more .*"
 )
 
 

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from streaming_ext.base.errors import StorageError
+from streaming_ext.base.errors import StorageError, TransientStorageError
 from streaming_ext.store.buckets import ObjectInfo, Store, complete_headers, require_span
 from streaming_ext.store.patience import connect_seconds
 
@@ -61,6 +61,8 @@ class S3(Store):
         pages = self._client.get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
             if "IsTruncated" not in page:
+                if "xml" in page["ResponseMetadata"]["HTTPHeaders"].get("content-type", ""):
+                    raise TransientStorageError(f"Cannot list s3://{self._bucket}: cut answer.")
                 raise StorageError(
                     f"Cannot list s3://{self._bucket}: what answers is no object store. Check "
                     "AWS_ENDPOINT_URL."

@@ -246,7 +246,7 @@ def tokenize_batches(
         lengths += begins & (lengths > 0)
         if noted is not None:
             lengths = noted.lengths(lengths)
-        kept, has_tokens = lengths > 0, np.count_nonzero(lengths)
+        kept, has_tokens = lengths > 0, int(np.count_nonzero(lengths))
         drops = spec.filters.by_tokens(lengths - begins)
         if evaluation is not None:
             suspects = _suspects(evaluation, engine, new, texts, encoded)

@@ -60,7 +60,9 @@ def test_mypy_refuses_wrong_calls() -> None:
         check=False,
     )
     found = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
-    errors = {each["line"] for each in found if each["severity"] == "error"}
+    # Newer stubs of a library find others in the source.
+    here = [each for each in found if each["file"] == str(CALLS.relative_to(ROOT))]
+    errors = {each["line"] for each in here if each["severity"] == "error"}
     assert sorted(errors) == wrong_lines(), ended.stdout + ended.stderr
 
 

@@ -1,8 +1,9 @@
 """Sources behind URLs: what is no URL, no server or an unusable proxy is said in one line."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+import huggingface_hub
 import pytest
 
 from streaming_ext.base.errors import (
@@ -98,12 +99,16 @@ def test_a_missing_bucket_and_a_missing_server(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def proxies(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def proxies(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """None yet; the Hub lies elsewhere."""
+    # Since 1.0 the library keeps a client, which knows the proxies of its first request.
+    close: Callable[[], None] = getattr(huggingface_hub, "close_session", lambda: None)
+    close()
     for name in ("ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://hub.example")
-    return monkeypatch
+    yield monkeypatch
+    close()
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "http://[::1"])

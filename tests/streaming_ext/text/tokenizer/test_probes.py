@@ -102,7 +102,7 @@ def test_another_id_of_the_end_of_text(own, file) -> None:
     hub = of_transformers(file)
     hub.convert_tokens_to_ids = lambda token: 5
     assert compared(own, hub) == (
-        f"PreTrainedTokenizerFast is not the tokenizer of data: {EOT} has the id 5 in it, the "
+        f"{type(hub).__name__} is not the tokenizer of data: {EOT} has the id 5 in it, the "
         f"dataset has {own.eot_id}."
     )
 
