@@ -70,7 +70,8 @@ def test_lasting_faults_are_errors_behind_which_a_state_resumes(store, folder, h
 
 
 def test_a_lasting_fault_in_workers(store, folder) -> None:
-    settings = {"num_workers": 2, "samples_in_message": 2}
+    # A fork server (Python 3.14) has the environment of an earlier test.
+    settings = {"num_workers": 2, "samples_in_message": 2, "multiprocessing_context": "fork"}
     expected = ids(CheckpointableLoader(chain(str(folder)), **settings))
     loader, found = CheckpointableLoader(chain(store.url), **settings), []
     store.spoil("gone")
