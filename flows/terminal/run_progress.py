@@ -147,7 +147,7 @@ def show_published(manifest: Manifest, path: str, console: Console) -> None:
     if silent:
         more = f" and {len(silent) - _SHOWN:,} more" if len(silent) > _SHOWN else ""
         lines.append(f"no document is left of {', '.join(silent[:_SHOWN])}{more}.")
-    if spec.deduplicate is not None:
+    if spec.lists_copies:
         copies = counted(manifest.duplicate_documents, "document")
         tokens = counted(manifest.duplicate_tokens, "token")
         lines.append(f"{copies} of {tokens} left out as copies; {DUPLICATES_FOLDER}/ lists them.")

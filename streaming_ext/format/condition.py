@@ -192,7 +192,7 @@ def understood(text: str | None) -> str | None:
         if text is not None:
             Condition(text)
     except UsageError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(str(error).removeprefix("--where ")) from error
     return text
 
 
