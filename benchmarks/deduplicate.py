@@ -2,6 +2,7 @@
 
 On a corpus without copies, and on the same one of which three documents of ten are copies of
 others, spread over all files. Seconds are those of the whole command, as somebody waits for it.
+On the first, `--exclude-texts` too, with 10,000 texts.
 
 With `--recall 20000`: instead, so many documents of which some are near copies of others, edited,
 cut and put into frames of web pages. The pairs that are truly similar, by n-grams of ids and of
@@ -35,6 +36,7 @@ from streaming_ext.text.tokenizer.load import load_tokenizer
 RULE = NearRule(similarity=0.8, bands=14, rows=8, ngram=5)
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 _COPIES = 0.3
+_EVALUATION = "evaluation texts"
 _OUTPUT = common.SCRATCH / "deduplicate-output"
 
 
@@ -54,8 +56,11 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     cpu: dict[str, list[float]] = {}
     memory: dict[str, float] = {}
 
+    texts = evaluation_texts()
+
     def seconds(corpus: str, kind: str) -> float:
         options = ("--deduplicate", kind) if kind else ()
+        options = ("--exclude-texts", texts) if kind == _EVALUATION else options
         done = common.shard(corpora[corpus], _OUTPUT, *options, workers=args.workers).measured
         name = f"{corpus}, {kind}"
         cpu.setdefault(name, []).append(done.cpu_seconds)
@@ -65,7 +70,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     contenders = {
         f"{corpus}, {kind}": partial(seconds, corpus, kind)
         for corpus in corpora
-        for kind in ("", "exact", "normalized", "near")
+        for kind in ("", "exact", "normalized", "near", _EVALUATION)
+        if kind != _EVALUATION or corpus == "no copies"
     }
     found = common.rounds(contenders, args.rounds, backed=4e6 * args.megabytes)
     middle, used = common.medians(found), common.medians(cpu)
@@ -77,6 +83,19 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     columns = ("run", "s", "of a run without", "CPU, of a run without", "largest worker, MiB")
     print(common.table(columns, rows))
     return {"seconds": found, "cpu": cpu, "memory": memory}
+
+
+def evaluation_texts() -> Path:
+    """Write 10,000 texts of the words of passages, as long as questions."""
+    rng = np.random.default_rng(0)
+    texts = sample(tuple(common.default_documents()), 10_000, 0.0, rng)["text"].to_pylist()
+    file = common.SCRATCH / "evaluation.jsonl"
+    with file.open("w") as out:
+        for text in texts:
+            words = text.split()[:60]
+            rng.shuffle(words)
+            print(json.dumps({"text": " ".join(words)}), file=out)
+    return file
 
 
 def with_copies(files: list[Path]) -> list[Path]:

@@ -120,7 +120,7 @@ def test_tokenizers_beside_each_other(tokenizer_json, sources, cache, tmp_path) 
         ("whole", "--rounds 1 --times 1 --requests 1 --only merges", "merges", 1),
         ("export", "--rounds 1 --only megatron webdataset", "rates", 6),
         ("shuffle", "--rounds 1", "seconds", 3),
-        ("deduplicate", "--rounds 1", "seconds", 8),
+        ("deduplicate", "--rounds 1", "seconds", 9),
         ("from_text", "--length 64", "runs", 5),
     ],
 )
