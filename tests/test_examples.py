@@ -15,6 +15,7 @@ import pytest
 import torch
 from prefect.client.orchestration import SyncPrefectClient
 
+from flows.terminal.run_progress import LINE_SECONDS
 from tests.command_line import PATIENCE_SECONDS, CommandLine, in_kernel, output_of, wait_for
 from tests.flows.conftest import Command, shardmill  # noqa: F401
 from tests.servers.scripted import Answer, scripted
@@ -55,8 +56,11 @@ def run_example(command: CommandLine, name: str, *arguments: object) -> str:
 def test_shard_and_train(served, tmp_path) -> None:
     cells = json.loads((EXAMPLES / "shard_and_train.ipynb").read_text())["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    printed = in_kernel(*code, env=dict(served.env), folder=tmp_path)
+    often = {**served.env, LINE_SECONDS: "0.05"}
+    printed = in_kernel(*code, env=often, folder=tmp_path)
     assert "Dataset(" in printed
+    assert "MB/s\\n━" in printed or "MB/s\\n┈" in printed, "a bar in its own place"
+    assert "MB/s\n" not in printed, "no lines of progress beside it"
     assert "steps after the resume" in printed
 
 

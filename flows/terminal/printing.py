@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 # In a notebook, rich would need a further package, and show each line in a box of its own.
 _PLAIN: dict[str, Any] = {"force_jupyter": False, "force_terminal": False}
-_KIND = _PLAIN if Console().is_jupyter else {}
+in_notebook = Console().is_jupyter
+_KIND = _PLAIN if in_notebook else {}
 out = Console(highlight=False, **_KIND)
 err = Console(stderr=True, highlight=False, **_KIND)
 log = logging.getLogger("shardmill")

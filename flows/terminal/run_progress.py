@@ -17,6 +17,7 @@ from flows.terminal.printing import (
     count_text,
     counted,
     duration_text,
+    in_notebook,
     parts_text,
     say,
     show_facts,
@@ -29,13 +30,15 @@ from tasks.core.reporting.report import RunReport
 
 _SHOWN = 5  # sources without a document
 _LINE_SECONDS = 10.0  # between two lines, if the output is no terminal
+_CELL_SECONDS = 1.0  # the same in a notebook
+_CELL_WIDTH = 60  # characters of the bar in a notebook
 LINE_SECONDS = "SHARDMILL_LINE_SECONDS"  # environment variable that overrides it, for tests
 _log = logging.getLogger("shardmill")
 
 
 @contextmanager
 def shown(snapshot: Callable[[], Snapshot], console: Console) -> Iterator[None]:
-    """Show the progress: a bar in a terminal, otherwise a line every few seconds.
+    """Show the progress: a bar in a terminal or notebook, otherwise a line every few seconds.
 
     The lines go to the log file too.
 
@@ -44,13 +47,19 @@ def shown(snapshot: Callable[[], Snapshot], console: Console) -> Iterator[None]:
         console: the console to print to.
     """
     ended = threading.Event()
+    cell = _cell() if in_notebook else None
 
     def print_lines() -> None:
-        seconds = float(os.environ.get(LINE_SECONDS) or _LINE_SECONDS)
+        usual = _LINE_SECONDS if cell is None else _CELL_SECONDS
+        seconds = float(os.environ.get(LINE_SECONDS) or usual)
         while not ended.wait(seconds):
-            line = describe(snapshot())
+            now = snapshot()
+            line = describe(now)
             _log.info("%s", line)
-            if not console.is_terminal:
+            if cell is not None:
+                done = round(_CELL_WIDTH * now.source_bytes / max(now.source_bytes_total, 1))
+                cell(f"{line}\n{'━' * done}{'┈' * (_CELL_WIDTH - done)}")
+            elif not console.is_terminal:
                 console.print(line, markup=False, soft_wrap=True)
 
     thread = threading.Thread(target=print_lines, daemon=True)
@@ -69,6 +78,16 @@ def shown(snapshot: Callable[[], Snapshot], console: Console) -> Iterator[None]:
         bar.stop()
         ended.set()
         thread.join()
+        if cell is not None:
+            cell("")
+
+
+def _cell() -> Callable[[str], None]:
+    """A place in the output of a notebook's cell whose text is replaced by the next one."""
+    from IPython.display import display  # every notebook has it
+
+    handle = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+    return lambda text: handle.update({"text/plain": text}, raw=True)
 
 
 def describe(now: Snapshot) -> str:
