@@ -36,7 +36,7 @@ class _Blocks:
     """A stream as a file that `tarfile` reads forward, and the last block that it read.
 
     Attributes:
-        last: what the last read gave.
+        last: the bytes of the last read.
     """
 
     def __init__(self, stream: Stream) -> None:
