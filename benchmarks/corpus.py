@@ -2,9 +2,9 @@
 
 Lengths are log-normal around 4.5 KB, columns those of FineWeb-Edu. Passages drawn with replacement
 from few documents repeat their words more than web text does, which flatters tokenizers that cache
-words. So one lower-case letter in about 200 is replaced by another: on 31 MB of source that gives
- a 100 MB file as many distinct words (340 thousand) as the source's own growth of
-vocabulary would (300 thousand, exponent 0.65), instead of 140 thousand.
+words. So one lower-case letter in about 200 is replaced by another: on 31 MB of source that gives a
+100 MB file as many distinct words (340 thousand) as the source's own growth of vocabulary would
+(300 thousand, exponent 0.65), instead of 140 thousand.
 """
 
 from __future__ import annotations

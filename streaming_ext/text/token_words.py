@@ -110,22 +110,32 @@ class TokenWords:
         self._flags_of_id = self._flags[self._firsts] | np.uint8(_SEVERAL) * (self._counts > 1)
         self._values_of_id = self._values[self._firsts]
 
-    def unknown(self, ids: npt.NDArray[np.uint32]) -> Ints:
+    def flags(self, ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint8]:
+        """Flags that say what is known of the words of each id, for the other methods: (ids,)."""
+        return taken(self._flags_of_id, ids)
+
+    @staticmethod
+    def unknown(flags: npt.NDArray[np.uint8]) -> Ints:
         """The positions of the ids of which it is not known which words they hold."""
-        flags = taken(self._flags_of_id, ids)
         if flags.max(initial=0) < _UNKNOWN:
             return np.empty(0, np.int64)
         return np.flatnonzero(flags & _UNKNOWN)
 
-    def ngrams(self, ids: npt.NDArray[np.uint32], offsets: Ints, words: int) -> TokenNgrams:
+    def ngrams(
+        self,
+        ids: npt.NDArray[np.uint32],
+        flags: npt.NDArray[np.uint8],
+        offsets: Ints,
+        words: int,
+    ) -> TokenNgrams:
         """The n-grams of some documents.
 
         Args:
             ids: the ids of all documents.
+            flags: their flags, as `flags` returns them.
             offsets: the position of the first id of each document, and the end: (documents + 1,).
             words: the number of words of an n-gram.
         """
-        flags = taken(self._flags_of_id, ids)
         owners = None
         if flags.max(initial=0) >= _SEVERAL:
             counts = taken(self._counts, ids)

@@ -67,7 +67,8 @@ class EvaluationTexts:
     Attributes:
         rule: the entry of a specification that pins them.
         names: the location and the beginning of each text, for people.
-        hashes, owners: every n-gram with the number of its text, by hash: (n-grams,) each.
+        hashes: every n-gram of every text, in the order of their hashes.
+        owners: the number of the text of each, (n-grams,).
         sums: the hashes of the n-grams that do not see the order of characters.
     """
 
@@ -179,11 +180,12 @@ class EvaluationTexts:
             offsets = encoded.offsets[start : end + 1]
             ids = encoded.ids[offsets[0] : offsets[-1]]
             offsets = offsets - offsets[0]
-            unknown = np.searchsorted(offsets, words.unknown(ids), side="right") - 1
+            flags = words.flags(ids)
+            unknown = np.searchsorted(offsets, words.unknown(flags), side="right") - 1
             found[start + unknown] = True
             if found[start:end].all():
                 continue
-            ngrams = words.ngrams(ids, offsets, self.rule.words)
+            ngrams = words.ngrams(ids, flags, offsets, self.rule.words)
             maybe = self.sums.maybe(ngrams.hashes)
             is_known, _ = look_up(self.sums.values, ngrams.hashes[maybe])
             at = ngrams.firsts[maybe[is_known]]

@@ -38,16 +38,19 @@ def test_ids_tell_the_ngrams_of_their_text(most: int, composes: bool) -> None:
     words = TokenWords({id_: token for token, id_ in numbers.items()}, composes=composes)
     ids = np.array([id_ for row in rows for id_ in row], np.uint32)
     offsets = np.cumsum([0, *map(len, rows)])
-    unknown = {*(np.searchsorted(offsets, words.unknown(ids), side="right") - 1).tolist()}
+    unknown = {
+        *(np.searchsorted(offsets, words.unknown(words.flags(ids)), side="right") - 1).tolist()
+    }
     assert not any(number >= 300 for number in unknown), "plain texts are known"
     for count in (1, 3):
-        all_ngrams = words.ngrams(ids, offsets, count)
+        all_ngrams = words.ngrams(ids, words.flags(ids), offsets, count)
         owners = np.searchsorted(offsets, all_ngrams.firsts, side="right") - 1
         for number, text in enumerate(texts):
             if number in unknown:
                 continue
             first, end = offsets[number : number + 2]
-            own = words.ngrams(ids[first:end], np.array([0, end - first]), count)
+            one = ids[first:end]
+            own = words.ngrams(one, words.flags(one), np.array([0, end - first]), count)
             expected = sums_of_text(text, count)
             assert own.hashes.tolist() == expected, text
             # Beside others, n-grams that go on in the next text follow.
@@ -57,15 +60,16 @@ def test_ids_tell_the_ngrams_of_their_text(most: int, composes: bool) -> None:
 def test_a_character_that_is_cut_is_known_if_it_separates_words() -> None:
     tokens = [b"it", b"\xe2\x80", b"\x99s", b"\xe2", b"\x9c\x93", b" a \xd0", b"\x96"]
     words = TokenWords(dict(enumerate(tokens)), composes=False)
-    assert words.unknown(np.arange(3, dtype=np.uint32)).tolist() == []
-    assert words.unknown(np.arange(3, 7, dtype=np.uint32)).tolist() == [0, 2]
-    ngrams = words.ngrams(np.arange(3, dtype=np.uint32), np.array([0, 3]), 2)
+    flags = words.flags(np.arange(7, dtype=np.uint32))
+    assert words.unknown(flags[:3]).tolist() == []
+    assert words.unknown(flags[3:]).tolist() == [0, 2]
+    ngrams = words.ngrams(np.arange(3, dtype=np.uint32), flags[:3], np.array([0, 3]), 2)
     assert ngrams.hashes.tolist() == sums_of_text("it\u2019s", 2)
 
 
 def test_ids_that_the_vocabulary_lacks_are_unknown() -> None:
     words = TokenWords({3: b"a", 1: b""}, composes=True)
-    assert words.unknown(np.array([3, 0, 1, 2], np.uint32)).tolist() == [1, 2, 3]
+    assert words.unknown(words.flags(np.array([3, 0, 1, 2], np.uint32))).tolist() == [1, 2, 3]
 
 
 def test_nfc_makes_other_words_of_no_character_that_is_known() -> None:
