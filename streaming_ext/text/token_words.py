@@ -15,11 +15,11 @@ import numpy.typing as npt
 from streaming_ext.base.arrays import Ints, ranges
 from streaming_ext.text.documents.text_array import taken
 from streaming_ext.text.tokenizer.unsafe_texts import code_points_from, parts_of
-from streaming_ext.text.word_ngrams import ALONE, MARK, WORD, Hashes, tables
+from streaming_ext.text.word_ngrams import ALONE, MARK, WORD, Sums, sums_before, tables
 
-# Flags of a token: a word begins with it unless one goes on; a word goes on after it; a word begins
-# in it whatever was before; it is not known which words it holds; they are several.
-_GOES_ON, _IS_OPEN, _BEGINS, _UNKNOWN, _SEVERAL = 1, 2, 4, 8, 16
+# Flags of a token: a word begins with it unless one goes on; a word begins in it whatever was
+# before; a word goes on after it; it is not known which words it holds; they are several.
+_GOES_ON, _BEGINS, _IS_OPEN, _UNKNOWN, _SEVERAL = 1, 2, 4, 8, 16
 _UNKNOWN_TEXT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -45,15 +45,15 @@ def is_changed(point: int) -> bool:
     return len(letters) != 1 or value_of[letters[0]] != value_of[point]
 
 
-class TokenNgrams(NamedTuple):
-    """The n-grams of the words of some documents, laid end to end.
+class WordSums(NamedTuple):
+    """The words of some documents, laid end to end.
 
     Attributes:
-        hashes: the sum of each, also of those that go over the end of a document: (n-grams,).
-        firsts: the position of the id in which each begins, (n-grams,).
+        before: the sum of the characters before each word, and of all: (words + 1,).
+        firsts: the position of the id in which each begins, (words,).
     """
 
-    hashes: Hashes
+    before: Sums
     firsts: Ints
 
 
@@ -101,7 +101,7 @@ class TokenWords:
 
         # flags and values: (cuts + 1,) each; the last is of ids that the vocabulary lacks
         self._flags = np.append(flags, _UNKNOWN).astype(np.uint8)
-        self._values = np.append(np.add.reduceat(value_of[codes], cuts), np.uint64(0))
+        self._values = np.append(np.add.reduceat(value_of[codes], cuts).astype(np.uint32), 0)
         counts = np.diff(np.append(np.searchsorted(cuts, firsts), len(cuts)))
         ids, size = np.array([*known], np.int64), max(vocabulary) + 1
         self._counts, self._firsts = np.ones(size, np.int64), np.full(size, len(cuts))
@@ -117,24 +117,17 @@ class TokenWords:
     @staticmethod
     def unknown(flags: npt.NDArray[np.uint8]) -> Ints:
         """The positions of the ids of which it is not known which words they hold."""
-        if flags.max(initial=0) < _UNKNOWN:
-            return np.empty(0, np.int64)
-        return np.flatnonzero(flags & _UNKNOWN)
+        return np.flatnonzero((flags & _UNKNOWN).astype(np.bool_))
 
-    def ngrams(
-        self,
-        ids: npt.NDArray[np.uint32],
-        flags: npt.NDArray[np.uint8],
-        offsets: Ints,
-        words: int,
-    ) -> TokenNgrams:
-        """The n-grams of some documents.
+    def sums(
+        self, ids: npt.NDArray[np.uint32], flags: npt.NDArray[np.uint8], offsets: Ints
+    ) -> WordSums:
+        """The words of some documents.
 
         Args:
             ids: the ids of all documents.
             flags: their flags, as `flags` returns them.
             offsets: the position of the first id of each document, and the end: (documents + 1,).
-            words: the number of words of an n-gram.
         """
         owners = None
         if flags.max(initial=0) >= _SEVERAL:
@@ -146,11 +139,9 @@ class TokenWords:
         else:
             values = taken(self._values_of_id, ids)
         is_open = np.zeros(len(flags) + 1, np.uint8)
-        np.right_shift(flags, 1, out=is_open[1:])  # bit 0: a word goes on after the one before
+        np.right_shift(flags, 2, out=is_open[1:])  # bit 0: a word goes on after the one before
         is_open[offsets] = 0
-        at = np.flatnonzero((flags & ~is_open[:-1] & _GOES_ON) | flags & _BEGINS)
-        before = np.append(np.uint64(0), np.cumsum(values))
-        sums = np.append(before[at], before[-1])
-        count = max(len(sums) - words, 0)
-        firsts = at[:count] if owners is None else owners[at[:count]]
-        return TokenNgrams(sums[words:] - sums[:count], firsts)
+        is_first = (flags & ~is_open[:-1] | flags >> 1) & 1
+        at = np.flatnonzero(is_first.view(np.bool_))
+        before = sums_before(values)
+        return WordSums(np.append(before[at], before[-1]), at if owners is None else owners[at])

@@ -8,7 +8,7 @@ A word of the characters c0 c1 c2 has the hash v(c0) + v(c1)·B + v(c2)·B² mod
 number v for each character; the hash of an n-gram is made of those of its words in the same way.
 
 The plain sum of the v of all characters of an n-gram is another hash, which does not see their
-order. `token_words` adds it up from the ids of a text, which costs a fifth.
+order. `token_words` adds up its lower half from the ids of a text, which costs a fifth.
 """
 
 import unicodedata
@@ -21,10 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from streaming_ext.base.arrays import Ints, scrambled
+from streaming_ext.base.arrays import Flags, Ints, ceil_div, scrambled
 from streaming_ext.text.documents.text_array import cut_by_bytes, taken, text_buffers
 
 Hashes = npt.NDArray[np.uint64]
+Sums = npt.NDArray[np.uint32]
 
 SEGMENT: Final = 2**17  # bytes that are looked at together; a longer text is cut between words
 _BLOCK: Final = 2**14  # words that are looked at together
@@ -64,41 +65,79 @@ class Ngrams(NamedTuple):
     texts: Ints
 
 
-def word_ngrams(texts: pa.LargeStringArray, words: int, *, ordered: bool = True) -> Ngrams:
+def word_ngrams(texts: pa.LargeStringArray, words: int) -> Ngrams:
     """The n-grams of each text; a text of fewer words has none.
 
     Args:
         texts: the texts, without nulls.
         words: the number of words of an n-gram.
-        ordered: false for the sums that do not see the order of characters.
+    """
+    hashes, owners = words_of(texts, ordered=True)
+    is_inside = are_inside(owners, words)
+    starts = len(is_inside)
+    sums = [
+        scrambled(_sums(hashes[at : min(at + _BLOCK, starts) + words - 1], words))
+        for at in range(0, starts, _BLOCK)
+    ]
+    return Ngrams(np.concatenate([hashes[:0], *sums])[is_inside], owners[:starts][is_inside])
+
+
+def words_of(texts: pa.LargeStringArray, *, ordered: bool) -> Ngrams:
+    """The words of each text, as n-grams of one word.
+
+    Args:
+        texts: the texts, without nulls.
+        ordered: false for the plain sums of their characters.
     """
     segments, owners = _segments(texts)
-    found = [
+    found = [(np.empty(0, np.uint64), np.empty(0, np.int64))] + [
         _words(segments[start:end], start, ordered=ordered)
         for start, end in cut_by_bytes(segments, SEGMENT)
     ]
-    if not found:
-        return Ngrams(np.empty(0, np.uint64), np.empty(0, np.int64))
     hashes, of_segment = (np.concatenate(column) for column in zip(*found, strict=True))
-    of_text = owners[of_segment]
-    starts = len(hashes) - words + 1
-    if starts <= 0:
-        return Ngrams(hashes[:0], of_text[:0])
-    inside = of_text[:starts] == of_text[words - 1 :]
-    if not ordered:
-        return Ngrams(sums_of(hashes, words)[inside], of_text[:starts][inside])
-    sums = [
-        scrambled(_sums(hashes[at : at + _BLOCK + words - 1], words))
-        for at in range(0, starts, _BLOCK)
-    ]
-    return Ngrams(np.concatenate(sums)[inside], of_text[:starts][inside])
+    return Ngrams(hashes, owners[of_segment])
 
 
-def sums_of(numbers: Hashes, count: int) -> Hashes:
-    """The sums of each `count` consecutive numbers: sums_of([1, 2, 5], 2) is [3, 7]."""
-    before = np.append(np.uint64(0), np.cumsum(numbers))
-    sums: Hashes = before[count:] - before[:-count]
-    return sums
+def are_inside(owners: Ints, words: int) -> Flags:
+    """Flag the n-grams of consecutive words that lie in one text: (n-grams,).
+
+    Args:
+        owners: the number of the text of each word, (words,).
+        words: the number of words of an n-gram.
+    """
+    count = max(len(owners) - words + 1, 0)
+    flags: Flags = owners[:count] == owners[len(owners) - count :]
+    return flags
+
+
+def sums_before(values: Sums) -> Sums:
+    """The sum of all values before each, and of all: sums_before([1, 2, 5]) is [0, 1, 3, 8]."""
+    before = np.zeros(len(values) + 1, np.uint32)
+    np.cumsum(values, dtype=np.uint32, out=before[1:])
+    return before
+
+
+def anchors(before: Sums, words: int) -> Sums:
+    """The least sum of consecutive words in each n-gram: equal n-grams have equal ones.
+
+    Neighbours mostly share it. The idea is that of minimizers (Roberts and others, 2004) and of
+    winnowing (Schleimer and others, 2003).
+
+    Args:
+        before: the sums of characters before each word, and of all: (words + 1,).
+        words: the number of words of an n-gram; half as many make a sum.
+
+    Returns:
+        (n-grams,), also of those that go over the end of a text.
+    """
+    half = ceil_div(words, 2)
+    least = before[half:] - before[:-half]
+    covered, whole = 1, words - half + 1  # sums of which each is the least
+    while covered < whole:
+        step = min(covered, whole - covered)
+        least = np.minimum(least[:-step], least[step:])
+        covered += step
+    return least
 
 
 def _segments(texts: pa.LargeStringArray) -> tuple[pa.LargeStringArray, Ints]:

@@ -1,6 +1,6 @@
 """Evaluation texts, and the documents that hold an n-gram of their words."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -22,7 +22,16 @@ from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.text_hashes import require_unicode
 from streaming_ext.text.token_words import TokenWords
 from streaming_ext.text.tokenizer.engine import Encoded
-from streaming_ext.text.word_ngrams import SEGMENT, Hashes, word_ngrams
+from streaming_ext.text.word_ngrams import (
+    SEGMENT,
+    Hashes,
+    Sums,
+    anchors,
+    are_inside,
+    sums_before,
+    word_ngrams,
+    words_of,
+)
 from streaming_ext.writing.part_documents import PartDocuments, fetch_part
 
 _SPARE_BITS: Final = 4  # of 16 slots, n-grams take one
@@ -33,31 +42,38 @@ _BLOCK_BYTES: Final = 2**18  # of texts whose ids are looked at together
 
 @dataclass(frozen=True)
 class HashSet:
-    """Some hashes, ascending, and flags of the upper and of the lower bits that they have.
+    """Some hashes, ascending, and flags of their lower bits.
 
     Attributes:
         values: (hashes,).
-        slots: (2, slots).
+        flags: eight to a byte, so that they stay in the cache of a processor: (slots / 8,).
     """
 
-    values: Hashes
-    slots: Flags
+    values: Hashes | Sums
+    flags: npt.NDArray[np.uint8]
 
     @classmethod
-    def of(cls, values: Hashes) -> "HashSet":
+    def of(cls, values: Hashes | Sums) -> "HashSet":
         """Flag the bits of hashes, which ascend."""
-        bits = (len(values) - 1).bit_length() + _SPARE_BITS
-        slots = np.zeros((2, 2**bits), np.bool_)
-        for flags, positions in zip(slots, _positions(values, bits), strict=True):
-            flags[positions] = True
-        return cls(values, slots)
+        slots = np.zeros(2 ** ((len(values) - 1).bit_length() + _SPARE_BITS), np.bool_)
+        slots[values & np.uint32(len(slots) - 1)] = True
+        return cls(values, np.packbits(slots, bitorder="little"))
 
-    def maybe(self, wanted: Hashes) -> Ints:
+    def maybe(self, wanted: Hashes | Sums) -> Ints:
         """The positions of those that may be among the hashes: all others are not."""
-        upper, lower = _positions(wanted, self.slots.shape[1].bit_length() - 1)
-        at = np.flatnonzero(taken(self.slots[0].view(np.uint8), upper))
-        maybe: Ints = at[self.slots[1, lower[at]]]
-        return maybe
+        slots = wanted.astype(np.uint32, copy=False) & np.uint32(8 * len(self.flags) - 1)
+        flags = taken(self.flags, slots >> 3) >> (slots & 7).astype(np.uint8) & 1
+        return np.flatnonzero(flags.view(np.bool_))
+
+    def find(self, wanted: Hashes | Sums) -> tuple[Ints, Ints]:
+        """Find those that are among the hashes.
+
+        Returns:
+            their positions, and the first position among the hashes of each: (found,) each.
+        """
+        maybe = self.maybe(wanted)
+        is_known, at = look_up(self.values, wanted[maybe])
+        return maybe[is_known], at
 
 
 @dataclass(frozen=True)
@@ -69,7 +85,8 @@ class EvaluationTexts:
         names: the location and the beginning of each text, for people.
         hashes: every n-gram of every text, in the order of their hashes.
         owners: the number of the text of each, (n-grams,).
-        sums: the hashes of the n-grams that do not see the order of characters.
+        sums: the sums of the characters of the n-grams, which do not see their order.
+        anchors: the anchors of the n-grams; see `word_ngrams.anchors`.
     """
 
     rule: ExcludedTexts
@@ -77,6 +94,7 @@ class EvaluationTexts:
     hashes: HashSet
     owners: Ints
     sums: HashSet
+    anchors: HashSet
 
     @classmethod
     def read(
@@ -98,7 +116,7 @@ class EvaluationTexts:
         look_into(sources, options)
         names, before = list[str](), 0
         found = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
-        sums = [found[0][0]]
+        sums, least = list[Sums](), list[Sums]()
         with new_folder() as folder:
             for source in sources:
                 part = Part.whole(0, source)
@@ -106,7 +124,11 @@ class EvaluationTexts:
                 for batch in PartDocuments(part, paths, options).batches():
                     ngrams = word_ngrams(batch.texts, words)
                     found.append((ngrams.hashes, ngrams.texts + before))
-                    sums.append(word_ngrams(batch.texts, words, ordered=False).hashes)
+                    values, owners = words_of(batch.texts, ordered=False)
+                    word_sums = sums_before(values.astype(np.uint32))
+                    is_inside = are_inside(owners, words)
+                    sums.append((word_sums[words:] - word_sums[:-words])[is_inside])
+                    least.append(anchors(word_sums, words)[is_inside])
                     before += len(batch.texts)
                     names += [
                         f"{source.url}, row {row}: {' '.join(text[:_SHOWN].split())!r}"
@@ -139,6 +161,7 @@ class EvaluationTexts:
             HashSet.of(hashes),
             owners,
             HashSet.of(np.unique(np.concatenate(sums))),
+            HashSet.of(np.unique(np.concatenate(least))),
         )
 
     def find(self, texts: pa.LargeStringArray, suspects: Flags | None = None) -> tuple[Ints, Ints]:
@@ -155,13 +178,11 @@ class EvaluationTexts:
         if len(rows) < len(texts):
             texts = texts.take(pa.array(rows))
         wanted, documents = word_ngrams(texts, self.rule.words)
-        maybe = self.hashes.maybe(wanted)
-        wanted, documents = wanted[maybe], rows[documents[maybe]]
-        known = self.hashes.values
-        first = np.searchsorted(known, wanted)
-        counts = np.searchsorted(known, wanted, side="right") - first
+        found, first = self.hashes.find(wanted)
+        counts = np.searchsorted(self.hashes.values, wanted[found], side="right") - first
         owners = self.owners[ranges(first, counts)]
-        pairs = np.unique(np.repeat(documents, counts) << _TEXT_BITS | owners)
+        documents = np.repeat(rows[documents[found]], counts)
+        pairs = np.unique(documents << _TEXT_BITS | owners)
         return pairs >> _TEXT_BITS, pairs & (2**_TEXT_BITS - 1)
 
     def suspects(self, words: TokenWords, texts: pa.LargeStringArray, encoded: Encoded) -> Flags:
@@ -175,7 +196,7 @@ class EvaluationTexts:
         # Long texts are cut, maybe in a word, before their words are hashed.
         found: Flags = np.diff(text_buffers(texts)[1]) > SEGMENT
         for start, end in cut_by_bytes(texts, _BLOCK_BYTES):
-            if found[start]:
+            if found[start:end].all():
                 continue
             offsets = encoded.offsets[start : end + 1]
             ids = encoded.ids[offsets[0] : offsets[-1]]
@@ -185,18 +206,12 @@ class EvaluationTexts:
             found[start + unknown] = True
             if found[start:end].all():
                 continue
-            ngrams = words.ngrams(ids, flags, offsets, self.rule.words)
-            maybe = self.sums.maybe(ngrams.hashes)
-            is_known, _ = look_up(self.sums.values, ngrams.hashes[maybe])
-            at = ngrams.firsts[maybe[is_known]]
-            found[start + np.searchsorted(offsets, at, side="right") - 1] = True
+            before, firsts = words.sums(ids, flags, offsets)
+            # Few n-grams have the anchor of one that is looked for, and fewer its sum.
+            at = self.anchors.maybe(anchors(before, self.rule.words))
+            at = at[self.sums.find(before[at + self.rule.words] - before[at])[0]]
+            found[start + np.searchsorted(offsets, firsts[at], side="right") - 1] = True
         return found
-
-
-def _positions(hashes: Hashes, bits: int) -> Iterator[npt.NDArray[np.uint32]]:
-    """The upper bits of hashes, then the lower ones."""
-    yield (hashes >> np.uint64(64 - bits)).astype(np.uint32)
-    yield hashes.astype(np.uint32) & np.uint32(2**bits - 1)
 
 
 def evaluation_rule(

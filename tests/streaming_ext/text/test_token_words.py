@@ -8,16 +8,27 @@ import pyarrow as pa
 import pytest
 
 from streaming_ext.text.token_words import TokenWords, is_changed
-from streaming_ext.text.word_ngrams import ALONE, WORD, tables, word_ngrams
+from streaming_ext.text.word_ngrams import (
+    ALONE,
+    WORD,
+    anchors,
+    are_inside,
+    sums_before,
+    tables,
+    words_of,
+)
 
 PLAIN = "aB9 .\n-"
 # With letters of every kind, quotation marks, ideographs, marks, emoji.
 ALPHABET = PLAIN * 2 + "é각\u1100\u1161\u1fb3\u03b1\u0345\u0301ß中のЖ€\u2019“\u2009😀"
 
 
-def sums_of_text(text: str, count: int) -> list[int]:
-    ngrams = word_ngrams(pa.array([text], pa.large_string()), count, ordered=False)
-    return [*map(int, ngrams.hashes)]
+def sums_of_text(text: str) -> list[int]:
+    return (
+        words_of(pa.array([text], pa.large_string()), ordered=False)
+        .hashes.astype(np.uint32)
+        .tolist()
+    )
 
 
 @pytest.mark.parametrize("most", [1, 2, 4, 9])
@@ -42,19 +53,35 @@ def test_ids_tell_the_ngrams_of_their_text(most: int, composes: bool) -> None:
         *(np.searchsorted(offsets, words.unknown(words.flags(ids)), side="right") - 1).tolist()
     }
     assert not any(number >= 300 for number in unknown), "plain texts are known"
-    for count in (1, 3):
-        all_ngrams = words.ngrams(ids, words.flags(ids), offsets, count)
-        owners = np.searchsorted(offsets, all_ngrams.firsts, side="right") - 1
-        for number, text in enumerate(texts):
-            if number in unknown:
-                continue
-            first, end = offsets[number : number + 2]
-            one = ids[first:end]
-            own = words.ngrams(one, words.flags(one), np.array([0, end - first]), count)
-            expected = sums_of_text(text, count)
-            assert own.hashes.tolist() == expected, text
-            # Beside others, n-grams that go on in the next text follow.
-            assert all_ngrams.hashes[owners == number][: len(expected)].tolist() == expected
+    sums = words.sums(ids, words.flags(ids), offsets)
+    owners = np.searchsorted(offsets, sums.firsts, side="right") - 1
+    for number, text in enumerate(texts):
+        if number not in unknown:
+            own = np.diff(sums.before)[owners == number]
+            assert own.tolist() == sums_of_text(text), text
+
+
+@pytest.mark.parametrize("words", [1, 2, 5, 13])
+def test_anchors_are_the_least_sums_of_half_an_ngram(words: int) -> None:
+    values = np.random.default_rng(words).integers(0, 2**32, 60, np.uint32)
+    half = (words + 1) // 2
+    for length in (0, words - 1, words, 60):
+        numbers = values[:length].tolist()
+        expected = [
+            min(
+                sum(numbers[first : first + half]) % 2**32
+                for first in range(start, start + words - half + 1)
+            )
+            for start in range(length - words + 1)
+        ]
+        assert anchors(sums_before(values[:length]), words).tolist() == expected
+
+
+def test_ngrams_over_the_end_of_a_text_are_flagged() -> None:
+    owners = np.array([0, 0, 1, 1, 1])
+    assert are_inside(owners, 2).tolist() == [True, False, True, True]
+    assert are_inside(owners, 5).tolist() == [False]
+    assert are_inside(owners, 6).tolist() == []
 
 
 def test_a_character_that_is_cut_is_known_if_it_separates_words() -> None:
@@ -63,8 +90,8 @@ def test_a_character_that_is_cut_is_known_if_it_separates_words() -> None:
     flags = words.flags(np.arange(7, dtype=np.uint32))
     assert words.unknown(flags[:3]).tolist() == []
     assert words.unknown(flags[3:]).tolist() == [0, 2]
-    ngrams = words.ngrams(np.arange(3, dtype=np.uint32), flags[:3], np.array([0, 3]), 2)
-    assert ngrams.hashes.tolist() == sums_of_text("it\u2019s", 2)
+    sums = words.sums(np.arange(3, dtype=np.uint32), flags[:3], np.array([0, 3]))
+    assert np.diff(sums.before).tolist() == sums_of_text("it\u2019s")
 
 
 def test_ids_that_the_vocabulary_lacks_are_unknown() -> None:

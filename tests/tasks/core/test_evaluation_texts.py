@@ -1,6 +1,7 @@
 """Documents that hold an n-gram of evaluation texts are left out, or counted."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ import pytest
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.store import open_storage
 from streaming_ext.text.text_hashes import UNICODE
-from streaming_ext.writing.evaluation_texts import evaluation_texts
+from streaming_ext.text.tokenizer.engine import choose_engine
+from streaming_ext.text.tokenizer.load import load_tokenizer
+from streaming_ext.writing.evaluation_texts import evaluation_rule, evaluation_texts
 from tasks.core.derive.annotate import plan_annotate
 from tasks.core.derive.config import AnnotateConfig, SubsetConfig
 from tasks.core.derive.subset import plan_subset
 from tasks.core.reading.dataset_files import read_records
 from tasks.core.synthetic import make_documents
+from tests.conftest import small_vocabulary
 from tests.tasks.core import running
 from tests.tasks.core.build_dataset import build_from, manifest_of, require_sound
 from tests.tasks.core.check.damage import check
@@ -85,6 +89,29 @@ def test_each_text_is_counted_and_marked_documents_stay(sources, questions, tmp_
     assert sum(record.marked_documents for record in records) == len(HOLDERS)
     assert sum(record.documents_kept for record in records) == len(DOCUMENTS)
     assert check(root, deep=True, deep_documents=50).findings == ()
+
+
+def test_ids_acquit_no_document_that_holds_an_ngram(questions) -> None:
+    """Documents of all lengths, long ones before, between and after short ones."""
+    tokenizer = load_tokenizer(str(small_vocabulary()), pattern="gpt2")
+    engine = choose_engine(tokenizer, engine="auto")
+    assert engine.words is not None
+    evaluation = evaluation_texts(
+        evaluation_rule([str(questions)], ("question",), 13, mark_only=False), UNICODE
+    )
+    draw, plain = random.Random(0), "\n".join(DOCUMENTS)
+    texts, holders = [], set[int]()
+    for number in range(300):
+        text = plain[: int(2 ** draw.uniform(0, 18.5))]
+        if draw.random() < 0.3:
+            holders.add(number)
+            text = f"{draw.choice(QUESTIONS)} {text}"
+        texts.append(text)
+    array = pa.array(texts, pa.large_string())
+    suspects = evaluation.suspects(engine.words, array, engine.encode(array))
+    assert not all(suspects)
+    assert {*evaluation.find(array, suspects)[0].tolist()} == holders
+    assert {*evaluation.find(array)[0].tolist()} == holders
 
 
 def test_texts_that_change_stop_the_run(questions, tmp_path, sources) -> None:
