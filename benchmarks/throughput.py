@@ -2,12 +2,14 @@
 
 All contenders get the same files, the slow peers only the first few of them; files are in the
 page cache; values are medians of alternating rounds. Seconds leave start-up out: for the pipeline
-they are those of its run record, for a peer those from its first read to its last write.
+they are those of its run record, for a peer those from its first read to its last write. The last
+line has them all: of the whole command, and of a process that reads the first batch.
 """
 
 from __future__ import annotations
 
 import shutil
+import sys
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +20,11 @@ from benchmarks import common
 from benchmarks.corpus import make_corpus
 
 OURS, DATATROVE = "shardmill", "datatrove"
+_FIRST_BATCH = """
+import sys
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+next(iter(StreamingTokenLoader(StreamingTokenDataset(local=sys.argv[1], batch_size=16))))
+"""
 
 
 class Peer(NamedTuple):
@@ -71,6 +78,7 @@ def main() -> None:
     files = make_corpus(args.megabytes, args.files)
     few, scratch = files[: args.peer_files], common.SCRATCH / "throughput"
     facts: dict[str, dict[str, float]] = {}
+    to_first_batch: list[float] = []
 
     def rate(name: str) -> float:
         peer = CONTENDERS.get(name, Peer(OURS))
@@ -79,6 +87,8 @@ def main() -> None:
         if name == OURS:
             done = common.shard(own, output, workers=args.workers)
             told, measured = done.record, done.measured
+            read = common.run([sys.executable, "-c", _FIRST_BATCH, output])
+            to_first_batch.append(measured.seconds + read.seconds)
         else:
             shutil.rmtree(output, ignore_errors=True)
             vocabulary = common.json_tokenizer() if peer.reads_json else common.default_tokenizer()
@@ -88,12 +98,17 @@ def main() -> None:
         return common.text_bytes(own) / 1e6 / float(told["seconds"])
 
     values = common.rounds({name: partial(rate, name) for name in args.only}, args.rounds)
-    common.save(args.result, megabytes_per_second=values, facts=facts)
+    common.save(
+        args.result, megabytes_per_second=values, facts=facts, to_first_batch=to_first_batch
+    )
     rows = [
         (name, f"{middle:.1f}", f"{min(values[name]):.1f} to {max(values[name]):.1f}")
         for name, middle in common.medians(values).items()
     ]
     print(common.table(("contender", "MB/s", "from, to"), rows))
+    if to_first_batch:
+        seconds = sorted(to_first_batch)[len(to_first_batch) // 2]
+        print(f"{args.megabytes:.0f} MB of text: {seconds:.1f} s from Parquet to the first batch")
     if DATATROVE in facts:
         options = ("--holdout-fraction", "0", "--compression", "none")
         common.shard(few, scratch / "check", *options)

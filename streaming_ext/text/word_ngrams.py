@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from streaming_ext.base.arrays import Flags, Ints, ceil_div, scrambled
+from streaming_ext.base.arrays import Flags, Ints, scrambled
 from streaming_ext.text.documents.text_array import cut_by_bytes, taken, text_buffers
 
 Hashes = npt.NDArray[np.uint64]
@@ -115,29 +115,6 @@ def sums_before(values: Sums) -> Sums:
     before = np.zeros(len(values) + 1, np.uint32)
     np.cumsum(values, dtype=np.uint32, out=before[1:])
     return before
-
-
-def anchors(before: Sums, words: int) -> Sums:
-    """The least sum of consecutive words in each n-gram: equal n-grams have equal ones.
-
-    Neighbours mostly share it. The idea is that of minimizers (Roberts and others, 2004) and of
-    winnowing (Schleimer and others, 2003).
-
-    Args:
-        before: the sums of characters before each word, and of all: (words + 1,).
-        words: the number of words of an n-gram; half as many make a sum.
-
-    Returns:
-        (n-grams,), also of those that go over the end of a text.
-    """
-    half = ceil_div(words, 2)
-    least = before[half:] - before[:-half]
-    covered, whole = 1, words - half + 1  # sums of which each is the least
-    while covered < whole:
-        step = min(covered, whole - covered)
-        least = np.minimum(least[:-step], least[step:])
-        covered += step
-    return least
 
 
 def _segments(texts: pa.LargeStringArray) -> tuple[pa.LargeStringArray, Ints]:

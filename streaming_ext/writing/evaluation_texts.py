@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_ext.base.arrays import Flags, Ints, look_up, ranges
+from streaming_ext.base.arrays import Flags, Ints, ceil_div, look_up, ranges
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.schema import content_hash
 from streaming_ext.format.spec import ExcludedTexts, ReadOptions
@@ -26,7 +26,6 @@ from streaming_ext.text.word_ngrams import (
     SEGMENT,
     Hashes,
     Sums,
-    anchors,
     are_inside,
     sums_before,
     word_ngrams,
@@ -86,7 +85,7 @@ class EvaluationTexts:
         hashes: every n-gram of every text, in the order of their hashes.
         owners: the number of the text of each, (n-grams,).
         sums: the sums of the characters of the n-grams, which do not see their order.
-        anchors: the anchors of the n-grams; see `word_ngrams.anchors`.
+        pieces: the same of the pieces of n-grams: of fewer consecutive words.
     """
 
     rule: ExcludedTexts
@@ -94,7 +93,7 @@ class EvaluationTexts:
     hashes: HashSet
     owners: Ints
     sums: HashSet
-    anchors: HashSet
+    pieces: HashSet
 
     @classmethod
     def read(
@@ -116,7 +115,7 @@ class EvaluationTexts:
         look_into(sources, options)
         names, before = list[str](), 0
         found = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
-        sums, least = list[Sums](), list[Sums]()
+        sums, pieces = list[Sums](), list[Sums]()
         with new_folder() as folder:
             for source in sources:
                 part = Part.whole(0, source)
@@ -125,10 +124,11 @@ class EvaluationTexts:
                     ngrams = word_ngrams(batch.texts, words)
                     found.append((ngrams.hashes, ngrams.texts + before))
                     values, owners = words_of(batch.texts, ordered=False)
-                    word_sums = sums_before(values.astype(np.uint32))
-                    is_inside = are_inside(owners, words)
-                    sums.append((word_sums[words:] - word_sums[:-words])[is_inside])
-                    least.append(anchors(word_sums, words)[is_inside])
+                    added_up = sums_before(values.astype(np.uint32))
+                    for kept, count in ((sums, words), (pieces, _piece(words))):
+                        kept.append(
+                            (added_up[count:] - added_up[:-count])[are_inside(owners, count)]
+                        )
                     before += len(batch.texts)
                     names += [
                         f"{source.url}, row {row}: {' '.join(text[:_SHOWN].split())!r}"
@@ -161,7 +161,7 @@ class EvaluationTexts:
             HashSet.of(hashes),
             owners,
             HashSet.of(np.unique(np.concatenate(sums))),
-            HashSet.of(np.unique(np.concatenate(least))),
+            HashSet.of(np.unique(np.concatenate(pieces))),
         )
 
     def find(self, texts: pa.LargeStringArray, suspects: Flags | None = None) -> tuple[Ints, Ints]:
@@ -207,11 +207,32 @@ class EvaluationTexts:
             if found[start:end].all():
                 continue
             before, firsts = words.sums(ids, flags, offsets)
-            # Few n-grams have the anchor of one that is looked for, and fewer its sum.
-            at = self.anchors.maybe(anchors(before, self.rule.words))
+            at = self._candidates(before)
             at = at[self.sums.find(before[at + self.rule.words] - before[at])[0]]
             found[start + np.searchsorted(offsets, firsts[at], side="right") - 1] = True
         return found
+
+    def _candidates(self, before: Sums) -> Ints:
+        """The first words of n-grams that may be looked for.
+
+        Of 13 words, pieces of 5 are looked at that begin with each ninth word: one of them lies in
+        any n-gram.
+
+        Args:
+            before: the sum of the characters before each word, and of all: (words + 1,).
+        """
+        words = self.rule.words
+        piece = _piece(words)
+        step = words - piece + 1
+        at = np.arange(0, len(before) - piece, step)
+        at = at[self.pieces.maybe(before[at + piece] - before[at])]
+        first = (at[:, None] - np.arange(step)[::-1]).ravel()
+        return first[(first >= 0) & (first + words < len(before))]
+
+
+def _piece(words: int) -> int:
+    """The number of words of a piece of an n-gram."""
+    return ceil_div(words, 3)
 
 
 def evaluation_rule(

@@ -11,9 +11,7 @@ from streaming_ext.text.token_words import TokenWords, is_changed
 from streaming_ext.text.word_ngrams import (
     ALONE,
     WORD,
-    anchors,
     are_inside,
-    sums_before,
     tables,
     words_of,
 )
@@ -59,22 +57,6 @@ def test_ids_tell_the_ngrams_of_their_text(most: int, composes: bool) -> None:
         if number not in unknown:
             own = np.diff(sums.before)[owners == number]
             assert own.tolist() == sums_of_text(text), text
-
-
-@pytest.mark.parametrize("words", [1, 2, 5, 13])
-def test_anchors_are_the_least_sums_of_half_an_ngram(words: int) -> None:
-    values = np.random.default_rng(words).integers(0, 2**32, 60, np.uint32)
-    half = (words + 1) // 2
-    for length in (0, words - 1, words, 60):
-        numbers = values[:length].tolist()
-        expected = [
-            min(
-                sum(numbers[first : first + half]) % 2**32
-                for first in range(start, start + words - half + 1)
-            )
-            for start in range(length - words + 1)
-        ]
-        assert anchors(sums_before(values[:length]), words).tolist() == expected
 
 
 def test_ngrams_over_the_end_of_a_text_are_flagged() -> None:
