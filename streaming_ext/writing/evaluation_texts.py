@@ -85,7 +85,7 @@ class EvaluationTexts:
         hashes: every n-gram of every text, in the order of their hashes.
         owners: the number of the text of each, (n-grams,).
         sums: the sums of the characters of the n-grams, which do not see their order.
-        pieces: the same of the pieces of n-grams: of fewer consecutive words.
+        chunks: the same of the chunks of n-grams: of fewer consecutive words.
     """
 
     rule: ExcludedTexts
@@ -93,7 +93,7 @@ class EvaluationTexts:
     hashes: HashSet
     owners: Ints
     sums: HashSet
-    pieces: HashSet
+    chunks: HashSet
 
     @classmethod
     def read(
@@ -115,7 +115,7 @@ class EvaluationTexts:
         look_into(sources, options)
         names, before = list[str](), 0
         found = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
-        sums, pieces = list[Sums](), list[Sums]()
+        sums, chunks = list[Sums](), list[Sums]()
         with new_folder() as folder:
             for source in sources:
                 part = Part.whole(0, source)
@@ -125,7 +125,7 @@ class EvaluationTexts:
                     found.append((ngrams.hashes, ngrams.texts + before))
                     values, owners = words_of(batch.texts, ordered=False)
                     added_up = sums_before(values.astype(np.uint32))
-                    for kept, count in ((sums, words), (pieces, _piece(words))):
+                    for kept, count in ((sums, words), (chunks, _chunk(words))):
                         kept.append(
                             (added_up[count:] - added_up[:-count])[are_inside(owners, count)]
                         )
@@ -161,7 +161,7 @@ class EvaluationTexts:
             HashSet.of(hashes),
             owners,
             HashSet.of(np.unique(np.concatenate(sums))),
-            HashSet.of(np.unique(np.concatenate(pieces))),
+            HashSet.of(np.unique(np.concatenate(chunks))),
         )
 
     def find(self, texts: pa.LargeStringArray, suspects: Flags | None = None) -> tuple[Ints, Ints]:
@@ -215,23 +215,23 @@ class EvaluationTexts:
     def _candidates(self, before: Sums) -> Ints:
         """The first words of n-grams that may be looked for.
 
-        Of 13 words, pieces of 5 are looked at that begin with each ninth word: one of them lies in
+        Of 13 words, chunks of 5 are looked at that begin with each ninth word: one of them lies in
         any n-gram.
 
         Args:
             before: the sum of the characters before each word, and of all: (words + 1,).
         """
         words = self.rule.words
-        piece = _piece(words)
-        step = words - piece + 1
-        at = np.arange(0, len(before) - piece, step)
-        at = at[self.pieces.maybe(before[at + piece] - before[at])]
+        chunk = _chunk(words)
+        step = words - chunk + 1
+        at = np.arange(0, len(before) - chunk, step)
+        at = at[self.chunks.maybe(before[at + chunk] - before[at])]
         first = (at[:, None] - np.arange(step)[::-1]).ravel()
         return first[(first >= 0) & (first + words < len(before))]
 
 
-def _piece(words: int) -> int:
-    """The number of words of a piece of an n-gram."""
+def _chunk(words: int) -> int:
+    """The number of words of a chunk of an n-gram."""
     return ceil_div(words, 3)
 
 
