@@ -85,7 +85,7 @@ class EvaluationTexts:
         hashes: every n-gram of every text, in the order of their hashes.
         owners: the number of the text of each, (n-grams,).
         sums: the sums of the characters of the n-grams, which do not see their order.
-        chunks: the same of the chunks of n-grams: of fewer consecutive words.
+        chunks: the same sums of fewer consecutive words; see `_chunk`.
     """
 
     rule: ExcludedTexts
@@ -112,7 +112,11 @@ class EvaluationTexts:
             UsageError: a file lacks the columns, or no text has as many words.
         """
         options = ReadOptions(columns=columns)
-        look_into(sources, options)
+        try:
+            look_into(sources, options)
+        except UsageError as error:
+            advice = str(error).replace("--text-column", "--exclude-column")
+            raise UsageError(advice) from error
         names, before = list[str](), 0
         found = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
         sums, chunks = list[Sums](), list[Sums]()
@@ -213,10 +217,10 @@ class EvaluationTexts:
         return found
 
     def _candidates(self, before: Sums) -> Ints:
-        """The first words of n-grams that may be looked for.
+        """The positions of the words that may begin an n-gram which is looked for.
 
-        Of 13 words, chunks of 5 are looked at that begin with each ninth word: one of them lies in
-        any n-gram.
+        Only chunks are looked up, and not all of them. With n-grams of 13 words and chunks of 5,
+        those that begin with each ninth word are enough: one of them lies in every n-gram.
 
         Args:
             before: the sum of the characters before each word, and of all: (words + 1,).
@@ -231,7 +235,7 @@ class EvaluationTexts:
 
 
 def _chunk(words: int) -> int:
-    """The number of words of a chunk of an n-gram."""
+    """The number of words of a chunk, of which an n-gram holds several."""
     return ceil_div(words, 3)
 
 

@@ -133,7 +133,7 @@ def test_a_file_without_texts_is_one_line(sources, tmp_path) -> None:
     ("others", "words"),
     [
         ({"exclude_ngram": 99}, "has 99 words"),
-        ({"exclude_column": ("text",)}, "text"),
+        ({"exclude_column": ("text",)}, r"no column 'text'; .* question\. Pass --exclude-column"),
         ({"exclude_texts": ("nowhere.jsonl",)}, "nowhere.jsonl"),
         ({"exclude_texts": ()}, "--exclude-column goes with --exclude-texts"),
     ],
