@@ -107,7 +107,7 @@ def main() -> None:
     ]
     print(common.table(("contender", "MB/s", "from, to"), rows))
     if to_first_batch:
-        seconds = sorted(to_first_batch)[len(to_first_batch) // 2]
+        seconds = common.medians({OURS: to_first_batch})[OURS]
         print(f"{args.megabytes:.0f} MB of text: {seconds:.1f} s from Parquet to the first batch")
     if DATATROVE in facts:
         options = ("--holdout-fraction", "0", "--compression", "none")

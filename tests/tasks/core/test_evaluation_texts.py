@@ -91,13 +91,14 @@ def test_each_text_is_counted_and_marked_documents_stay(sources, questions, tmp_
     assert check(root, deep=True, deep_documents=50).findings == ()
 
 
-def test_ids_acquit_no_document_that_holds_an_ngram(questions) -> None:
+@pytest.mark.parametrize("words", [2, 5, 13])
+def test_ids_acquit_no_document_that_holds_an_ngram(questions, words) -> None:
     """Documents of all lengths, long ones before, between and after short ones."""
     tokenizer = load_tokenizer(str(small_vocabulary()), pattern="gpt2")
     engine = choose_engine(tokenizer, engine="auto")
     assert engine.words is not None
     evaluation = evaluation_texts(
-        evaluation_rule([str(questions)], ("question",), 13, mark_only=False), UNICODE
+        evaluation_rule([str(questions)], ("question",), words, mark_only=False), UNICODE
     )
     draw, plain = random.Random(0), "\n".join(DOCUMENTS)
     texts, holders = [], set[int]()
