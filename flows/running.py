@@ -46,11 +46,17 @@ def run_build(config: OutputConfig, flow: str, plan: Plan, printing: OutputOptio
     from flows.terminal.run_progress import show_failures, show_report, shown
 
     require_linux()
-    with watch() as run, shown((progress := run.progress).snapshot, err):
+    set_environment()
+    with (
+        watch() as run,
+        shown((progress := run.progress).snapshot, err),
+        # The server's process imports Prefect meanwhile.
+        nullcontext() if os.environ.get("PREFECT_API_URL") else OwnServer() as own,
+    ):
         progress.listeners.append(partial(say, err))
         published = run.planned(plan, open_storage(config.output)).published
         progress.enter("starting")
-        state = _run_flow(config, flow, progress, published=published)
+        state = _run_flow(config, flow, progress, own, published=published)
     cancelled = state.is_cancelled() or state.is_cancelling()
     if cancelled and progress.stopped_by is not None:
         raise progress.stopped_by
@@ -87,36 +93,40 @@ def run_build(config: OutputConfig, flow: str, plan: Plan, printing: OutputOptio
 
 
 def _run_flow(
-    config: OutputConfig, flow: str, progress: RunProgress, *, published: bool
+    config: OutputConfig,
+    flow: str,
+    progress: RunProgress,
+    own: OwnServer | None,
+    *,
+    published: bool,
 ) -> "State":
     """Run a flow to its end, with the configured server or with its own."""
-    set_environment()
-    # The server starts while Prefect is imported here: both take seconds.
-    with nullcontext() if os.environ.get("PREFECT_API_URL") else OwnServer() as own:
-        load_prefect()
-        from prefect.states import Completed
+    if own is not None:
+        own.serve()
+    load_prefect()
+    from prefect.states import Completed
 
-        from flows.prefect_api.connection import api_in_use, require_server
+    from flows.prefect_api.connection import api_in_use, require_server
 
-        try:
-            require_server()
-            with stops_held():
-                run = getattr(import_module("flows.datasets"), flow)
-            attach_handlers()
-            if own is None:
-                run = run.with_options(on_running=[_show_address])
-            with api_in_use(own, progress):
-                state: State = run(config, return_state=True)
-                return state
-        except UnreachableError as error:
-            if progress.report is not None:
-                done = "the work is done, but Prefect does not show how the run ended"
-            elif published:
-                done = "nothing is left to do"
-            else:
-                raise
-            print_problem(f"{done}. {error}")
-            return Completed()
+    try:
+        require_server()
+        with stops_held():
+            run = getattr(import_module("flows.datasets"), flow)
+        attach_handlers()
+        if own is None:
+            run = run.with_options(on_running=[_show_address])
+        with api_in_use(own, progress):
+            state: State = run(config, return_state=True)
+            return state
+    except UnreachableError as error:
+        if progress.report is not None:
+            done = "the work is done, but Prefect does not show how the run ended"
+        elif published:
+            done = "nothing is left to do"
+        else:
+            raise
+        print_problem(f"{done}. {error}")
+        return Completed()
 
 
 def _show_address(_flow: Any, run: Any, _state: Any) -> None:

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+from contextlib import suppress
 
 from streaming_ext.base.errors import StorageError
 from streaming_ext.own_module import start_module
@@ -30,7 +31,11 @@ _SETTINGS = {
 
 
 class OwnServer:
-    """The process, which takes some seconds to answer; it ends with the block."""
+    """The process, which takes some seconds to answer; it ends with the block.
+
+    It imports Prefect when it is made, and serves when `serve` is called: the command plans its
+    work meanwhile, and if that fails no server was started.
+    """
 
     def __init__(self) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  (closed in __exit__)
@@ -42,15 +47,27 @@ class OwnServer:
             start_new_session=True,  # Ctrl+C must not reach it
         )
 
+        self._serves = False
+
     def __enter__(self) -> "OwnServer":
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._process, self._output:
+            if not self._serves:
+                self._process.kill()
             try:
                 self._process.communicate(timeout=END_SECONDS)  # closes its standard input
             except subprocess.TimeoutExpired:
                 self._process.kill()
+
+    def serve(self) -> None:
+        """Have the process start the server as soon as it can; `url` does so too."""
+        assert self._process.stdin is not None  # noqa: S101  (it is a pipe)
+        self._serves = True
+        with suppress(BrokenPipeError):  # it ended; `url` says why
+            self._process.stdin.write(b"\n")
+            self._process.stdin.flush()
 
     def url(self) -> str:
         """URL of the API, once it answers.
@@ -60,6 +77,7 @@ class OwnServer:
         """
         from prefect.settings import get_current_settings
 
+        self.serve()
         assert self._process.stdout is not None  # noqa: S101  (it is a pipe)
         if url := self._process.stdout.readline().decode().strip():
             return url
@@ -104,5 +122,8 @@ async def _serve() -> None:
 
 if __name__ == "__main__":  # serve until the command closes its end of the standard input, or dies
     os.environ.update(_SETTINGS)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    asyncio.run(_serve())
+    import prefect.server.api.server  # noqa: F401  (most of the seconds)
+
+    if os.read(0, 1):
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        asyncio.run(_serve())

@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 
 from streaming_ext.base.errors import HeldError, StoppedError, StorageError, UsageError
 from streaming_ext.format.compression import Compression
-from streaming_ext.format.layout import MANIFEST, TOKENIZER_FOLDER, documents_path, record_path
+from streaming_ext.format.layout import MANIFEST, documents_path, record_path
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.reading import read_manifest, read_record
 from streaming_ext.format.record import PartRecord
@@ -205,14 +205,11 @@ class DatasetMaker:
 
     def _publish(self) -> None:
         records = [read_record(self._storage, part.number) for part in self._parts]
-        saved = self._work_folder / TOKENIZER_FOLDER
-        with writing_scratch(saved):
-            self._tokenizer.save(saved)
         manifest = Manifest(
             spec=self._spec,
             parts=tuple(record.summary() for record in records),
             splits=publish_splits(self._spec, records, self._storage),
-            tokenizer_files=tuple(put_tokenizer(saved, self._storage)),
+            tokenizer_files=tuple(put_tokenizer(self._tokenizer, self._storage)),
         )
         self._storage.put(MANIFEST, to_json(manifest))
         self._storage.close()

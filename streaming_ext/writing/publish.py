@@ -1,7 +1,6 @@
 """Publishing recorded parts as one dataset: index and sums of each split, and the tokenizer."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.layout import TOKENIZER_FOLDER, Split, index_path
@@ -10,8 +9,8 @@ from streaming_ext.format.record import PartCounts, PartRecord, RowCounts
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
-from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, open_saved
 from streaming_ext.text.tokenizer.probes import PROBES_PATH, probes_of
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.part_documents import no_text
 
 
@@ -83,17 +82,15 @@ def merged_index(split: Split, parts: Iterable[PartRecord], spec: DatasetSpec) -
     return spec.shard_format.index(shard for part in parts for shard in part.splits[split].shards)
 
 
-def tokenizer_data(folder: Path) -> dict[str, bytes]:
-    """The files of a saved tokenizer, and its probes, by their paths in a dataset."""
-    tokenizer = open_saved(folder, trusted=True)
-    names = TOKENIZER_FILES[tokenizer.kind]
-    data = {f"{TOKENIZER_FOLDER}/{name}": (folder / name).read_bytes() for name in names}
+def tokenizer_data(tokenizer: Tokenizer) -> dict[str, bytes]:
+    """The files of a tokenizer, and its probes, by their paths in a dataset."""
+    data = {f"{TOKENIZER_FOLDER}/{name}": data for name, data in tokenizer.files().items()}
     return data | {PROBES_PATH: probes_of(tokenizer)}
 
 
-def put_tokenizer(folder: Path, storage: Storage) -> list[FileRecord]:
-    """Put the files of a saved tokenizer beside the parts; returns their records."""
-    made = sorted(tokenizer_data(folder).items())
+def put_tokenizer(tokenizer: Tokenizer, storage: Storage) -> list[FileRecord]:
+    """Put the files of a tokenizer beside the parts; returns their records."""
+    made = sorted(tokenizer_data(tokenizer).items())
     for path, data in made:
         storage.put(path, data)
     return [FileRecord.of(path, data) for path, data in made]

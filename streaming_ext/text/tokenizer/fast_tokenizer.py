@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from streaming_ext.base.errors import TokenizerError
-from streaming_ext.text.tokenizer.json_file import JsonTokenizer
+from streaming_ext.text.tokenizer.json_file import JsonTokenizer, merged_pairs
 from streaming_ext.text.tokenizer.model_file import ModelTokenizer
 from streaming_ext.text.tokenizer.model_json import PREPEND, REPLACE, SPACE, json_of_model
 from streaming_ext.text.tokenizer.rank_file import (
@@ -190,8 +190,7 @@ def _of_json(tokenizer: JsonTokenizer) -> FastModel | str:
     model = tokenizer.config["model"]
     if model.get("type") != "BPE":
         return "it is no BPE model"
-    merges = model["merges"]
-    if len({each if isinstance(each, str) else tuple(each) for each in merges}) < len(merges):
+    if len({*merged_pairs(model)}) < len(model["merges"]):
         return "it has a merge twice"
     if not model.get("byte_fallback"):
         return _of_byte_level(tokenizer)
@@ -283,15 +282,16 @@ def _of_sentencepiece(config: Mapping[str, Any], data: Callable[[], bytes]) -> F
     others = ("ignore_merges", "continuing_subword_prefix", "end_of_word_suffix")
     if any(map(model.get, others)):
         return "it is no plain BPE model with byte fallback"
-    vocab, merges = model["vocab"], [*map(_pair, model["merges"])]
+    vocab, pairs = model["vocab"], merged_pairs(model)
     usual = {f"<0x{byte:02X}>": chr(byte) for byte in range(256)}
+    of_bytes = {name for name in vocab if len(name) == 6 and _BYTE_TOKEN.fullmatch(name)}
     if (
         any(
             name not in vocab and (char > "\x7f" or char not in vocab)
             for name, char in usual.items()
         )
-        or any(_BYTE_TOKEN.fullmatch(name) and name not in usual for name in vocab)
-        or not usual.keys().isdisjoint(chain(chain.from_iterable(merges), map("".join, merges)))
+        or not of_bytes <= usual.keys()
+        or not usual.keys().isdisjoint(chain(chain.from_iterable(pairs), map("".join, pairs)))
     ):
         return "its tokens of single bytes are not the usual ones"
     return FastModel(
@@ -349,10 +349,6 @@ def _with_added(tokenizer: JsonTokenizer, added: list[dict[str, Any]]) -> bytes:
     if not tokenizer.data.startswith(before):
         return _json({**tokenizer.config, "added_tokens": added})
     return first + canonical_json(added) + tokenizer.data.removeprefix(before)
-
-
-def _pair(merge: str | list[str]) -> list[str]:
-    return merge.split(" ", 1) if isinstance(merge, str) else merge
 
 
 def _json(config: Mapping[str, Any]) -> bytes:

@@ -139,11 +139,8 @@ class JsonTokenizer(Tokenizer):
         model = self.config["model"]
         for name, token, id_ in self.marks:
             texts = token, f" {token}", f"a{token}b", f"a {token} b"
-            halves = [[token[:at], token[at:]] for at in range(1, len(token))]
-            is_merged = token in model["vocab"] and any(
-                pair in model.get("merges", ()) or " ".join(pair) in model.get("merges", ())
-                for pair in halves
-            )
+            halves = {(token[:at], token[at:]) for at in range(1, len(token))}
+            is_merged = token in model["vocab"] and not halves.isdisjoint(merged_pairs(model))
             if is_merged or any(id_ in self.encode(text) for text in texts):
                 raise TokenizerError(
                     f"{where}: the text {token!r} becomes the {name} id {id_}, so documents could "
@@ -189,6 +186,14 @@ def _reference(data: bytes) -> Any:
     reference = tokenizers.Tokenizer.from_buffer(data)
     reference.encode_special_tokens = True
     return reference
+
+
+def merged_pairs(model: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The pairs of tokens that a BPE model merges, which a file writes as one or two strings."""
+    merges = model.get("merges") or []
+    if merges and isinstance(merges[0], str):
+        return [tuple(merge.split(" ", 1)) for merge in merges]
+    return [*map(tuple, merges)]
 
 
 def _object(values: Mapping[str, bytes]) -> bytes:

@@ -114,8 +114,12 @@ class Tokenizer(ABC):
     def save(self, folder: Path) -> None:
         """Write the vocabulary and a description; the same tokenizer gives the same bytes."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / self.file_name).write_bytes(self.data)
-        (folder / SPEC_FILE).write_bytes(canonical_json(self._spec()) + b"\n")
+        for name, data in self.files().items():
+            (folder / name).write_bytes(data)
+
+    def files(self) -> dict[str, bytes]:
+        """The files that `save` writes, by their names."""
+        return {self.file_name: self.data, SPEC_FILE: canonical_json(self._spec()) + b"\n"}
 
     def _spec(self) -> dict[str, Any]:
         spec = {"version": SPEC_VERSION, **self.description()}

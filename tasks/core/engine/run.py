@@ -158,4 +158,5 @@ def worker_pools(
         WorkerPool(size, inherited=inherited) as pool,
         WorkerPool(size + LOOK_AHEAD_FILES, inherited=inherited) as movers,
     ):
+        pool.start_one()
         yield pool, movers

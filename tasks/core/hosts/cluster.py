@@ -223,7 +223,7 @@ def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> Sh
     for path in storage.list(RUNS_FOLDER):
         if path.count("/") > 1:
             storage.remove(path)
-    put_tokenizer(plan.tokenizer_folder, storage)
+    put_tokenizer(plan.tokenizer, storage)
     sizes = [plan.parts[part].size for part in plan.todo]
     groups = balanced_groups(sizes, min(count, len(sizes)))
     shared = SharedPlan(
@@ -300,12 +300,22 @@ def partition_plan(
         for part, record in _records(storage, shared.phase, parts).items()
         if not lost_files(sizes, recorded_sizes(record.files()))
     }
-    plan = ShardBuild(
+    (folder := scratch / TOKENIZER_FOLDER).mkdir()
+    for name in TOKENIZER_FILES[shared.spec.tokenizer.kind]:
+        (folder / name).write_bytes(storage.read(f"{TOKENIZER_FOLDER}/{name}"))
+    tokenizer = open_saved(folder)
+    if tokenizer.fingerprint != shared.spec.tokenizer.fingerprint:
+        raise TokenizerError(
+            f"The tokenizer in {storage} has the fingerprint {tokenizer.fingerprint}, the run's "
+            f"has {shared.spec.tokenizer.fingerprint}. Does another run write there?"
+        )
+    return ShardBuild(
         config=config,
         kind="shard",
         engine=shared.engine,
         check_sources=shared.check_sources,
         spec=shared.spec,
+        tokenizer=tokenizer,
         parts=shared.parts,
         todo=tuple(part for part in parts if part not in done),
         published=False,
@@ -317,17 +327,6 @@ def partition_plan(
         else first_sources(shared.parts, shared.first_part, shared.first_source),
         merge_input=shared.merge_input,
     )
-    plan.tokenizer_folder.mkdir()
-    for name in TOKENIZER_FILES[shared.spec.tokenizer.kind]:
-        data = storage.read(f"{TOKENIZER_FOLDER}/{name}")
-        (plan.tokenizer_folder / name).write_bytes(data)
-    found = open_saved(plan.tokenizer_folder).fingerprint
-    if found != shared.spec.tokenizer.fingerprint:
-        raise TokenizerError(
-            f"The tokenizer in {storage} has the fingerprint {found}, the run's has "
-            f"{shared.spec.tokenizer.fingerprint}. Does another run write there?"
-        )
-    return plan
 
 
 def part_times(storage: Storage, plan: RunPlan, parts: Sequence[int]) -> Iterator[PartTimes]:

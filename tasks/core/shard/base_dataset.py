@@ -6,7 +6,6 @@ read as part of the dataset before the next generation is published.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Self
 
 from streaming_ext.base.errors import CorruptDatasetError, TokenizerError, UsageError, command
@@ -152,11 +151,11 @@ class BaseDataset:
             )
         return replace(found, name=identity.name)
 
-    def put_lost_tokenizer(self, folder: Path, storage: Storage) -> None:
+    def put_lost_tokenizer(self, tokenizer: Tokenizer, storage: Storage) -> None:
         """Put back the tokenizer files that the dataset lost.
 
         Args:
-            folder: the folder of the tokenizer.
+            tokenizer: the tokenizer of the dataset.
             storage: the storage of the dataset.
 
         Raises:
@@ -165,7 +164,7 @@ class BaseDataset:
         """
         for file in self.manifest.tokenizer_files:
             if hash_of(storage, file.path) != file.xxh128:
-                put_again(storage, file, tokenizer_data(folder)[file.path])
+                put_again(storage, file, tokenizer_data(tokenizer)[file.path])
 
 
 def put_again(storage: Storage, file: FileRecord, data: bytes) -> None:

@@ -54,7 +54,7 @@ def publish(
         spec=plan.spec,
         parts=tuple(record.summary() for record in records),
         splits=splits,
-        tokenizer_files=tuple(put_tokenizer(plan.tokenizer_folder, storage)),
+        tokenizer_files=tuple(put_tokenizer(plan.tokenizer, storage)),
         node_partition=plan.node_partition,
         added=added_before(storage),
         **_of_two_phases(plan),
@@ -100,7 +100,7 @@ def _next_generation(
                     f"{storage}/{MANIFEST} was changed during the run. Run the same command again."
                 )
             storage.put(base.generation.manifest.path, data)
-    base.put_lost_tokenizer(plan.tokenizer_folder, storage)
+    base.put_lost_tokenizer(plan.tokenizer, storage)
     _put_older(manifest, records, storage)
     if manifest.generations:
         for split, file in zip(manifest.splits, kept_indexes(manifest.splits), strict=True):

@@ -44,7 +44,7 @@ class RunPlan(Build):
         engine: the engine that tokenizes, as it is configured; None if the sources hold ids.
         check_sources: each remote file is compared with the hash of its store.
         sources: the sources as the user named them.
-        tokenizer: the tokenizer of the dataset; None on hosts that find it on scratch.
+        tokenizer: the tokenizer of the dataset.
         earlier: counts of the parts that are done already.
         node_partition: the partition of the node, if each makes a dataset of some of the sources.
         first_part: number of the first part that is made; those before are of a published dataset.
@@ -58,7 +58,7 @@ class RunPlan(Build):
     engine: EngineChoice | None
     check_sources: bool = False
     sources: tuple[str, ...] = ()
-    tokenizer: Tokenizer | None = None
+    tokenizer: Tokenizer
     earlier: tuple[ReportedCounts, ...] = ()
     node_partition: NodePartition | None = None
     first_part: int = 0
@@ -75,7 +75,7 @@ class RunPlan(Build):
     @property
     def note(self) -> str:
         """A remark on the tokenizer for people; empty for none."""
-        if self.tokenizer is None or self.base is not None or self.engine is None:
+        if self.base is not None or self.engine is None:
             return ""
         return self.tokenizer.note
 

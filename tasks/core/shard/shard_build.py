@@ -147,7 +147,7 @@ class ShardBuild(RunPlan):
             for file in self.downloads.glob("*"):
                 if file.name.partition(".")[0].partition("-")[0] not in wanted:
                     file.unlink()
-            if self.tokenizer is not None and not self.tokenizer_folder.exists():
+            if not self.tokenizer_folder.exists():
                 self.tokenizer.save(self.tokenizer_folder)
                 if self.engine == "auto":
                     save_fast_model(self.tokenizer, self.tokenizer_folder)

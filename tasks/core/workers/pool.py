@@ -151,6 +151,10 @@ class WorkerPool:
             raise as_error(result)
         return result
 
+    def start_one(self) -> None:
+        """Start the worker of the first job, which imports its modules meanwhile."""
+        self._slots.put(self._slots.get() or self._start())
+
     def _start(self) -> Worker:
         with self._lock:
             if self.stopped:

@@ -29,6 +29,10 @@ def home(tmp_path, monkeypatch) -> Path:
     return made
 
 
+def is_own_server(process: psutil.Process) -> bool:
+    return "flows.prefect_api.own_server" in process.cmdline()
+
+
 def run_tasks(_: int) -> int:
     """Run them in a flow on an own server; returns the server's process.
 
@@ -37,11 +41,7 @@ def run_tasks(_: int) -> int:
     progress = RunProgress()
     progress.report, progress.tasks = make_report(), TASKS
     with OwnServer() as server, api_in_use(server, progress):
-        (process,) = [
-            child
-            for child in psutil.Process().children()
-            if "flows.prefect_api.own_server" in child.cmdline()
-        ]
+        (process,) = (each for each in psutil.Process().children() if is_own_server(each))
         listening = [
             each.laddr.ip
             for each in process.net_connections(kind="inet")
@@ -75,6 +75,15 @@ def test_it_records_all_asks_no_proxy_and_listens_on_loopback_alone(home, monkey
         for table, count in (("flow_run", 1), ("task_run", TASKS)):
             states = f"SELECT state_type, count(*) FROM {table} GROUP BY state_type"  # noqa: S608
             assert records.execute(states).fetchall() == [("COMPLETED", count)]
+
+
+def test_nothing_is_served_before_it_is_asked_for(home) -> None:
+    with OwnServer():
+        (process,) = (each for each in psutil.Process().children() if is_own_server(each))
+        with pytest.raises(psutil.TimeoutExpired):
+            process.wait(1)
+    assert not process.is_running()
+    assert not home.exists()
 
 
 def test_a_damaged_database_is_reported_in_a_line(home) -> None:
