@@ -84,7 +84,7 @@ class Streams(Options):
     heading: ClassVar[str] = "Mixture"
 
     proportion: tuple[str, ...] = ()
-    """Of each dataset: proportion, or schedule: `0:0.9 900B:0.9->0.2 1T:0.2`."""
+    """Of each dataset: proportion, or schedule: `0:0.9 900B:0.2`."""
     repeat: tuple[float, ...] = ()
     """Of each dataset: passes in an epoch, in place of `--proportion`."""
     choose: tuple[int, ...] = ()

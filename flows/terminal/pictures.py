@@ -94,11 +94,9 @@ def draw_training_plan(plan: "TrainingPlan") -> str:
             panel.yaxis.set_major_formatter(lambda value, _: count_text(value))
             panel.set_title(title)
         if streams > 1:
-            mixture = [*plan.mixture, plan.mixture[-1]]
-            tokens = [*(each.first_token for each in plan.mixture), last.stop_token]
-            fractions = zip(*(each.fractions for each in mixture), strict=True)
+            fractions = zip(*(phase.fractions for phase in (*phases, last)), strict=True)
             labels = [f" stream {number}" for number in range(streams)]
-            axes[-1].stackplot(tokens, *fractions, labels=labels, colors=SERIES, step="post")
+            axes[-1].stackplot(edges, *fractions, labels=labels, colors=SERIES, step="post")
             axes[-1].set_ylim(0, 1)
             axes[-1].set_title("fraction of each stream")
             figure.legend(loc="outside lower left", ncols=4)

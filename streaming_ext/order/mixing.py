@@ -10,8 +10,8 @@ proportions change during the epoch, rows are allocated in spans, each with its 
 """
 
 import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -25,9 +25,7 @@ from streaming_ext.order.order import OrderSpec, Recent, key_of, permutation
 from streaming_ext.order.steps import Schedule, starts_of
 
 METHODS: Final = ("random", "stratified", "per_stream", "device_per_stream")
-AT_LIMITS: Final = ("error", "renormalize")
 WINDOW_ROWS: Final = 100  # proportions given in per cent are exact in every window
-RAMP_SPANS: Final = 256  # a ramp has this many steps, each of a window of rows at least
 _ONE: Final = 1 << 64  # proportions are whole numbers of such parts, so that sums stay exact
 
 
@@ -201,12 +199,10 @@ class Mixing:
     Attributes:
         proportions: the schedule of each stream, relative to the others.
         max_repeats: passes over each stream in all of training, at most; None for no limit.
-        at_limit: `error` to refuse more, or `renormalize` to let the other streams take over.
     """
 
     proportions: tuple[Schedule, ...]
     max_repeats: tuple[Fraction | None, ...]
-    at_limit: str = "error"
 
     def __post_init__(self) -> None:
         for start in starts_of(self.proportions):
@@ -220,7 +216,7 @@ class Mixing:
         names: dict[str, Any] = {"proportions": [*map(str, self.proportions)]}
         limits = [None if limit is None else str(limit) for limit in self.max_repeats]
         if any(limits):
-            names |= {"max_repeats": limits, "at_max_repeats": self.at_limit}
+            names |= {"max_repeats": limits, "at_max_repeats": "error"}
         return names
 
     def changes(self, tokens: int, stop: int) -> list[int]:
@@ -259,56 +255,26 @@ class Mixing:
         zero = (0,) * len(self.proportions)
         wanted, given = zero, zero  # the first in parts of `_ONE`
         spans: list[tuple[int, ...]] = []
-        row = 0
-        for size, middle in self._even_spans(tokens, rows, row_tokens):
-            weights = [proportion.at(middle) for proportion in self.proportions]
-            stop = row + size
-            while row < stop:
-                left = [limit - own for limit, own in zip(room, given, strict=True)]
-                parts = self._parts(weights, left, tokens=tokens + row * row_tokens)
-                span = allocate_rows(stop - row, parts, wanted, given)
-                span = count_rows_before(span, _rows_with_room(span, left))
-                wanted = _add(wanted, tuple(sum(span) * part for part in parts))
-                given = _add(given, span)
-                spans.append(span)
-                row += sum(span)
-        return spans
-
-    def _parts(
-        self, weights: Sequence[Fraction], left: Sequence[float], *, tokens: int
-    ) -> list[int]:
-        """Find the proportions, in parts of `_ONE`, of the streams that have rows left.
-
-        Raises:
-            UsageError: a stream of some weight has none, and the others do not take over.
-        """
-        over = [n for n, rows in enumerate(left) if rows <= 0 and weights[n]]
-        kept = [Fraction(0) if n in over else weight for n, weight in enumerate(weights)]
-        if over and (self.at_limit == "error" or not any(kept)):
-            raise UsageError(
-                f"At token {tokens:,} of training, stream {', '.join(map(str, over))} has reached "
-                "`max_repeats`, and no other takes over. Lower epoch_size or its proportion, raise "
-                "max_repeats, or pass at_max_repeats='renormalize' if another stream is left."
-            )
-        total = sum(kept)
-        return [max(1, int(weight * _ONE / total)) if weight else 0 for weight in kept]
-
-    def _even_spans(self, tokens: int, rows: int, row_tokens: int) -> Iterator[tuple[int, int]]:
-        """Find consecutive rows of one mixture: their number, and the token that decides it."""
-        begin = 0
-        for change in [*self.changes(tokens, tokens + rows * row_tokens), None]:
-            stop = rows if change is None else min(rows, ceil_div(change - tokens, row_tokens))
-            size, start = stop - begin, tokens + begin * row_tokens
-            if not size:
+        changes = self.changes(tokens, tokens + rows * row_tokens)
+        edges = [0, *(min(rows, ceil_div(each - tokens, row_tokens)) for each in changes), rows]
+        for row, stop in pairwise(edges):
+            if row == stop:
                 continue
-            if any(proportion.in_ramp(start) for proportion in self.proportions):
-                number = max(1, min(RAMP_SPANS, size // WINDOW_ROWS))
-                edges = [begin + size * i // number for i in range(number + 1)]
-                for low, high in pairwise(edges):
-                    yield high - low, tokens + (low + high) * row_tokens // 2
-            else:
-                yield size, start
-            begin = stop
+            at = tokens + row * row_tokens
+            weights = [proportion.at(at) for proportion in self.proportions]
+            total = sum(weights)
+            parts = [max(1, int(each * _ONE / total)) if each else 0 for each in weights]
+            span = allocate_rows(stop - row, parts, wanted, given)
+            wanted = _add(wanted, tuple((stop - row) * part for part in parts))
+            given = _add(given, span)
+            over = [n for n, own in enumerate(span) if own and given[n] > room[n]]
+            if over:
+                raise UsageError(
+                    f"After token {at:,} of training, stream {', '.join(map(str, over))} reaches "
+                    "`max_repeats`. Lower epoch_size or its proportion, or raise max_repeats."
+                )
+            spans.append(span)
+        return spans
 
 
 def allocate_rows(
@@ -343,13 +309,3 @@ def allocate_rows(
     while sum(counts) > size:
         counts[min((each for each in taking if counts[each]), key=still_lacking)] -= 1
     return tuple(counts)
-
-
-def _rows_with_room(span: tuple[int, ...], room: Sequence[float]) -> int:
-    """Count the first rows of a span that every stream has room for."""
-
-    def overflows(rows: int) -> bool:
-        counts = count_rows_before(span, rows)
-        return any(count > limit for count, limit in zip(counts, room, strict=True))
-
-    return bisect_left(range(1, sum(span) + 1), True, key=overflows)

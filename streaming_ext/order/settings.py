@@ -7,7 +7,7 @@ from typing import Any, Final
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.kinds import check_fields, checked, flag, integer, one_of
 from streaming_ext.base.units import parse_count
-from streaming_ext.order.mixing import AT_LIMITS, METHODS
+from streaming_ext.order.mixing import METHODS
 from streaming_ext.order.order import OrderSpec
 from streaming_ext.order.steps import Schedule, StepSizes
 
@@ -36,8 +36,6 @@ class OrderSettings:
             continue from there.
         drop_last: True to leave out a last step that is less than a global batch. The default,
             except for the holdout split: it is filled up, and `real` says which rows count.
-        at_max_repeats: `error` if a stream may not go beyond its `max_repeats`, or `renormalize`:
-            the others take over in their proportions.
         batching_method: `random` mixes streams in a step, `stratified` in the proportions of the
             epoch; `per_stream` fills a step from one, `device_per_stream` each rank's batch.
         packing: `best_fit` for rows of whole documents, planned once; only documents
@@ -60,7 +58,6 @@ class OrderSettings:
     num_canonical_nodes: int | None = checked(None, integer(1, most=1 << 16))
     epoch_size: int | str | None = checked(None, lambda name, given: parse_count(given, name=name))
     drop_last: bool | None = checked(None, flag)
-    at_max_repeats: str = checked("error", one_of(*AT_LIMITS))
     batching_method: str = checked("random", one_of(*METHODS))
     packing: str | None = checked(None, one_of(*PACKINGS))
     document_multiple: int | None = checked(None, integer(1))
@@ -174,6 +171,5 @@ class OrderSettings:
             "num_canonical_nodes": self.canonical_nodes,
             "epoch_size": self.epoch_size,
             "drop_last": self.drops_last,
-            "at_max_repeats": None,  # the mixture names it, if it has limits
             "batching_method": None if method == "random" else method,
         }

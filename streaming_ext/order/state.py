@@ -15,7 +15,7 @@ from streaming_ext.order.steps import StepSizes
 VERSION: Final = 1
 CHECKSUM: Final = "checksum"
 # Settings of a mixture that changes: if they differ, an epoch has other sequences.
-MIXING: Final = ("proportions", "max_repeats", "at_max_repeats")
+MIXING: Final = ("proportions", "max_repeats")
 # If these differ, the sequences of an epoch are the same in the same order.
 _NO_ORDER: Final = {
     "global_batch",

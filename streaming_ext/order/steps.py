@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -30,32 +30,19 @@ from streaming_ext.base.units import COUNTS
 from streaming_ext.order.ranks import DataRank
 
 _MOST: Final = 2**31 - 1  # of whole numbers: sequences per step, tokens per sequence
-_NUMBER: Final = r"(\d+(?:\.\d+)?)"
-_ENTRY: Final = re.compile(rf"{_NUMBER}([kmbt]?):{_NUMBER}(?:->{_NUMBER})?", re.IGNORECASE)
+_ENTRY: Final = re.compile(r"(\d+(?:\.\d+)?)([kmbt]?):(\d+(?:\.\d+)?)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
-    """A change of a value.
-
-    Attributes:
-        start: tokens of training from which on it holds.
-        value: the value at the start.
-        end: the value at the start of the next point; another one than `value` in a ramp.
-    """
+class Point(NamedTuple):
+    """A value, and the tokens of training from which on it holds."""
 
     start: int
     value: Fraction
-    end: Fraction
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A value for each number of tokens: constant between its points, or a straight line.
-
-    "0:0.9 900B:0.9->0.2 1T:0.2" is 0.9 up to 900 billion tokens, falls to 0.2 until one
-    trillion, and stays at 0.2: at 950 billion it is 0.55.
-    """
+    """A value for each number of tokens: "0:0.9 900B:0.2" is 0.9 up to 900 billion, then 0.2."""
 
     points: tuple[Point, ...]
 
@@ -67,24 +54,22 @@ class Schedule:
             UsageError: it is none; the message says what is allowed.
         """
         schedule = cls._parse(value, name=name)
-        for point in schedule.points:
-            whole = point.value.denominator == 1 and 1 <= point.value <= _MOST
-            if not whole or point.value != point.end:
+        for _, each in schedule.points:
+            if each.denominator > 1 or not 1 <= each <= _MOST:
                 raise UsageError(
-                    f"`{name}` must be a whole number from 1 to {_MOST:,}, and may change in steps "
-                    f"but not in a ramp; got {value!r}."
+                    f"`{name}` must be a whole number from 1 to {_MOST:,}; got {value!r}."
                 )
         return schedule
 
     @classmethod
     def of_proportions(cls, value: float | str, *, name: str) -> "Schedule":
-        """Read a schedule of proportions of at least 0, not 0 everywhere; in steps or ramps.
+        """Read a schedule of proportions of at least 0, not 0 everywhere.
 
         Raises:
             UsageError: it is none; the message says what is allowed.
         """
         schedule = cls._parse(value, name=name)
-        if not any(point.value or point.end for point in schedule.points):
+        if not any(each for _, each in schedule.points):
             raise UsageError(f"`{name}` is 0 everywhere; leave the stream out instead.")
         return schedule
 
@@ -92,14 +77,11 @@ class Schedule:
     def _parse(cls, value: float | str, *, name: str) -> "Schedule":
         points = _points(value)
         starts = [point.start for point in points]
-        rising = starts[:1] == [0] and starts == sorted(set(starts))
-        # A ramp needs a next entry to end at.
-        if not rising or points[-1].value != points[-1].end:
+        if starts[:1] != [0] or starts != sorted(set(starts)):
             raise UsageError(
                 f"`{name}` must be a number, or a schedule of TOKENS:VALUE such as '0:VALUE "
                 "250B:VALUE': the value from a number of tokens of training on (K, M, B, T for "
-                "thousands to trillions), rising from 0; VALUE->VALUE is a ramp to the next entry. "
-                f"Got {value!r}."
+                f"thousands to trillions), rising from 0. Got {value!r}."
             )
         return cls(tuple(points))
 
@@ -119,36 +101,19 @@ class Schedule:
         return int(max(point.value for point in self.points))
 
     def then(self, tokens: int, other: "Schedule") -> "Schedule":
-        """Join this schedule before a number of tokens, and another one without ramps after it."""
-        value = other.at(tokens)
+        """Join this schedule before a number of tokens, and another one after it."""
         before = [point for point in self.points if point.start < tokens]
         after = [point for point in other.points if point.start > tokens]
-        return Schedule((*before, Point(start=tokens, value=value, end=value), *after))
+        return Schedule((*before, Point(tokens, other.at(tokens)), *after))
 
     def at(self, tokens: int) -> Fraction:
-        """Compute the value at a number of tokens."""
-        number = self._number(tokens)
-        point = self.points[number]
-        if point.value == point.end:
-            return point.value
-        length = self.points[number + 1].start - point.start
-        return point.value + (point.end - point.value) * Fraction(tokens - point.start, length)
-
-    def in_ramp(self, tokens: int) -> bool:
-        """Return True if the value is changing at a number of tokens."""
-        point = self.points[self._number(tokens)]
-        return point.value != point.end
+        """Find the value at a number of tokens."""
+        number = bisect_right(self.points, tokens, key=lambda point: point.start)
+        return self.points[number - 1].value
 
     def __str__(self) -> str:
         """Write the one text of all schedules that mean the same, as a state names it."""
-        return " ".join(
-            f"{point.start}:{_decimal(point.value)}"
-            + ("" if point.value == point.end else f"->{_decimal(point.end)}")
-            for point in self.points
-        )
-
-    def _number(self, tokens: int) -> int:
-        return bisect_right(self.points, tokens, key=lambda point: point.start) - 1
+        return " ".join(f"{start}:{_decimal(value)}" for start, value in self.points)
 
 
 def _points(value: float | str) -> list[Point]:
@@ -165,8 +130,7 @@ def _points(value: float | str) -> list[Point]:
         start = Fraction(entry[1]) * COUNTS[entry[2].lower()]
         if start.denominator > 1:
             return []
-        end = entry[4] or entry[3]
-        points.append(Point(start=int(start), value=Fraction(entry[3]), end=Fraction(end)))
+        points.append(Point(int(start), Fraction(entry[3])))
     return points
 
 

@@ -43,7 +43,7 @@ class TokenStream:
         local: cache, or the dataset itself.
         split: a split in place of the dataset's one.
         proportion: the part of the epoch, relative to the other streams; also as a schedule in
-            tokens of training, "0:0.9 900B:0.9->0.2 1T:0.2".
+            tokens of training, "0:0.9 900B:0.2".
         repeat: the number of times that an epoch holds this stream.
         choose: sequences of this stream per epoch.
         where: the condition on kept columns, `tokens` or `source` that its documents meet, as

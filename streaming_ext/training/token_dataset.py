@@ -68,7 +68,6 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         num_canonical_nodes: int | None = None,
         epoch_size: int | str | None = None,
         drop_last: bool | None = None,
-        at_max_repeats: str = "error",
         batching_method: str = "random",
         packing: str | None = None,
         document_multiple: int | None = None,

@@ -48,8 +48,6 @@ def mixing_of(streams: Sequence[TokenStream], order: OrderSettings) -> Mixing | 
     limits = [stream.max_repeats for stream in streams]
     schedules = _schedules(streams)
     if all(each.constant for each in schedules) and not any(limits):
-        if order.at_max_repeats != "error":
-            raise UsageError("`at_max_repeats` goes with `max_repeats` of a TokenStream.")
         return None
     if len(schedules) < len(streams) or len(streams) < 2:
         raise UsageError(
@@ -63,7 +61,6 @@ def mixing_of(streams: Sequence[TokenStream], order: OrderSettings) -> Mixing | 
         )
     return Mixing(
         proportions=tuple(schedules),
-        at_limit=order.at_max_repeats,
         max_repeats=tuple(None if limit is None else Fraction(str(limit)) for limit in limits),
     )
 

@@ -244,7 +244,6 @@ class StreamingTextDataset(StreamingTokenDataset):
         num_canonical_nodes: int | None = None,
         epoch_size: int | str | None = None,
         drop_last: bool | None = None,
-        at_max_repeats: str = "error",
         batching_method: str = "random",
         packing: str | None = None,
         document_multiple: int | None = None,

@@ -3,36 +3,20 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Final
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.order.epoch_plan import EpochPlan
-from streaming_ext.order.mixing import WINDOW_ROWS
 from streaming_ext.order.state import Cursor
-
-_SAMPLED: Final = 200  # spans of an epoch whose mixture is computed, at most
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MixtureSpan:
-    """The fractions of the streams in a range of the tokens of training.
+class PlannedPhase:
+    """Steps of one epoch that are alike: of one size, and of one mixture.
 
     Attributes:
         first_token: tokens of training before them.
         stop_token: tokens of training with them.
         fractions: the fraction of each stream.
-    """
-
-    first_token: int
-    stop_token: int
-    fractions: tuple[float, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlannedPhase(MixtureSpan):
-    """Steps of one epoch that are alike: of one size, and of one mixture or one ramp of it.
-
-    Attributes:
         epoch: the number of the epoch.
         step: number of its first step, from the beginning of the plan.
         steps: the number of steps.
@@ -40,6 +24,9 @@ class PlannedPhase(MixtureSpan):
         sequence_length: tokens per sequence.
     """
 
+    first_token: int
+    stop_token: int
+    fractions: tuple[float, ...]
     epoch: int
     step: int
     steps: int
@@ -53,11 +40,9 @@ class TrainingPlan:
 
     Attributes:
         phases: the steps.
-        mixture: the fractions of the streams, in shorter spans.
     """
 
     phases: tuple[PlannedPhase, ...]
-    mixture: tuple[MixtureSpan, ...]
 
     @property
     def steps(self) -> int:
@@ -107,18 +92,12 @@ def training_plan(plan: EpochPlan, start: Cursor, *, epochs: int) -> TrainingPla
     if epochs < 1:
         raise UsageError(f"`epochs` of a plan must be at least 1, got {epochs}.")
     phases: list[PlannedPhase] = []
-    mixture: list[MixtureSpan] = []
     cursor, before = replace(start, position=0), 0
     for _ in range(epochs):
         phases += _of_epoch(plan, cursor, before)
-        stop = min(plan.phases(cursor)[-1].end, plan.epoch_size)
-        windows = stop // (plan.row * WINDOW_ROWS)  # within one, rows are shuffled
-        count = max(1, min(_SAMPLED, windows)) if len(cursor.before) > 1 else 1
-        edges = [stop * number // count for number in range(count + 1)]
-        mixture += [MixtureSpan(**_span(plan, cursor, *edge)) for edge in pairwise(edges)]
         before = phases[-1].step + phases[-1].steps
         cursor = plan.next_epoch(cursor)
-    return TrainingPlan(tuple(phases), tuple(mixture))
+    return TrainingPlan(tuple(phases))
 
 
 def _of_epoch(plan: EpochPlan, cursor: Cursor, before: int) -> Iterator[PlannedPhase]:
@@ -130,23 +109,16 @@ def _of_epoch(plan: EpochPlan, cursor: Cursor, before: int) -> Iterator[PlannedP
             changes = plan.mixing.changes(start, cursor.tokens + phase.end * plan.length)
             edges |= {phase.first - (start - change) // width for change in changes}
         for first, stop in pairwise(sorted(edge for edge in edges if edge <= phase.stop)):
+            begin = replace(cursor, position=phase.position_of(first))
+            end = replace(cursor, position=min(phase.position_of(stop), plan.epoch_size))
+            seen = [b - a for a, b in zip(plan.seen(begin), plan.seen(end), strict=True)]
             yield PlannedPhase(
+                first_token=plan.tokens_seen(begin),
+                stop_token=plan.tokens_seen(end),
+                fractions=tuple(count / sum(seen) for count in seen),
                 epoch=cursor.epoch,
                 step=before + first,
                 steps=stop - first,
                 global_batch=phase.global_batch,
                 sequence_length=phase.length,
-                **_span(plan, cursor, phase.position_of(first), phase.position_of(stop)),
             )
-
-
-def _span(plan: EpochPlan, cursor: Cursor, first: int, stop: int) -> dict[str, Any]:
-    """The fields of a `MixtureSpan` of some positions of a cursor's epoch."""
-    begin = replace(cursor, position=first)
-    end = replace(cursor, position=min(stop, plan.epoch_size))
-    seen = [b - a for a, b in zip(plan.seen(begin), plan.seen(end), strict=True)]
-    return {
-        "first_token": plan.tokens_seen(begin),
-        "stop_token": plan.tokens_seen(end),
-        "fractions": tuple(count / sum(seen) for count in seen),
-    }

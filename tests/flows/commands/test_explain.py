@@ -84,10 +84,6 @@ RANK_FILE = "shard {sources} --output out --tokenizer {folder}/odd.tiktoken --dr
             ["`--document-multiple` needs documents that are packed: give --packing=best_fit."],
         ),
         ("trace {dataset} --step 0 --batch-size 1 --exclude a.b", ["--exclude=a.b cannot be"]),
-        (
-            "trace {dataset} {dataset} --step 0 --batch-size 1 --at-max-repeats renormalize",
-            ["`--at-max-repeats` goes with `--max-repeats` of a TokenStream"],
-        ),
     ],
 )
 def test_parameters_of_python_are_options_in_messages(

@@ -112,8 +112,6 @@ def configuration(seed: int, data: Data) -> Configuration:
         settings["sequence_length"] = f"0:{length // 2} {draw.randrange(1, 4000)}:{length}"
     if {str} & {type(settings[name]) for name in ("global_batch", "sequence_length")}:
         settings |= {"split": "train", "drop_last": True}
-    if any(stream.max_repeats for stream in settings["streams"]):
-        settings["at_max_repeats"] = draw.choice(("error", "renormalize"))
     ranks = draw.choice((1, 2, 3, 6)), draw.choice((1, 2, 3, 6))
     if method == "device_per_stream":  # whose state is of its ranks
         ranks = ranks[0], ranks[0]
@@ -133,8 +131,7 @@ def _streams(draw: random.Random, some: list[Built]) -> tuple[list[TokenStream],
             amount["proportion"] = draw.choice((1, 2, 0.5))
         elif kind == "schedule":
             first, last = draw.randrange(1, 9), draw.randrange(1, 9)
-            ramp = f"->{last}" if draw.random() < 0.5 else ""
-            amount["proportion"] = f"0:{first}{ramp} {draw.randrange(1, 5000)}:{last}"
+            amount["proportion"] = f"0:{first} {draw.randrange(1, 5000)}:{last}"
         elif kind == "repeat":
             amount["repeat"] = draw.choice((0.5, 1, 1.7))
         elif kind == "choose":

@@ -118,8 +118,8 @@ def test_a_mixture_anneals_and_a_small_stream_does_not_repeat_for_ever(tmp_path,
 
     def mixed(*, max_repeats: float | None = None, **settings: Any) -> StreamingTokenLoader:
         streams = [
-            TokenStream(local=raw.root, proportion="0:0.9 2k:0.9->0.1 4k:0.1"),
-            TokenStream(local=code.root, proportion="0:1 2k:9", max_repeats=max_repeats),
+            TokenStream(local=raw.root, proportion="0:0.9 4k:0.1"),
+            TokenStream(local=code.root, proportion="0:1 4k:9", max_repeats=max_repeats),
         ]
         return load(
             local=None,
@@ -139,23 +139,21 @@ def test_a_mixture_anneals_and_a_small_stream_does_not_repeat_for_ever(tmp_path,
         states.append(loader.state_dict())
     sizes = loader.dataset.plan.sizes
     ids = list(itertools.chain(*found))
-    assert abs(ids[:250].count(1) / 250 - 0.52) < 0.02
+    assert abs(ids[:200].count(1) / 200 - 10 / 19) < 0.01
     assert sum(ids[500:]) / len(ids[500:]) > 0.98
     assert [usage.sequences for usage in loader.achieved()] == [ids.count(0), ids.count(1)]
     assert ids.count(1) > 2 * sizes[1]
-    with pytest.raises(UsageError, match="stream 1 has reached `max_repeats`"):
+    with pytest.raises(UsageError, match="stream 1 reaches `max_repeats`"):
         mixed(max_repeats=2)
-    softer = mixed(max_repeats=2, at_max_repeats="renormalize")
-    ids = list(itertools.chain(*(batch["stream_ids"].tolist() for batch in softer)))
-    assert ids.count(1) == 2 * sizes[1] // 2 * 2
-    with pytest.raises(ConfigMismatchError, match=r"max_repeats: .* None, this loader \[None, '2'"):
-        softer.load_state_dict(states[0])
+    limited = mixed(max_repeats=20)
+    with pytest.raises(ConfigMismatchError, match=r"max_repeats: .* None, this loader \[None, '20"):
+        limited.load_state_dict(states[0])
     changes = ["max_repeats", "at_max_repeats", "streams"]
-    softer.load_state_dict(states[9], allow_changes=changes)
-    resumed_at = softer.tokens_seen
+    limited.load_state_dict(states[9], allow_changes=changes)
+    resumed_at = limited.tokens_seen
     assert resumed_at == 10 * 4 * 8  # training continues from there, in a new epoch
-    state = softer.state_dict()
+    state = limited.state_dict()
     assert state["epoch"] == 1
-    again = mixed(max_repeats=2, at_max_repeats="renormalize")
+    again = mixed(max_repeats=20)
     again.load_state_dict(state)
     assert again.tokens_seen == resumed_at

@@ -64,7 +64,6 @@ def test_amounts_that_do_not_fit_together_are_refused() -> None:
     ("proportions", "settings", "said"),
     [
         (("0:1 5:2", None), {}, "each with a proportion"),
-        ((1, 1), {"at_max_repeats": "renormalize"}, "`at_max_repeats` goes with `max_repeats`"),
         (
             ("0:1 2k:3", 1),
             {"batching_method": "stratified"},

@@ -17,7 +17,7 @@ from streaming_ext.base.errors import UsageError
             "global_batch": "0:24 900:12 3k:24",
             "sequence_length": "0:4 900:8 5k:16",
         },
-        {"streams": ["0:1 2k:5", "0:2->0 3k:0"], "epoch_size": 600, "num_canonical_nodes": 3},
+        {"streams": ["0:1 2k:5", "0:2 3k:0"], "epoch_size": 600, "num_canonical_nodes": 3},
     ],
 )
 def test_training_goes_by_its_plan(load, raw, changes) -> None:
