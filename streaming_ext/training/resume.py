@@ -6,7 +6,7 @@ from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from streaming_ext.base.arrays import ceil_div
-from streaming_ext.base.errors import ConfigMismatchError, UsageError
+from streaming_ext.base.errors import ConfigMismatchError
 from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.state import Cursor, Growth, LoaderState, PastSizes, StreamState
 
@@ -99,12 +99,6 @@ class Resume:
         earlier = self.plan.orders.earlier
         last = earlier.get(old.streams[0].fingerprint) if len(old.streams) == 1 else None
         if last is not None and extend_state:
-            if state.get("worker") is not None:
-                raise UsageError(
-                    "The state is of a worker of a StatefulDataLoader: it resumes only in the "
-                    "generation that it was saved in. Save one of StreamingTokenLoader to resume "
-                    "in the newest."
-                )
             return self._extended(old, now, int(last[-1]), allow_changes=allow_changes)
         if last is not None and "streams" not in allow_changes:
             raise ConfigMismatchError(

@@ -137,7 +137,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             context=open_context(self.position, order, steps),
         )
         self.resume = Resume.of(self.plan, named, fingerprints_of(source), self.nodes)
-        self._progress, self._newest = TrainingPosition(self.resume), Newest("dataset")
+        self._progress, self._newest = TrainingPosition(self.plan), Newest("dataset")
         self.loaded_state: Mapping[str, Any] = {}
         self.loaded_cursor: Cursor | None = None  # the cursor of that state
         self._set_stock_attributes(steps, rank)
@@ -195,7 +195,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
 
     @next_epoch.setter
     def next_epoch(self, epoch: int) -> None:
-        self._progress.restart(epoch)
+        self._progress.move(self.plan.start(epoch))
         self.loaded_cursor = None
 
     def __len__(self) -> int:
@@ -223,7 +223,6 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                 "leave them out of extras."
             )
         self._require_one_size()
-        self._progress.request()
         return self._samples()
 
     def _samples(self) -> Iterator[dict[str, Any]]:
@@ -233,8 +232,8 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         cursor, (worker, num_workers) = progress.begin(), this_worker()
         # A plain DataLoader takes the steps of its workers in turn.
         own = range(worker, self.plan.steps_left(cursor), num_workers)
-        steps = own[progress.yielded // size :], max(1, PLANNED_ROWS // size)
-        for batch in self.batch_reader.batches(cursor, [steps], ids_at_once=0):
+        steps = [(own, max(1, PLANNED_ROWS // size))]
+        for batch in self.batch_reader.batches(cursor, steps, ids_at_once=0):
             for sample in samples_of(self.batch_reader.finish(batch)):
                 progress.yielded += 1
                 yield sample
@@ -251,8 +250,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
 
         Args:
             num_samples: sequences that training received in this iteration, over all ranks; None
-                for those that this process gave out, which is right without workers, and in the
-                workers of torchdata's StatefulDataLoader.
+                for those that this process gave out, which is right without workers.
             from_beginning: count `num_samples` from the start of the epoch, also after a resume.
         """
         if num_samples is not None:
@@ -263,7 +261,8 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                     f"{self.dp_world_size}. Launch with torchrun, or use StreamingTokenLoader."
                 )
             num_samples //= 1 if self.nodes is None else self.nodes.nodes
-        return self._progress.state(num_samples, from_beginning=from_beginning)
+        cursor = self._progress.at(num_samples, from_beginning=from_beginning)
+        return self.resume.state_of(cursor).to_dict()
 
     def load_state_dict(
         self,
@@ -283,10 +282,11 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         Raises:
             ConfigMismatchError: a setting that decides the order differs.
         """
-        self.loaded_cursor = self._progress.load(
+        saved = self.resume.saved_cursor(
             obj, allow_changes=allow_changes, extend_state=extend_state
         )
-        self.loaded_state = obj
+        self._progress.move(self.resume.resumed_at(saved))
+        self.loaded_cursor, self.loaded_state = saved, obj
 
     def set_epoch(self, epoch: int) -> None:
         """Refuse to be divided among the ranks again: who divides an iterable dataset calls this.

@@ -10,8 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from streaming_ext import StreamingTokenLoader, TokenStream
-from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from streaming_ext.order.state import sealed
+from streaming_ext.base.errors import UsageError
 from streaming_ext.reading.prefetch import end_all
 from streaming_ext.training import messages
 from streaming_ext.training.stock import streaming
@@ -138,44 +137,33 @@ class TestStockLoader:
 
 @pytest.mark.filterwarnings("ignore:.set_vital. is deprecated")
 class TestStatefulLoader:
-    @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
-    def test_epochs_behind_each_other_and_behind_resumes(
-        self, open_raw, workers, persistent
-    ) -> None:
-        """States are saved where a worker gave nothing yet, in the middle, and at an end."""
+    @staticmethod
+    def resumed(dataset: Any, state: Any = None, *, workers: int = 0) -> Any:
         stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+        loader = stateful(dataset, batch_size=8, num_workers=workers)
+        if state is not None:
+            loader.load_state_dict(state)
+        return loader
+
+    def test_epochs_behind_each_other_and_behind_resumes(self, open_raw) -> None:
+        """States are saved at a beginning, in the middle, and at an end."""
         ours = StreamingTokenLoader(open_raw(batch_size=8))
         epochs = [tokens_of(ours) for _ in range(4)]
-
-        def resumed(state: Any = None) -> Any:
-            loader = stateful(
-                open_raw(batch_size=8),
-                batch_size=8,
-                num_workers=workers,
-                persistent_workers=persistent,
-            )
-            if state is not None:
-                loader.load_state_dict(state)
-            return loader
-
-        loader = resumed()
+        loader = self.resumed(open_raw(batch_size=8))
         assert tokens_of(loader) == epochs[0]
         seen = []
         for steps in (1, 1, 30):
             seen += tokens_of(islice(loader, steps))
-            loader = resumed(loader.state_dict())
+            loader = self.resumed(open_raw(batch_size=8), loader.state_dict())
         assert seen + tokens_of(loader) == epochs[1]
         assert tokens_of(loader) == epochs[2]
-        last = resumed(loader.state_dict())
+        last = self.resumed(open_raw(batch_size=8), loader.state_dict())
         rest = tokens_of(last)  # torchdata ends an epoch that had ended once more
         assert (rest or tokens_of(last)) == epochs[3]
 
-    def test_a_workers_state_fits_that_worker_only(self, open_raw) -> None:
-        dataset = open_raw()
-        own = {"worker": {"worker": 1, "num_workers": 2, "yielded": 8}}
-        state = sealed(dataset.state_dict() | own)
-        with pytest.raises(ConfigMismatchError, match="worker 1 of 2"):
-            dataset.load_state_dict(state)
+    def test_workers_of_it_are_refused(self, open_raw) -> None:
+        with pytest.raises(UsageError, match="use StreamingTokenLoader"):
+            next(iter(self.resumed(open_raw(batch_size=8), workers=2)))
 
 
 class TestOurLoader:

@@ -1,0 +1,62 @@
+"""What a dataset and its copies in the workers of a plain DataLoader exchange."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from torch.utils.data import _utils as loader_internals
+
+from streaming_ext.base.errors import UsageError
+from streaming_ext.training.position import TrainingPosition
+
+BASE_SEED = 2**40 + 7
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What `get_worker_info` returns in a worker."""
+
+    id: int
+    seed: int
+    num_workers: int = 2
+
+
+@contextmanager
+def inside(worker: int, seed: int = BASE_SEED) -> Iterator[None]:
+    """As if in a worker of an iteration, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loader_internals.worker, "_worker_info", Worker(worker, seed + worker))
+        yield
+
+
+@pytest.fixture
+def position(open_raw: Any) -> TrainingPosition:
+    """The position of a dataset whose training was moved to epoch 5."""
+    found = TrainingPosition(open_raw().plan)
+    found.move(found._plan.start(5))
+    return found
+
+
+@pytest.mark.parametrize("seeds", [(1, 2, 3), (1, 1, 1)])
+def test_workers_count_alike(position, seeds) -> None:
+    """In whatever order they come, whether or not another one has gone on, and with any seeds."""
+    for epoch, seed in enumerate(seeds, 5):
+        for worker in (0, 1) if epoch % 2 else (1, 0):
+            with inside(worker, BASE_SEED + seed):
+                assert position.begin().epoch == epoch
+    assert position.upcoming().epoch == 8
+    assert position.begin().epoch == 8  # without workers
+
+
+def test_workers_that_began_before_a_move_are_refused(position) -> None:
+    of_worker = copy.copy(position)  # which shares the memory, as a process does
+    with inside(0):
+        assert of_worker.begin().epoch == 5
+    position.move(position.upcoming())
+    assert position.upcoming().epoch == 6
+    with inside(0), pytest.raises(UsageError, match="make the DataLoader anew"):
+        of_worker.begin()
+    assert position.begin().epoch == 6
