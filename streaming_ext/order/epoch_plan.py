@@ -7,6 +7,7 @@ step 0 on two ranks: rank 0 reads its positions of node 0, sequences 0 1; rank 1
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from operator import add, sub
 
 import numpy as np
@@ -14,18 +15,20 @@ import numpy as np
 from streaming_ext.base.arrays import Ints, ceil_div
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.kinds import count
-from streaming_ext.order.growth import GrownOrders
 from streaming_ext.order.mixing import WINDOW_ROWS, Mixing, Mixture
-from streaming_ext.order.order import OrderSpec, Recent
+from streaming_ext.order.order import OrderSpec
 from streaming_ext.order.ranks import DataRank
 from streaming_ext.order.state import Cursor
 from streaming_ext.order.steps import Phase, StepSizes
+from streaming_ext.order.streams import StreamOrders
 
 
 class EpochPlan:
     """The sequences of every step of one rank.
 
     Attributes:
+        spec: the order within each stream.
+        nodes_of_ranks: the canonical nodes by which ranks take the positions of a step.
         row: consecutive positions that draw from one stream.
         epoch_size: positions per epoch.
         choose: sequences of each stream in the first epoch.
@@ -59,17 +62,16 @@ class EpochPlan:
             left_out: sequences of each stream that no pass holds, see `StreamOrders`.
             method: one of `METHODS`, by which a step mixes streams.
             mixing: the proportions of the streams, if they change or have limits.
-            earlier: older generations of the one stream, see `GrownOrders`.
+            earlier: older generations of the one stream, see `StreamOrders`.
 
         Raises:
             UsageError: there is nothing to read, or less than a step or `mixing` asks for.
         """
         self.length, self.steps, self.rank = steps.longest, steps, rank
-        self._phases: Recent[Cursor, list[Phase]] = Recent(3)
-        self.mixing, self.drop_last, self._spec = mixing, drop_last, spec
+        self.mixing, self.drop_last, self.spec = mixing, drop_last, spec
         # If a rank's rows are of one stream, ranks take the positions of a step as they come.
-        self._nodes_of_ranks = 1 if method == "device_per_stream" else spec.canonical_nodes
-        self.orders = GrownOrders(spec, bounds=bounds, left_out=left_out, earlier=earlier)
+        self.nodes_of_ranks = 1 if method == "device_per_stream" else spec.canonical_nodes
+        self.orders = StreamOrders(spec, bounds=bounds, left_out=left_out, earlier=earlier)
         self.sizes: tuple[int, ...] = tuple(self.orders.sizes.tolist())
         if 0 in self.sizes:
             raise UsageError(f"Stream {self.sizes.index(0)} holds less than one sequence.")
@@ -80,7 +82,6 @@ class EpochPlan:
         rows = {"per_stream": step, "stratified": 1, "device_per_stream": step // rank.size}
         self.row = rows.get(method, spec.canonical_nodes) if several else 1
         self.choose, self.epoch_size = tuple(choose), sum(choose) // self.row * self.row
-        self._mixtures: Recent[Cursor, Mixture] = Recent(3)
         self._constant: Mixture  # of every epoch, unless `mixing` changes it
         if mixing is not None:
             self.choose = self.chosen(self.start(0))
@@ -105,21 +106,9 @@ class EpochPlan:
 
     def _mixture(self, cursor: Cursor) -> Mixture:
         """Allocate the positions of the cursor's epoch to the streams."""
-        mixing = self.mixing
-        if mixing is None:
+        if self.mixing is None:
             return self._constant
-
-        def make() -> Mixture:
-            spans = mixing.spans(
-                tokens=cursor.tokens,
-                rows=self.epoch_size // self.row,
-                row_tokens=self.row * self.length,
-                room=mixing.room(self.sizes, cursor.before, row=self.row),
-            )
-            return Mixture(self._spec, *spans, row_size=self.row)
-
-        key = replace(cursor, position=0, grown=None, past=None)
-        return self._mixtures.get_or_make(key, make)
+        return _changing_mixture(self, cursor.tokens, cursor.before)
 
     def start(self, epoch: int) -> Cursor:
         """Find the beginning of an epoch in a training that changed nothing before it.
@@ -160,27 +149,7 @@ class EpochPlan:
 
     def phases(self, cursor: Cursor) -> list[Phase]:
         """List the steps after a cursor, to the end of its epoch; the first one is number 0."""
-
-        def make() -> list[Phase]:
-            sizes = [(self.steps, self.epoch_size)]
-            if (past := cursor.past) is not None:
-                sizes.insert(0, (past.sizes, past.until))
-            phases: list[Phase] = []
-            position = cursor.position
-            for each, end in sizes:
-                phases += each.phases(
-                    first=phases[-1].stop if phases else 0,
-                    position=position,
-                    end=end,
-                    tokens=cursor.tokens,
-                    canonical_nodes=self._nodes_of_ranks,
-                    rank=self.rank,
-                    drop_last=self.drop_last,
-                )
-                position = max(position, end)
-            return phases
-
-        return self._phases.get_or_make(cursor, make)
+        return _phases(self, cursor)
 
     def phase_of(self, cursor: Cursor, step: int) -> Phase:
         """Find the phase of a step after a cursor; the last phase if there is no such step."""
@@ -288,7 +257,7 @@ class EpochPlan:
         return streams[real], sequences[real]
 
     def _of_phase(self, cursor: Cursor, steps: Ints, phase: Phase) -> tuple[Ints, Ints]:
-        shift = cursor.before[0] % self._spec.canonical_nodes  # of the epoch's first position
+        shift = cursor.before[0] % self.spec.canonical_nodes  # of the epoch's first position
         streams, sequences = self._look_up(cursor, phase.positions(steps, shift=shift))
         return streams, phase.parts_of(sequences)
 
@@ -304,3 +273,37 @@ class EpochPlan:
             found = np.where(draws < ends, found, -1)
         streams[inside], sequences[inside] = own, found
         return streams, sequences
+
+
+@lru_cache(maxsize=16)
+def _changing_mixture(plan: EpochPlan, tokens: int, before: tuple[int, ...]) -> Mixture:
+    """Allocate the positions of the epoch that begins after some tokens and draws."""
+    assert plan.mixing is not None  # noqa: S101 - the caller has looked
+    spans = plan.mixing.spans(
+        tokens=tokens,
+        rows=plan.epoch_size // plan.row,
+        row_tokens=plan.row * plan.length,
+        room=plan.mixing.room(plan.sizes, before, row=plan.row),
+    )
+    return Mixture(plan.spec, *spans, row_size=plan.row)
+
+
+@lru_cache(maxsize=64)
+def _phases(plan: EpochPlan, cursor: Cursor) -> list[Phase]:
+    sizes = [(plan.steps, plan.epoch_size)]
+    if (past := cursor.past) is not None:
+        sizes.insert(0, (past.sizes, past.until))
+    phases: list[Phase] = []
+    position = cursor.position
+    for each, end in sizes:
+        phases += each.phases(
+            first=phases[-1].stop if phases else 0,
+            position=position,
+            end=end,
+            tokens=cursor.tokens,
+            canonical_nodes=plan.nodes_of_ranks,
+            rank=plan.rank,
+            drop_last=plan.drop_last,
+        )
+        position = max(position, end)
+    return phases

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ import numpy as np
 
 from streaming_ext.base.arrays import Ints, ceil_div, ranges
 from streaming_ext.base.errors import UsageError
-from streaming_ext.order.order import OrderSpec, Recent, key_of, permutation
+from streaming_ext.order.order import OrderSpec, key_of, permutation
 from streaming_ext.order.steps import Schedule, starts_of
 
 METHODS: Final = ("random", "stratified", "per_stream", "device_per_stream")
@@ -33,6 +34,7 @@ class Mixture:
     """The positions of an epoch, allocated to streams.
 
     Attributes:
+        spec: the settings of the order.
         rows: rows of each stream.
         amounts: positions of each stream.
     """
@@ -48,7 +50,7 @@ class Mixture:
             row_size: positions per row.
             window: rows that hold the proportions, and are shuffled among each other.
         """
-        self._spec, self._row_size, self._window_rows = spec, row_size, window
+        self.spec, self._row_size, self._window_rows = spec, row_size, window
         zero = (0,) * len(spans[0])
         self._spans = (*spans, zero)  # the last one begins at the end of the epoch
         # Rows, windows and rows of each stream before each span: (spans + 1,)
@@ -58,7 +60,6 @@ class Mixture:
         self._before = list(accumulate(spans, _add, initial=zero))
         self.rows = self._before[-1]
         self.amounts = tuple(rows * row_size for rows in self.rows)
-        self._windows: Recent[tuple[int, int], tuple[Ints, Ints]] = Recent(1024)
 
     def counts(self, row: int) -> tuple[int, ...]:
         """Count the rows of each stream among the first `row` rows of an epoch.
@@ -87,8 +88,8 @@ class Mixture:
         streams, rows = np.empty_like(positions), np.empty_like(positions)
         for window in np.unique(windows).tolist():
             chosen = np.flatnonzero(windows == window)
-            in_window = row[chosen] - self._rows_of(window).start
-            window_streams, window_rows = self._window(epoch, window)
+            in_window = row[chosen] - self.rows_of(window).start
+            window_streams, window_rows = _window(self, epoch, window)
             streams[chosen] = window_streams[in_window]
             rows[chosen] = window_rows[in_window]
         return streams, np.asarray(bases, np.int64)[streams] + rows * self._row_size + node
@@ -104,14 +105,14 @@ class Mixture:
         wanted, node = divmod(draw, self._row_size)
 
         def rows_before(window: int) -> int:
-            return self.counts(self._rows_of(window).start)[stream]
+            return self.counts(self.rows_of(window).start)[stream]
 
         # The last window with no more than `wanted` rows before it.
         windows = range(int(self._first_windows[-1]))
         window = bisect_right(windows, wanted, key=rows_before) - 1
-        streams, rows = self._window(epoch, window)
+        streams, rows = _window(self, epoch, window)
         inside = int(np.flatnonzero((streams == stream) & (rows == wanted))[0])
-        return (self._rows_of(window).start + inside) * self._row_size + node
+        return (self.rows_of(window).start + inside) * self._row_size + node
 
     def received(self, epoch: int, positions: int) -> tuple[int, ...]:
         """Count the draws of each stream among the first `positions` positions."""
@@ -134,7 +135,7 @@ class Mixture:
         if not row:
             return np.empty(0, np.int64)
         window = int(self._windows_of(np.array(row - 1)))
-        return self._window(epoch, window)[0][: row - self._rows_of(window).start]
+        return _window(self, epoch, window)[0][: row - self.rows_of(window).start]
 
     def _windows_of(self, rows: Ints) -> Ints:
         """Find the window of each row: (rows,)."""
@@ -143,31 +144,27 @@ class Mixture:
         windows: Ints = self._first_windows[span] + inside // self._window_rows
         return windows
 
-    def _rows_of(self, window: int) -> range:
+    def rows_of(self, window: int) -> range:
         """Find the rows of a window; no window is in two spans."""
         span = int(np.searchsorted(self._first_windows, window, side="right")) - 1
         inside = (window - int(self._first_windows[span])) * self._window_rows
         first = int(self._first_rows[span]) + inside
         return range(first, min(first + self._window_rows, int(self._first_rows[span + 1])))
 
-    def _window(self, epoch: int, window: int) -> tuple[Ints, Ints]:
-        """Find stream and row within the stream of each row of a window: (rows,) each."""
 
-        def make() -> tuple[Ints, Ints]:
-            own = self._rows_of(window)
-            before = np.array(self.counts(own.start))
-            counts = self.counts(own.stop) - before
-            streams = np.repeat(np.arange(len(counts)), counts)
-            if self._spec.shuffle:
-                streams = streams[
-                    permutation(len(streams), key_of(self._spec.seed, 2, epoch, window))
-                ]
-            # By stream, and those of one in their order: each stream's rows rise with the position.
-            rows = np.empty_like(streams)
-            rows[np.argsort(streams, kind="stable")] = ranges(before, counts)
-            return streams, rows
-
-        return self._windows.get_or_make((epoch, window), make)
+@lru_cache(maxsize=1024)
+def _window(mixture: Mixture, epoch: int, window: int) -> tuple[Ints, Ints]:
+    """Find stream and row within the stream of each row of a window: (rows,) each."""
+    own, spec = mixture.rows_of(window), mixture.spec
+    before = np.array(mixture.counts(own.start))
+    counts = mixture.counts(own.stop) - before
+    streams = np.repeat(np.arange(len(counts)), counts)
+    if spec.shuffle:
+        streams = streams[permutation(len(streams), key_of(spec.seed, 2, epoch, window))]
+    # By stream, and those of one in their order: each stream's rows rise with the position.
+    rows = np.empty_like(streams)
+    rows[np.argsort(streams, kind="stable")] = ranges(before, counts)
+    return streams, rows
 
 
 def count_rows_before(span: tuple[int, ...], row: int) -> tuple[int, ...]:
@@ -270,8 +267,9 @@ class Mixing:
             over = [n for n, own in enumerate(span) if own and given[n] > room[n]]
             if over:
                 raise UsageError(
-                    f"After token {at:,} of training, stream {', '.join(map(str, over))} reaches "
-                    "`max_repeats`. Lower epoch_size or its proportion, or raise max_repeats."
+                    f"After token {at:,} of training, stream {', '.join(map(str, over))} has "
+                    "reached `max_repeats`. Lower epoch_size or its proportion, or raise "
+                    "max_repeats."
                 )
             spans.append(span)
         return spans

@@ -14,9 +14,9 @@ Everything is integer arithmetic written out here: NumPy promises no stream of r
 one version to the next, and an order must outlive them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,6 @@ import numpy.typing as npt
 from streaming_ext.base.arrays import Ints, ceil_div, scrambled
 
 Keys = npt.NDArray[np.uint64]
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 _ROUNDS: Final = 6
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -116,25 +114,6 @@ def _feistel(positions: Ints, base: Ints, keys: Keys, *, inverse: bool) -> Ints:
         first, second = second, first
     result: Ints = first * base + second
     return result
-
-
-class Recent(dict[Key, Value]):
-    """The values that were made last. Several threads may use it: each operation is atomic."""
-
-    def __init__(self, most: int) -> None:
-        """Keep at most `most` values."""
-        super().__init__()
-        self._most = most
-
-    def get_or_make(self, key: Key, make: Callable[[], Value]) -> Value:
-        """Return the value of a key; make it if it is not kept."""
-        found = self.get(key)
-        if found is None:
-            found = make()
-            for old in list(self.copy())[: max(0, len(self) + 1 - self._most)]:
-                self.pop(old, None)
-            self[key] = found
-        return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -263,70 +242,3 @@ class PassOrder(NamedTuple):
         sizes = np.minimum(self.spec.window, self.node_length[passes, node] - begin)
         keys = with_words(self.keys[passes], node, window)
         return begin + permute(depth - begin, sizes, keys, inverse=inverse)
-
-
-class StreamOrders:
-    """All passes over some streams: draw d of a stream is in its pass d // size."""
-
-    def __init__(
-        self, spec: OrderSpec, *, bounds: Sequence[Ints], left_out: Sequence[Ints] | None = None
-    ) -> None:
-        """Lay out the streams.
-
-        Args:
-            spec: the settings of the order.
-            bounds: the groups of each stream, see `PassOrder`.
-            left_out: sequences of each stream that no pass holds, sorted.
-        """
-        self._spec = spec
-        self._left_out = left_out or [np.empty(0, np.int64)] * len(bounds)
-        # Of the sequences that are kept, numbered without those that are left out.
-        self._bounds: list[Ints] = [
-            own - np.searchsorted(out, own) for own, out in zip(bounds, self._left_out, strict=True)
-        ]
-        self.sizes: Ints = np.array([own[-1] for own in self._bounds], np.int64)
-        # An epoch's end needs two passes of each stream.
-        self._passes: Recent[tuple[int, int], PassOrder] = Recent(3 * len(bounds))
-        # The passes looked up last, by a number of each: pass * streams + stream.
-        self._joined = np.zeros(1, np.int64), self.pass_order(0, 0)
-        # How many sequences are kept before each that is left out: if 2 and 3 of five are out, two
-        # are kept before both. So the kept sequences 0, 1 and 2 are 0, 1 and 2 + 2 on disk.
-        self._kept_before = {
-            stream: own - np.arange(len(own))
-            for stream, own in enumerate(self._left_out)
-            if len(own)
-        }
-
-    def sequences(self, streams: Ints, draws: Ints) -> Ints:
-        """Find the sequences of some draws of some streams, in any order: (n,) each."""
-        codes = draws // self.sizes[streams] * len(self.sizes) + streams
-        known, joined = self._joined  # another thread may look ahead meanwhile
-        passes = np.minimum(np.searchsorted(known, codes), len(known) - 1)
-        if (known[passes] != codes).any():
-            known, passes = np.unique(codes, return_inverse=True)
-            wanted = (divmod(code, len(self.sizes)) for code in known.tolist())
-            joined = PassOrder.joined([self.pass_order(stream, each) for each, stream in wanted])
-            self._joined = known, joined
-        found = joined.sequences(draws, passes)
-        for stream, kept_before in self._kept_before.items():
-            own = streams == stream
-            found[own] += np.searchsorted(kept_before, found[own], side="right")
-        return found
-
-    def draws_of(self, stream: int, sequences: Ints, draws: range) -> list[int]:
-        """Find the draws of some sequences within a range of draws."""
-        left_out, size = self._left_out[stream], int(self.sizes[stream])
-        sequences = sequences[~np.isin(sequences, left_out)]
-        kept = sequences - np.searchsorted(left_out, sequences)
-        passes = range(draws.start // size, ceil_div(draws.stop, size))
-        found = [self.pass_order(stream, each).draws_of(kept[kept < size]) for each in passes]
-        return [draw for own in found for draw in own.tolist() if draw in draws]
-
-    def pass_order(self, stream: int, number: int) -> PassOrder:
-        """Lay out one pass over a stream, or return it if it was made lately."""
-        return self._passes.get_or_make(
-            (stream, number),
-            lambda: PassOrder.of(
-                self._spec, bounds=self._bounds[stream], stream=stream, number=number
-            ),
-        )

@@ -13,11 +13,11 @@ import numpy as np
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.index import TokenIndex, read_index
 from streaming_ext.order.epoch_plan import EpochPlan
-from streaming_ext.order.growth import earlier_of
 from streaming_ext.order.mixing import Mixing
 from streaming_ext.order.ranks import DataRank, RankPosition
 from streaming_ext.order.settings import OrderSettings
 from streaming_ext.order.steps import StepSizes
+from streaming_ext.order.streams import earlier_of
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.source import Sequences, TokenSource
 from streaming_ext.store.remote import Remote

@@ -139,5 +139,5 @@ def test_limits_hold_over_epochs() -> None:
 
     plan = plan_of(mixing_of(1, 3, limits=(1.5, None)))
     assert plan.start(2).before == (100, 300)  # of 135 that may come
-    with pytest.raises(UsageError, match="stream 0 reaches `max_repeats`"):
+    with pytest.raises(UsageError, match="stream 0 has reached `max_repeats`"):
         plan.start(3)

@@ -79,7 +79,7 @@ def test_proportions_change_at_their_row() -> None:
 
 def test_limits_end_in_an_error() -> None:
     strict = mixing_of(1, 1, 2, limits=(3, None, None))
-    with pytest.raises(UsageError, match="After token 1,000 of training, stream 0 reaches"):
+    with pytest.raises(UsageError, match="After token 1,000 of training, stream 0 has reached"):
         strict.spans(tokens=1000, rows=100, row_tokens=10, room=(3, inf, inf))
     assert strict.spans(tokens=0, rows=8, row_tokens=1, room=(2, inf, inf)) == [(2, 2, 4)]
     off = mixing_of(1, "0:1 50:0", limits=(None, 3))

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from streaming_ext.order.order import (
     OrderSpec,
     PassOrder,
-    StreamOrders,
     key_of,
     permutation,
     permute,
     with_words,
 )
+from streaming_ext.order.streams import StreamOrders
 
 
 def bounds_of(counts: list[int]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A pass over a stream that grew during the pass.
+"""All passes over some streams, one of which may have grown during a pass.
 
 The sequences of an older generation are the first ones of the newer, so the positions of its pass
 that were read stay as they were. After them come the rest of that pass, in its order, and the new
@@ -10,46 +10,87 @@ sequences, in the order of a pass over them alone, interleaved in rows of canoni
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.base.arrays import Flags, Ints, ceil_div
 from streaming_ext.format.index import TokenIndex
 from streaming_ext.format.shard import sequence_starts
-from streaming_ext.order.order import OrderSpec, PassOrder, Recent, StreamOrders
+from streaming_ext.order.order import OrderSpec, PassOrder
 from streaming_ext.order.state import Growth
 
 _AT_ONCE = 2**18  # draws that are searched
 
 
-class GrownOrders(StreamOrders):
-    """All passes over some streams; if it is one stream, it may have been extended during a pass.
+class StreamOrders:
+    """All passes over some streams: draw d of a stream is in its pass d // size.
 
     Attributes:
+        spec: the settings of the order.
+        bounds: the groups of each stream, of the sequences that are kept, numbered without those
+            that are left out.
+        sizes: sequences of a pass over each stream: (streams,).
         earlier: see `earlier_of`.
     """
 
-    def __init__(self, spec: OrderSpec, *, earlier: Mapping[str, Ints], **streams: Any) -> None:
+    def __init__(
+        self,
+        spec: OrderSpec,
+        *,
+        bounds: Sequence[Ints],
+        left_out: Sequence[Ints] | None = None,
+        earlier: Mapping[str, Ints] = {},
+    ) -> None:
         """Lay out the streams.
 
         Args:
             spec: the settings of the order.
+            bounds: the groups of each stream, see `PassOrder`.
+            left_out: sequences of each stream that no pass holds, sorted.
             earlier: bounds of the older generations, by the fingerprints of their indexes.
-            streams: the newest generation, as `StreamOrders` takes it.
         """
-        super().__init__(spec, **streams)
-        self.earlier = earlier
-        self._grown: Recent[Growth, list[_Generation]] = Recent(1)
+        self.spec, self.earlier = spec, earlier
+        self._left_out = left_out or [np.empty(0, np.int64)] * len(bounds)
+        self.bounds: list[Ints] = [
+            own - np.searchsorted(out, own) for own, out in zip(bounds, self._left_out, strict=True)
+        ]
+        self.sizes: Ints = np.array([own[-1] for own in self.bounds], np.int64)
+        # The passes looked up last, by a number of each: pass * streams + stream.
+        self._joined = np.zeros(1, np.int64), _pass_order(self, 0, 0)
+        # How many sequences are kept before each that is left out: if 2 and 3 of five are out, two
+        # are kept before both. So the kept sequences 0, 1 and 2 are 0, 1 and 2 + 2 on disk.
+        self._kept_before = {
+            stream: own - np.arange(len(own))
+            for stream, own in enumerate(self._left_out)
+            if len(own)
+        }
 
     def sequences(self, streams: Ints, draws: Ints, growth: Growth | None = None) -> Ints:
-        """Find the sequences of some draws, counted in passes of the newest generation."""
-        found = super().sequences(streams, draws)
+        """Find the sequences of some draws of some streams, in any order: (n,) each.
+
+        Args:
+            streams: the stream of each draw.
+            draws: the draws, counted in passes of the newest generation.
+            growth: the growth of the one stream.
+        """
+        codes = draws // self.sizes[streams] * len(self.sizes) + streams
+        known, joined = self._joined  # another thread may look ahead meanwhile
+        passes = np.minimum(np.searchsorted(known, codes), len(known) - 1)
+        if (known[passes] != codes).any():
+            known, passes = np.unique(codes, return_inverse=True)
+            wanted = (divmod(code, len(self.sizes)) for code in known.tolist())
+            joined = PassOrder.joined([_pass_order(self, stream, each) for each, stream in wanted])
+            self._joined = known, joined
+        found = joined.sequences(draws, passes)
+        for stream, kept_before in self._kept_before.items():
+            own = streams == stream
+            found[own] += np.searchsorted(kept_before, found[own], side="right")
         if growth is not None:
             positions = draws - growth.number * int(self.sizes[0])
             inside = (positions >= 0) & (positions < self.sizes[0])
-            generations = self._grown.get_or_make(growth, lambda: self._generations_of(growth))
-            found[inside] = _sequences_of_pass(generations, positions[inside])
+            found[inside] = _sequences_of_pass(_generations(self, growth), positions[inside])
         return found
 
     def draws_of(
@@ -59,14 +100,19 @@ class GrownOrders(StreamOrders):
 
         All draws are searched if the pass grew: it has no inverse.
         """
-        if growth is None:
-            return super().draws_of(stream, sequences, draws)
         found: list[int] = []
-        for begin in range(draws.start, draws.stop, _AT_ONCE):
-            numbers = np.arange(begin, min(begin + _AT_ONCE, draws.stop))
-            own = self.sequences(np.full_like(numbers, stream), numbers, growth)
-            found += numbers[np.isin(own, sequences)].tolist()
-        return found
+        if growth is not None:
+            for begin in range(draws.start, draws.stop, _AT_ONCE):
+                numbers = np.arange(begin, min(begin + _AT_ONCE, draws.stop))
+                own = self.sequences(np.full_like(numbers, stream), numbers, growth)
+                found += numbers[np.isin(own, sequences)].tolist()
+            return found
+        left_out, size = self._left_out[stream], int(self.sizes[stream])
+        sequences = sequences[~np.isin(sequences, left_out)]
+        kept = sequences - np.searchsorted(left_out, sequences)
+        for number in range(draws.start // size, ceil_div(draws.stop, size)):
+            found += _pass_order(self, stream, number).draws_of(kept[kept < size]).tolist()
+        return [draw for draw in found if draw in draws]
 
     def growth_from(self, growth: Growth | None, draw: int) -> Growth | None:
         """Return the growth if a draw or a later one is of the grown pass, else None."""
@@ -74,19 +120,10 @@ class GrownOrders(StreamOrders):
             return None
         return growth
 
-    def _generations_of(self, growth: Growth) -> "list[_Generation]":
-        """Lay out what each generation added to a pass, the oldest first."""
-        found = []
-        before, received = np.zeros(1, np.int64), 0
-        older = [(self.earlier[fingerprint], count) for fingerprint, count in growth.steps]
-        for bounds, count in [*older, (self._bounds[0], 0)]:
-            old = int(before[-1])
-            # A group may end within the sequences that are old: its other ones are a group now.
-            added = np.unique(np.maximum(bounds, old)) - old if old else bounds
-            order = PassOrder.of(self._spec, bounds=added, number=growth.number)
-            found.append(_Generation(order, growth.number * int(added[-1]), old, received))
-            before, received = bounds, count
-        return found
+
+@lru_cache(maxsize=1024)  # an epoch's end needs two passes of each stream
+def _pass_order(orders: StreamOrders, stream: int, number: int) -> PassOrder:
+    return PassOrder.of(orders.spec, bounds=orders.bounds[stream], stream=stream, number=number)
 
 
 class _Generation(NamedTuple):
@@ -103,6 +140,22 @@ class _Generation(NamedTuple):
     first_draw: int
     before: int
     received: int
+
+
+@lru_cache(maxsize=16)
+def _generations(orders: StreamOrders, growth: Growth) -> list[_Generation]:
+    """Lay out what each generation added to a pass, the oldest first."""
+    found = []
+    before, received = np.zeros(1, np.int64), 0
+    older = [(orders.earlier[fingerprint], count) for fingerprint, count in growth.steps]
+    for bounds, count in [*older, (orders.bounds[0], 0)]:
+        old = int(before[-1])
+        # A group may end within the sequences that are old: its other ones are a group now.
+        added = np.unique(np.maximum(bounds, old)) - old if old else bounds
+        order = PassOrder.of(orders.spec, bounds=added, number=growth.number)
+        found.append(_Generation(order, growth.number * int(added[-1]), old, received))
+        before, received = bounds, count
+    return found
 
 
 def _sequences_of_pass(generations: Sequence[_Generation], positions: Ints) -> Ints:
