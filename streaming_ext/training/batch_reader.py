@@ -17,8 +17,16 @@ from streaming_ext.reading.boundaries import Boundaries
 from streaming_ext.reading.buffers import Buffers
 from streaming_ext.reading.prefetch import read_ahead
 from streaming_ext.reading.source import Rows, TokenSource
-from streaming_ext.training.columns import MASKED, Batch, ReadRows, RowColumn
-from streaming_ext.training.features.masks import CuSeqlens, SegmentColumn, Segments
+from streaming_ext.training.columns import (
+    MASKED,
+    Batch,
+    Column,
+    CuSeqlens,
+    ReadRows,
+    RowColumn,
+    SegmentColumn,
+    Segments,
+)
 from streaming_ext.training.workers import pinned
 
 if TYPE_CHECKING:
@@ -71,7 +79,7 @@ class BatchReader:
 
     plan: EpochPlan
     source: TokenSource
-    columns: Sequence[RowColumn | SegmentColumn]
+    columns: Sequence[Column]
     eot_id: int | None
     predownload: int
     context: "ContextSlice | None"

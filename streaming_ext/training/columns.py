@@ -1,33 +1,40 @@
 """Columns: the contents of a batch besides `tokens`, each by its name in `extras`.
 
 A column of rows is made where the shards are read, in a worker if there are any; a column of
-segments (`features/masks.py`) where batches are handed over. To add one, write its class, put
-it in `COLUMNS`, and describe it in docs/how-to/train.md.
+segments where batches are handed over. To add one, write its class, put it in `COLUMNS`, and
+describe it in docs/how-to/train.md.
+
+Boundaries of documents are found for the rows of many steps at once, and spread over the tokens of
+each step only for columns with a value per token:
+
+    rows of 8 tokens, documents of 3, 6 and 7: the first row has segments of 3 and 5 tokens, so
+    position_ids are 0 1 2 0 1 2 3 4, document_ids 0 0 0 1 1 1 1 1, and cu_seqlens of the batch
+    begins with 0 3 8; the third token ends its document, and its target is the first of the next
+
+They are made by a few large copies. Positions, which are most of the work, are made of granules:
+copies out of one row of counting numbers, each from the position of its first token on; then a
+granule from zero at the start of every segment.
 """
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from streaming_ext.base.arrays import Flags, Ints, Tokens
+from streaming_ext.base.arrays import Flags, Ints, Small, Tokens, ceil_div, ranges, windows
+from streaming_ext.reading.boundaries import IGNORED, Boundaries
+from streaming_ext.reading.buffers import Buffers
 from streaming_ext.reading.source import Rows
-from streaming_ext.training.features.masks import (
-    CuSeqlens,
-    DocumentIds,
-    LossMask,
-    MaxSeqlen,
-    PositionIds,
-    SegmentColumn,
-    Targets,
-)
 
 Batch = dict[str, Any]
 MASKED: Final = "masked"  # rows that a filter masked: for those who count, not for training
+_GRANULE: Final = 128  # tokens copied at once
 
 
-class Column(Protocol):
+class Column:
     """The values of a batch under one name.
 
     Attributes:
@@ -37,11 +44,11 @@ class Column(Protocol):
     """
 
     name: str
-    per_token: bool
-    needs_ends: bool
+    per_token, needs_ends = False, False
 
     def identity(self) -> dict[str, Any]:
-        """The settings that change which rows count, or what is counted, as a state names them."""
+        """The settings that change which rows count, or what is counted; none for most columns."""
+        return {}
 
 
 class ReadRows(NamedTuple):
@@ -72,11 +79,7 @@ class RowColumn(Column):
         token_bytes: bytes per token that it adds to what a worker sends.
     """
 
-    per_token, needs_ends, token_bytes = False, False, 0
-
-    def identity(self) -> dict[str, Any]:
-        """Nothing, for most columns."""
-        return {}
+    token_bytes = 0
 
     @abstractmethod
     def add(self, batch: Batch, read: ReadRows) -> None:
@@ -137,8 +140,208 @@ class StartsInside(RowColumn):
         batch[self.name] = read.located.start_inside(read.rows, read.eot_id) & read.real
 
 
+class Segments:
+    """The segments of the steps that some boundaries belong to.
+
+    Attributes:
+        boundaries: the first offset of each segment, over all steps.
+        shape: rows per step and tokens per row.
+        lengths: tokens of each segment, over all steps: (segments,).
+    """
+
+    def __init__(self, boundaries: Boundaries, *, shape: tuple[int, int], buffers: Buffers) -> None:
+        """Do once what all steps have in common.
+
+        Args:
+            boundaries: the boundaries of some steps.
+            shape: rows per step and tokens per row.
+            buffers: the buffers that arrays come from.
+        """
+        self.boundaries, self.shape, self.buffers = boundaries, shape, buffers
+        self.lengths: Small = np.diff(boundaries.edges)
+        tokens = shape[0] * shape[1]
+        # The first offset of each step, then the end: (steps + 1,)
+        steps = np.arange(0, boundaries.edges[-1] + 1, tokens)
+        self._edge_steps = edge_steps = np.searchsorted(boundaries.edges, steps)
+        # Lists, since single numbers are taken from them faster.
+        self._steps: list[int] = edge_steps.tolist()
+        self._ignored_steps: list[int] = np.searchsorted(boundaries.ignored, steps).tolist()
+        self._ignored = boundaries.ignored % tokens
+        # First offset of each segment in its step, and the end of each step: (segments + steps,)
+        counts = np.diff(edge_steps) + 1
+        edges = boundaries.edges[ranges(edge_steps[:-1], counts)]
+        self._edges = edges - np.repeat(steps[:-1].astype(np.int32), counts)
+        self.last_targets = boundaries.last_targets.reshape(-1, shape[0])
+
+    def of_step(self, step: int) -> slice:
+        """The segments of one step."""
+        return slice(self._steps[step], self._steps[step + 1])
+
+    def edges(self, step: int) -> Small:
+        """The first offset of each segment in a step, then the end: (segments + 1,)."""
+        begin, end = self._steps[step], self._steps[step + 1]
+        return self._edges[begin + step : end + step + 1]
+
+    def ignored(self, step: int) -> Ints:
+        """The offsets in a step without a target, besides the last of each row: (ignored,)."""
+        return self._ignored[self._ignored_steps[step] : self._ignored_steps[step + 1]]
+
+    @cached_property
+    def longest(self) -> list[int]:
+        """Tokens of the longest segment of each step."""
+        longest: list[int] = np.maximum.reduceat(self.lengths, self._edge_steps[:-1]).tolist()
+        return longest
+
+    @cached_property
+    def numbers(self) -> Small:
+        """The number of each segment in its row: (segments,)."""
+        # First segment of each row, then their number: (rows + 1,)
+        rows = np.arange(0, self.boundaries.edges[-1] + 1, self.shape[1])
+        firsts = np.searchsorted(self.boundaries.edges, rows)
+        numbers = np.arange(firsts[-1], dtype=np.int32)
+        numbers -= np.repeat(firsts[:-1].astype(np.int32), np.diff(firsts))
+        return numbers
+
+    @cached_property
+    def granules(self) -> Ints | None:
+        """The position of the first token of each granule; None if segments are short.
+
+        One granule more than a step fills: the last segment's may run beyond the step. The shape is
+        (steps, granules).
+
+            granules of 4 tokens, segments that begin at 0 and 6 of a step of 12: the granules begin
+            at 0, 4 and 8, in segments 0, 0 and 1, so their positions are 0, 4 and 2; the granule
+            from zero that is copied to 6 puts the tokens from 6 on right
+        """
+        edge_steps, steps = self._edge_steps, len(self._edge_steps) - 1
+        if len(self.lengths) * _GRANULE >= self.boundaries.edges[-1]:
+            return None
+        size = self.shape[0] * self.shape[1]
+        granules = ceil_div(size, _GRANULE) + 1
+        step = np.repeat(np.arange(steps), np.diff(edge_steps))
+        begins = self.boundaries.edges[:-1] - step * size
+        # How many segments begin in front of each granule: (steps * granules,)
+        before = np.bincount(
+            step * granules + ceil_div(begins, _GRANULE), minlength=steps * granules
+        )
+        segments = (np.cumsum(before) - 1).reshape(steps, granules)
+        positions: Ints = np.arange(granules) * _GRANULE - begins[segments]
+        return positions
+
+
+class SegmentColumn(Column):
+    """A column that is made of the segments of a step, where batches are handed over.
+
+    Attributes:
+        needs_next: True for columns that need the token after each row.
+        filler: the value in rows that do not count; None to leave them.
+    """
+
+    per_token, needs_ends, needs_next = True, True, False
+    filler: int | None = None
+
+    @abstractmethod
+    def of_step(self, segments: Segments, step: int, tokens: Ints) -> Any:
+        """The values of one step.
+
+        Args:
+            segments: the segments of some steps.
+            step: the number of the step.
+            tokens: the rows of the step, contiguous in memory: (rows, length).
+        """
+
+
+class Targets(SegmentColumn):
+    """The next token at each position; -100 in padding and after the shard: (rows, length)."""
+
+    name, needs_next, filler = "targets", True, IGNORED
+
+    def of_step(self, segments: Segments, step: int, tokens: Ints) -> Ints:
+        """See `SegmentColumn`."""
+        targets = segments.buffers.take(segments.shape, np.int64)
+        flat = targets.reshape(-1)
+        flat[:-1] = tokens.reshape(-1)[1:]  # one copy, wrong at the last offset of each row
+        targets[:, -1] = segments.last_targets[step]
+        ignored = segments.ignored(step)
+        if ignored.size:
+            flat[ignored] = IGNORED
+        return targets
+
+
+class LossMask(SegmentColumn):
+    """True where `targets` holds a token, as Megatron's `loss_mask`: (rows, length)."""
+
+    name, needs_next, filler = "loss_mask", True, False
+
+    def of_step(self, segments: Segments, step: int, tokens: Ints) -> npt.NDArray[np.bool_]:
+        """See `SegmentColumn`."""
+        mask = np.ones(segments.shape, bool)
+        mask[:, -1] = segments.last_targets[step] != IGNORED
+        mask.reshape(-1)[segments.ignored(step)] = False
+        return mask
+
+
+class PositionIds(SegmentColumn):
+    """The distance of each token from the start of its segment: (rows, length)."""
+
+    name = "position_ids"
+
+    def of_step(self, segments: Segments, step: int, tokens: Ints) -> Small:
+        """See `SegmentColumn`."""
+        rows, length = segments.shape
+        starts = segments.edges(step)[:-1]
+        if segments.granules is None:  # many short documents
+            first = starts.repeat(segments.lengths[segments.of_step(step)])
+            np.subtract(np.arange(rows * length, dtype=np.int32), first, out=first)
+            return first.reshape(segments.shape)
+        counting = _counting(length)
+        positions: Small = counting[segments.granules[step]].view(np.int32)
+        # In their order: what one runs beyond its segment, those of the next ones put right.
+        windows(positions, _GRANULE)[starts] = counting[0]
+        return positions[: rows * length].reshape(segments.shape)
+
+
+class DocumentIds(SegmentColumn):
+    """The number of each token's segment in its row: (rows, length)."""
+
+    name = "document_ids"
+
+    def of_step(self, segments: Segments, step: int, tokens: Ints) -> Small:
+        """See `SegmentColumn`."""
+        some = segments.of_step(step)
+        return segments.numbers[some].repeat(segments.lengths[some]).reshape(segments.shape)
+
+
+class CuSeqlens(SegmentColumn):
+    """The first offset of each segment in the rows end to end, then the end: (segments + 1,)."""
+
+    name, per_token = "cu_seqlens", False
+
+    def of_step(self, segments: Segments, step: int, tokens: Ints) -> Small:
+        """See `SegmentColumn`."""
+        return segments.edges(step)
+
+
+class MaxSeqlen(SegmentColumn):
+    """Tokens of the longest segment of the batch: a number."""
+
+    name, per_token = "max_seqlen", False
+
+    def of_step(self, segments: Segments, step: int, tokens: Ints) -> int:
+        """See `SegmentColumn`."""
+        return segments.longest[step]
+
+
+@lru_cache(maxsize=4)
+def _counting(length: int) -> npt.NDArray[np.void]:
+    """Granules from each number on, as far as one that begins in a row of `length` tokens goes."""
+    numbers = np.arange(length + 2 * _GRANULE, dtype=np.int32)
+    numbers.flags.writeable = False
+    return windows(numbers, _GRANULE)
+
+
 # In the order in which a batch holds them.
-COLUMNS: Final[dict[str, type[RowColumn] | type[SegmentColumn]]] = {
+COLUMNS: Final[dict[str, type[Column]]] = {
     column.name: column
     for column in (
         SequenceIds,
@@ -153,14 +356,3 @@ COLUMNS: Final[dict[str, type[RowColumn] | type[SegmentColumn]]] = {
         MaxSeqlen,
     )
 }
-
-
-def columns_of(extras: Collection[str], domains: RowColumn) -> list[RowColumn | SegmentColumn]:
-    """The columns that a user wants, in the order in which a batch holds them.
-
-    Args:
-        extras: their names.
-        domains: the column of domains, of streams or of tokens.
-    """
-    wanted = [column for name, column in COLUMNS.items() if name in extras]
-    return [domains if column is StreamDomains else column() for column in wanted]

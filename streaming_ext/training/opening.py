@@ -22,8 +22,7 @@ from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.source import Sequences, TokenSource
 from streaming_ext.store.remote import Remote
 from streaming_ext.training.arguments import BatchContents, DataLocation, TokenStream
-from streaming_ext.training.columns import RowColumn, StreamDomains, columns_of
-from streaming_ext.training.features.masks import SegmentColumn
+from streaming_ext.training.columns import COLUMNS, Column, StreamDomains
 from streaming_ext.training.features.mixing import sequences_an_epoch
 
 if TYPE_CHECKING:
@@ -172,16 +171,18 @@ def open_domains(
     return domains.open_domains(caches, by)
 
 
-def open_columns(
-    order: OrderSettings, contents: BatchContents, domains: RowColumn
-) -> list[RowColumn | SegmentColumn]:
+def open_columns(order: OrderSettings, contents: BatchContents, domains: Column) -> list[Column]:
     """Make the columns of a batch, in their order."""
-    columns = columns_of(contents.extras, domains)
-    if order.max_repeated_ngram is None:
-        return columns
-    from streaming_ext.training.features.repeats import RepeatFilter
+    columns = [
+        domains if kind is StreamDomains else kind()
+        for name, kind in COLUMNS.items()
+        if name in contents.extras
+    ]
+    if order.max_repeated_ngram is not None:
+        from streaming_ext.training.features.repeats import RepeatFilter
 
-    return [RepeatFilter(order.max_repeated_ngram), *columns]
+        columns.insert(0, RepeatFilter(order.max_repeated_ngram))
+    return columns
 
 
 def identity_of(order: dict[str, Any], parts: Iterable[HasIdentity]) -> dict[str, Any]:
