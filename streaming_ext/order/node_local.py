@@ -149,8 +149,8 @@ def find_node_group(
     rank: DataRank,
     sequences: int,
     settings: Mapping[str, Any],
-) -> NodeGroup | None:
-    """Find the group of partitions that this dataset is one of; None if it is read as a whole.
+) -> NodeGroup:
+    """Find the group of partitions that this dataset is one of.
 
     Args:
         indexes: the indexes of the streams.
@@ -166,11 +166,6 @@ def find_node_group(
     """
     index, node_local = indexes[0], position.node_local
     manifest = index.manifest
-    partitioned = any(
-        each.manifest is not None and each.manifest.node_partition for each in indexes
-    )
-    if node_local is False or (node_local is None and not partitioned):
-        return None
     if len(indexes) > 1 or "epoch_size" in settings:
         raise UsageError(
             "Partitions of nodes are read as one dataset, a whole pass per epoch: leave out "

@@ -26,17 +26,12 @@ NO_MAPS: Final = (
 
 
 def made_once(
-    path: Path,
-    *,
-    what: str,
-    opened: Callable[[Path], Opened],
-    make: Callable[[BinaryIO], None],
+    path: Path, *, opened: Callable[[Path], Opened], make: Callable[[BinaryIO], None]
 ) -> Opened:
     """Open a file. If it is missing or damaged, one process makes it while others wait.
 
     Args:
         path: the path of the file.
-        what: a name for messages.
         opened: the function that opens the file.
         make: the function that writes the file.
 
@@ -55,8 +50,8 @@ def made_once(
         return opened(path)
     except OSError as error:
         raise StorageError(
-            f"{what} cannot be kept as {path}: {error}. Give local= a folder on a local "
-            "disk that this user may write, and remote= the dataset."
+            f"{path} cannot be kept: {error}. Give local= a folder on a local disk that this user "
+            "may write, and remote= the dataset."
         ) from error
 
 

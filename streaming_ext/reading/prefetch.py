@@ -5,15 +5,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, Self
 
 import numpy as np
 
 from streaming_ext.base.arrays import Ints, ceil_div
 from streaming_ext.base.errors import ShardmillError
 from streaming_ext.order.epoch_plan import EpochPlan
-from streaming_ext.order.order import OrderSpec
 from streaming_ext.reading.source import TokenSource
 from streaming_ext.reading.token_reader import FILLING, TokenReader
 
@@ -22,7 +20,7 @@ _PATIENCE = 0.05  # seconds between looks at how far training is
 _AT_EXIT: Final = 2.0  # seconds for all threads to end; longer only if storage does not answer
 
 
-def sequences_ahead(plan: EpochPlan, source: TokenSource, order: OrderSpec) -> int:
+def sequences_ahead(plan: EpochPlan, source: TokenSource) -> int:
     """Compute the default of `predownload`: the part of one rank in what keeps all ranks busy.
 
     Half a window of each canonical node, or three shards, and a shard for each thread; at least 64
@@ -31,40 +29,14 @@ def sequences_ahead(plan: EpochPlan, source: TokenSource, order: OrderSpec) -> i
     Args:
         plan: the plan of the rank.
         source: the source of the rows.
-        order: the order within each stream.
     """
-    sizes = source.sizes
+    sizes, order = source.sizes, plan.spec
     per_shard = ceil_div(sum(sizes), source.reader.num_shards)
     window = min(order.window, max(sizes)) if order.shuffle else 0
     per_node = max(window // 2, 3 * per_shard)
     wanted = max(per_node * order.canonical_nodes, THREADS * per_shard)
     ranks = plan.rank.size
     return max(wanted // ranks, 64 * (plan.steps.global_batch.largest // ranks))
-
-
-@contextmanager
-def read_ahead(
-    source: TokenSource,
-    upcoming: Iterable[tuple[range, Ints, Ints]],
-    *,
-    ahead: int,
-    now: Callable[[], int],
-) -> Iterator[Callable[[], None]]:
-    """Open the shards of coming steps in threads, in their order, until the block ends.
-
-    The result is a function that raises an unexpected error of these threads.
-
-    Args:
-        source: the source of the rows.
-        upcoming: steps with their streams and sequences: (steps, rows per step) each.
-        ahead: steps to run ahead of training.
-        now: gives the step that training has reached.
-    """
-    prefetcher = Prefetcher(source.reader, _first_uses(source, upcoming), ahead=ahead, now=now)
-    try:
-        yield prefetcher.require_well
-    finally:
-        prefetcher.stop()
 
 
 def _first_uses(
@@ -85,7 +57,7 @@ def _first_uses(
 
 
 class Prefetcher:
-    """Threads that open shards in the order of their first use, within bounds.
+    """Threads that open the shards of coming steps in their order, until a block ends.
 
     If a shard does not come, the thread ends silently: the step that needs the shard meets the same
     failure and raises it, and a shard that no step needs must not stop training. Unexpected errors
@@ -94,8 +66,8 @@ class Prefetcher:
 
     def __init__(
         self,
-        reader: TokenReader,
-        upcoming: Iterator[tuple[int, int]],
+        source: TokenSource,
+        upcoming: Iterable[tuple[range, Ints, Ints]],
         *,
         ahead: int,
         now: Callable[[], int],
@@ -103,13 +75,13 @@ class Prefetcher:
         """Start.
 
         Args:
-            reader: the reader that opens shards.
-            upcoming: pairs of step and shard, by step.
+            source: the source of the rows.
+            upcoming: steps with their streams and sequences: (steps, rows per step) each.
             ahead: steps to run ahead of training.
             now: the step that training is at.
         """
-        self.reader = reader
-        self._upcoming = upcoming
+        self.reader = reader = source.reader
+        self._upcoming = _first_uses(source, upcoming)
         self._ahead = ahead
         self._limit = reader.ahead_limit  # bytes of shards that are opened ahead of their use
         self._most = reader.shards.most // 2  # shards that are opened ahead of their use
@@ -135,6 +107,12 @@ class Prefetcher:
     def stop(self) -> None:
         """Let the threads end; one in the middle of a read ends after it."""
         self._stop.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.stop()
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -15,7 +15,7 @@ from streaming_ext.order.state import Cursor
 from streaming_ext.order.steps import Phase
 from streaming_ext.reading.boundaries import Boundaries
 from streaming_ext.reading.buffers import Buffers
-from streaming_ext.reading.prefetch import read_ahead
+from streaming_ext.reading.prefetch import Prefetcher
 from streaming_ext.reading.source import Rows, TokenSource
 from streaming_ext.training.columns import (
     MASKED,
@@ -153,16 +153,16 @@ class BatchReader:
             (block, streams, sequences // phase.per_position)  # of the longest length
             for block, phase, streams, sequences in planned()
         )
-        with read_ahead(
+        with Prefetcher(
             self.source, upcoming, ahead=max(1, self.predownload // size), now=lambda: now
-        ) as require_well:
+        ) as prefetcher:
             for numbers, phase, streams, sequences in planned():
                 block = self._located(streams, sequences, phase.length)
                 together = len(numbers) if ids_at_once is None else phase.steps_at_once(ids_at_once)
                 marked = range(0)  # steps whose boundaries are known
                 first = 0
                 while left := len(numbers) - first:
-                    require_well()
+                    prefetcher.require_well()
                     now = numbers[first]
                     count = min(together, left)
                     if not (ids_at_once is None or block.ready(first, count)):

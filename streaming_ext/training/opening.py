@@ -6,7 +6,7 @@ A feature is imported here, when its argument is given.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,13 +30,6 @@ if TYPE_CHECKING:
     from streaming_ext.reading.chosen import ChosenDocuments
     from streaming_ext.training.features.context import ContextSlice
     from streaming_ext.training.features.domains import TokenDomains
-
-
-class HasIdentity(Protocol):
-    """A part of a training that decides which sequence comes when."""
-
-    def identity(self) -> dict[str, Any]:
-        """The settings of the part, as a state names them."""
 
 
 def streams_of(location: DataLocation) -> list[TokenStream]:
@@ -152,12 +145,14 @@ def _chosen(cache: ShardCache, stream: TokenStream) -> "ChosenDocuments | None":
     return open_chosen(cache, stream.where)
 
 
-def fingerprints_of(source: TokenSource) -> list[str]:
-    """The identity of each stream's data, as a state names it."""
-    return [
+def fingerprints_of(source: TokenSource, nodes: "NodeGroup | None") -> tuple[str, ...]:
+    """The identity of each stream's data, or of all partitions', as a state names it."""
+    if nodes is not None:
+        return (nodes.fingerprint,)
+    return tuple(
         cache.index.index_hash + (f" where {chosen.digest}" if chosen else "")
         for cache, chosen in zip(source.reader.caches, source.chosen, strict=True)
-    ]
+    )
 
 
 def open_domains(
@@ -185,7 +180,9 @@ def open_columns(order: OrderSettings, contents: BatchContents, domains: Column)
     return columns
 
 
-def identity_of(order: dict[str, Any], parts: Iterable[HasIdentity]) -> dict[str, Any]:
+def identity_of(
+    order: dict[str, Any], parts: Iterable[TokenSource | Column | Mixing]
+) -> dict[str, Any]:
     """Every setting that decides which sequence comes when, as a state names them.
 
     Args:

@@ -1,17 +1,14 @@
 """From a cursor to a state that can be saved, and back, with all checks."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streaming_ext.base.arrays import ceil_div
 from streaming_ext.base.errors import ConfigMismatchError
 from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.state import Cursor, Growth, LoaderState, PastSizes, StreamState
-
-if TYPE_CHECKING:
-    from streaming_ext.order.node_local import NodeGroup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,19 +24,6 @@ class Resume:
     plan: EpochPlan
     settings: Mapping[str, Any]
     fingerprints: tuple[str, ...]
-
-    @classmethod
-    def of(
-        cls,
-        plan: EpochPlan,
-        settings: Mapping[str, Any],
-        fingerprints: Sequence[str],
-        nodes: "NodeGroup | None",
-    ) -> "Resume":
-        """The states of some streams, or of the partitions of all nodes."""
-        if nodes is not None:
-            settings, fingerprints = {**settings, **nodes.identity()}, [nodes.fingerprint]
-        return cls(plan=plan, settings=settings, fingerprints=tuple(fingerprints))
 
     def state_of(self, cursor: Cursor) -> LoaderState:
         """The state at a cursor."""

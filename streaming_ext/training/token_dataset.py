@@ -133,10 +133,14 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             source=source,
             columns=columns,
             eot_id=self.eot_id,
-            predownload=self.location.predownload or sequences_ahead(self.plan, source, order.spec),
+            predownload=self.location.predownload or sequences_ahead(self.plan, source),
             context=open_context(self.position, order, steps),
         )
-        self.resume = Resume.of(self.plan, named, fingerprints_of(source), self.nodes)
+        self.resume = Resume(
+            plan=self.plan,
+            settings=named | (self.nodes.identity() if self.nodes else {}),
+            fingerprints=fingerprints_of(source, self.nodes),
+        )
         self._progress, self._newest = TrainingPosition(self.plan), Newest("dataset")
         self.loaded_state: Mapping[str, Any] = {}
         self.loaded_cursor: Cursor | None = None  # the cursor of that state

@@ -262,7 +262,6 @@ def open_domains(caches: Sequence[ShardCache], by: str) -> TokenDomains:
         digest = xxhash.xxh3_64_hexdigest(f"{split_documents(cache).fingerprint} {by}".encode())
         return made_once(
             cache.beside / f"{cache.name}.domains-{VERSION}-{digest}.map",
-            what="The map of domains",
             opened=DomainMap,
             make=partial(write_map, cache=cache, by=by),
         )

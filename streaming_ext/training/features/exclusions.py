@@ -1,8 +1,5 @@
 """Documents that training leaves out, named by a table of source files and rows."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,77 +23,46 @@ _COLUMNS = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class Exclusions:
-    """The documents to leave out.
+Excluded = dict[tuple[str, int], Ints]  # by URL, and the byte that rows are counted from: rows
 
-    Attributes:
-        rows: sorted rows of each source file, by its URL and the byte that rows are counted from.
+
+def read_excluded(path: str | Path) -> Excluded:
+    """Read a Parquet file with the columns `source` and `row`, and maybe `from_byte`.
+
+    Raises:
+        UsageError: there is no such file, or it lacks a column, a source or a row.
     """
+    try:
+        table = pq.read_table(path)
+        if "from_byte" not in table.column_names:
+            table = table.append_column("from_byte", pa.array(np.zeros(len(table), np.int64)))
+        table = table.select(_COLUMNS.names).cast(_COLUMNS)
+    except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+        raise UsageError(
+            f"exclude={str(path)!r} cannot be read: {one_line(error)}. Give a Parquet file "
+            "with the columns `source` (text) and `row` (whole numbers from 0), as `shardmill "
+            "trace --output` writes it."
+        ) from error
+    if not len(table):
+        raise UsageError(f"exclude={str(path)!r} names no document. Leave exclude out.")
+    files = table.group_by(["source", "from_byte"]).aggregate([("row", "list")])
+    sources, from_bytes, rows = (column.to_pylist() for column in files.columns)
+    keys = zip(sources, from_bytes, strict=True)
+    return {key: np.unique(own) for key, own in zip(keys, rows, strict=True)}
 
-    rows: dict[tuple[str, int], Ints]
 
-    @classmethod
-    def read(cls, path: str | Path) -> "Exclusions":
-        """Read a Parquet file with the columns `source` and `row`, and maybe `from_byte`.
-
-        Raises:
-            UsageError: there is no such file, or it lacks a column, a source or a row.
-        """
-        try:
-            table = pq.read_table(path)
-            if "from_byte" not in table.column_names:
-                table = table.append_column("from_byte", pa.array(np.zeros(len(table), np.int64)))
-            table = table.select(_COLUMNS.names).cast(_COLUMNS)
-        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
-            raise UsageError(
-                f"exclude={str(path)!r} cannot be read: {one_line(error)}. Give a Parquet file "
-                "with the columns `source` (text) and `row` (whole numbers from 0), as `shardmill "
-                "trace --output` writes it."
-            ) from error
-        if not len(table):
-            raise UsageError(f"exclude={str(path)!r} names no document. Leave exclude out.")
-        files = table.group_by(["source", "from_byte"]).aggregate([("row", "list")])
-        sources, from_bytes, rows = (column.to_pylist() for column in files.columns)
-        keys = zip(sources, from_bytes, strict=True)
-        return cls({key: np.unique(own) for key, own in zip(keys, rows, strict=True)})
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Content hash of what is left out, in whatever order and however often it was named."""
-        lines = [
-            f"{url}\t{from_byte}\t{','.join(map(str, rows.tolist()))}"
-            for (url, from_byte), rows in sorted(self.rows.items())
-        ]
-        return content_hash("\n".join(lines).encode())
-
-    def documents(self, caches: Sequence[ShardCache]) -> list[DocumentRanges]:
-        """The documents that each stream leaves out.
-
-        Raises:
-            UsageError: a dataset does not list its documents, or no stream holds any of them.
-            CorruptDatasetError: a record or table of documents is missing or damaged.
-        """
-        found = [self._documents_in(cache) for cache in caches]
-        if not any(len(each.starts) for each in found):
-            url = next(iter(self.rows))[0]
-            raise UsageError(
-                f"exclude= names no document of this dataset and split; one of its sources is "
-                f"{url}. Was the table made from another one?"
-            )
-        return found
-
-    def _documents_in(self, cache: ShardCache) -> DocumentRanges:
-        found = [np.empty((2, 0), np.int64)]
-        for documents in split_documents(cache).parts_with({url for url, _ in self.rows}):
-            numbers, rows = documents.in_files
-            chosen = np.zeros(len(rows), bool)
-            for number, file in enumerate(documents.origins.files):
-                if file in self.rows:
-                    own = np.flatnonzero(numbers == number)
-                    chosen[own] = np.isin(rows[own], self.rows[file])
-            found.append(np.stack([documents.starts, documents.lengths])[:, chosen])
-        return DocumentRanges(*np.concatenate(found, axis=1))
+def _find(excluded: Excluded, cache: ShardCache) -> DocumentRanges:
+    """Find the documents in a stream."""
+    found = [np.empty((2, 0), np.int64)]
+    for documents in split_documents(cache).parts_with({url for url, _ in excluded}):
+        numbers, rows = documents.in_files
+        chosen = np.zeros(len(rows), bool)
+        for number, file in enumerate(documents.origins.files):
+            if file in excluded:
+                own = np.flatnonzero(numbers == number)
+                chosen[own] = np.isin(rows[own], excluded[file])
+        found.append(np.stack([documents.starts, documents.lengths])[:, chosen])
+    return DocumentRanges(*np.concatenate(found, axis=1))
 
 
 class Excluding(TokenSource):
@@ -107,15 +73,27 @@ class Excluding(TokenSource):
 
         Args:
             source: the source that rows are left out of.
-            path: the table of the documents, see `Exclusions.read`.
+            path: the table of the documents, see `read_excluded`.
 
         Raises:
-            UsageError: the table cannot be read, or names no document of the streams.
+            UsageError: the table cannot be read, a dataset does not list its documents, or no
+                stream holds any of them.
+            CorruptDatasetError: a record or table of documents is missing or damaged.
         """
-        exclusions = Exclusions.read(path)
+        excluded = read_excluded(path)
         self._source, self.reader, self.length = source, source.reader, source.length
-        self._fingerprint = exclusions.fingerprint
-        self.excluded = exclusions.documents(source.reader.caches)
+        # Of what is left out, in whatever order and however often it was named.
+        lines = [
+            f"{url}\t{from_byte}\t{','.join(map(str, rows.tolist()))}"
+            for (url, from_byte), rows in sorted(excluded.items())
+        ]
+        self._fingerprint = content_hash("\n".join(lines).encode())
+        self.excluded = [_find(excluded, cache) for cache in source.reader.caches]
+        if not any(len(each.starts) for each in self.excluded):
+            raise UsageError(
+                f"exclude= names no document of this dataset and split; one of its sources is "
+                f"{next(iter(excluded))[0]}. Was the table made from another one?"
+            )
         self.bounds, self.chosen = source.bounds, source.chosen  # rows keep their numbers
         self.left_out = [source.sequences_with(*each) for each in enumerate(self.excluded)]
 

@@ -372,7 +372,6 @@ def open_plan(
 
     return made_once(
         cache.beside / name,
-        what="The packing plan",
         opened=lambda path: PackingPlan(path, length=length),
         make=make,
     )

@@ -85,7 +85,6 @@ def open_chosen(cache: ShardCache, where: str) -> ChosenDocuments:
     digest = xxhash.xxh3_64_hexdigest(f"{split_documents(cache).fingerprint} {where}".encode())
     return made_once(
         cache.beside / f"{cache.name}.where-{VERSION}-{digest}.map",
-        what="The map of chosen documents",
         opened=ChosenDocuments,
         make=partial(write_chosen, cache=cache, condition=Condition(where)),
     )
