@@ -202,10 +202,6 @@ class ShardTable:
         """Bytes of each raw shard before its first sample: (shards,)."""
         return self.raw_sizes - self.samples * self.sample_bytes
 
-    def bounds(self, sequence_length: int) -> Ints:
-        """First sequence of each group of shards, then their number; see `sequence_starts`."""
-        return sequence_starts(self.token_starts, sequence_length)
-
 
 def sequence_starts(starts: Ints, sequence_length: int) -> Ints:
     """First sequence of each group of shards, then their number: (groups + 1,).

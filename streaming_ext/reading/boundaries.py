@@ -30,23 +30,6 @@ class Boundaries(NamedTuple):
     ignored: Ints
     last_targets: Ints
 
-    @classmethod
-    def of(cls, edges: Ints, padding: Ints, after: Ints | None, *, length: int) -> "Boundaries":
-        """Those of some edges.
-
-        Args:
-            edges: as above, in any order, one at the beginning of each row.
-            padding: offsets of padding: (padding,).
-            after: the target of each row's last token, -1 for none; None if no targets are
-                wanted: (rows,).
-            length: tokens per row.
-        """
-        # The token before padding has nothing to predict.
-        ignored = np.union1d(padding, padding[padding % length > 0] - 1)
-        none = np.empty(0, np.int64)
-        targets = none if after is None else np.where(after < 0, IGNORED, after)
-        return cls(np.unique(edges.astype(np.int32)), ignored, targets)
-
 
 class Ends(NamedTuple):
     """Ends of documents: all arrays of shape (ends,).
@@ -60,10 +43,6 @@ class Ends(NamedTuple):
     offsets: Ints
     padding: Flags
     followed: Flags
-
-    def chosen(self, which: Flags) -> "Ends":
-        """Some of them."""
-        return Ends(self.offsets[which], self.padding[which], self.followed[which])
 
 
 class DocumentEnds:

@@ -13,7 +13,7 @@ import numpy as np
 
 from streaming_ext.base.arrays import Flags, Ints, Tokens, ranges
 from streaming_ext.format.shard import sequence_starts
-from streaming_ext.reading.boundaries import Boundaries
+from streaming_ext.reading.boundaries import IGNORED, Boundaries, Ends
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.token_reader import FILLING, Runs, TokenReader, by_value
 
@@ -109,14 +109,16 @@ class Rows:
             targets: look up the token after each row too.
         """
         edges, padding, continued = self._edges(rows, real)
-        after = None
+        last_targets = np.full(len(real) if targets else 0, IGNORED)
         if targets:
             last = (self._firsts[1:][rows] - 1)[continued]
             shards = self.reader.shards_of(self._starts[last] + self._lengths[last] - 1)
-            after = np.full(len(real), -1)
-            after[continued] = self.reader.after(self._after[rows][continued], shards)
+            after = self.reader.after(self._after[rows][continued], shards)
+            last_targets[continued] = np.where(after < 0, IGNORED, after)
         edges = np.append(np.arange(len(real) + 1) * self.length, edges)
-        return Boundaries.of(edges, padding, after, length=self.length)
+        # The token before padding has nothing to predict.
+        ignored = np.union1d(padding, padding[padding % self.length > 0] - 1)
+        return Boundaries(np.unique(edges.astype(np.int32)), ignored, last_targets)
 
     def _edges(self, rows: slice, real: Flags) -> tuple[Ints, Ints, Flags]:
         """Edges, padding, and whether the text of each row continues after it, by the shards."""
@@ -125,7 +127,8 @@ class Rows:
         shards, sizes = runs.shards[some], (runs.ends - runs.begins)[some] // reader.dtype.itemsize
         begins = (runs.begins[some] - reader.headers[shards]) // reader.dtype.itemsize
         found = reader.ends(shards, begins, sizes)
-        found = found.chosen(real[found.offsets // self.length])
+        is_real = real[found.offsets // self.length]
+        found = Ends(*(column[is_real] for column in found))
         continued = np.ones(len(real), bool)
         before_padding = found.offsets[found.followed] + 1
         ended = before_padding[before_padding % self.length == 0] // self.length - 1

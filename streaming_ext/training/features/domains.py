@@ -228,9 +228,6 @@ class TokenDomains(RowColumn):
 
     def _ranges(self, spans: Spans) -> tuple[Ints, Codes, Ints]:
         """Span, domain and tokens of each range of tokens of one domain, in their order."""
-        if len(self._maps) == 1:
-            owners, codes, tokens = self._maps[0].look_up(spans.starts, spans.lengths)
-            return owners, self._numbers[0][codes], tokens
         columns = []
         for stream, own in by_value(spans.streams[spans.rows]):
             found, codes, tokens = self._maps[stream].look_up(spans.starts[own], spans.lengths[own])

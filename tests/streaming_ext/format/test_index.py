@@ -13,6 +13,7 @@ from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, Usa
 from streaming_ext.format.index import read_index
 from streaming_ext.format.mds_index import read_table
 from streaming_ext.format.schema import FileRecord, content_hash
+from streaming_ext.format.shard import sequence_starts
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.store.remote import Remote
 from tests.streaming_ext.build import Built
@@ -56,8 +57,11 @@ def test_what_came_damaged_is_fetched_once_more(packed) -> None:
 @pytest.mark.parametrize("length", [3, 16, 1000, 4680])
 def test_bounds_are_of_shards_or_of_runs_where_sequences_cross(packed, length) -> None:
     found = read_index(Remote(url=str(packed.root)), "train")
-    assert found.bounds(8).tolist() == [0, *np.cumsum(found.samples).tolist()]
-    bounds = found.bounds(length)
+    assert sequence_starts(found.token_starts, 8).tolist() == [
+        0,
+        *np.cumsum(found.samples).tolist(),
+    ]
+    bounds = sequence_starts(found.token_starts, length)
     assert bounds[0] == 0
     assert bounds[-1] == 4680 // length
     assert (np.diff(bounds) >= 0).all()
