@@ -100,7 +100,7 @@ class BatchReader:
         self._eot = -1 if self.eot_id is None else self.eot_id
         self._of_rows = [each for each in self.columns if isinstance(each, RowColumn)]
         self._masks = [each for each in self.columns if isinstance(each, SegmentColumn)]
-        by_documents = self.context is not None and self.context.by_documents
+        by_documents = self.context is not None and self.context.layout == "documents"
         # Whether the context slice needs a column that the user does not.
         self._hides = by_documents and CuSeqlens.name not in self.names
         if self._hides:

@@ -42,11 +42,6 @@ class ContextSlice:
     layout: str
 
     @property
-    def by_documents(self) -> bool:
-        """True if batches are cut by their `cu_seqlens`."""
-        return self.layout == "documents" and self.size > 1
-
-    @property
     def chunks(self) -> int:
         """The number of chunks of a row."""
         return self.size if self.layout == "contiguous" else 2 * self.size
@@ -58,9 +53,7 @@ class ContextSlice:
             batch: the whole batch.
             divided: the names of columns with a value per token.
         """
-        if self.size == 1:
-            return batch
-        offsets = self._offsets(batch["cu_seqlens"]) if self.by_documents else None
+        offsets = self._offsets(batch["cu_seqlens"]) if self.layout == "documents" else None
         return {
             name: self._part(values, offsets) if name in divided else values
             for name, values in batch.items()
@@ -89,8 +82,8 @@ class ContextSlice:
 
 def context_slice(
     position: RankPosition, *, lengths: Sequence[int], multiple: int | None
-) -> ContextSlice:
-    """The slice of a rank.
+) -> ContextSlice | None:
+    """The slice of a rank; None if it reads whole rows.
 
     Args:
         position: the ranks that the user names.
@@ -113,11 +106,11 @@ def context_slice(
             f"Give cp_rank= and cp_size= of the context-parallel group, or neither; `cp_rank` must "
             f"be in [0, cp_size), got cp_rank={rank} and cp_size={size}."
         )
+    if size == 1:
+        return None
     found = ContextSlice(rank=rank, size=size, layout=layout)
     chunks = found.chunks
-    if size == 1:
-        return found
-    if found.by_documents and (multiple is None or multiple % chunks):
+    if layout == "documents" and (multiple is None or multiple % chunks):
         raise UsageError(
             f"`cp_layout='documents'` cuts each document into {chunks} equal chunks: give "
             f"packing='best_fit' and document_multiple={chunks} or a multiple of that; got "
