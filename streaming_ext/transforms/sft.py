@@ -7,8 +7,8 @@ without a date, because a resume must give the same text.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from itertools import accumulate, pairwise
 from typing import Any, Final, TypeAlias
 
@@ -34,88 +34,81 @@ Rendered: TypeAlias = tuple[str, list[tuple[int, int]]]
 _FILTER: Final = "Filter such conversations out, or correct the template."
 
 
-class ChatTemplate:
-    """Renders conversations."""
+@cache
+def compiled(source: str) -> tuple[jinja2.Template, bool]:
+    """Compile a chat template, and look whether it reads `tools`.
 
-    def __init__(self, source: str) -> None:
-        """Compile a template.
-
-        Raises:
-            UsageError: it is no template, or does not mark what the assistant says.
-        """
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+    Raises:
+        UsageError: it is no template, or does not mark what the assistant says.
+    """
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+    )
+    environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
+    environment.globals["raise_exception"] = _refuse
+    try:
+        calling = _TAG.sub(lambda tag: tag[1] + _CALLS[tag[2]], source)
+        template = environment.from_string(calling)
+        names = meta.find_undeclared_variables(environment.parse(calling))
+    except jinja2.TemplateError as error:
+        raise UsageError(f"The chat template is no Jinja template: {error}.") from error
+    if _MARKED not in names:
+        raise UsageError(
+            "The chat template does not say which tokens are the assistant's, so a loss would "
+            "be taken over the prompts too. (1) Put what the assistant says between "
+            "{% generation %} and {% endgeneration %} and pass it as chat_template=; or (2) "
+            "pass prompt= and completion= columns."
         )
-        environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
-        environment.globals["raise_exception"] = _refuse
-        try:
-            calling = _TAG.sub(lambda tag: tag[1] + _CALLS[tag[2]], source)
-            self._template = environment.from_string(calling)
-            names = meta.find_undeclared_variables(environment.parse(calling))
-        except jinja2.TemplateError as error:
-            raise UsageError(f"The chat template is no Jinja template: {error}.") from error
-        self._source, self._reads_tools = source, "tools" in names
-        if _MARKED not in names:
-            raise UsageError(
-                "The chat template does not say which tokens are the assistant's, so a loss would "
-                "be taken over the prompts too. (1) Put what the assistant says between "
-                "{% generation %} and {% endgeneration %} and pass it as chat_template=; or (2) "
-                "pass prompt= and completion= columns."
-            )
+    return template, "tools" in names
 
-    def __reduce__(self) -> tuple[type["ChatTemplate"], tuple[str]]:
-        """Send the source to workers: a compiled template cannot be sent."""
-        return ChatTemplate, (self._source,)
 
-    def render(self, messages: Any, tools: Any, **names: Any) -> Rendered:
-        """Render a conversation, and find the spans of its characters that are the assistant's.
+def rendered(messages: Any, tools: Any, *, source: str, names: Mapping[str, Any]) -> Rendered:
+    """Render a conversation, and find the spans of its characters that are the assistant's.
 
-        Args:
-            messages: the messages, each with a role and a content.
-            tools: the tools that the assistant may call, each a dictionary.
-            names: further names that the template may use, such as `bos_token`.
+    Args:
+        messages: the messages, each with a role and a content.
+        tools: the tools that the assistant may call, each a dictionary.
+        source: the chat template.
+        names: further names that the template may use, such as `bos_token`.
 
-        Raises:
-            UsageError: it is no conversation, the template refuses it, ignores its tools, changes
-                what the assistant says, or marks nothing.
-        """
-        for value, what in ((messages, "A conversation"), (tools or [], "Column 'tools'")):
-            if not isinstance(value, list | tuple) or not all(
-                isinstance(one, dict) for one in value
-            ):
-                raise UsageError(f"{what} must be a list of dictionaries, got {value!r:.500}.")
-        if tools and not self._reads_tools:
-            raise UsageError(
-                "A sample has tools, and the chat template does not use `tools`: training would "
-                "not see them. Pass a chat_template= that does, or remove the column by map()."
-            )
-        names |= {"messages": messages, "tools": tools, "add_generation_prompt": False}
-        names["documents"] = None
-        try:
-            plain = self._template.render({**names, _MARKED: lambda caller: caller()})
-            names[_MARKED] = lambda caller: f"{_MARK}{caller()}{_MARK}"
-            # In turns around and within what is generated.
-            chunks = self._template.render(names).split(_MARK)
-        except Exception as error:  # a template's arithmetic may raise anything
-            raise UsageError(
-                f"The chat template refuses a conversation: {error}. It is {messages!r:.500}. "
-                f"{_FILTER}"
-            ) from error
-        if "".join(chunks) != plain:  # or a text holds the mark
-            raise UsageError(
-                "The chat template changes what it puts between {% generation %} and "
-                "{% endgeneration %}, for example by a filter such as trim, so the assistant's "
-                "characters are unknown. Put the filter inside of the two. The conversation is "
-                f"{messages!r:.500}."
-            )
-        within = [*pairwise(accumulate(map(len, chunks)))][::2]
-        spans = [(first, end) for first, end in within if first < end]
-        if not spans:
-            raise UsageError(
-                "The chat template marks nothing of a conversation as the assistant's. It is "
-                f"{messages!r:.500}. {_FILTER}"
-            )
-        return plain, spans
+    Raises:
+        UsageError: it is no conversation, the template refuses it, ignores its tools, changes
+            what the assistant says, or marks nothing.
+    """
+    template, reads_tools = compiled(source)
+    for value, what in ((messages, "A conversation"), (tools or [], "Column 'tools'")):
+        if not isinstance(value, list | tuple) or not all(isinstance(one, dict) for one in value):
+            raise UsageError(f"{what} must be a list of dictionaries, got {value!r:.500}.")
+    if tools and not reads_tools:
+        raise UsageError(
+            "A sample has tools, and the chat template does not use `tools`: training would "
+            "not see them. Pass a chat_template= that does, or remove the column by map()."
+        )
+    given = {"messages": messages, "tools": tools, "documents": None, **names}
+    render = partial(template.render, given, add_generation_prompt=False)
+    try:
+        plain = render(**{_MARKED: lambda caller: caller()})
+        # In turns around and within what is generated.
+        chunks = render(**{_MARKED: lambda caller: f"{_MARK}{caller()}{_MARK}"}).split(_MARK)
+    except Exception as error:  # a template's arithmetic may raise anything
+        raise UsageError(
+            f"The chat template refuses a conversation: {error}. It is {messages!r:.500}. {_FILTER}"
+        ) from error
+    if "".join(chunks) != plain:  # or a text holds the mark
+        raise UsageError(
+            "The chat template changes what it puts between {% generation %} and "
+            "{% endgeneration %}, for example by a filter such as trim, so the assistant's "
+            "characters are unknown. Put the filter inside of the two. The conversation is "
+            f"{messages!r:.500}."
+        )
+    within = [*pairwise(accumulate(map(len, chunks)))][::2]
+    spans = [(first, end) for first, end in within if first < end]
+    if not spans:
+        raise UsageError(
+            "The chat template marks nothing of a conversation as the assistant's. It is "
+            f"{messages!r:.500}. {_FILTER}"
+        )
+    return plain, spans
 
 
 def _refuse(message: str) -> None:
@@ -149,7 +142,8 @@ def label_function(
     if not isinstance(source, str):
         raise UsageError("The tokenizer has no chat template. Pass chat_template=.")
     special = {k: v for k, v in tokenizer.special_tokens_map.items() if isinstance(v, str)}
-    render = partial(ChatTemplate(source).render, **special)
+    compiled(source)
+    render = partial(rendered, source=source, names=special)
     talks = partial(_conversations, tokenizer=tokenizer, render=render, column=messages)
     digest = hashlib.sha256(source.encode()).hexdigest()[:12]
     return talks, f"{messages}, {hub_described(tokenizer, special)}, template {digest}"
@@ -179,11 +173,11 @@ def _conversations(
 ) -> Block:
     """Label the assistant's text in a column of messages, with the tools of a column `tools`."""
     tools = [sample.get("tools") for sample in block.samples]
-    rendered = [*map(render, values_of(block.column(column)), tools)]
-    texts = [text for text, _ in rendered]
+    talks = [*map(render, values_of(block.column(column)), tools)]
+    texts = [text for text, _ in talks]
     encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
     masks = []
-    for (text, spans), offsets in zip(rendered, encoded["offset_mapping"], strict=True):
+    for (text, spans), offsets in zip(talks, encoded["offset_mapping"], strict=True):
         firsts, ends = np.array(offsets).T  # of the characters of each token: (tokens,)
         mask = np.zeros(len(offsets), bool)
         for first, end in spans:

@@ -113,14 +113,12 @@ def cache(
     kept: MutableMapping[Subset, list[Block]],
 ) -> Flow:
     """Read blocks of a dictionary, by subset, once a pass has filled it."""
-    begin, known = state and state["source"], kept.get(subset, [])
-    states = [None, *(block.state for block in known)]
-    found = known[states.index(begin) :] if known and begin in states else source(subset, begin)
+    known = kept.get(subset) if state is None else None  # a resume reads the source
     blocks = []
-    for block in found:
+    for block in known or source(subset, state and state["source"]):
         blocks.append(block)
         yield block.copied().at({"source": block.state})  # users may change samples
-    if begin is None:
+    if state is None:
         kept[subset] = blocks
 
 
