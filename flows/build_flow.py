@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import TypeVar
 
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
@@ -20,7 +19,7 @@ from flows.executors.here import Executor, here
 from flows.prefect_api.cancellation import ending_early
 from flows.prefect_api.connection import leaving_without_a_server
 from flows.terminal.printing import parts_text, visible
-from flows.watched import OutputConfig, Plan, WatchedRun, watched
+from flows.watched import Config, Plan, WatchedRun, watched
 from streaming_ext.base.errors import StoppedError, StorageError, UsageError
 from streaming_ext.base.extras import extras_named
 from streaming_ext.format.reading import read_manifest
@@ -30,7 +29,7 @@ from streaming_ext.store.locations import holds_secret, local_path, require_no_s
 from tasks.core.engine import lifecycle
 from tasks.core.engine.build import Build
 from tasks.core.linux import require_linux
-from tasks.core.options import Execution, ExecutionOnHosts
+from tasks.core.options import ExecutionOnHosts
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import (
     FailedFile,
@@ -44,7 +43,6 @@ from tasks.core.shard.run_plan import RunPlan
 from tasks.steps import finish_task
 
 _MOST_REASONS = 3  # in the message of a failed run
-C = TypeVar("C", bound=Execution)
 
 
 def run_name(words: str) -> str:
@@ -54,34 +52,27 @@ def run_name(words: str) -> str:
     return f"{words}: refused" if holds_secret(output) else visible(f"{words} {output}")
 
 
-def with_output(config: C, output: str | None, *, field: str = "output") -> C:
-    """A configuration with another output, for a deployment with several outputs.
-
-    Args:
-        config: the configuration of the run.
-        output: the other output; None for that of the configuration.
-        field: the field of the configuration that names the output.
-    """
-    if output is None:
-        return config
-    require_no_secret(output, "output")
-    return config.model_copy(update={field: output})
-
-
-def build_output(config: OutputConfig, plan: Plan) -> State:
+def build_output(
+    plan: Plan[Config], config: Config, output: str | None, *, field: str = "output"
+) -> State:
     """Make an output within a flow run; returns how the run ended.
 
     Args:
-        config: the configuration of the run.
         plan: plans the build, and writes nothing.
+        config: the configuration of the run.
+        output: the output, in place of that of the configuration.
+        field: the field of the configuration that names the output.
     """
+    if output is not None:
+        require_no_secret(output, "output")
+        config = config.model_copy(update={field: output})
     require_linux()
     require_absolute(config.output)
     run = watched()
     run.progress.listeners.append(get_run_logger().info)
     try:
         with leaving_without_a_server(), ending_early(run.progress):
-            return _build(open_storage(config.output), plan, run)
+            return _build(plan, config, run)
     except StoppedError as stop:
         return Cancelled(message=f"Stopped: {stop}.")
 
@@ -99,20 +90,20 @@ def require_absolute(output: str) -> None:
         )
 
 
-def _build(output: Storage, plan: Plan, run: WatchedRun) -> State:
+def _build(plan: Plan[Config], config: Config, run: WatchedRun) -> State:
     """Plan, lock the output, make what is missing, and report."""
-    progress = run.progress
+    output, progress = open_storage(config.output), run.progress
     progress.run = str(flow_run.id)
     complete: State = Completed(message=f"{output} is complete; nothing to do.")
     with dashboard(progress):  # outermost: workers end before its last update
-        build = run.build or run.planned(plan, output)
+        build = run.build or run.planned(plan, config, output)
         if build.published and not lifecycle.is_started(build, output):
             output.tidy(build.scratch)
             return complete
         output.create()
         with output.exclusive(progress.enter) as lock:
             progress.enter("looking at the output")
-            build = run.planned(plan, output)
+            build = run.planned(plan, config, output)
             if build.published:
                 lifecycle.end_killed_run(build, output, progress.enter)
                 output.close()

@@ -1,13 +1,12 @@
 """The flows: each makes an output of sources or of published datasets; run again, it resumes."""
 
-from functools import partial
 from typing import Any
 
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.build_flow import build_output, run_name, with_output
+from flows.build_flow import build_output, run_name
 from flows.dashboard.updates import name_the_failure
 from flows.executors.here import MAX_THREADS
 from tasks.core.config import ShardConfig
@@ -49,8 +48,7 @@ def shard_dataset(config: ShardConfig, output: str | None = None) -> State:
         config: sources, output and options.
         output: overrides that of `config`, for a deployment with several outputs.
     """
-    config = with_output(config, output)
-    return build_output(config, partial(plan_shard, config))
+    return build_output(plan_shard, config, output)
 
 
 @flow(name="extend-dataset", **_settings("extend"))
@@ -63,8 +61,7 @@ def extend_dataset(config: ExtendConfig, output: str | None = None) -> State:
         config: dataset, sources and options.
         output: overrides the dataset of `config`, for a deployment with several datasets.
     """
-    config = with_output(config, output, field="dataset")
-    return build_output(config, partial(plan_extend, config))
+    return build_output(plan_extend, config, output, field="dataset")
 
 
 @flow(name="import-dataset", **_settings("import"))
@@ -75,8 +72,7 @@ def import_dataset(config: ImportConfig, output: str | None = None) -> State:
         config: sources, output and options.
         output: overrides that of `config`, for a deployment with several outputs.
     """
-    config = with_output(config, output)
-    return build_output(config, partial(plan_import, config))
+    return build_output(plan_import, config, output)
 
 
 @flow(name="export-dataset", **_settings("export"))
@@ -87,8 +83,7 @@ def export_dataset(config: ExportConfig, output: str | None = None) -> State:
         config: dataset, format, output and options.
         output: overrides that of `config`, for a deployment with several outputs.
     """
-    config = with_output(config, output)
-    return build_output(config, partial(plan_export, config))
+    return build_output(plan_export, config, output)
 
 
 @flow(name="copy-dataset", **_settings("copy to"))
@@ -99,8 +94,7 @@ def copy_dataset(config: CopyConfig, output: str | None = None) -> State:
         config: dataset, output and options.
         output: overrides that of `config`, for a deployment with several outputs.
     """
-    config = with_output(config, output)
-    return build_output(config, partial(plan_copy, config))
+    return build_output(plan_copy, config, output)
 
 
 @flow(name="merge-datasets", **_settings("merge to"))
@@ -111,8 +105,7 @@ def merge_datasets(config: MergeConfig, output: str | None = None) -> State:
         config: datasets, output and options.
         output: overrides that of `config`, for a deployment with several outputs.
     """
-    config = with_output(config, output)
-    return build_output(config, partial(plan_merge, config))
+    return build_output(plan_merge, config, output)
 
 
 @flow(name="subset-dataset", **_settings("subset to"))
@@ -123,8 +116,7 @@ def subset_dataset(config: SubsetConfig, output: str | None = None) -> State:
         config: dataset, documents, output and options.
         output: overrides that of `config`, for a deployment with several outputs.
     """
-    config = with_output(config, output)
-    return build_output(config, partial(plan_subset, config))
+    return build_output(plan_subset, config, output)
 
 
 @flow(name="annotate-dataset", **_settings("annotate"))
@@ -137,5 +129,4 @@ def annotate_dataset(config: AnnotateConfig, output: str | None = None) -> State
         config: dataset, table and options.
         output: overrides the dataset of `config`, for a deployment with several datasets.
     """
-    config = with_output(config, output, field="dataset")
-    return build_output(config, partial(plan_annotate, config))
+    return build_output(plan_annotate, config, output, field="dataset")

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from tasks.core.estimate.bench import Bench
     from tasks.core.estimate.estimate import Estimate
 
-Printing = ConfigOptions
 _OPTION = re.compile(r"--([a-z][a-z-]+)")  # in messages
 Config = TypeVar("Config", bound=Options)
 Result = TypeVar("Result")
@@ -101,98 +100,89 @@ def _descriptions(config: type[Options]) -> str:
     return "\n".join(f"    {name}: {words}" for name, words in lines.items())
 
 
-def _takes(
-    config: type[Config],
-) -> Callable[[Callable[[Config, Printing], Result]], Callable[..., Result]]:
-    """Give a function the settings of a configuration as its arguments.
+def _with_settings(command: Callable[[Config, ConfigOptions], Result]) -> Callable[..., Result]:
+    """Give a function the settings of its configuration as its arguments."""
+    config: type[Config] = command.__annotations__["config"]
+    signature = _signature(config, command.__annotations__["return"])
 
-    Args:
-        config: the configuration, which the command of this name has too.
-    """
+    @wraps(command)
+    def function(*values: Any, **settings: Any) -> Result:
+        given = signature.bind(*values, **settings).arguments
+        given = {name: value for name, value in given.items() if value is not None}
+        printing = ConfigOptions(quiet=given.pop("quiet", False))
+        try:
+            checked = config.model_validate(given)
+        except pydantic.ValidationError as error:
+            raise UsageError(_OPTION.sub(_as_argument, plain_faults(error))) from None
+        return command(checked, printing)
 
-    def decorate(command: Callable[[Config, Printing], Result]) -> Callable[..., Result]:
-        signature = _signature(config, command.__annotations__["return"])
-
-        @wraps(command)
-        def function(*values: Any, **settings: Any) -> Result:
-            given = signature.bind(*values, **settings).arguments
-            given = {name: value for name, value in given.items() if value is not None}
-            printing = Printing(quiet=given.pop("quiet", False))
-            try:
-                checked = config.model_validate(given)
-            except pydantic.ValidationError as error:
-                raise UsageError(_OPTION.sub(_as_argument, plain_faults(error))) from None
-            return command(checked, printing)
-
-        function.__signature__ = signature  # type: ignore[attr-defined]
-        function.__doc__ = f"{command.__doc__}\n\nArgs:\n{_descriptions(config)}"
-        return function
-
-    return decorate
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__doc__ = f"{command.__doc__}\n\nArgs:\n{_descriptions(config)}"
+    return function
 
 
 def _as_argument(option: re.Match[str]) -> str:
     return option[1].replace("-", "_")
 
 
-@_takes(ShardConfig)
-def shard(config: ShardConfig, printing: Printing) -> Dataset:
+@_with_settings
+def shard(config: ShardConfig, printing: ConfigOptions) -> Dataset:
     """Tokenize text files into MDS shards with a holdout split; run again, it resumes."""
     outputs.shard(config, printing=printing)
     return Dataset(config.output)
 
 
-@_takes(ExtendConfig)
-def extend(config: ExtendConfig, printing: Printing) -> Dataset:
+@_with_settings
+def extend(config: ExtendConfig, printing: ConfigOptions) -> Dataset:
     """Add source files to a published dataset; run again, it resumes."""
     outputs.extend(config, printing=printing)
     return Dataset(config.dataset)
 
 
-@_takes(ImportConfig)
-def import_(config: ImportConfig, printing: Printing) -> Dataset:
+@_with_settings
+def import_(config: ImportConfig, printing: ConfigOptions) -> Dataset:
     """Make a dataset of the token files of another trainer; run again, it resumes."""
     outputs.import_(config, printing=printing)
     return Dataset(config.output)
 
 
-@_takes(ExportConfig)
-def export(config: ExportConfig, printing: Printing) -> Export:
+@_with_settings
+def export(config: ExportConfig, printing: ConfigOptions) -> Export:
     """Write a dataset in the format of another trainer; run again, it resumes."""
     outputs.export(config, printing=printing)
     return Export(config.output)
 
 
-@_takes(CopyConfig)
-def copy(config: CopyConfig, printing: Printing) -> Dataset | Export:
+@_with_settings
+def copy(config: CopyConfig, printing: ConfigOptions) -> Dataset | Export:
     """Copy a dataset or an export to any storage; every byte is compared with its hash."""
     outputs.copy(config, printing=printing)
     return (Export if is_export(open_storage(config.output)) else Dataset)(config.output)
 
 
-@_takes(MergeConfig)
-def merge(config: MergeConfig, printing: Printing) -> Dataset:
+@_with_settings
+def merge(config: MergeConfig, printing: ConfigOptions) -> Dataset:
     """Make one dataset of several, without tokenizing again."""
     outputs.merge(config, printing=printing)
     return Dataset(config.output)
 
 
-@_takes(SubsetConfig)
-def subset(config: SubsetConfig, printing: Printing) -> Dataset:
+@_with_settings
+def subset(config: SubsetConfig, printing: ConfigOptions) -> Dataset:
     """Make a dataset of some documents of another."""
     outputs.subset(config, printing=printing)
     return Dataset(config.output)
 
 
-@_takes(AnnotateConfig)
-def annotate(config: AnnotateConfig, printing: Printing) -> Dataset:
+@_with_settings
+def annotate(config: AnnotateConfig, printing: ConfigOptions) -> Dataset:
     """Add columns to the documents of a dataset; run again, it resumes."""
     outputs.annotate(config, printing=printing)
     return Dataset(config.dataset)
 
 
-@_takes(BenchConfig)
-def bench(config: BenchConfig, printing: Printing) -> "Bench":
+@_with_settings
+def bench(config: BenchConfig, printing: ConfigOptions) -> "Bench":
     """Measure how this machine tokenizes some files: engine, ids and rate."""
     from tasks.core.estimate.bench import bench
 
@@ -200,8 +190,8 @@ def bench(config: BenchConfig, printing: Printing) -> "Bench":
         return bench(config, status.update)
 
 
-@_takes(CheckTokenizerConfig)
-def check_tokenizer(config: CheckTokenizerConfig, printing: Printing) -> TokenizerCheck:
+@_with_settings
+def check_tokenizer(config: CheckTokenizerConfig, printing: ConfigOptions) -> TokenizerCheck:
     """Compare a tokenizer with that of a dataset; a difference raises ConfigMismatchError."""
     with printing.applied(), err.status("comparing"):
         found = compare_tokenizers(config)
@@ -210,8 +200,8 @@ def check_tokenizer(config: CheckTokenizerConfig, printing: Printing) -> Tokeniz
     return found
 
 
-@_takes(EstimateConfig)
-def plan(config: EstimateConfig, printing: Printing) -> "Estimate":
+@_with_settings
+def plan(config: EstimateConfig, printing: ConfigOptions) -> "Estimate":
     """Estimate tokens, disk and time of a run before it runs; no dataset is made."""
     from tasks.core.estimate.estimate import estimate
 

@@ -10,7 +10,7 @@ from flows.commands.options import OutputOptions
 from flows.prefect_api.own_server import OwnServer
 from flows.stops import stops_held
 from flows.terminal.printing import attach_handlers, counted, err, out, print_problem, say
-from flows.watched import OutputConfig, Plan, watch
+from flows.watched import Config, OutputConfig, Plan, watch
 from streaming_ext.base.errors import (
     PartsFailedError,
     StoppedError,
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import State
 
 
-def run_build(config: OutputConfig, flow: str, plan: Plan, printing: OutputOptions) -> None:
+def run_build(plan: Plan[Config], config: Config, flow: str, printing: OutputOptions) -> None:
     """Run a flow that makes an output.
 
     Args:
+        plan: plans the build, before Prefect is loaded and a server is started.
         config: the configuration of the flow.
         flow: the name of the flow in `flows.datasets`.
-        plan: plans the build for an output, before Prefect is loaded and a server is started.
         printing: the options of printing.
 
     Raises:
@@ -54,7 +54,7 @@ def run_build(config: OutputConfig, flow: str, plan: Plan, printing: OutputOptio
         nullcontext() if os.environ.get("PREFECT_API_URL") else OwnServer() as own,
     ):
         progress.listeners.append(partial(say, err))
-        published = run.planned(plan, open_storage(config.output)).published
+        published = run.planned(plan, config, open_storage(config.output)).published
         progress.enter("starting")
         state = _run_flow(config, flow, progress, own, published=published)
     cancelled = state.is_cancelled() or state.is_cancelling()

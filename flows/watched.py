@@ -1,17 +1,15 @@
 """A run in the process of the command that watches it: its counters, and its plan."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, Self, TypeVar
 
 from streaming_ext.store import Storage
 from tasks.core.engine.build import Build, OnStatus
 from tasks.core.engine.lifecycle import OutputState, state_of
 from tasks.core.reporting.progress import RunProgress
-
-Plan = Callable[[Storage, OnStatus], Build]  # plans the build of an output
 
 
 class OutputConfig(Protocol):
@@ -21,6 +19,15 @@ class OutputConfig(Protocol):
     def output(self) -> str:
         """Path or URL of the output."""
         ...
+
+    def model_copy(self, *, update: Mapping[str, Any]) -> Self:
+        """The same configuration with other values of some fields."""
+        ...
+
+
+Config = TypeVar("Config", bound=OutputConfig)
+# Plans the build of a configuration on its output, and writes nothing.
+Plan = Callable[[Config, Storage, OnStatus], Build]
 
 
 @dataclass
@@ -37,11 +44,11 @@ class WatchedRun:
     before: OutputState | None = None
     build: Build | None = None
 
-    def planned(self, plan: Plan, output: Storage) -> Build:
+    def planned(self, plan: Plan[Config], config: Config, output: Storage) -> Build:
         """The plan of the run, made again if another run has written to the output since."""
         now = state_of(output)
         if self.build is None or now != self.before:
-            self.before, self.build = now, plan(output, self.progress.enter)
+            self.before, self.build = now, plan(config, output, self.progress.enter)
         return self.build
 
 

@@ -4,7 +4,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -12,7 +11,7 @@ from cyclopts import Parameter
 from flows.commands.options import DEFAULT_OUTPUT, ConfigOptions
 from flows.running import run_build
 from flows.terminal.printing import out
-from flows.watched import OutputConfig, Plan
+from flows.watched import Config, Plan
 from streaming_ext.base.errors import UsageError
 from streaming_ext.store import Storage, open_storage
 from tasks.core.config import ShardConfig
@@ -42,7 +41,7 @@ def shard(
     """Tokenize text files into MDS shards with a holdout split."""
     from tasks.core.shard.plan import plan_shard
 
-    _make_or_show(config, partial(plan_shard, config), "shard_dataset", printing, dry_run=dry_run)
+    _make_or_show(plan_shard, config, "shard_dataset", printing, dry_run=dry_run)
 
 
 def extend(
@@ -54,12 +53,12 @@ def extend(
     """Add source files to a published dataset."""
     from tasks.core.shard.plan import plan_extend
 
-    _make_or_show(config, partial(plan_extend, config), "extend_dataset", printing, dry_run=dry_run)
+    _make_or_show(plan_extend, config, "extend_dataset", printing, dry_run=dry_run)
 
 
 def _make_or_show(
-    config: OutputConfig,
-    plan: "Callable[[Storage, OnStatus], ShardBuild]",
+    plan: "Callable[[Config, Storage, OnStatus], ShardBuild]",
+    config: Config,
     flow: str,
     printing: ConfigOptions,
     *,
@@ -67,13 +66,13 @@ def _make_or_show(
 ) -> None:
     """Make a dataset of sources, or show what would be done."""
     if not dry_run:
-        _make(config, plan, flow, printing)
+        _make(plan, config, flow, printing)
         return
     from flows.terminal.show_plans import dry_run_facts, show_dry_run
 
     with printing.applied():
         storage = open_storage(config.output)
-        found = plan(storage, lambda _status: None)
+        found = plan(config, storage, lambda _status: None)
         printing.result(dry_run_facts(found, storage))
         show_dry_run(found, storage, out, all_parts=printing.verbose)
 
@@ -86,7 +85,7 @@ def import_(
     """Make a dataset of the token files of another trainer."""
     from tasks.core.shard.plan import plan_import
 
-    _make(config, partial(plan_import, config), "import_dataset", printing)
+    _make(plan_import, config, "import_dataset", printing)
 
 
 def export(
@@ -104,7 +103,7 @@ def export(
     """
     from tasks.core.derive.export import plan_export
 
-    _make(config, partial(plan_export, config), "export_dataset", printing, silent=verify)
+    _make(plan_export, config, "export_dataset", printing, silent=verify)
     if not verify:
         return 0
     from flows.commands.check import verify as check
@@ -128,7 +127,7 @@ def copy(
     from tasks.core.derive.move import plan_copy
 
     if not verify_only:
-        _make(config, partial(plan_copy, config), "copy_dataset", printing)
+        _make(plan_copy, config, "copy_dataset", printing)
         return 0
     from flows.commands.check import checked
     from flows.terminal.show_checks import show_compared
@@ -154,7 +153,7 @@ def merge(
     """Make one dataset of several, without tokenizing again."""
     from tasks.core.derive.move import plan_merge
 
-    _make(config, partial(plan_merge, config), "merge_datasets", printing)
+    _make(plan_merge, config, "merge_datasets", printing)
 
 
 def subset(
@@ -165,7 +164,7 @@ def subset(
     """Make a dataset of some documents of another."""
     from tasks.core.derive.subset import plan_subset
 
-    _make(config, partial(plan_subset, config), "subset_dataset", printing)
+    _make(plan_subset, config, "subset_dataset", printing)
 
 
 def annotate(
@@ -176,21 +175,21 @@ def annotate(
     """Add columns to the documents of a dataset."""
     from tasks.core.derive.annotate import plan_annotate
 
-    _make(config, partial(plan_annotate, config), "annotate_dataset", printing)
+    _make(plan_annotate, config, "annotate_dataset", printing)
 
 
 def _make(
-    config: OutputConfig, plan: Plan, flow: str, printing: ConfigOptions, *, silent: bool = False
+    plan: Plan[Config], config: Config, flow: str, printing: ConfigOptions, *, silent: bool = False
 ) -> None:
     """Make an output; wrong usage is refused before Prefect is loaded.
 
     Args:
-        config: the configuration of the flow.
         plan: plans the build of the output.
+        config: the configuration of the flow.
         flow: the name of the flow in `flows.datasets`.
         printing: the options of printing.
         silent: print no JSON, as another result follows.
     """
     with printing.applied():
         shown = replace(printing, json=printing.json and not silent)
-        run_build(config, flow, plan, shown)
+        run_build(plan, config, flow, shown)
