@@ -84,12 +84,10 @@ class Block:
             UsageError: a sample lacks it, or it holds something else.
         """
         column = self.column(name)
-        if isinstance(column, list):
-            values = [_integers(value, name) for value in column]
-            return tokens_of(np.concatenate([np.empty(0, np.int64), *values]), [*map(len, values)])
-        if not pa.types.is_list(column.type) and not pa.types.is_large_list(column.type):
-            raise UsageError(f"Column {name!r} holds {column.type}, expected tokens.")
-        return column
+        if isinstance(column, pa.ListArray | pa.LargeListArray):
+            return column
+        values = [_integers(value, name) for value in values_of(column)]
+        return tokens_of(np.concatenate([np.empty(0, np.int64), *values]), [*map(len, values)])
 
     def texts(self, name: str) -> pa.LargeStringArray:
         """Return a column of texts, with an empty one for None.
