@@ -156,6 +156,7 @@ class IdsAsTheyAre:
 
     name = "none"
     reason = "the sources hold ids"
+    rate = None
     words = None
 
     def encode(self, texts: pa.LargeBinaryArray) -> Encoded:

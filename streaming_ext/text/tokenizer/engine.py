@@ -21,9 +21,11 @@ from streaming_ext.text.tokenizer.fast_tokenizer import (
     fast_model,
     saved_fast_model,
 )
+from streaming_ext.text.tokenizer.json_file import JsonTokenizer
 from streaming_ext.text.tokenizer.rank_file import RankTokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, panics_as_errors, without_collecting
 from streaming_ext.text.tokenizer.unsafe_texts import UnsafeTexts, unsafe_ranges
+from streaming_ext.text.tokenizer.word_ids import WordIds, splits_at_spaces
 
 EngineName = Literal["auto", "reference"]
 
@@ -56,6 +58,7 @@ class Engine(Protocol):
     Attributes:
         name: the software that does.
         reason: why it was chosen.
+        rate: MB of text per second to expect per core, if it is slow.
         words: the words of its tokens; None if they do not tell those of a text.
     """
 
@@ -63,11 +66,18 @@ class Engine(Protocol):
     reason: str
 
     @property
+    def rate(self) -> int | None: ...
+
+    @property
     def words(self) -> TokenWords | None: ...
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """The reference ids of every document, in order."""
         ...
+
+
+# MB of text per second that one core encodes with the library, if it does all of the work.
+_REFERENCE_RATES: Final = {"tiktoken": 10, "tokenizers": 2, "sentencepiece": 4}
 
 
 class ReferenceEngine:
@@ -78,26 +88,41 @@ class ReferenceEngine:
     def __init__(self, tokenizer: Tokenizer, reason: str = _BY_REQUEST) -> None:
         self.name = f"{tokenizer.package} {version(tokenizer.package)}"
         self.reason = reason
+        self.rate = _REFERENCE_RATES[tokenizer.package]
         self._tokenizer = tokenizer
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         return encode_rows(self._tokenizer.encode, texts, range(len(texts)))
 
 
-# MB of text per second that one core encodes with the library, if it does all of the work.
-_USUAL_RATES: Final = {"tiktoken": 10, "tokenizers": 2, "sentencepiece": 4}
+class WordEngine:
+    """The reference, asked once for each word; see `word_ids`."""
+
+    words = None
+    rate = 8
+
+    def __init__(self, tokenizer: JsonTokenizer, reason: str) -> None:
+        self.name = f"{tokenizer.package} {version(tokenizer.package)}, word by word"
+        self.reason = reason
+        self._ids = WordIds(tokenizer)
+
+    def encode(self, texts: pa.LargeStringArray) -> Encoded:
+        rows = self._ids.encode(texts.to_pylist())
+        sizes = [len(row) // np.dtype(np.uint32).itemsize for row in rows]
+        return Encoded(np.frombuffer(b"".join(rows), np.uint32), _offsets(sizes))
 
 
 def in_words(engine: Engine) -> str:
-    """Name the software that tokenizes; for the reference, also why, and the rate to expect."""
-    if not isinstance(engine, ReferenceEngine):
+    """Name the software that tokenizes; if it is slow, also why, and the rate to expect."""
+    if engine.rate is None:
         return engine.name
-    rate = _USUAL_RATES[engine.name.partition(" ")[0]]
-    return f"{engine.name}, because {engine.reason}: expect about {rate} MB/s per worker"
+    return f"{engine.name}, because {engine.reason}: expect about {engine.rate} MB/s per worker"
 
 
 class FastEngine:
     """gigatoken, with the documents that it may split differently left to the reference."""
+
+    rate = None
 
     def __init__(self, tokenizer: Tokenizer, model: FastModel) -> None:
         self.name = f"gigatoken {version('gigatoken')}"
@@ -174,14 +199,20 @@ def choose_engine(tokenizer: Tokenizer, *, engine: EngineName, saved: Path | Non
     if model is None:
         model = fast_model(tokenizer)
     if isinstance(model, str):
-        return ReferenceEngine(tokenizer, model)
+        return _without_gigatoken(tokenizer, model)
     try:
         with panics_as_errors():
             fast = FastEngine(tokenizer, model)
         _check_vocabulary(tokenizer, fast)
     except Exception as error:  # noqa: BLE001 - gigatoken raises what it likes on a vocabulary
-        return ReferenceEngine(tokenizer, f"gigatoken refuses it: {error}")
+        return _without_gigatoken(tokenizer, f"gigatoken refuses it: {error}")
     return fast
+
+
+def _without_gigatoken(tokenizer: Tokenizer, reason: str) -> Engine:
+    if isinstance(tokenizer, JsonTokenizer) and splits_at_spaces(tokenizer.config):
+        return WordEngine(tokenizer, reason)
+    return ReferenceEngine(tokenizer, reason)
 
 
 def _check_vocabulary(tokenizer: Tokenizer, fast: FastEngine) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from streaming_ext.base.errors import TokenizerError
-from streaming_ext.text.tokenizer.json_file import JsonTokenizer, merged_pairs
+from streaming_ext.text.tokenizer.json_file import JsonTokenizer, in_order, merged_pairs
 from streaming_ext.text.tokenizer.model_file import ModelTokenizer
 from streaming_ext.text.tokenizer.model_json import PREPEND, REPLACE, SPACE, json_of_model
 from streaming_ext.text.tokenizer.rank_file import (
@@ -238,7 +238,7 @@ def _of_byte_level(tokenizer: JsonTokenizer) -> FastModel | str:
     others = ("unk_token", "continuing_subword_prefix", "end_of_word_suffix")
     if any(map(model.get, others)) or not all(name in model["vocab"] for name in BYTE_NAMES):
         return "it is no plain byte-level BPE model"
-    normalizers = _flat(config.get("normalizer"))
+    normalizers = in_order(config.get("normalizer"), "normalizers")
     if any(normalizer != {"type": "NFC"} for normalizer in normalizers):
         return "it normalizes text in another way than NFC"
     splits = _splits(config.get("pre_tokenizer") or {})
@@ -276,7 +276,7 @@ def _of_byte_level(tokenizer: JsonTokenizer) -> FastModel | str:
 
 
 def _of_sentencepiece(config: Mapping[str, Any], data: Callable[[], bytes]) -> FastModel | str:
-    model, normalizers = config["model"], _flat(config.get("normalizer"))
+    model, normalizers = config["model"], in_order(config.get("normalizer"), "normalizers")
     if (normalizers, config.get("pre_tokenizer")) not in SPACES.values():
         return "it normalizes or splits text in a way that gigatoken is not tried with"
     others = ("ignore_merges", "continuing_subword_prefix", "end_of_word_suffix")
@@ -303,7 +303,7 @@ def _of_sentencepiece(config: Mapping[str, Any], data: Callable[[], bytes]) -> F
 
 def _in_changed_spaces(config: Mapping[str, Any], token: Mapping[str, Any]) -> bool:
     """Tell if an added token is found in text whose spaces, or beginning, may have been changed."""
-    normalizers = _flat(config.get("normalizer"))
+    normalizers = in_order(config.get("normalizer"), "normalizers")
     return bool(token["normalized"]) and (
         PREPEND in normalizers or not {" ", SPACE}.isdisjoint(token["content"])
     )
@@ -353,15 +353,6 @@ def _with_added(tokenizer: JsonTokenizer, added: list[dict[str, Any]]) -> bytes:
 
 def _json(config: Mapping[str, Any]) -> bytes:
     return json.dumps(config).encode()
-
-
-def _flat(normalizer: Mapping[str, Any] | None) -> list[Any]:
-    """The normalizers, one after another."""
-    if normalizer is None:
-        return []
-    if normalizer["type"] != "Sequence":
-        return [normalizer]
-    return [one for each in normalizer["normalizers"] for one in _flat(each)]
 
 
 def _splits(pre_tokenizer: Mapping[str, Any]) -> tuple[str, ...] | None:

@@ -149,12 +149,15 @@ class JsonTokenizer(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         """The ids of the library; special tokens are text."""
+        return self.encode_all([text])[0]
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of several texts."""
         if os.environ.get(_PARALLELISM) == "false":
-            (encoding,) = self.model.encode_batch_fast([text], add_special_tokens=False)
+            found = self.model.encode_batch_fast(texts, add_special_tokens=False)
         else:
-            encoding = self.model.encode(text, add_special_tokens=False)
-        ids: list[int] = encoding.ids
-        return ids
+            found = [self.model.encode(text, add_special_tokens=False) for text in texts]
+        return [encoding.ids for encoding in found]
 
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
         """The text of the library's decoder."""
@@ -186,6 +189,20 @@ def _reference(data: bytes) -> Any:
     reference = tokenizers.Tokenizer.from_buffer(data)
     reference.encode_special_tokens = True
     return reference
+
+
+def in_order(config: Mapping[str, Any] | None, name: str) -> list[Any]:
+    """The normalizers or pre-tokenizers of a configuration, one after another.
+
+    Args:
+        config: one of them, a `Sequence` of several, or None for none.
+        name: the name of the list in a `Sequence`.
+    """
+    if config is None:
+        return []
+    if config["type"] != "Sequence":
+        return [config]
+    return [one for each in config[name] for one in in_order(each, name)]
 
 
 def merged_pairs(model: Mapping[str, Any]) -> list[tuple[str, str]]:
