@@ -9,7 +9,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.build_flow import build_output, run_name
 from flows.dashboard.updates import name_the_failure
 from flows.executors.here import MAX_THREADS
-from tasks.core.config import ShardConfig
+from tasks.core.config import ExtendConfig, ImportConfig, ShardConfig
 from tasks.core.derive.annotate import plan_annotate
 from tasks.core.derive.config import (
     AnnotateConfig,
@@ -21,8 +21,6 @@ from tasks.core.derive.config import (
 from tasks.core.derive.export import plan_export
 from tasks.core.derive.move import plan_copy, plan_merge
 from tasks.core.derive.subset import plan_subset
-from tasks.core.shard.extend_config import ExtendConfig
-from tasks.core.shard.import_config import ImportConfig
 from tasks.core.shard.plan import plan_extend, plan_import, plan_shard
 
 

@@ -23,7 +23,7 @@ from streaming_ext.base.units import size_text
 from streaming_ext.store import open_storage
 from streaming_ext.text.options import Options
 from tasks.core.check.tokenizer import CheckTokenizerConfig, TokenizerCheck, compare_tokenizers
-from tasks.core.config import ShardConfig
+from tasks.core.config import ExtendConfig, ImportConfig, ShardConfig
 from tasks.core.derive.config import (
     AnnotateConfig,
     CopyConfig,
@@ -31,16 +31,13 @@ from tasks.core.derive.config import (
     MergeConfig,
     SubsetConfig,
 )
-from tasks.core.derive.export_records import (
+from tasks.core.derive.export_format import (
     is_export,
 )
 from tasks.core.estimate.config import BenchConfig, EstimateConfig
-from tasks.core.shard.extend_config import ExtendConfig
-from tasks.core.shard.import_config import ImportConfig
 
 if TYPE_CHECKING:
-    from tasks.core.estimate.bench import Bench
-    from tasks.core.estimate.estimate import Estimate
+    from tasks.core.estimate.estimate import Bench, Estimate
 
 _OPTION = re.compile(r"--([a-z][a-z-]+)")  # in messages
 Config = TypeVar("Config", bound=Options)
@@ -184,7 +181,7 @@ def annotate(config: AnnotateConfig, printing: ConfigOptions) -> Dataset:
 @_with_settings
 def bench(config: BenchConfig, printing: ConfigOptions) -> "Bench":
     """Measure how this machine tokenizes some files: engine, ids and rate."""
-    from tasks.core.estimate.bench import bench
+    from tasks.core.estimate.estimate import bench
 
     with printing.applied(), err.status("starting") as status:
         return bench(config, status.update)

@@ -6,8 +6,7 @@ from flows.results import Dataset, Export
 from tasks.core.check.tokenizer import TokenizerCheck
 
 if TYPE_CHECKING:
-    from tasks.core.estimate.bench import Bench
-    from tasks.core.estimate.estimate import Estimate
+    from tasks.core.estimate.estimate import Bench, Estimate
 
 def shard(
     sources: str | Sequence[str],

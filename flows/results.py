@@ -8,7 +8,7 @@ from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.format.layout import Split
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import open_storage
-from tasks.core.derive.export_records import ExportDescription, describe_export, read_export
+from tasks.core.derive.export_format import ExportDescription, describe_export, read_export
 
 if TYPE_CHECKING:
     from streaming_ext import StreamingTokenDataset

@@ -20,7 +20,7 @@ from streaming_ext.base.errors import (
 )
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import Storage, open_storage
-from tasks.core.derive.export_records import is_export, read_export
+from tasks.core.derive.export_format import is_export, read_export
 from tasks.core.linux import require_linux
 from tasks.core.reporting.progress import RunProgress
 
@@ -177,7 +177,7 @@ def _show_output(storage: Storage) -> dict[str, Any]:
     manifest = read_manifest(storage)
     show_published(manifest, str(storage), out)
     if manifest.spec.listed_near is not None:
-        from tasks.core.check.near import source_losses
+        from tasks.core.check.inspect import source_losses
 
         for loss in source_losses(storage, manifest):
             if loss.left_out * 2 > loss.documents:

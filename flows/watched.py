@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from streaming_ext.store import Storage
 from tasks.core.engine.build import Build, OnStatus
-from tasks.core.engine.lifecycle import OutputState, state_of
+from tasks.core.engine.lifecycle import state_of
 from tasks.core.reporting.progress import RunProgress
 
 
@@ -41,7 +41,7 @@ class WatchedRun:
     """
 
     progress: RunProgress = field(default_factory=RunProgress)
-    before: OutputState | None = None
+    before: list[object] | None = None
     build: Build | None = None
 
     def planned(self, plan: Plan[Config], config: Config, output: Storage) -> Build:

@@ -17,7 +17,7 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split
 from streaming_ext.store import open_storage
 from tasks.core.check.tokenizer import CheckTokenizerConfig
-from tasks.core.derive.export_records import describe_export, is_export
+from tasks.core.derive.export_format import describe_export, is_export
 from tasks.core.estimate.config import BenchConfig, EstimateConfig
 from tasks.core.linux import require_linux
 
@@ -56,7 +56,7 @@ def bench(
 ) -> int:
     """Measure a tokenizer on some files; returns the exit code."""
     from flows.terminal.show_plans import show_bench
-    from tasks.core.estimate.bench import bench as measured
+    from tasks.core.estimate.estimate import bench as measured
 
     _show_measured(lambda report: measured(config, report), show_bench, printing)
     return 0

@@ -14,7 +14,7 @@ from flows.terminal.printing import out
 from flows.watched import Config, Plan
 from streaming_ext.base.errors import UsageError
 from streaming_ext.store import Storage, open_storage
-from tasks.core.config import ShardConfig
+from tasks.core.config import ExtendConfig, ImportConfig, ShardConfig
 from tasks.core.derive.config import (
     AnnotateConfig,
     CopyConfig,
@@ -22,8 +22,6 @@ from tasks.core.derive.config import (
     MergeConfig,
     SubsetConfig,
 )
-from tasks.core.shard.extend_config import ExtendConfig
-from tasks.core.shard.import_config import ImportConfig
 
 if TYPE_CHECKING:
     from tasks.core.engine.build import OnStatus

@@ -32,7 +32,7 @@ from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
-from tasks.core.check.near import SourceLoss, source_losses
+from tasks.core.check.inspect import SourceLoss, source_losses
 from tasks.core.reporting.figures import Figures, Group, Throughput, make_figures
 from tasks.core.reporting.lengths import Lengths, sample_lengths
 from tasks.core.reporting.progress import RunProgress

@@ -23,9 +23,8 @@ from streaming_ext.format.record import PartRecord
 from tasks.core.check.decode import DecodedSample, Excerpt
 from tasks.core.check.export import CopyReport, ExportReport
 from tasks.core.check.findings import DatasetReport, Finding
-from tasks.core.check.inspect import DatasetDescription
-from tasks.core.check.near import NearDescription
-from tasks.core.derive.export_records import ExportDescription
+from tasks.core.check.inspect import DatasetDescription, NearDescription
+from tasks.core.derive.export_format import ExportDescription
 from tasks.core.reporting.lengths import Lengths
 from tasks.core.reporting.report import RunReport
 

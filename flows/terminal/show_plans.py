@@ -16,9 +16,7 @@ from flows.terminal.printing import (
 )
 from streaming_ext.store import Storage
 from streaming_ext.text.look import shortened
-from tasks.core.estimate.bench import Bench
-from tasks.core.estimate.cost import Quantity
-from tasks.core.estimate.estimate import Estimate
+from tasks.core.estimate.estimate import Bench, Estimate, Quantity
 from tasks.core.shard.run_plan import RunPlan
 
 _SHOWN = 10  # parts, unless all are wanted

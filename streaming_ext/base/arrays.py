@@ -36,8 +36,8 @@ def ranges(firsts: Ints, counts: Ints) -> Ints:
     return numbers
 
 
-def look_up(known: Tokens, wanted: Tokens) -> tuple[Flags, Ints]:
-    """Find numbers among known ones, which ascend.
+def look_up(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> tuple[Flags, Ints]:
+    """Find numbers, or bytes, among known ones, which ascend.
 
     look_up([2, 5, 9], [9, 1]) is [True, False] and [2].
 

@@ -270,6 +270,19 @@ class Manifest(Value):
             shuffled=self.shuffled,
         )
 
+    def before(self, number: int) -> Self:
+        """The manifest of a generation, which this one lists."""
+        each = self.generations[number]
+        older = {
+            "parts": self.parts[: each.parts],
+            "splits": each.splits,
+            "shuffled": each.shuffled,
+            "generations": self.generations[:number],
+            "digests": self.digests[: number + 1],
+            "added": tuple(files for files in self.added if files.end <= each.parts),
+        }
+        return self.model_copy(update=older)
+
     def spec_of(self, part: int) -> DatasetSpec:
         """Specification of a part: in a merged dataset, that of the part's own dataset."""
         for each in self.merged:

@@ -1,14 +1,31 @@
-"""The configuration of a run of `shard`: one object in command line, YAML and flow parameters."""
+"""The configurations of `shard`, `extend` and `import`.
+
+Each is one object in command line, YAML and flow parameters.
+"""
 
 from typing import Annotated, ClassVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
-from streaming_ext.text.options import Options, TextOptions
+from streaming_ext.format.spec import (
+    DatasetSpec,
+    IdType,
+    ImportedIds,
+    TokenizerIdentity,
+    TokenSetName,
+)
+from streaming_ext.text.options import (
+    HubOptions,
+    Options,
+    PartOptions,
+    Several,
+    TextOptions,
+    TokenizerOptions,
+)
 from streaming_ext.text.text_hashes import UNICODE
 from tasks.core.options import (
     Deduplication,
+    Execution,
     ExecutionOnHosts,
     Fetching,
     FilteredByTexts,
@@ -75,3 +92,73 @@ class ShardConfig(
             unicode=UNICODE if folds else None,
             exclude=self.excluded_texts(mark_only=self.mark_only),
         )
+
+
+class Extension(Options):
+    """The dataset to extend, and the sources to add."""
+
+    heading: ClassVar[str] = "Input"
+
+    dataset: Annotated[str, Field(min_length=1)]
+    """The dataset: a folder, s3://, gs:// or az://."""
+    sources: Annotated[Several, Field(min_length=1)]
+    """What to add, as for shard; files it already holds are left out."""
+    tokenizer: Annotated[str | None, Field(min_length=1)] = None
+    """The tokenizer that it was made with, if it lost its own copy."""
+
+
+class ExtendConfig(ExecutionOnHosts, Fetching, PartOptions, HubOptions, Extension):
+    """An extension, and how it is made.
+
+    Only the sources and the two sizes of parts decide the bytes that are added; all else that does
+    is the dataset's own.
+    """
+
+    arguments: ClassVar[tuple[str, ...]] = ("dataset", "sources")
+
+    @property
+    def output(self) -> str:
+        """The dataset, which takes the parts."""
+        return self.dataset
+
+
+class Ids(Options):
+    """The files that hold ids, and their format."""
+
+    heading: ClassVar[str] = "Input"
+
+    format: TokenSetName
+    """Format of the files; see docs/how-to/import.md."""
+    sources: Annotated[Several, Field(min_length=1)]
+    """Files, folders, glob or brace patterns, or URLs, but no https://."""
+    dtype: IdType | None = None
+    """Type of an id, if the files do not say it."""
+
+
+class ImportConfig(Execution, Output, Fetching, PartOptions, TokenizerOptions, Ids):
+    """The files to import, the dataset to make of them, and how the work is done."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("format", "sources")
+
+    tokenizer: Annotated[str, Field(min_length=1)]
+    """Tokenizer that made the ids, named as for shard."""
+
+    @property
+    def imported(self) -> ImportedIds:
+        """The options of reading ids."""
+        return ImportedIds(set_format=self.format, dtype=self.dtype)
+
+    def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
+        """The fields of the configuration that decide the bytes.
+
+        Raises:
+            UsageError: a shard of this size holds no sample.
+        """
+        spec = DatasetSpec(
+            **self.spec_fields,
+            tokenizer=tokenizer,
+            text_column="ids",  # a name that says nothing
+            imported=self.imported,
+        )
+        spec.shard_format.require_possible()
+        return spec

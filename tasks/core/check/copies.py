@@ -22,7 +22,12 @@ from streaming_ext.text.text_hashes import first_ones
 from tasks.core.check.findings import Outcome
 from tasks.core.check.manifest import Opened
 from tasks.core.reading.dataset_files import DatasetFiles
-from tasks.core.reading.documents import PartOfDataset, duplicates_of, listed_documents
+from tasks.core.reading.documents import (
+    PartOfDataset,
+    document_codes,
+    duplicates_of,
+    listed_documents,
+)
 from tasks.core.shuffle.near import sketched_documents
 
 
@@ -64,7 +69,7 @@ class KeptHashes:
             for number in range(len(manifest.parts)):
                 part = PartOfDataset(files.storage, manifest, number)
                 listed = listed_documents(part.files, part.record)
-                own = codes(listed["source"].to_numpy(), listed["row"].to_numpy())
+                own = document_codes(listed)
                 chosen = np.isin(own, wanted)
                 known += [
                     (own[at], sketches)
@@ -118,12 +123,13 @@ def _digests(
     Raises:
         CorruptDatasetError: the file is damaged.
     """
-    near, shuffled = manifest.spec.near, bool(manifest.shuffled)
-    if near is None:
-        data = files.read(file, limit=Digests.limit(most))
-        return Digests.joined(Digests.read(data, shuffled=shuffled))
-    data = files.read(file, limit=KeptSketches.limit(most))
-    found = KeptSketches.joined(KeptSketches.read(data, shuffled=shuffled))
+    near = manifest.spec.near
+    kind: Any = Digests if near is None else KeptSketches
+    data = files.read(file, limit=kind.limit(most))
+    batches = kind.read(data, shuffled=manifest.shuffled is not None)
+    found: Digests | KeptSketches = kind.joined(batches)
+    if near is None or isinstance(found, Digests):
+        return found
     if len(found.rows) and found.sketches.shape[1] != near.bins:
         raise CorruptDatasetError(f"holds sketches that are not of {near.bins} bytes")
     return replace(found, sketches=found.sketches.reshape(-1, near.bins))
@@ -159,7 +165,7 @@ def check_copies(
         The copies; None if the list cannot be read.
     """
     path = record.lists[-1].path
-    documents = codes(listed["source"].to_numpy(), listed["row"].to_numpy())
+    documents = document_codes(listed)
     with out.about(path):
         found = duplicates_of(dataset.files, record)
         counts = len(found.rows), int((found.tokens + 1).sum())
@@ -213,7 +219,7 @@ def check_witnesses(
     named = [firsts[:0]]
     for record in records:
         listed = listed_documents(files, record)
-        own = codes(listed["source"].to_numpy(), listed["row"].to_numpy())
+        own = document_codes(listed)
         named.append(own[look_up(firsts, own)[0]])
     _require_documents(firsts, named, out)
 

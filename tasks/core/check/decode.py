@@ -215,17 +215,17 @@ def find_documents(
 
     def matching(documents: DocumentBlock) -> Iterator[int]:
         """Numbers of the documents of a block."""
-        stream, ends, lengths = documents.stream, documents.ends.tolist(), documents.lengths
+        stream, ends = documents.stream, documents.ends - 1
         if is_all:
-            for number in np.flatnonzero(lengths == begins + len(ids) + 1).tolist():
-                if np.array_equal(stream[ends[number] - 1 - len(ids) : ends[number] - 1], ids):
+            for number in np.flatnonzero(documents.lengths == begins + len(ids) + 1).tolist():
+                if np.array_equal(stream[ends[number] - len(ids) : ends[number]], ids):
                     yield number
             return
         # Most blocks hold none. Ids of other tokenizers depend on their neighbours as text.
         if tokenizer.kind == "tiktoken" and words not in tokenizer.decode_bytes(stream.tolist()):
             return
-        for number, (end, length) in enumerate(zip(ends, lengths.tolist(), strict=True)):
-            if words in tokenizer.decode_bytes(stream[end - length + begins : end - 1].tolist()):
+        for number, found in enumerate(documents.texts(tokenizer)):
+            if words in found:
                 yield number
 
     def search(part: int) -> list[SourceRow]:

@@ -1,9 +1,7 @@
 """`--deep`: some parts, or sources of a shuffled dataset, made again by the reference and compared.
 
-A part that is made again has a record with the same hash, and then nothing else is compared. If it
-has another one, which may be due to other versions of libraries, documents are compared one by one
-to name the first that differ. So are those of parts that left documents out, as copies or for a
-subset, and of sources of a shuffled dataset, whose documents lie in all parts.
+Documents are compared one by one: their ids, and what the lists say of them. The bytes of files
+are not made again, since they may differ between versions of libraries.
 """
 
 import random
@@ -11,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +30,6 @@ from streaming_ext.format.layout import (
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import KEPT_PREFIX
 from streaming_ext.format.record import PartRecord, SpanRecord
-from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.shuffled import SOURCES_PATH, Keys
 from streaming_ext.store.scratch import new_folder
 from streaming_ext.text.documents.columns import differing, untyped_if_null
@@ -46,17 +43,20 @@ from streaming_ext.text.token_sets.token_set import IdsAsTheyAre
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.json_file import one_thread_each
 from streaming_ext.writing.part_documents import PartDocuments
-from streaming_ext.writing.part_files import PartFiles, Tokens
+from streaming_ext.writing.part_files import Tokens
 from streaming_ext.writing.tokenize import Counts, tokenize_batches
 from tasks.core.check.copies import KeptHashes, shown
 from tasks.core.check.findings import Outcome, Progress, differences
 from tasks.core.check.manifest import Opened
-from tasks.core.reading.documents import Ids, PartOfDataset, duplicates_of, listed_documents
-from tasks.core.shard.import_config import list_token_files
-from tasks.core.shard.same_sources import difference, spans_of
+from tasks.core.reading.documents import (
+    Ids,
+    PartOfDataset,
+    document_codes,
+    duplicates_of,
+    listed_documents,
+)
+from tasks.core.shard.sources import difference, list_token_files, spans_of
 from tasks.core.shuffle.sort import sketched
-
-DEFAULT_DOCUMENTS: Final = 200
 
 
 def draw(dataset: Opened, documents: int, seed: int) -> list[int]:
@@ -111,8 +111,7 @@ def compare_with_sources(
             tables = threads.map(held_in, [dataset.records[part] for part in parts])
             held = pa.concat_tables(tables, promote_options="permissive")
             if manifest.spec.lists_copies:
-                own = codes(held["source"].to_numpy(), held["row"].to_numpy())
-                named = np.union1d(own, held["first"].drop_null().to_numpy())
+                named = np.union1d(document_codes(held), held["first"].drop_null().to_numpy())
                 hashes = KeptHashes.read(manifest, dataset.files, named)
         for found in threads.map(compare, numbers):
             out.take(found)
@@ -182,8 +181,8 @@ class _Comparison:
         dataset: the dataset.
         manifest: the manifest of the dataset.
         number: the number of the part or source.
-        held: documents and copies that the dataset holds, of this and other numbers, if the hash
-            of a record cannot tell that it is the same.
+        held: documents and copies that the dataset holds, of this and other numbers; None if they
+            are those of the part alone.
         hashes: hashes of texts, if copies were left out.
 
     Attributes:
@@ -205,7 +204,6 @@ class _Comparison:
         record = self._record or next(iter(dataset.records.values()))
         self._spec, self.spans, self.out = record.spec, _spans(dataset, number), Outcome()
         self._counted_in = SOURCES_PATH if self._record is None else record_path(number)
-        self._files: PartFiles | None = None
         self._made: list[pa.Table] = []
 
     def run(self, progress: Progress) -> None:
@@ -214,15 +212,13 @@ class _Comparison:
         Raises:
             ShardmillError, OSError: a source is missing, changed, damaged or cannot be read.
         """
-        tokenizer, spec, record = self._dataset.tokenizer, self._spec, self._record
+        tokenizer, spec = self._dataset.tokenizer, self._spec
         assert tokenizer is not None  # noqa: S101  (nothing is drawn without it)
         with new_folder() as folder:
             located = [self._local(each, folder) for each in self.spans]
             paths = [path for _, path in located]
             part = Part(self._number, tuple(span for span, _ in located))
             documents = PartDocuments(part, paths, spec.read_options, pinned=False)
-            if self._held is None and spec.subset is None:
-                self._files = PartFiles(folder / "made", self._number, spec, {})
             counts = tokenize_batches(
                 documents,
                 spec,
@@ -237,21 +233,15 @@ class _Comparison:
                 self.out.sources.add(each.source.url)
                 if came_unchecked(path):
                     self.out.unchecked.add(each.source.url)
-            is_same = record is not None and self._has_same_hash(record, counts, folder / "made")
         self.out.count(source_rows=counts.rows)
         for source_span, found in zip(self.spans, documents.rows, strict=True):
             if source_span.rows != found:
                 words = f"{source_span.rows} rows of {source_span.source.url}, it has {found}"
                 self.out.found(self._counted_in, words)
-        if record is not None and is_same:
-            self.out.count(retokenized=record.documents_kept, retokenized_tokens=record.tokens_kept)
-        else:
-            self._look_closer(counts)
+        self._compare_documents(counts)
 
     def _take(self, tokens: Tokens) -> None:
-        """Note the documents of a batch, and put them into shards if these are compared."""
-        if self._files is not None:
-            self._files.add(tokens)
+        """Note the documents of a batch."""
         made: dict[str, Any] = {
             "row": tokens.rows,
             "split": tokens.in_holdout.astype(np.int8),
@@ -269,24 +259,15 @@ class _Comparison:
         made |= dict(zip(names, map(untyped_if_null, tokens.values), strict=True))
         self._made.append(pa.table(made))
 
-    def _has_same_hash(self, record: PartRecord, counts: Counts, folder: Path) -> bool:
-        """Return whether the record of the part that was made again has the same bytes."""
-        if self._files is None:
-            return False
-        made = _counts_of(record, counts)
-        made["splits"] = self._files.finish()
-        path = documents_path(record.part)
-        made["documents"] = FileRecord.of(path, (folder / path).read_bytes())
-        return to_json(record.model_copy(update=made)) == to_json(record)
-
-    def _look_closer(self, counts: Counts) -> None:
+    def _compare_documents(self, counts: Counts) -> None:
         """Compare document by document, and what is counted."""
         held, record, spec = self._held, self._record, self._spec
         if held is None:
             assert record is not None  # noqa: S101  (a source has all that is held of it)
             held = _held(self._dataset, self._manifest, record, np.array([self._number]))
         held = held.filter(pc.equal(held["source"], self._number)).sort_by("row")
-        made = pa.concat_tables(self._made, promote_options="permissive").combine_chunks()
+        none = held.slice(0, 0).append_column("text_bytes", pa.array([], pa.int64()))
+        made = pa.concat_tables(self._made or [none], promote_options="permissive").combine_chunks()
         rows, own = made["row"].to_numpy(), held["row"].to_numpy()
         file = documents_path(self._number) if record else self.spans[0].source.url
         for row in np.setdiff1d(own, rows) if spec.subset else np.setxor1d(own, rows):
@@ -294,7 +275,7 @@ class _Comparison:
             self.out.found(file, words, kind="listed")
         held = held.filter(pa.array(np.isin(own, rows)))
         again = made.take(pa.array(np.searchsorted(rows, held["row"].to_numpy())))
-        if self._hashes is not None:
+        if self._hashes is not None and len(held):
             self._compare_texts(self._hashes, held, again)
         is_copy = held["first"].is_valid()
         copied = pc.sum(again["text_bytes"].filter(is_copy)).as_py() or 0

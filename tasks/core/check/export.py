@@ -23,10 +23,9 @@ from streaming_ext.format.layout import EXPORT, RUNS_FOLDER
 from streaming_ext.format.schema import from_json, to_json
 from streaming_ext.store import Storage, open_storage
 from tasks.core.check.findings import Outcome, Progress, Report, differences
-from tasks.core.derive.contents import contents_of
 from tasks.core.derive.export import export_manifest, export_part, plan_positions
-from tasks.core.derive.export_format import ExportFiles
-from tasks.core.derive.export_records import (
+from tasks.core.derive.export_format import (
+    ExportFiles,
     ExportManifest,
     ExportRecord,
     all_spans,
@@ -34,6 +33,7 @@ from tasks.core.derive.export_records import (
     read_export,
     record_path,
 )
+from tasks.core.derive.merging import contents_of
 from tasks.core.engine.output_files import Stretch, all_sizes, file_sizes, hash_of, wrong_bytes
 from tasks.core.reading.dataset_files import DatasetFiles, read_dataset
 from tasks.core.reading.documents import PartOfDataset

@@ -17,7 +17,13 @@ from streaming_ext.format.layout import (
     Split,
     record_path,
 )
-from streaming_ext.format.manifest import Generation, Manifest, MergedDataset, index_file
+from streaming_ext.format.manifest import (
+    Generation,
+    Manifest,
+    MergedDataset,
+    ShuffleSummary,
+    index_file,
+)
 from streaming_ext.format.reading import manifest_of, record_of
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import FileRecord, content_hash, to_json
@@ -32,10 +38,13 @@ from tasks.core.check.findings import Outcome, differences
 from tasks.core.derive.merging import renumbered, renumbered_columns
 from tasks.core.reading.dataset_files import (
     DatasetFiles,
+    beside_parts,
+    is_of_extension,
     open_tokenizer,
+    part_of,
+    tables_of,
 )
-from tasks.core.reading.dataset_layout import beside_parts, is_of_extension, part_of, tables_of
-from tasks.core.shuffle.records import identity_of_table
+from tasks.core.shuffle.spills import identity_of_table
 
 _log = logging.getLogger(__name__)
 
@@ -79,9 +88,9 @@ def open_checked(files: DatasetFiles, out: Outcome) -> Opened:
     if manifest is not None:
         made = manifest
         with out.about(MANIFEST):
-            sources = _sources(manifest, files, out)
-            made = _made_again(manifest, records, _older(manifest, records, files, out), sources)
-            _compare(MANIFEST, data, made, records, out)
+            sources = _sources(manifest.shuffled, files, out)
+            made = _made_again(manifest, records, files, out)
+            _compare(data, made, records, out)
         _check_beside(made, files, out)
         _find_extras(files, manifest, records, out)
     specs = [record.spec for record in records.values()] if manifest is None else [manifest.spec]
@@ -121,66 +130,53 @@ def _records(files: DatasetFiles, manifest: Manifest | None, out: Outcome) -> di
     return dict(sorted(records.items()))
 
 
-def _older(
-    manifest: Manifest, records: Mapping[int, PartRecord], files: DatasetFiles, out: Outcome
-) -> dict[int, Manifest]:
-    """The manifests of the older generations that can be read, by number; each is checked."""
-    older: dict[int, Manifest] = {}
-    for number, each in enumerate(manifest.generations):
-        path = each.manifest.path
-        with out.about(path):
-            data = files.read(each.manifest)
-            held = manifest_of(data, where=path)
-            made = _made_again(held, records, older, _sources(held, files, out))
-            _compare(path, data, made, records, out)
-            older[number] = held
-    return older
-
-
 def _made_again(
-    manifest: Manifest,
-    records: Mapping[int, PartRecord],
-    older: Mapping[int, Manifest],
-    sources: Sequence[Source],
+    manifest: Manifest, records: Mapping[int, PartRecord], files: DatasetFiles, out: Outcome
 ) -> Manifest:
     """The manifest made from what it describes; what a damaged file would say is as listed."""
-    parts = [records[number] for number in range(len(manifest.parts)) if number in records]
     merged, begin = [], 0
     for each in manifest.merged:
         spec = records[begin].spec if each.parts and begin in records else each.spec
         merged.append(each.model_copy(update={"spec": spec}))
         begin += each.parts
-    made: dict[str, Any] = {
-        "spec": _spec_of_all(manifest, merged, parts),
+    spec = _spec_of_all(manifest, merged, records)
+
+    def counts_of(each: Manifest | Generation, end: int) -> dict[str, Any]:
+        """The splits of the first parts, and the summary of their sources."""
+        splits, shuffled = each.splits, each.shuffled
+        own = [records[number] for number in range(end) if number in records]
+        if len(own) == end and all({*part.splits} == {*spec.splits} for part in own):
+            made = split_indexes(spec, own)
+            splits = {split: summary for split, (summary, _) in made.items()}
+        if shuffled is not None and (sources := _sources(shuffled, files, out)):
+            counts = {
+                "files": len(sources),
+                "rows": sum(source.rows for source in sources),
+                "files_not_checked": sum(source.identity.content is not None for source in sources),
+            }
+            shuffled = shuffled.model_copy(update=counts)
+        return {"splits": splits, "shuffled": shuffled}
+
+    update: dict[str, Any] = {
+        "spec": spec,
         "parts": tuple(
             records[number].summary() if number in records else part
             for number, part in enumerate(manifest.parts)
         ),
         "tokenizer_files": tuple(sorted({*manifest.tokenizer_files}, key=lambda file: file.path)),
         "merged": tuple(merged),
-        "generations": tuple(
-            older[number].as_generation(each.manifest) if number in older else each
-            for number, each in enumerate(manifest.generations)
-        ),
     }
-    if (last := older.get(len(manifest.generations) - 1)) is not None:
-        made["digests"] = (*last.digests, *manifest.digests[len(last.digests) :])
-    is_whole = len(parts) == len(manifest.parts)
-    if is_whole and all({*part.splits} == {*made["spec"].splits} for part in parts):
-        splits = split_indexes(made["spec"], parts)
-        made["splits"] = {split: summary for split, (summary, _) in splits.items()}
-    if manifest.shuffled is not None and sources:
-        counts = {
-            "files": len(sources),
-            "rows": sum(source.rows for source in sources),
-            "files_not_checked": sum(source.identity.content is not None for source in sources),
-        }
-        made["shuffled"] = manifest.shuffled.model_copy(update=counts)
-    return manifest.model_copy(update=made)
+    made = manifest.model_copy(update=update | counts_of(manifest, len(manifest.parts)))
+    generations: list[Generation] = []
+    for number, listed in enumerate(manifest.generations):
+        own = listed.model_copy(update=counts_of(listed, listed.parts))
+        older = made.model_copy(update={"generations": (*generations, own)}).before(number)
+        generations.append(older.as_generation(FileRecord.of(MANIFEST, to_json(older))))
+    return made.model_copy(update={"generations": tuple(generations)})
 
 
 def _spec_of_all(
-    manifest: Manifest, merged: Sequence[MergedDataset], parts: Sequence[PartRecord]
+    manifest: Manifest, merged: Sequence[MergedDataset], records: Mapping[int, PartRecord]
 ) -> DatasetSpec:
     """The specification of all parts: for a merged dataset, that of the first of its datasets.
 
@@ -188,7 +184,7 @@ def _spec_of_all(
     is one, and so is each of its members.
     """
     if not merged:
-        return parts[0].spec if parts else manifest.spec
+        return next((record.spec for record in records.values()), manifest.spec)
     rules = {each.spec.subset for each in merged}
     rule = rules.pop() if len(rules) == 1 else None
     if len({each.manifest for each in merged}) < len(merged):  # merged with itself, maybe
@@ -196,28 +192,28 @@ def _spec_of_all(
     return merged[0].spec.model_copy(update={"subset": rule})
 
 
-def _compare(
-    path: str, data: bytes, made: Manifest, records: Mapping[int, PartRecord], out: Outcome
-) -> None:
+def _compare(data: bytes, made: Manifest, records: Mapping[int, PartRecord], out: Outcome) -> None:
     """Compare the bytes of a manifest with what was made again; a finding names what differs."""
     if to_json(made) != data:
-        words = differences(manifest_of(data, where=path), made)
-        out.found(path, words or "not in the form in which it is written")
+        words = differences(manifest_of(data, where=MANIFEST), made)
+        out.found(MANIFEST, words or "not in the form in which it is written")
     for part in made.parts:
         spec = made.spec_of(part.part)
         if part.part in records and (words := differences(spec, records[part.part].spec)):
-            out.found(path, f"part {part.part}: {words}")
+            out.found(MANIFEST, f"part {part.part}: {words}")
     if {file.path for file in made.tokenizer_files} - {PROBES_PATH} != _tokenizer_paths(made):
-        out.found(path, "it lists other files of the tokenizer")
+        out.found(MANIFEST, "it lists other files of the tokenizer")
     if not _agrees_with_sources(made):
         words = "the parts are not those of the sources in their order, with all of their rows"
-        out.found(path, words)
+        out.found(MANIFEST, words)
     if made.merged and made.spec.subset is None and len(records) == len(made.parts):
         with_probes = made.tokenizer_files
         older = tuple(file for file in with_probes if file.path != PROBES_PATH)
         others = {*_other_members(made, records, with_probes)}
         for number in sorted(others & {*_other_members(made, records, older)}):
-            out.found(path, f"merged[{number}] is not the dataset that its parts were taken from")
+            out.found(
+                MANIFEST, f"merged[{number}] is not the dataset that its parts were taken from"
+            )
 
 
 def _other_members(
@@ -318,11 +314,13 @@ def _index(split: Split, index: FileRecord, manifest: Manifest, files: DatasetFi
     return index_file(split, index, files.sizes)
 
 
-def _sources(manifest: Manifest, files: DatasetFiles, out: Outcome) -> Sequence[Source]:
+def _sources(
+    shuffled: ShuffleSummary | None, files: DatasetFiles, out: Outcome
+) -> Sequence[Source]:
     """The sources of a shuffled dataset; none if their table is damaged."""
-    if (recorded := manifest.shuffled) is not None:
-        with out.about(recorded.sources.path):
-            return sources_of(files.read(recorded.sources))
+    if shuffled is not None:
+        with out.about(shuffled.sources.path):
+            return sources_of(files.read(shuffled.sources))
     return ()
 
 

@@ -5,28 +5,165 @@ then, with `--deep`, sources, from which documents are made again.
 """
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import NotADatasetError
 from streaming_ext.base.extras import require
+from streaming_ext.format.duplicates import codes
 from streaming_ext.format.layout import (
     DIGESTS_FOLDER,
     DOCUMENTS_FOLDER,
     DUPLICATES_FOLDER,
     SPLITS,
+    Split,
+    documents_path,
+    record_path,
 )
 from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.provenance import read_added
 from streaming_ext.format.record import PartRecord
+from streaming_ext.format.shuffled import document_keys, key_range
 from streaming_ext.store import Storage
-from tasks.core.check.copies import check_digests, check_witnesses
-from tasks.core.check.deep import DEFAULT_DOCUMENTS, compare_with_sources, draw
+from tasks.core.check.copies import Copies, check_copies, check_digests, check_witnesses, exist
+from tasks.core.check.deep import compare_with_sources, draw
 from tasks.core.check.findings import DatasetReport, Outcome, Progress
 from tasks.core.check.manifest import Opened, open_checked
-from tasks.core.check.part import PartFound, check_part
 from tasks.core.reading.dataset_files import DatasetFiles
+from tasks.core.reading.documents import document_ends, documents_of, read_shard
+
+
+def check_part(
+    record: PartRecord, dataset: Opened, report: Callable[[int], None]
+) -> tuple[Outcome, Copies | None]:
+    """Check the files of a part against its record; one shard in memory.
+
+    Args:
+        record: the record of the part.
+        dataset: the dataset that it belongs to.
+        report: called with the bytes of each file that is done; what it raises ends the check.
+
+    Returns:
+        Findings and counts; the copies that the part left out, None if its lists are damaged.
+    """
+    out, listed, copies = Outcome(), None, None
+    path = documents_path(record.part)
+    with out.about(path):
+        listed = documents_of(dataset.files, record)
+        out.count(files=1, bytes=record.documents.size)
+        if words := _problem_of_rows(record, listed, dataset):
+            out.found(path, words)
+            listed = None
+    added = {} if dataset.manifest is None else dataset.manifest.added_to(record.part)
+    for file, columns in added.items():
+        with out.about(file.path):
+            read_added(dataset.files.read(file), columns, record.documents_kept)
+    report(record.documents.size)
+    out.count(bad_documents=record.bad_documents)
+    if listed is not None and (dataset.sources or record.spec.shuffle is None):
+        copies = check_copies(record, listed, dataset, out)
+    for split in record.splits:
+        lengths = None
+        if listed is not None:
+            own = listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
+            lengths = own["tokens"].to_numpy()
+        _check_split(record, split, lengths, dataset, out=out, report=report)
+    return out, copies
+
+
+def _problem_of_rows(record: PartRecord, listed: pa.Table, dataset: Opened) -> str:
+    """Describe what is wrong with the list by itself; empty if nothing is."""
+    rows = listed["row"].to_numpy()
+    splits = [SPLITS.index(split) for split in record.splits]
+    wrong = (listed["tokens"].to_numpy() == 0) | ~np.isin(listed["split"].to_numpy(), splits)
+    if record.spec.shuffle is None:
+        wrong |= (rows >= record.rows) | (rows <= np.append(-1, rows)[: len(rows)])
+    elif dataset.sources and dataset.manifest is not None:
+        wrong |= _out_of_order(record, listed, dataset, dataset.manifest)
+    if not wrong.any():
+        return ""
+    index = int(np.flatnonzero(wrong)[0])
+    return f"document {index} (row {rows[index]}): row, split or length cannot be right"
+
+
+def _out_of_order(
+    record: PartRecord, listed: pa.Table, dataset: Opened, manifest: Manifest
+) -> npt.NDArray[np.bool_]:
+    """Find documents that are not of the part's generation and range of keys, or not ascending."""
+    summaries = [*(each.shuffled for each in manifest.generations), manifest.shuffled]
+    ends = [0, *(each.parts for each in manifest.generations), len(manifest.parts)]
+    files = [0, *(summary.files for summary in summaries if summary is not None)]
+    number = bisect_right(ends, record.part) - 1
+    low, high = key_range(record.part - ends[number], ends[number + 1] - ends[number])
+    sources, rows, positions = (listed[name].to_numpy() for name in ("source", "row", "place"))
+    wrong: npt.NDArray[np.bool_] = (sources < files[number]) | (sources >= files[number + 1])
+    wrong |= ~exist(sources, rows, [source.rows for source in dataset.sources])
+    keys, own = document_keys(record.spec.shuffle_seed, sources, positions), codes(sources, rows)
+    if record.spec.subset is None:  # a part of a subset is of several ranges
+        wrong |= (keys < np.uint64(low)) | (keys > np.uint64(high - 1))
+    wrong |= np.lexsort((own, keys)) != np.arange(len(keys))
+    wrong[1:] |= own[1:] == own[:-1]
+    return wrong
+
+
+def _check_split(
+    record: PartRecord,
+    split: Split,
+    lengths: Ints | None,
+    dataset: Opened,
+    *,
+    out: Outcome,
+    report: Callable[[int], None],
+) -> None:
+    """Read the shards of a split, and compare them with the record and the listed lengths."""
+    held, spec = record.splits[split], record.spec
+    full = spec.shard_format.samples_per_shard
+    is_packed = all(shard.samples == full for shard in held.shards[:-1])
+    if held.padding >= spec.sequence_length or not is_packed:
+        out.found(record_path(record.part), f"{split}: a shard or the last sample is not full")
+    begins = [0, *accumulate(shard.samples * spec.sequence_length for shard in held.shards)]
+    bos_id, ends, firsts = spec.tokenizer.bos_id, list[Ints](), list[Ints]()
+    for begin, shard in zip(begins, held.shards, strict=False):
+        path = f"{split}/{shard.name}"
+        with out.about(path):
+            # flat: (samples * sequence_length,)
+            flat = read_shard(dataset.files, split, shard, spec)[0].reshape(-1)
+            out.count(files=1, bytes=shard.size, shards=1, samples=shard.samples)
+            if int(flat.max()) >= spec.tokenizer.vocab_size:
+                sample, token = divmod(int(np.argmax(flat)), spec.sequence_length)
+                words = f"id {flat.max()}, of {spec.tokenizer.vocab_size} ids"
+                out.found(path, f"sample {sample}, token {token}: {words}")
+            ends.append(document_ends(flat, spec.tokenizer.eot_id) + (begin - 1))
+            if bos_id is not None:
+                firsts.append(document_ends(flat, bos_id) + (begin - 1))
+            del flat  # before the next one is read
+        report(shard.size)
+    is_read = len(ends) == len(held.shards)
+    if is_read:
+        out.count(documents=held.documents, tokens=held.tokens)
+    if lengths is None:
+        return
+    counts = len(lengths), int((lengths + 1).sum())
+    is_same = counts == (held.documents, held.tokens)
+    if is_read:
+        # padding: from the end of the last document on
+        padding = np.arange(counts[1], begins[-1])
+        expected = np.append(np.cumsum(lengths + 1) - 1, padding)
+        is_same = is_same and np.array_equal(expected, np.concatenate([padding[:0], *ends]))
+        if bos_id is not None:
+            starts = expected[: counts[0]] - lengths
+            is_same = is_same and np.array_equal(starts, np.concatenate([padding[:0], *firsts]))
+    if not is_same:
+        words = f"{split}: the record, the list and the shards hold different documents"
+        out.found(record_path(record.part), words)
 
 
 def verify(
@@ -34,7 +171,7 @@ def verify(
     *,
     generation: str | None = None,
     deep: bool = False,
-    deep_documents: int = DEFAULT_DOCUMENTS,
+    deep_documents: int = 200,
     seed: int = 0,
     workers: int = 1,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
@@ -65,17 +202,18 @@ def verify(
     if manifest is None and not records:
         raise NotADatasetError(f"{storage}: {out.findings[0]}, and there is no record of a part.")
 
-    def check(record: PartRecord) -> PartFound:
+    def check(record: PartRecord) -> tuple[Outcome, Copies | None]:
         return check_part(record, dataset, progress.done)
 
     progress.expect(sum(file.size for record in records.values() for file in record.files()))
     with ThreadPoolExecutor(workers) as threads, progress:
         parts = [*threads.map(check, records.values())]
-    for found in parts:
-        out.take(found.out)
+    for found, _ in parts:
+        out.take(found)
     folders = DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER
     if manifest is not None and parts and dataset.is_complete and out.is_sound(*folders):
-        _check_sums(dataset, manifest, parts, out)
+        copies = [each for _, each in parts if each is not None]
+        _check_sums(dataset, manifest, copies, out)
         if deep and out.is_sound(*folders, *SPLITS):  # what is damaged cannot be compared
             drawn = draw(dataset, deep_documents, seed)
             compare_with_sources(
@@ -94,17 +232,16 @@ def verify(
 
 
 def _check_sums(
-    dataset: Opened, manifest: Manifest, parts: Sequence[PartFound], out: Outcome
+    dataset: Opened, manifest: Manifest, copies: Sequence[Copies], out: Outcome
 ) -> None:
     """Check what the lists of all parts say together; all of them are sound.
 
     Args:
         dataset: the dataset that is checked.
         manifest: the manifest of the dataset.
-        parts: the results of all parts.
+        copies: the copies that each part left out.
         out: gets the findings.
     """
-    copies = [found.copies for found in parts if found.copies is not None]
     if manifest.shuffled is not None:
         counts = np.sum([each.of_sources for each in copies], axis=0)
         expected = [source.documents for source in dataset.sources]

@@ -6,7 +6,6 @@ is put, readers see the dataset as before. Shards and indexes stay: states of tr
 
 import json
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -51,8 +50,7 @@ from tasks.core.derive.value_table import (
 )
 from tasks.core.engine.build import DerivedBuild, OnStatus, Published, Recorded, Words
 from tasks.core.engine.lifecycle import compare
-from tasks.core.engine.output_files import Stretch, file_sizes
-from tasks.core.engine.outside import scratch_folder
+from tasks.core.engine.output_files import Stretch, file_sizes, scratch_folder
 from tasks.core.reading.dataset_files import open_dataset, open_tokenizer, read_dataset_manifest
 from tasks.core.reading.documents import PartOfDataset, listed_documents
 from tasks.core.workers.messages import Job, MadePart, Report, WorkerCache
@@ -90,7 +88,7 @@ class AnnotateJob(Job[MadePart]):
             CorruptDatasetError: the dataset is damaged.
             StorageError: the dataset is full, gone or not writable.
         """
-        began, dataset = time.monotonic(), cache.storage(self.dataset)
+        dataset = cache.storage(self.dataset)
         manifest = cache.latest(read_dataset_manifest, dataset, self.manifest)
         part = PartOfDataset(dataset, manifest, self.part)
         if self.table is not None:
@@ -103,9 +101,7 @@ class AnnotateJob(Job[MadePart]):
             values = pa.table({f"{KEPT_PREFIX}{_column_of(self.exclude)}": counts})
         data = parquet_bytes(values)
         dataset.put(self.path, data)
-        return MadePart(
-            documents=len(values), tokens=0, size=len(data), seconds=time.monotonic() - began
-        )
+        return MadePart(documents=len(values), tokens=0, size=len(data))
 
 
 def _tokenizer_of(dataset: Storage, manifest: FileRecord) -> Tokenizer:
@@ -126,14 +122,11 @@ def _counts(part: PartOfDataset, tokenizer: Tokenizer, rule: ExcludedTexts | Non
         rule: count the evaluation texts that share an n-gram with it; None: count its characters.
     """
     evaluation = None if rule is None else evaluation_texts(rule, UNICODE)
-    listed, skipped = listed_documents(part.files, part.record), int(tokenizer.bos_id is not None)
+    listed = listed_documents(part.files, part.record)
     counts = np.zeros(len(listed), np.int64)
     for at, block in part.blocks(listed):
-        texts = [
-            tokenizer.decode_bytes(block.stream[end - length + skipped : end - 1].tolist())
-            for end, length in zip(block.ends.tolist(), block.lengths.tolist(), strict=True)
-        ]
-        decoded = pa.array([text.decode(errors="replace") for text in texts], pa.large_string())
+        texts = [text.decode(errors="replace") for text in block.texts(tokenizer)]
+        decoded = pa.array(texts, pa.large_string())
         if evaluation is None:
             counts[at] = pc.utf8_length(decoded)
         else:
@@ -423,7 +416,7 @@ def _require_all(
     Raises:
         UsageError: there are some.
     """
-    found, missing, first = np.zeros(len(table.high), np.bool_), 0, ""
+    found, missing, first = np.zeros(len(table.names), np.bool_), 0, ""
 
     def look(part: PartOfDataset) -> Ints:
         return _rows_of(table, part, config.key)

@@ -8,7 +8,7 @@ from streaming_ext.base.errors import nearest
 from streaming_ext.base.units import parse_count
 from streaming_ext.format.condition import Condition, understood
 from streaming_ext.text.options import Options, Several
-from tasks.core.derive.export_records import ExportOptions
+from tasks.core.derive.export_format import ExportOptions
 from tasks.core.derive.formats import FORMATS
 from tasks.core.options import Deduplication, EvaluationOptions, Execution
 

@@ -6,7 +6,6 @@ where copies and witnesses stand in the lists of documents.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Self
 
 import numpy as np
@@ -14,23 +13,14 @@ import numpy.typing as npt
 
 from streaming_ext.base.arrays import Flags, Ints, look_up
 from streaming_ext.base.threads import mapped_ahead
-from streaming_ext.format.duplicates import codes
+from streaming_ext.format.duplicates import KeptSketches
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
-from streaming_ext.format.shuffled import Keys
 from streaming_ext.format.spec import NearRule
 from streaming_ext.store import LocalStorage, Storage
 from streaming_ext.store.scratch import new_folder
-from streaming_ext.text.sketches import Sketches
-from tasks.core.reading.documents import PartOfDataset, listed_documents
-from tasks.core.shuffle.near import NearCopies, sketched_documents
-from tasks.core.shuffle.sort import (
-    MOST_DIGEST_BYTES,
-    SortedSpills,
-    sketches_schema,
-    spill_sketches,
-)
-from tasks.core.shuffle.spills import SpillIndex, digests_path
+from tasks.core.reading.documents import PartOfDataset, document_codes, listed_documents
+from tasks.core.shuffle.near import NearCopies, sketched_documents, sorted_sketches
 
 Candidates = Callable[[PartRecord], Flags]  # flags of the documents of a part, (documents,)
 _THREADS = 4  # that sketch parts: each holds the sketches of one
@@ -82,28 +72,25 @@ class DistinctDocuments:
             StorageError: it cannot be read.
         """
 
-        def sketch(number: int) -> tuple[tuple[Ints, Ints, Keys], Sketches]:
+        def sketch(number: int) -> KeptSketches:
             part = PartOfDataset(dataset, manifest, number)
             listed = listed_documents(part.files, part.record)
             found = sketched_documents(part, listed, candidates(part.record), rule)
             at, sketches = map(np.concatenate, zip(*found, strict=True))
             groups, rows = (listed[name].to_numpy()[at] for name in ("source", "row"))
-            return (groups, rows, np.zeros(len(at), np.uint64)), sketches
+            return KeptSketches(groups, rows, sketches)
 
+        numbers = range(len(manifest.parts))
         with new_folder() as folder:
-            path_of = partial(digests_path, 0)
-            spills = SortedSpills(folder, path_of, sketches_schema(rule), most=MOST_DIGEST_BYTES)
-            numbers = range(len(manifest.parts))
-            for names, sketches in mapped_ahead(sketch, numbers, threads=_THREADS):
-                spill_sketches(spills, names, [sketches], rule)
-            index = SpillIndex.of(spills.finish())
+            sketched = mapped_ahead(sketch, numbers, threads=_THREADS)
+            index = sorted_sketches(folder, sketched, rule)
             near = NearCopies.found(LocalStorage(folder), index, iter(()), rule)
         witnesses = np.unique(near.witnesses)
 
         def look(number: int) -> _PartCopies:
             part = PartOfDataset(dataset, manifest, number)
             listed = listed_documents(part.files, part.record)
-            own = codes(listed["source"].to_numpy(), listed["row"].to_numpy())
+            own = document_codes(listed)
             is_copy, copies = look_up(near.documents, own)
             is_witness, held = look_up(witnesses, own)
             return _PartCopies(

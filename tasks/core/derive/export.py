@@ -1,7 +1,6 @@
 """A published dataset, written as another trainer reads it: the plan, and the job for a part."""
 
 import shutil
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,13 +17,15 @@ from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.writing.split_writer import Memories, Memory
 from tasks.core.derive.config import ExportConfig
-from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
-from tasks.core.derive.export_records import (
+from tasks.core.derive.export_format import (
+    ExportFiles,
+    ExportFormat,
     ExportIdentity,
     ExportManifest,
     ExportOptions,
     ExportRecord,
     Extent,
+    PartPosition,
     all_spans,
     is_export,
     made_files,
@@ -35,11 +36,16 @@ from tasks.core.derive.export_records import (
 from tasks.core.derive.formats import FORMATS
 from tasks.core.engine.build import DerivedBuild, OnStatus, Published, Recorded, Words
 from tasks.core.engine.lifecycle import compare, require_same
-from tasks.core.engine.output_files import Stretch, all_recorded, file_sizes
-from tasks.core.engine.outside import open_other, scratch_folder
+from tasks.core.engine.output_files import (
+    Stretch,
+    all_recorded,
+    file_sizes,
+    open_other,
+    scratch_folder,
+)
 from tasks.core.reading.dataset_files import read_dataset, read_dataset_manifest, recorded_sizes
 from tasks.core.reading.documents import DocumentBlock, PartOfDataset
-from tasks.core.shuffle.records import shard_bytes
+from tasks.core.shuffle.spills import shard_bytes
 from tasks.core.workers.messages import Job, JobProgress, MadePart, Report, WorkerCache
 
 
@@ -73,7 +79,6 @@ class ExportJob(Job[MadePart]):
             CorruptDatasetError: the dataset is damaged.
             StorageError: the output or scratch is full, gone or not writable.
         """
-        began = time.monotonic()
         dataset, output = cache.storage(self.dataset), cache.storage(self.output)
         manifest = cache.latest(read_dataset_manifest, dataset, self.identity.dataset_manifest)
         form = FORMATS[self.identity.export](manifest.spec, self.identity.options, self.totals)
@@ -95,7 +100,6 @@ class ExportJob(Job[MadePart]):
             documents=record.documents,
             tokens=record.tokens,
             size=sum(span.size for span in record.spans),
-            seconds=time.monotonic() - began,
         )
 
 

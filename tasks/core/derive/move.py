@@ -3,7 +3,6 @@
 Every byte is read and hashed on the way, or a storage takes files over by itself.
 """
 
-import time
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +18,17 @@ from streaming_ext.store import Storage
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from tasks.core.derive.config import CopyConfig, MergeConfig
-from tasks.core.derive.contents import Contents, FileGroup, Move, contents_of, together
 from tasks.core.derive.export_format import HashedFile
-from tasks.core.derive.merging import merged
+from tasks.core.derive.merging import Contents, FileGroup, Move, contents_of, merged, together
 from tasks.core.engine.build import DerivedBuild, OnStatus, Published, Recorded, Words
 from tasks.core.engine.lifecycle import compare, is_started, require_same
-from tasks.core.engine.output_files import file_sizes, hash_of, wrong_bytes
-from tasks.core.engine.outside import open_other, scratch_folder
+from tasks.core.engine.output_files import (
+    file_sizes,
+    hash_of,
+    open_other,
+    scratch_folder,
+    wrong_bytes,
+)
 from tasks.core.workers.messages import Job, JobProgress, MadePart, Report, WorkerCache
 
 _LINKED_AT_ONCE = 64  # parts
@@ -54,7 +57,7 @@ class MoveJob(Job[MadePart]):
             CorruptDatasetError: a file is missing, or is not the recorded one.
             StorageError: a file is shorter than recorded, or the output or scratch is not writable.
         """
-        began, output, group = time.monotonic(), cache.storage(self.output), self.group
+        output, group = cache.storage(self.output), self.group
         total, done = max(sum(move.size for move in group.moves), 1), 0
         sources = {root: cache.storage(root) for root in {move.root for move in group.moves}}
 
@@ -78,7 +81,6 @@ class MoveJob(Job[MadePart]):
             documents=group.documents,
             tokens=group.tokens,
             size=sum(span.size for span in group.spans),
-            seconds=time.monotonic() - began,
         )
 
 

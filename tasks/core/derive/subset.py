@@ -1,8 +1,6 @@
 """Some documents of a published dataset, as one of their own: the plan, and the job for a part."""
 
-import time
-from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, chain, pairwise
@@ -10,7 +8,6 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streaming_ext.base.arrays import Flags, Ints
@@ -36,21 +33,26 @@ from tasks.core.derive.config import SubsetConfig
 from tasks.core.derive.distinct import Candidates, DistinctDocuments, unpacked
 from tasks.core.engine.build import DerivedBuild, OnStatus, Published, Recorded, Words
 from tasks.core.engine.lifecycle import compare
-from tasks.core.engine.output_files import Stretch, all_recorded, hash_of
-from tasks.core.engine.outside import open_other, scratch_folder
+from tasks.core.engine.output_files import (
+    Stretch,
+    all_recorded,
+    hash_of,
+    open_other,
+    scratch_folder,
+)
 from tasks.core.reading.dataset_files import (
     DatasetFiles,
+    added_before,
+    existing_manifest,
     naming,
     read_dataset,
     read_dataset_manifest,
     read_recorded,
     read_records,
-    recorded_sizes,
 )
-from tasks.core.reading.dataset_layout import added_before, existing_manifest
 from tasks.core.reading.documents import PartOfDataset, listed_documents
 from tasks.core.shard.publish import published_dataset
-from tasks.core.shuffle.records import identity_of_table, shard_bytes
+from tasks.core.shuffle.spills import identity_of_table, shard_bytes
 from tasks.core.workers.messages import Job, JobProgress, MadePart, Message, Report, WorkerCache
 
 _MOST_SPANS = 1000  # of a part of the subset
@@ -63,18 +65,14 @@ class OriginalPart(Message):
 
     Attributes:
         part: the number of the part.
-        taken: a bit per document, in Base64, set if it is chosen.
-        copies: the near copies to list, as 64-bit integers in Base64: their positions, the `codes`
-            of their witnesses in the subset, and the bins in which both agree: (3, copies).
+        taken: a bit per document, set if it is chosen.
+        copies: the near copies to list, as 64-bit integers: their positions, the `codes` of their
+            witnesses in the subset, and the bins in which both agree: (3, copies).
     """
 
     part: int
-    taken: str
-    copies: str = ""
-
-    def flags(self, documents: int) -> Flags:
-        """Flags of the documents that are chosen: (documents,)."""
-        return unpacked(np.frombuffer(b64decode(self.taken), np.uint8), documents)
+    taken: bytes
+    copies: bytes
 
 
 class SubsetJob(Job[MadePart]):
@@ -105,7 +103,7 @@ class SubsetJob(Job[MadePart]):
             CorruptDatasetError: the dataset is damaged.
             StorageError: the output or scratch is full, gone or not writable.
         """
-        began, scratch = time.monotonic(), self.scratch
+        scratch = self.scratch
         dataset, output = cache.storage(self.dataset), cache.storage(self.output)
         manifest = cache.latest(read_dataset_manifest, dataset, self.manifest)
         with emptied(scratch):
@@ -128,7 +126,6 @@ class SubsetJob(Job[MadePart]):
             documents=made.documents_kept,
             tokens=made.tokens_kept,
             size=sum(file.size for file in made.files()),
-            seconds=time.monotonic() - began,
         )
 
     def _add(
@@ -136,7 +133,7 @@ class SubsetJob(Job[MadePart]):
     ) -> NearDuplicates:
         """Add the chosen documents of one part of the dataset; returns the copies to list."""
         listed = listed_documents(part.files, part.record, values=True)
-        taken = original.flags(len(listed))
+        taken = unpacked(np.frombuffer(original.taken, np.uint8), len(listed))
         for name, column in part.added().items():
             listed = listed.append_column(f"{KEPT_PREFIX}{name}", untyped_if_null(column))
         is_shuffled = self.spec.shuffle is not None
@@ -162,7 +159,7 @@ class SubsetJob(Job[MadePart]):
         """The near copies of a part, as the subset lists them."""
         if (rule := self.spec.listed_near) is None:
             return NearDuplicates.joined([])
-        found = np.frombuffer(b64decode(original.copies), np.int64).reshape(3, -1)
+        found = np.frombuffer(original.copies, np.int64).reshape(3, -1)
         copies, (_, witnesses, matches) = listed.take(pa.array(found[0])), found
         groups = copies["source"].to_numpy()
         return NearDuplicates(
@@ -316,7 +313,7 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
     """The subset of a dataset with this hash of its manifest."""
     dataset = open_storage(config.dataset)
     _files, manifest, records = read_dataset(dataset)
-    held, distinct = _of_condition(config.condition, dataset, manifest), None
+    held, distinct = _of_condition(config.condition, dataset, manifest, records), None
     if config.near is not None:
         distinct = DistinctDocuments.of(dataset, manifest, config.near, held)
         held = distinct.flags
@@ -335,10 +332,11 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
     ruled = {"subset": rule, "keep_columns": manifest.columns}
     firsts = [*accumulate((record.documents_kept for record in records), initial=0)]
 
-    def taken(record: PartRecord) -> Flags:
+    def taken_of(record: PartRecord) -> Flags:
         first, count = firsts[record.part], record.documents_kept
         return chosen(first, count, choice.largest, seed) & held(record)
 
+    taken = packed(map(taken_of, records))
     copies = [_NONE for _ in records] if distinct is None else distinct.left_out(records, taken)
     counts = [int(taken(record).sum()) for record in records]
     # A part of the subset is of one of the datasets that were merged, or of one generation.
@@ -353,10 +351,8 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
         _rename(copies, groups, records)
 
     def original(part: int) -> OriginalPart:
-        flags, left_out = np.packbits(taken(records[part])).tobytes(), copies[part].tobytes()
-        return OriginalPart(
-            part=part, taken=b64encode(flags).decode(), copies=b64encode(left_out).decode()
-        )
+        flags = np.packbits(taken(records[part])).tobytes()
+        return OriginalPart(part=part, taken=flags, copies=copies[part].tobytes())
 
     output = open_storage(config.output)
     build = SubsetBuild(
@@ -383,7 +379,9 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
     return replace(build, jobs=tuple(jobs))
 
 
-def _of_condition(condition: Condition | None, dataset: Storage, manifest: Manifest) -> Candidates:
+def _of_condition(
+    condition: Condition | None, dataset: Storage, manifest: Manifest, records: Sequence[PartRecord]
+) -> Candidates:
     """Find the documents for which the condition holds, all without one.
 
     Raises:
@@ -393,13 +391,19 @@ def _of_condition(condition: Condition | None, dataset: Storage, manifest: Manif
         return lambda record: np.ones(record.documents_kept, np.bool_)
     require_columns(condition, manifest.columns, where=str(dataset))
 
-    def packed(number: int) -> npt.NDArray[np.uint8]:
-        return np.packbits(PartOfDataset(dataset, manifest, number).where(condition))
+    def where(record: PartRecord) -> Flags:
+        return PartOfDataset(dataset, manifest, record.part).where(condition)
 
-    flags = [*mapped_ahead(packed, range(len(manifest.parts)))]  # a bit per document
-    if not any(each.any() for each in flags):
+    held = packed(mapped_ahead(where, records))
+    if not any(held(record).any() for record in records):
         raise UsageError(f"--where {condition.text!r} holds for no document of {dataset}.")
-    return lambda record: unpacked(flags[record.part], record.documents_kept)
+    return held
+
+
+def packed(flags: Iterable[Flags]) -> Candidates:
+    """Flags of the documents of each part in turn, kept as a bit per document."""
+    bits = [*map(np.packbits, flags)]
+    return lambda record: unpacked(bits[record.part], record.documents_kept)
 
 
 def _rename(
@@ -451,8 +455,8 @@ def _lengths(dataset: Storage, records: Sequence[PartRecord]) -> Iterator[Ints]:
     """Tokens of all documents, with their end-of-text ids, a part at a time."""
 
     def of(record: PartRecord) -> Ints:
-        files = DatasetFiles(dataset, recorded_sizes([record.documents]))
-        lengths: Ints = listed_documents(files, record)["tokens"].to_numpy() + 1
+        listed = listed_documents(DatasetFiles(dataset), record)
+        lengths: Ints = listed["tokens"].to_numpy() + 1
         return lengths
 
     return mapped_ahead(of, records)

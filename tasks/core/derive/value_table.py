@@ -12,22 +12,26 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Ints, look_up
 from streaming_ext.base.errors import UsageError, one_line
 from streaming_ext.format.condition import fits, is_text
+from streaming_ext.format.duplicates import fixed_binary, fixed_bytes
 from streaming_ext.format.provenance import KEPT_PREFIX, MAX_VALUE_BYTES
 from streaming_ext.format.shuffled import Keys, document_keys
 from streaming_ext.text.documents.columns import stored, too_long
 from streaming_ext.text.documents.files import codec_of
-from streaming_ext.text.text_hashes import first_ones, text_digests
+from streaming_ext.text.text_hashes import text_digests
 
 ORIGIN: Final = ("source", "row")  # the columns that name documents, unless another one does
+Names = npt.NDArray[np.bytes_]  # of documents, 16 bytes each
 _TEXT: Final = pa.large_string()
+_NAMES: Final = "names"  # of the saved table; values have a prefix
 
 
 def _csv(file: Any) -> pa.Table:
@@ -68,8 +72,13 @@ def read_table(url: str, data: bytes) -> pa.Table:
         raise UsageError(f"{url} cannot be read: {one_line(error)}.") from error
 
 
-def row_names(urls: Sequence[str], files: Ints, rows: Ints) -> Keys:
-    """The names of documents by file and row: (documents, 2).
+def as_names(halves: Keys) -> Names:
+    """Names of which these are the halves, (documents, 2)."""
+    return np.ascontiguousarray(halves).view("S16").ravel()
+
+
+def row_names(urls: Sequence[str], files: Ints, rows: Ints) -> Names:
+    """The names of documents by file and row: (documents,).
 
     Args:
         urls: the URLs of all files.
@@ -78,16 +87,16 @@ def row_names(urls: Sequence[str], files: Ints, rows: Ints) -> Keys:
     """
     digests = text_digests(pa.array(urls, _TEXT))[files]
     halves = [document_keys(half, digests[:, half].view(np.int64), rows) for half in range(2)]
-    return np.stack(halves, axis=1)
+    return as_names(np.stack(halves, axis=1))
 
 
-def value_names(column: pa.Array) -> Keys:
-    """The names of documents by texts or numbers without nulls: (documents, 2)."""
+def value_names(column: pa.Array) -> Names:
+    """The names of documents by texts or numbers without nulls: (documents,)."""
     if column.type == _TEXT:
-        return text_digests(column)
-    names = np.zeros((len(column), 2), np.uint64)
-    names[:, 0] = (np.asarray(column) + 0).view(np.uint64)  # -0.0 is 0.0
-    return names
+        return as_names(text_digests(column))
+    halves = np.zeros((len(column), 2), np.uint64)
+    halves[:, 0] = (np.asarray(column) + 0).view(np.uint64)  # -0.0 is 0.0
+    return as_names(halves)
 
 
 @dataclass(frozen=True)
@@ -95,27 +104,25 @@ class ValueTable:
     """A table in the order of its names.
 
     Attributes:
-        high, low: halves of the name of each row, ascending: (rows,).
+        names: the name of each row, ascending: (rows,).
         values: the columns that it adds, with the prefix of kept columns.
     """
 
-    high: Keys
-    low: Keys
+    names: Names
     values: pa.Table
 
     @classmethod
-    def of(cls, names: Keys, values: pa.Table) -> tuple[Self, Ints]:
-        """The table of rows with these names, (rows, 2), and the rows whose name is not new."""
-        high, low = np.ascontiguousarray(names.T)
-        order, firsts = first_ones(high, low)
-        made = cls(high[order], low[order], values.take(pa.array(order)).combine_chunks())
-        return made, np.sort(order[order != firsts])
+    def of(cls, names: Names, values: pa.Table) -> tuple[Self, Ints]:
+        """The table of rows with these names, (rows,), and the rows whose name is not new."""
+        order = np.argsort(names, kind="stable")
+        names = names[order]
+        made = cls(names, values.take(pa.array(order)).combine_chunks())
+        return made, np.sort(order[1:][names[1:] == names[:-1]])
 
     def save(self, path: Path) -> None:
         """Write it to a file that `open` maps."""
-        table = pa.table({"high": self.high, "low": self.low})
-        for name in self.values.column_names:
-            table = table.append_column(name, self.values[name])
+        names = fixed_binary(self.names.view(np.uint8).reshape(-1, 16))
+        table = self.values.append_column(_NAMES, names)
         with pa.ipc.new_file(str(path), table.schema) as file:
             file.write_table(table, max_chunksize=max(1, len(table)))
 
@@ -123,26 +130,15 @@ class ValueTable:
     def open(cls, path: Path) -> Self:
         """Map a file: all workers of a host share its memory."""
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-        high, low = table["high"].to_numpy(), table["low"].to_numpy()
-        return cls(high, low, table.drop_columns(["high", "low"]))
+        names = fixed_bytes(table[_NAMES].chunk(0)).view("S16").ravel()
+        return cls(names, table.drop_columns([_NAMES]))
 
-    def find(self, names: Keys) -> Ints:
-        """The row of each name, -1 if there is none: (names,).
-
-        Args:
-            names: (names, 2).
-        """
-        high, low = names.T
-        rows = np.searchsorted(self.high, high)
-        last = len(self.high) - 1
-        while True:  # again only for rows that have half of their name in common
-            at = np.minimum(rows, last)
-            behind = (rows <= last) & (self.high[at] == high) & (self.low[at] < low)
-            if not behind.any():
-                break
-            rows += behind
-        found = (rows <= last) & (self.high[at] == high) & (self.low[at] == low)
-        return np.where(found, rows, -1)
+    def find(self, names: Names) -> Ints:
+        """The row of each name, -1 if there is none: (names,)."""
+        rows = np.full(len(names), -1)
+        is_known, at = look_up(self.names, names)
+        rows[is_known] = at
+        return rows
 
 
 def added_columns(table: pa.Table, key: str | None, known: Collection[str], where: str) -> pa.Table:
@@ -198,8 +194,8 @@ def _stored(name: str, column: pa.ChunkedArray, where: str) -> pa.Array:
 
 def names_in(
     table: pa.Table, key: str | None, kind: pa.DataType, urls: Iterable[str], where: str
-) -> Keys:
-    """The name of the document that each row is about: (rows, 2).
+) -> Names:
+    """The name of the document that each row is about: (rows,).
 
     Args:
         table: the table.

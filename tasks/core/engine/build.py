@@ -22,8 +22,7 @@ from streaming_ext.store import Storage
 from streaming_ext.text.parts import Part
 from tasks.core.engine.output_files import Stretch
 from tasks.core.options import Execution
-from tasks.core.reading.dataset_files import recorded_sizes
-from tasks.core.reading.dataset_layout import beside_parts
+from tasks.core.reading.dataset_files import beside_parts, recorded_sizes
 from tasks.core.reporting.report import PartTimes
 from tasks.core.workers.messages import Job, MadePart, R
 

@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel
 
@@ -28,28 +28,19 @@ from tasks.core.engine.output_files import (
     hash_of,
     lost_files,
     named,
+    require_outside,
     wrong_bytes,
 )
-from tasks.core.engine.outside import require_outside
-from tasks.core.reading.dataset_layout import remove_spills
+from tasks.core.reading.dataset_files import remove_spills
 
 _log = logging.getLogger(__name__)
 B = TypeVar("B", bound=Build)
 
 
-class OutputState(NamedTuple):
+def state_of(output: Storage) -> list[object]:
     """A value that changes when another run writes to the output."""
-
-    records: list[dict[str, int]]
-    hashes: list[str | None]
-
-
-def state_of(output: Storage) -> OutputState:
-    """The state of an output as it is now."""
-    return OutputState(
-        [output.list(folder) for folder in (PARTS_FOLDER, SHUFFLE_FOLDER, "export")],
-        [hash_of(output, path) for path in (MANIFEST, EXPORT, BUILD)],
-    )
+    folders = [output.list(folder) for folder in (PARTS_FOLDER, SHUFFLE_FOLDER, "export")]
+    return [*folders, *(hash_of(output, path) for path in (MANIFEST, EXPORT, BUILD))]
 
 
 def compare(build: B, output: Storage) -> B:

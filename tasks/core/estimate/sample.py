@@ -2,10 +2,10 @@
 
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,29 +13,44 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_ext.base.arrays import ceil_div
-from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.base.errors import EngineMismatchError, SourceError, UsageError
 from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.filters import NO_FILTERS
 from streaming_ext.format.layout import record_path
 from streaming_ext.format.record import RowCounts
-from streaming_ext.format.spec import DatasetSpec, ReadOptions
+from streaming_ext.format.spec import DatasetSpec, ReadOptions, TokenizerIdentity
 from streaming_ext.store import LocalStorage
+from streaming_ext.store.locations import local_path, require_writable_name
+from streaming_ext.store.scratch import new_folder
 from streaming_ext.text.documents.source_format import FileBlock
+from streaming_ext.text.documents.text_array import num_text_bytes
 from streaming_ext.text.fetch import worth_fetching
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
+from streaming_ext.text.text_hashes import document_hashes
+from streaming_ext.text.tokenizer.engine import (
+    Engine,
+    ReferenceEngine,
+    audit_sample,
+    choose_engine,
+    in_words,
+    rows_to_audit,
+)
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.part_documents import no_text
 from tasks.core.estimate.config import EstimateConfig
+from tasks.core.options import EngineChoice
 from tasks.core.workers.move_part import PackedPart, WriteJob, WrittenPart
 from tasks.core.workers.pool import WorkerPool
 from tasks.core.workers.tokenize_part import TokenizeJob
 
 _BLOCKS = 16  # to read in all; at least two of each file
 _BATCH_BYTES = 2**18  # of text: little is read beyond the sample
+_COMPARED_BYTES: Final = 2**20  # of text: the reference takes up to a second
 Floats = npt.NDArray[np.float64]
+OnPhase = Callable[[str], None]
 
 
 class SampledFile(NamedTuple):
@@ -76,10 +91,15 @@ class SampleCounts(NamedTuple):
     shard_bytes: Floats
 
 
-class Sample(NamedTuple):
-    """The results of the texts of a sample.
+class Measured(NamedTuple):
+    """A sample of the sources that was worked on.
 
     Attributes:
+        texts: the texts of the files.
+        problems: a problem for each file that cannot be read or holds no text.
+        engine: the engine that tokenizes, in words.
+        compared: the bytes of text whose ids were compared with the reference's; 0 if these are
+            its own.
         counts: the counts of each text.
         rows: the rows of all texts, with those whose text gives no token.
         rate: the text of a worker while all of them work, in bytes per second.
@@ -87,6 +107,13 @@ class Sample(NamedTuple):
         workers: the number of workers.
     """
 
+    files: Sequence[SampledFile]
+    texts: Sequence[Texts]
+    problems: tuple[str, ...]
+    tokenizer: Tokenizer
+    spec: DatasetSpec
+    engine: str
+    compared: int
     counts: SampleCounts
     rows: RowCounts
     rate: float
@@ -94,7 +121,89 @@ class Sample(NamedTuple):
     workers: int
 
 
-def sample_files(
+def measure(
+    config: EstimateConfig, listed: Sequence[SourceFile], report: OnPhase = lambda phase: None
+) -> Measured:
+    """Work on a sample of some sources, and compare ids with the reference.
+
+    Args:
+        config: the run.
+        listed: the sources of the run.
+        report: called with the current phase.
+
+    Raises:
+        UsageError, SourceError, ScratchError: as a run would; no text is found.
+        EngineMismatchError: engine and reference differ; names the file.
+    """
+    scratch = None
+    if config.scratch is not None:
+        require_writable_name(config.scratch)
+        scratch = local_path(config.scratch)
+    files, problems = _sample_files(listed, config)
+    report("reading a sample")
+    texts = _read_texts(files, config)
+    problems += _without_text(files, texts)
+    if not any(len(each.texts) for each in texts):
+        rows = RowCounts.total(each.rows for each in texts)
+        why = "\n".join(problems) or rows.left_out_text or "the files are empty"
+        raise SourceError(f"{files[0].source.url}: no text in the rows of the sample: {why}")
+    tokenizer = config.load_tokenizer()
+    spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
+    report("comparing ids with the reference")
+    engine = choose_engine(tokenizer, engine=config.engine)
+    compared = 0 if isinstance(engine, ReferenceEngine) else _compared(texts, tokenizer, engine)
+    report("tokenizing the sample")
+    workers = min(config.workers, os.cpu_count() or 1)
+    with new_folder(scratch) as folder:
+        done = _work_on(texts, tokenizer, spec, folder, workers=workers, engine=config.engine)
+        tables = sum(file.stat().st_size for file in (folder / "output/documents").iterdir())
+    timed = done[workers:] or done
+    made = [
+        (
+            each.source_bytes,
+            packed.counts.documents,
+            packed.counts.text_bytes,
+            packed.counts.tokens,
+            written.shard_bytes,
+        )
+        for each, (packed, written) in zip(texts, done, strict=False)
+    ]
+    rows = RowCounts.total(each.rows for each in texts)
+    empty = sum(packed.counts.empty_documents for packed, _ in done[: len(texts)])
+    return Measured(
+        files=files,
+        texts=texts,
+        problems=tuple(problems),
+        tokenizer=tokenizer,
+        spec=spec,
+        engine=in_words(engine).partition(": expect")[0],
+        compared=compared,
+        counts=SampleCounts(*np.array(made, float).T),
+        rows=rows.model_copy(update={"empty_documents": rows.empty_documents + empty}),
+        rate=sum(packed.counts.text_bytes for packed, _ in timed)
+        / sum(packed.seconds + written.seconds for packed, written in timed),
+        table_bytes=tables / max(1, sum(packed.counts.tokens for packed, _ in done)),
+        workers=workers,
+    )
+
+
+def _compared(sample: Sequence[Texts], tokenizer: Tokenizer, engine: Engine) -> int:
+    """Compare the ids of some texts with the reference's; returns the bytes of these texts."""
+    num_bytes, compared = ceil_div(_COMPARED_BYTES, len(sample)), 0
+    for each in sample:
+        texts = each.texts.combine_chunks()
+        texts = texts.take(
+            rows_to_audit(document_hashes(texts, seed=0), texts, num_bytes=num_bytes)
+        )
+        try:
+            audit_sample(tokenizer, texts, engine.encode(texts), range(len(texts)))
+        except EngineMismatchError as error:
+            raise EngineMismatchError(f"{each.file.source.url}, in a sample: {error}") from None
+        compared += num_text_bytes(texts)
+    return compared
+
+
+def _sample_files(
     sources: Sequence[SourceFile], config: EstimateConfig
 ) -> tuple[list[SampledFile], list[str]]:
     """Some of the files, drawn at random, and what is wrong with those that cannot be read.
@@ -129,7 +238,7 @@ def sample_files(
     return [each for each in found if isinstance(each, SampledFile)], [*map(str, errors)]
 
 
-def read_texts(files: Sequence[SampledFile], config: EstimateConfig) -> list[Texts]:
+def _read_texts(files: Sequence[SampledFile], config: EstimateConfig) -> list[Texts]:
     """Texts of some blocks of each file, drawn at random; all of them if they are few."""
     blocks, most = max(2, ceil_div(_BLOCKS, len(files))), None
     if sum(file.size for file in files) > config.sample_size:
@@ -172,7 +281,7 @@ def _read(
         yield Texts(file, some, size, rows)
 
 
-def without_text(files: Sequence[SampledFile], texts: Sequence[Texts]) -> list[str]:
+def _without_text(files: Sequence[SampledFile], texts: Sequence[Texts]) -> list[str]:
     """Messages about the files whose rows of the sample hold no text."""
     found = []
     for file in files:
@@ -182,14 +291,15 @@ def without_text(files: Sequence[SampledFile], texts: Sequence[Texts]) -> list[s
     return found
 
 
-def work_on(
+def _work_on(
     sample: Sequence[Texts],
-    *,
-    config: EstimateConfig,
     tokenizer: Tokenizer,
     spec: DatasetSpec,
     folder: Path,
-) -> Sample:
+    *,
+    workers: int,
+    engine: EngineChoice,
+) -> list[tuple[PackedPart, WrittenPart]]:
     """Tokenize and write texts on as many workers as the run has, or as this host has cores.
 
     Each worker's first part is not timed: engines remember words that they have met. If there are
@@ -197,10 +307,11 @@ def work_on(
 
     Args:
         sample: the texts of the sources.
-        config: the configuration of the planned run.
         tokenizer: the tokenizer of the run.
         spec: the specification of the dataset.
         folder: an empty folder for the sample and its results.
+        workers: the number of workers.
+        engine: the engine that tokenizes, as it is configured.
     """
     saved = folder / "tokenizer"
     tokenizer.save(saved)
@@ -218,48 +329,18 @@ def work_on(
         }
     )
     files = [_write(texts, folder / f"{number}.arrow") for number, texts in enumerate(sample)]
-    workers = min(config.workers, os.cpu_count() or 1)
 
     def do(number: int) -> tuple[PackedPart, WrittenPart]:
         part = Part.whole(number, files[number % len(files)])
-        scratch = str(folder / f"scratch-{number}")
+        scratch = folder / f"scratch-{number}"
         tokenize = TokenizeJob(
-            part=part,
-            scratch=scratch,
-            tokenizer_folder=str(saved),
-            engine=config.engine,
-            spec=spec,
+            part=part, scratch=scratch, tokenizer_folder=saved, engine=engine, spec=spec
         )
         write = WriteJob(scratch=scratch, output=str(storage), record=record_path(number))
         return pool.run(tokenize), pool.run(write)
 
     with WorkerPool(workers) as pool, ThreadPoolExecutor(workers) as threads:
-        done = list(threads.map(do, range(ceil_div(2 * workers, len(files)) * len(files))))
-    timed = done[workers:] or done
-    counts = [
-        (
-            texts.source_bytes,
-            made.counts.documents,
-            made.counts.text_bytes,
-            made.counts.tokens,
-            written.shard_bytes,
-        )
-        for texts, (made, written) in zip(sample, done, strict=False)
-    ]
-    tables = sum(file.stat().st_size for file in (folder / "output/documents").iterdir())
-    return Sample(
-        counts=SampleCounts(*np.array(counts, float).T),
-        rows=RowCounts.total(
-            texts.rows.model_copy(
-                update={"empty_documents": texts.rows.empty_documents + made.counts.empty_documents}
-            )
-            for texts, (made, _) in zip(sample, done, strict=False)
-        ),
-        rate=sum(made.counts.text_bytes for made, _ in timed)
-        / sum(made.seconds + written.seconds for made, written in timed),
-        table_bytes=tables / max(1, sum(made.counts.tokens for made, _ in done)),
-        workers=workers,
-    )
+        return list(threads.map(do, range(ceil_div(2 * workers, len(files)) * len(files))))
 
 
 def _write(texts: Texts, path: Path) -> SourceFile:

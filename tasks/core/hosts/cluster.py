@@ -40,10 +40,9 @@ from tasks.core.reporting.report import FailedFile, PartTimes, ReportedCounts, i
 from tasks.core.shard.run_plan import PhaseName, RunPlan
 from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.shard.sources import balanced_groups
-from tasks.core.shuffle.records import (
+from tasks.core.shuffle.spills import (
     MergeInput,
     SpillRecord,
-    first_sources,
     read_spill_records,
     shard_bytes,
 )
@@ -187,8 +186,7 @@ class SharedPlan(Message):
         parts: all of them; the index is the part's number.
         partitions: the parts of each.
         versions: the versions of the packages that the parent run has.
-        phase, merge_input, first_part: see `RunPlan`.
-        first_source: number of the first source that the run reads, for a shuffle.
+        phase, merge_input, first_part, first_source: see `RunPlan`.
     """
 
     workers: int | None
@@ -237,7 +235,7 @@ def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> Sh
         versions=installed_versions(),
         phase=plan.phase,
         first_part=plan.first_part,
-        first_source=plan.first_sources[plan.first_part] if plan.first_sources else 0,
+        first_source=plan.first_source,
         merge_input=plan.merge_input,
     )
     storage.put(plan_path(run), to_json(shared))
@@ -322,9 +320,7 @@ def partition_plan(
         scratch=scratch,
         phase=shared.phase,
         first_part=shared.first_part,
-        first_sources=()
-        if shared.spec.shuffle is None
-        else first_sources(shared.parts, shared.first_part, shared.first_source),
+        first_source=shared.first_source,
         merge_input=shared.merge_input,
     )
 

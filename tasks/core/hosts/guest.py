@@ -19,7 +19,7 @@ from streaming_ext.base.errors import (
 from streaming_ext.format.schema import from_json
 from streaming_ext.store import Storage
 from streaming_ext.store.scratch import own_folder
-from tasks.core.engine.outside import scratch_base
+from tasks.core.engine.output_files import scratch_base
 from tasks.core.engine.run import Run, worker_pools
 from tasks.core.hosts.cluster import (
     BEAT_SECONDS,

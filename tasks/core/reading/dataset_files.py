@@ -1,6 +1,10 @@
-"""Reads the files of a dataset that may be damaged: checked, and of bounded size."""
+"""The files of a dataset: which belong to each part and to none; read, though they may be damaged.
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+What is read is checked, and of bounded size.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -17,13 +21,25 @@ from streaming_ext.base.errors import (
 )
 from streaming_ext.base.extras import extras_named
 from streaming_ext.base.threads import mapped_ahead
-from streaming_ext.format.layout import EXPORT, MANIFEST, PARTS_FOLDER, TOKENIZER_FOLDER
-from streaming_ext.format.manifest import Manifest, chosen_generation
+from streaming_ext.format.layout import (
+    COLUMNS_FOLDER,
+    DIGESTS_FOLDER,
+    DOCUMENTS_FOLDER,
+    DUPLICATES_FOLDER,
+    EXPORT,
+    GENERATIONS_FOLDER,
+    MANIFEST,
+    PARTS_FOLDER,
+    SHUFFLE_FOLDER,
+    SPLITS,
+    TOKENIZER_FOLDER,
+)
+from streaming_ext.format.manifest import AddedColumns, Manifest, chosen_generation, kept_indexes
 from streaming_ext.format.provenance import SourceRows
-from streaming_ext.format.reading import listed_record, manifest_of, record_of
+from streaming_ext.format.reading import listed_record, manifest_of, read_manifest, record_of
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import FileRecord, Sealed, content_hash
-from streaming_ext.format.shuffled import sources_of
+from streaming_ext.format.shuffled import is_grown_sources_path, sources_of
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
 from streaming_ext.store.scratch import new_folder
@@ -41,11 +57,15 @@ class DatasetFiles:
     """The files of a dataset on storage.
 
     Attributes:
-        sizes: path -> size in bytes, as `Storage.list` gives them.
+        sizes: path -> size in bytes, as `Storage.list` gives them; empty if nothing was listed.
     """
 
     def __init__(
-        self, storage: Storage, sizes: Mapping[str, int], *, generation: str | None = None
+        self,
+        storage: Storage,
+        sizes: Mapping[str, int] | None = None,
+        *,
+        generation: str | None = None,
     ) -> None:
         """Read nothing yet.
 
@@ -56,7 +76,7 @@ class DatasetFiles:
                 None for the newest.
         """
         self.storage = storage
-        self.sizes = sizes
+        self.sizes = sizes or {}
         self.generation = generation
         self._failed_in_a_row = 0
         self._down = ""  # the error of all further reads
@@ -91,12 +111,12 @@ class DatasetFiles:
         require_recorded(file, found, digest.hexdigest())
 
     def check_size(self, file: FileRecord, *, limit: int) -> None:
-        """Check the size alone.
+        """Check the size alone, if the files were listed.
 
         Raises:
             CorruptDatasetError: the file is missing, not as long as recorded, or beyond `limit`.
         """
-        found = self.sizes.get(file.path)
+        found = self.sizes.get(file.path) if self.sizes else file.size
         if found is None:
             raise CorruptDatasetError(f"missing; {file.size} bytes are recorded")
         if found != file.size:
@@ -236,7 +256,7 @@ def read_listed(files: DatasetFiles, file: FileRecord) -> bytes:
 
 def read_recorded(storage: Storage, file: FileRecord) -> bytes:
     """One file of a dataset, as it is recorded; see `read_listed`."""
-    return read_listed(DatasetFiles(storage, recorded_sizes([file])), file)
+    return read_listed(DatasetFiles(storage), file)
 
 
 @contextmanager
@@ -339,3 +359,104 @@ def records_in(
             ) from error
 
     return {record.part: record for record in mapped_ahead(read, paths)}
+
+
+# records first: they make a part count
+_FOLDERS = (PARTS_FOLDER, *SPLITS, DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER)
+_OF_GENERATIONS = (SHUFFLE_FOLDER, GENERATIONS_FOLDER, COLUMNS_FOLDER)
+
+
+def existing_manifest(storage: Storage) -> Manifest | None:
+    """The manifest; None if nothing is published.
+
+    Raises:
+        CorruptDatasetError: it is damaged.
+    """
+    try:
+        return read_manifest(storage)
+    except NotADatasetError:
+        return None
+
+
+def added_before(output: Storage) -> tuple[AddedColumns, ...]:
+    """The columns that were added to a dataset, which is published again."""
+    manifest = existing_manifest(output)
+    return () if manifest is None else manifest.added
+
+
+def beside_parts(manifest: Manifest) -> list[FileRecord]:
+    """The files of a dataset beside its parts and their records: publishing makes all of them."""
+    indexes = [split.index for split in manifest.splits.values()]
+    older: list[FileRecord] = []
+    if manifest.generations:
+        older = kept_indexes(manifest.splits)
+        for each in manifest.generations:
+            older += kept_indexes(each.splits)
+    return [
+        *indexes,
+        *manifest.tokenizer_files,
+        *tables_of(manifest),
+        *digests_of(manifest),
+        *(file for each in manifest.added for file in each.files),
+        *manifest.older,
+        *dict.fromkeys(older),  # an index may be that of several generations
+    ]
+
+
+def tables_of(manifest: Manifest) -> list[FileRecord]:
+    """The tables of sources of a shuffled dataset, of each of its generations."""
+    summaries = [*(each.shuffled for each in manifest.generations), manifest.shuffled]
+    return [summary.sources for summary in summaries if summary is not None]
+
+
+def digests_of(manifest: Manifest) -> list[FileRecord]:
+    """The hashes of the texts of a deduplicated dataset, of all generations."""
+    return [file for each in manifest.digests for file in each.files]
+
+
+def part_of(path: str) -> int | None:
+    """The part that a file belongs to; None if it belongs to no part."""
+    folder, _, rest = path.partition("/")
+    number = rest.partition("/")[0].partition(".")[0]
+    return int(number) if folder in _FOLDERS and number.isdigit() else None
+
+
+def is_of_extension(path: str, manifest: Manifest) -> bool:
+    """Return whether a file belongs to an extension of a generation, published or not."""
+    if path.startswith(tuple(f"{each}/" for each in _OF_GENERATIONS)):
+        return True
+    if re.fullmatch(r"[a-z]+/index(-[0-9a-f]{32})?\.json", path) or is_grown_sources_path(path):
+        return True
+    part = part_of(path)
+    return part is not None and part >= len(manifest.parts)
+
+
+def remove_unrecorded(
+    storage: Storage, recorded: Iterable[int], *, first_part: int, kept: Collection[str] = ()
+) -> None:
+    """Remove what killed runs left of parts that are not recorded, and what belongs to no part.
+
+    Args:
+        storage: the storage of the dataset.
+        recorded: the parts that stay.
+        first_part: the first part of the run; everything of the parts before it stays.
+        kept: the files of no part that stay.
+    """
+    stay = set(recorded)
+    for folder in _FOLDERS:
+        for path in storage.list(folder):
+            part = part_of(path)
+            if part is None:
+                left = not first_part or is_grown_sources_path(path)
+            else:
+                left = part >= first_part and (part not in stay or folder == DIGESTS_FOLDER)
+            if left and path not in kept:
+                storage.remove(path)
+
+
+def remove_spills(storage: Storage, recorded: Iterable[int] = ()) -> None:
+    """Remove the spills of all parts but the recorded ones."""
+    stay = {f"{part:05}" for part in recorded}
+    for path in storage.list(SHUFFLE_FOLDER):
+        if path.rsplit("/", 1)[-1].partition("-")[0].partition(".")[0] not in stay:
+            storage.remove(path)

@@ -14,7 +14,7 @@ from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import CorruptDatasetError, UsageError, command
 from streaming_ext.format.compression import decompress
 from streaming_ext.format.condition import Condition
-from streaming_ext.format.duplicates import Duplicates, duplicates_kind
+from streaming_ext.format.duplicates import Duplicates, codes, duplicates_kind
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import (
@@ -31,6 +31,7 @@ from streaming_ext.format.shard import Shard, TokenArray
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
 from streaming_ext.text.documents.columns import untyped_if_null
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.split_writer import Memory
 from tasks.core.reading.dataset_files import (
     DatasetFiles,
@@ -38,7 +39,6 @@ from tasks.core.reading.dataset_files import (
     origin_rows_of,
     read_listed,
     read_record,
-    recorded_sizes,
 )
 
 
@@ -76,6 +76,11 @@ def listed_documents(files: DatasetFiles, record: PartRecord, *, values: bool = 
     """The same; an error names the file."""
     with naming(files, record.documents.path):
         return documents_of(files, record, values=values)
+
+
+def document_codes(listed: pa.Table) -> Ints:
+    """The `codes` of listed documents, (documents,)."""
+    return codes(listed["source"].to_numpy(), listed["row"].to_numpy())
 
 
 def _table_of(record: PartRecord, batch: ListedRows, values: Mapping[str, pa.Array]) -> pa.Table:
@@ -215,6 +220,13 @@ class DocumentBlock:
         """Tokens of each, with its end-of-text id, (documents,)."""
         return np.diff(self.ends, prepend=0)
 
+    def texts(self, tokenizer: Tokenizer, chosen: Ints | slice = slice(None)) -> Iterator[bytes]:
+        """The texts of documents of the block, in UTF-8; of all unless some are `chosen`."""
+        begins = tokenizer.bos_id is not None
+        ends, lengths = self.ends[chosen].tolist(), self.lengths[chosen].tolist()
+        for end, length in zip(ends, lengths, strict=True):
+            yield tokenizer.decode_bytes(self.stream[end - length + begins : end - 1].tolist())
+
 
 class PartOfDataset:
     """One part of a published dataset, open for reading.
@@ -233,13 +245,8 @@ class PartOfDataset:
     """
 
     def __init__(self, storage: Storage, manifest: Manifest, part: int) -> None:
-        listed = manifest.parts[part].record
-        files = DatasetFiles(storage, {listed.path: listed.size})
-        self.record, self._manifest = read_record(files, manifest, part), manifest
-        held = [*self.record.files(), *manifest.added_to(part)]
-        if manifest.shuffled is not None:
-            held.append(manifest.shuffled.sources)
-        self.files = DatasetFiles(storage, recorded_sizes(held))
+        self.files, self._manifest = DatasetFiles(storage), manifest
+        self.record = read_record(self.files, manifest, part)
 
     def documents(
         self, split: Split, *, origins: bool = False, memory: Memory | None = None

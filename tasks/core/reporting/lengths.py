@@ -1,52 +1,35 @@
-"""The lengths of documents, counted into a table of bounded size."""
+"""The lengths of documents: how many there are of each."""
 
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.threads import mapped_ahead
 from streaming_ext.format.layout import documents_path
 from streaming_ext.store import Storage
 from tasks.core.reporting.report import ReportedCounts
 
-Ints = npt.NDArray[np.int64]
-
-_EXACT_BITS: Final = 16  # lengths below 65,536 are counted one by one
-_BITS: Final = 10  # of longer ones the first bits count: within 0.2 %
 _MOST_DOCUMENTS: Final = 4_000_000  # of a sample, about a second's reading
 _MOST_FILES: Final = 48
 
 
 class Lengths:
-    """Tokens per document, without end-of-text ids.
-
-    Attributes:
-        documents, tokens, longest: the exact figures of all documents.
-    """
+    """Tokens per document, without end-of-text ids."""
 
     def __init__(self) -> None:
         self._lengths = self._counts = np.empty(0, np.int64)
-        self.documents = self.tokens = self.longest = 0
 
     def add(self, tokens: Ints) -> None:
         """Count documents by their tokens, (documents,)."""
-        bits = np.frexp(tokens)[1].astype(np.int64)
-        dropped = np.where(bits > _EXACT_BITS, bits - _BITS, 0)
-        self._add(*np.unique(tokens >> dropped << dropped, return_counts=True))
-        self.documents += len(tokens)
-        self.tokens += int(tokens.sum())
-        self.longest = max(self.longest, int(tokens.max(initial=0)))
+        self._add(*np.unique(tokens, return_counts=True))
 
     def include(self, others: "Lengths") -> None:
         """Add other counts."""
         self._add(others._lengths, others._counts)
-        self.documents += others.documents
-        self.tokens += others.tokens
-        self.longest = max(self.longest, others.longest)
 
     def _add(self, lengths: Ints, counts: Ints) -> None:
         self._lengths, index = np.unique(np.append(self._lengths, lengths), return_inverse=True)
@@ -54,12 +37,27 @@ class Lengths:
         self._counts = np.bincount(index, counts, len(self._lengths)).astype(np.int64)
 
     @property
+    def documents(self) -> int:
+        """The number of documents."""
+        return int(self._counts.sum())
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all documents."""
+        return int(self._lengths @ self._counts)
+
+    @property
+    def longest(self) -> int:
+        """The tokens of the longest document."""
+        return int(self._lengths.max(initial=0))
+
+    @property
     def mean(self) -> float:
         """Tokens per document."""
         return self.tokens / self.documents if self.documents else 0.0
 
     def quantile(self, fraction: float) -> int:
-        """The length that `fraction` of the documents do not exceed; exact below 65,536 tokens."""
+        """The length that `fraction` of the documents do not exceed."""
         if not self.documents:
             return 0
         rank = max(int(np.ceil(fraction * self.documents)), 1)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from streaming_ext.format.layout import RUNS_FOLDER
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import BadDocument, PartRecord
-from tasks.core.shuffle.records import SpillRecord
+from tasks.core.shuffle.spills import SpillRecord
 
 MOST_BAD_SHOWN = 5  # documents of a part; its record lists more
 _PACKAGES = (

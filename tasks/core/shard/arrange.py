@@ -29,17 +29,18 @@ from streaming_ext.text.sources import SourceFile, is_remote
 from streaming_ext.writing.publish import require_documents
 from tasks.core.engine.output_files import all_recorded
 from tasks.core.shard.run_plan import RunPlan
-from tasks.core.shard.same_sources import joined_spans
+from tasks.core.shard.sources import joined_spans
 from tasks.core.shuffle.copies import OlderTexts, put_comparison
-from tasks.core.shuffle.records import (
+from tasks.core.shuffle.spills import (
     MergeIndex,
     MergeInput,
+    Spill,
+    SpillIndex,
     SpillRecord,
     read_spill_records,
     source_numbers,
     spill_record_path,
 )
-from tasks.core.shuffle.spills import Spill, SpillIndex
 
 
 def arrange(plan: RunPlan, storage: Storage) -> RunPlan:

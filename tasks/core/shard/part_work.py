@@ -10,13 +10,12 @@ from tasks.core.engine.build import DoJob, PartWork, Step
 from tasks.core.reporting.report import PartTimes
 from tasks.core.shard.run_plan import RunPlan
 from tasks.core.shuffle.known_texts import finds_copies
-from tasks.core.shuffle.records import spill_record_path
+from tasks.core.shuffle.spills import spill_record_path
 from tasks.core.workers.merge_part import MergeJob
 from tasks.core.workers.move_part import FetchedPart, FetchJob, PackedPart, WriteJob, WrittenPart
 from tasks.core.workers.tokenize_part import TokenizeJob
 
 _FETCH = Step("download", fetches=True, moves=True)
-_MERGE = Step("merge")
 _WRITE = "write"
 
 
@@ -34,7 +33,7 @@ class ShardPartWork(PartWork):
         self._fetched: FetchedPart | None = None
         self._packed: PackedPart | None = None
         write = Step(_WRITE, moves=output.remote)
-        steps: tuple[Step, ...] = (_MERGE, write)
+        steps: tuple[Step, ...] = (Step("merge"), write)
         if plan.phase != "merge":
             read = Step("tokenize" if plan.spec.imported is None else "read")
             steps = (_FETCH, read, write) if self._part.remote else (read, write)
@@ -42,24 +41,23 @@ class ShardPartWork(PartWork):
 
     def do(self, step: Step, do_job: DoJob) -> PartTimes | None:
         """Do a step; returns the times of the part once it is written."""
-        if step == _FETCH:
-            self._fetched = do_job(self._fetch_job())
-        elif step == _MERGE:
-            self._packed = do_job(self._merge_job())
-        elif step.name != _WRITE:
-            self._packed = do_job(self._tokenize_job())
+        plan, output = self._plan, self._output
+        if step.fetches:
+            fetch = FetchJob(
+                part=self._part,
+                folder=plan.downloads,
+                options=plan.spec.read_options,
+                check=plan.check_sources,
+            )
+            self._fetched = do_job(fetch)
+        elif step.name == _WRITE:
+            record = (spill_record_path if plan.phase == "sort" else record_path)(self._part.number)
+            write = WriteJob(scratch=self.scratch, output=str(output), record=record)
+            return self._times(do_job(write))
         else:
-            return self._times(do_job(self._write_job()))
+            merges = plan.phase == "merge"
+            self._packed = do_job(self._merge_job() if merges else self._tokenize_job())
         return None
-
-    def _fetch_job(self) -> FetchJob:
-        plan = self._plan
-        return FetchJob(
-            part=self._part,
-            folder=plan.downloads,
-            options=plan.spec.read_options,
-            check=plan.check_sources,
-        )
 
     def _tokenize_job(self) -> TokenizeJob:
         plan, number, output = self._plan, self._part.number, self._output
@@ -70,7 +68,7 @@ class ShardPartWork(PartWork):
             tokenizer_folder=plan.tokenizer_folder,
             engine=plan.engine or "reference",
             spec=plan.spec,
-            first_source=plan.first_sources[number] if plan.first_sources else 0,
+            first_source=plan.first_sources[number] if plan.spec.shuffle else 0,
             first=plan.first_part,
             one_spill=output.remote,  # each part of the second phase asks for a range of each
             known_on=str(output) if finds_copies(plan.spec, output) else None,
@@ -91,12 +89,6 @@ class ShardPartWork(PartWork):
             spec=plan.spec,
             source=plan.merge_input.source,
             index=plan.merge_input.index,
-        )
-
-    def _write_job(self) -> WriteJob:
-        record = spill_record_path if self._plan.phase == "sort" else record_path
-        return WriteJob(
-            scratch=self.scratch, output=str(self._output), record=record(self._part.number)
         )
 
     def _times(self, written: WrittenPart) -> PartTimes:

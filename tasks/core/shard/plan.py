@@ -15,22 +15,31 @@ from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.datasets import require_apart
 from streaming_ext.text.text_hashes import UNICODE
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from tasks.core.config import ShardConfig
+from tasks.core.config import ExtendConfig, ImportConfig, ShardConfig
 from tasks.core.engine.build import OnStatus
 from tasks.core.engine.lifecycle import compare
-from tasks.core.engine.output_files import lost_files
-from tasks.core.engine.outside import scratch_folder
-from tasks.core.reading.dataset_files import read_recorded, read_records, recorded_sizes
-from tasks.core.reading.dataset_layout import digests_of, existing_manifest
+from tasks.core.engine.output_files import lost_files, scratch_folder
+from tasks.core.reading.dataset_files import (
+    digests_of,
+    existing_manifest,
+    read_recorded,
+    read_records,
+    recorded_sizes,
+)
 from tasks.core.shard.arrange import stand_ins
-from tasks.core.shard.base_dataset import BaseDataset
-from tasks.core.shard.extend_config import ExtendConfig
-from tasks.core.shard.import_config import ImportConfig, list_token_files
-from tasks.core.shard.run_plan import to_grow
-from tasks.core.shard.same_sources import new_sources, require_same_parts, require_same_table
+from tasks.core.shard.run_plan import BaseDataset, to_grow
 from tasks.core.shard.shard_build import ShardBuild
-from tasks.core.shard.sources import find_sources, own_partition, parts_of, warn_of_doubtful
-from tasks.core.shuffle.records import MergeInput, first_sources
+from tasks.core.shard.sources import (
+    find_sources,
+    list_token_files,
+    new_sources,
+    own_partition,
+    parts_of,
+    require_same_parts,
+    require_same_table,
+    warn_of_doubtful,
+)
+from tasks.core.shuffle.spills import MergeInput
 
 
 def _silent(words: str) -> None:
@@ -66,7 +75,6 @@ def plan_shard(config: ShardConfig, output: Storage, on_status: OnStatus = _sile
         spec=spec,
         tokenizer=tokenizer,
         parts=parts,
-        first_sources=first_sources(parts) if spec.two_phases else (),
         scratch=scratch_folder(config, output),
         node_partition=node_partition,
     )
@@ -138,7 +146,7 @@ def plan_extend(config: ExtendConfig, output: Storage, on_status: OnStatus = _si
         parts=parts,
         scratch=scratch_folder(config, output),
         first_part=known,
-        first_sources=first_sources(parts, known, len(base.sources)) if spec.shuffle else (),
+        first_source=len(base.sources),
         merge_input=MergeInput() if only_publish else None,
         base=base,
     )

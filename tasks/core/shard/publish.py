@@ -18,11 +18,14 @@ from streaming_ext.writing.publish import (
 )
 from tasks.core.engine.build import Published
 from tasks.core.engine.output_files import all_recorded
-from tasks.core.reading.dataset_files import read_records, recorded_sizes
-from tasks.core.reading.dataset_layout import added_before, beside_parts
-from tasks.core.shard.base_dataset import BaseDataset, put_again
-from tasks.core.shard.run_plan import RunPlan
-from tasks.core.shuffle.records import MergeInput
+from tasks.core.reading.dataset_files import (
+    added_before,
+    beside_parts,
+    read_records,
+    recorded_sizes,
+)
+from tasks.core.shard.run_plan import BaseDataset, RunPlan, put_again
+from tasks.core.shuffle.spills import MergeInput
 
 
 def publish(
@@ -123,15 +126,7 @@ def _put_older(manifest: Manifest, parts: list[PartRecord], storage: Storage) ->
                 index = merged_index(split, parts[: each.parts], manifest.spec)
                 put_again(storage, file, index)
         if sizes.get(each.manifest.path) != each.manifest.size:
-            older = {
-                "parts": manifest.parts[: each.parts],
-                "splits": each.splits,
-                "shuffled": each.shuffled,
-                "generations": manifest.generations[:number],
-                "digests": manifest.digests[: number + 1],
-                "added": tuple(files for files in manifest.added if files.end <= each.parts),
-            }
-            put_again(storage, each.manifest, to_json(manifest.model_copy(update=older)))
+            put_again(storage, each.manifest, to_json(manifest.before(number)))
 
 
 def published_dataset(

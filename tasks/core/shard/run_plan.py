@@ -1,22 +1,202 @@
-"""The plan of a run that makes a dataset of sources: what everything that works on it knows."""
+"""The plan of a run that makes a dataset of sources, and the dataset that it may extend.
 
-from collections.abc import Mapping
+Parts of an extension have the numbers behind those of the manifest, so nothing that it writes is
+read as part of the dataset before the next generation is published.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, Self
 
-from streaming_ext.base.errors import command
-from streaming_ext.format.layout import TOKENIZER_FOLDER
-from streaming_ext.format.manifest import NodePartition
-from streaming_ext.format.record import PartRecord
+from streaming_ext.base.errors import CorruptDatasetError, TokenizerError, UsageError, command
+from streaming_ext.format.layout import BUILD, MANIFEST, SHUFFLE_FOLDER, TOKENIZER_FOLDER
+from streaming_ext.format.manifest import Generation, Manifest, NodePartition, index_file
+from streaming_ext.format.record import PartRecord, SpanRecord
+from streaming_ext.format.schema import FileRecord, to_json
+from streaming_ext.format.shuffled import Source, sources_of
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
+from streaming_ext.text.tokenizer.load import load_like
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from streaming_ext.writing.publish import tokenizer_data
 from tasks.core.engine.build import Build, Recorded
+from tasks.core.engine.output_files import hash_of, lost_files, named
 from tasks.core.options import EngineChoice
+from tasks.core.reading.dataset_files import (
+    DatasetFiles,
+    beside_parts,
+    digests_of,
+    open_tokenizer,
+    read_dataset,
+    read_listed,
+    recorded_sizes,
+    tables_of,
+)
 from tasks.core.reporting.report import ReportedCounts
-from tasks.core.shard.base_dataset import BaseDataset
-from tasks.core.shuffle.records import MergeInput, SpillRecord
+from tasks.core.shard.sources import spans_of
+from tasks.core.shuffle.spills import MergeInput, SpillRecord, source_numbers
+
+
+def require_extendable(storage: Storage, manifest: Manifest) -> None:
+    """Refuse a dataset that further parts would make another kind of dataset.
+
+    Raises:
+        UsageError: saying why, and what to do.
+    """
+    spec = manifest.spec
+    kinds = {
+        "a subset": spec.subset,
+        "an imported": spec.imported,
+        "a merged": manifest.merged,
+        "one node's": manifest.node_partition,
+    }
+    for kind, value in kinds.items():
+        if value:
+            merge = command("merge", storage, "NEW", "--output", "BOTH")
+            raise UsageError(
+                f"{storage} is {kind} dataset: it cannot be extended. Extend the dataset that it "
+                f"was made from, or make NEW of the new sources and merge both: {merge}."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseDataset:
+    """The generation of a dataset that a run extends.
+
+    Attributes:
+        files: the files of the dataset.
+        manifest: the manifest of the generation.
+        file: the manifest as it lies on the output.
+        records: the records of the parts.
+        sources: the sources of a shuffled dataset, by number.
+    """
+
+    files: DatasetFiles
+    manifest: Manifest
+    file: FileRecord
+    records: Mapping[int, PartRecord]
+    sources: Sequence[Source] = ()
+
+    @classmethod
+    def open(cls, storage: Storage) -> Self:
+        """The newest generation, with everything that an extension needs of it.
+
+        Raises:
+            NotADatasetError: nothing is published.
+            UsageError: it cannot be extended.
+            CorruptDatasetError: a file is lost or damaged.
+        """
+        files, manifest, records = read_dataset(storage)
+        require_extendable(storage, manifest)
+        needed = [file for record in records for file in record.files()]
+        needed += [*tables_of(manifest), *digests_of(manifest)]
+        needed += [file for each in manifest.added for file in (each.replaced, *each.files)]
+        if lost := lost_files(files.sizes, recorded_sizes(needed)):
+            raise _irreplaceable(storage, named(lost))
+        sources: Sequence[Source] = ()
+        if manifest.shuffled is not None:
+            sources = sources_of(read_listed(files, manifest.shuffled.sources))
+        return cls(
+            files=files,
+            manifest=manifest,
+            file=FileRecord.of(MANIFEST, to_json(manifest)),
+            records=dict(enumerate(records)),
+            sources=sources,
+        )
+
+    @property
+    def made_of(self) -> list[SpanRecord]:
+        """Everything that the dataset was made from."""
+        if self.sources:
+            return spans_of(self.sources)
+        return [made for record in self.records.values() for made in record.made_of]
+
+    @property
+    def generation(self) -> Generation:
+        """The entry of this generation in the next manifest."""
+        return self.manifest.as_generation(self.file)
+
+    def is_complete(self) -> bool:
+        """Return whether no file is missing and stock readers see this generation."""
+        sizes, manifest = self.files.sizes, self.manifest
+        if BUILD in sizes or any(path.startswith(f"{SHUFFLE_FOLDER}/") for path in sizes):
+            return False
+        if lost_files(sizes, recorded_sizes(beside_parts(manifest))):
+            return False
+        try:
+            for split, summary in manifest.splits.items():
+                if index_file(split, summary.index, sizes) != summary.index:
+                    self.files.read(summary.index, limit=summary.index.size)
+        except CorruptDatasetError:
+            return False
+        return True
+
+    def open_tokenizer(self, instead: str | None) -> Tokenizer:
+        """The tokenizer that the dataset was made with.
+
+        Args:
+            instead: a tokenizer to use if the dataset's own copy is lost or damaged.
+
+        Raises:
+            TokenizerError: there is neither, or the one that was named is another one.
+            StorageError: a file cannot be read.
+        """
+        identity = self.manifest.spec.tokenizer
+        try:
+            return open_tokenizer(self.files, self.manifest.spec)
+        except TokenizerError as error:
+            if instead is None:
+                raise TokenizerError(
+                    f"{error} Give the tokenizer that the dataset was made with as --tokenizer; "
+                    "its files are put back."
+                ) from error
+        found = load_like(instead, identity)
+        if found.fingerprint != identity.fingerprint:
+            raise TokenizerError(
+                f"{instead} has the fingerprint {found.fingerprint}, the dataset was made with "
+                f"{identity.name}, {identity.fingerprint}. Give that one."
+            )
+        return replace(found, name=identity.name)
+
+    def put_lost_tokenizer(self, tokenizer: Tokenizer, storage: Storage) -> None:
+        """Put back the tokenizer files that the dataset lost.
+
+        Args:
+            tokenizer: the tokenizer of the dataset.
+            storage: the storage of the dataset.
+
+        Raises:
+            CorruptDatasetError: a file is not the one that the manifest lists.
+            StorageError: the dataset cannot be read or written.
+        """
+        for file in self.manifest.tokenizer_files:
+            if hash_of(storage, file.path) != file.xxh128:
+                put_again(storage, file, tokenizer_data(tokenizer)[file.path])
+
+
+def put_again(storage: Storage, file: FileRecord, data: bytes) -> None:
+    """Put a file that a dataset lost.
+
+    Args:
+        storage: the storage of the dataset.
+        file: the file as the dataset lists it.
+        data: the content of the file that was made again.
+
+    Raises:
+        CorruptDatasetError: the two differ.
+    """
+    if FileRecord.of(file.path, data) != file:
+        raise _irreplaceable(storage, file.path)
+    storage.put(file.path, data)
+
+
+def _irreplaceable(storage: Storage, paths: str) -> CorruptDatasetError:
+    return CorruptDatasetError(
+        f"{storage} lost {paths}, which cannot be made again. Put it back from a copy of the "
+        f"dataset. {command('verify', storage)} names everything that is wrong."
+    )
 
 
 def to_grow(storage: Storage) -> str:
@@ -48,7 +228,7 @@ class RunPlan(Build):
         earlier: counts of the parts that are done already.
         node_partition: the partition of the node, if each makes a dataset of some of the sources.
         first_part: number of the first part that is made; those before are of a published dataset.
-        first_sources: number of the source of each part's first span, for a shuffle.
+        first_source: number of the first source of the run; those before are of that dataset.
         merge_input: the input of all parts of the second phase.
         base: the published dataset that the run extends: its parts are the first ones.
     """
@@ -62,10 +242,17 @@ class RunPlan(Build):
     earlier: tuple[ReportedCounts, ...] = ()
     node_partition: NodePartition | None = None
     first_part: int = 0
-    first_sources: tuple[int, ...] = ()
+    first_source: int = 0
     merge_input: MergeInput | None = None
     base: BaseDataset | None = None
     done: RecordedParts | None = None
+
+    @cached_property
+    def first_sources(self) -> dict[int, int]:
+        """The number of the source of the first span of each part that is made of sources."""
+        own = self.parts[self.first_part :]
+        pairs = zip(own, source_numbers(own), strict=True)
+        return {part.number: self.first_source + numbers[0] for part, numbers in pairs}
 
     @property
     def is_made(self) -> bool:

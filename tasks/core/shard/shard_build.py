@@ -19,9 +19,9 @@ from streaming_ext.text.tokenizer.fast_tokenizer import save_fast_model
 from tasks.core.engine.build import Build, OnStatus, PartWork, Published, Words
 from tasks.core.engine.lifecycle import is_started
 from tasks.core.engine.output_files import Stretch
-from tasks.core.reading.dataset_files import read_records
-from tasks.core.reading.dataset_layout import (
+from tasks.core.reading.dataset_files import (
     existing_manifest,
+    read_records,
     remove_spills,
     remove_unrecorded,
     tables_of,
@@ -31,8 +31,8 @@ from tasks.core.shard.arrange import arrange
 from tasks.core.shard.part_work import ShardPartWork
 from tasks.core.shard.publish import publish
 from tasks.core.shard.run_plan import RecordedParts, RunPlan, to_grow
-from tasks.core.shard.same_sources import require_same_parts
-from tasks.core.shuffle.records import SpillRecord, read_spill_records
+from tasks.core.shard.sources import require_same_parts
+from tasks.core.shuffle.spills import SpillRecord, read_spill_records
 
 _SOURCES = 4  # that are sampled
 # Bytes of text per token: few tokenizers reach it, so what is refused is sure not to fit.

@@ -18,9 +18,8 @@ from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
 from streaming_ext.text.text_hashes import text_digests
 from streaming_ext.writing.tokenize import MOST_NOTED_TOKENS, NotedTexts
-from tasks.core.shuffle.records import read_spill_record
 from tasks.core.shuffle.sort import DIGESTS
-from tasks.core.shuffle.spills import SpillIndex
+from tasks.core.shuffle.spills import SpillIndex, read_spill_record
 
 MOST_KNOWN: Final = 2**22  # texts that a worker remembers: 100 MB
 _TOKEN_BITS: Final = np.uint64(MOST_NOTED_TOKENS.bit_length())

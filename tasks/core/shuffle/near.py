@@ -8,7 +8,7 @@ paired with stays; the first of these is its witness.
     Pairs are B with A; C stays, and with it nothing is chained.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -71,7 +71,7 @@ class NearCopies:
         """
         schema, pairs = sketches_schema(rule), _Pairs()
         with new_folder() as folder:
-            scratch, known = LocalStorage(folder), _sorted_again(folder, older, rule)
+            scratch, known = LocalStorage(folder), sorted_sketches(folder, older, rule)
             rows = int(index.counts.sum()) + int(known.counts.sum())
             ranges = max(1, ceil_div(rows * rule.bins, RANGE_BYTES))
             for number in range(ranges):
@@ -107,12 +107,12 @@ def sketched_documents(
         yield at[own], np.concatenate([none, *found])
 
 
-def _sorted_again(folder: Path, older: Iterator[KeptSketches], rule: NearRule) -> SpillIndex:
-    """Spills of the sketches of older documents, in a folder."""
+def sorted_sketches(folder: Path, batches: Iterable[KeptSketches], rule: NearRule) -> SpillIndex:
+    """Spills of the sketches of documents, in a folder."""
     spills = SortedSpills(
         folder, partial(digests_path, 0), sketches_schema(rule), most=MOST_DIGEST_BYTES
     )
-    for batch in older:
+    for batch in batches:
         shuffle_keys = np.zeros(len(batch.rows), np.uint64)
         names = batch.groups, batch.rows, shuffle_keys
         spill_sketches(spills, names, [batch.sketches], rule)

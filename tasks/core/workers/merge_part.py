@@ -1,6 +1,5 @@
 """Phase two: the documents of a part out of spills, but for copies, packed on scratch."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -23,13 +22,16 @@ from streaming_ext.text.parts import Part
 from streaming_ext.writing.part_files import Origins, PartFiles
 from streaming_ext.writing.tokenize import emptied
 from tasks.core.shuffle.copies import CopiesLeftOut
-from tasks.core.shuffle.records import (
+from tasks.core.shuffle.sort import documents_schema, ids_of
+from tasks.core.shuffle.spills import (
+    Blocks,
     MergeIndex,
+    SpillIndex,
     SpillRecord,
     read_spill_record,
+    spill_path,
+    stretches,
 )
-from tasks.core.shuffle.sort import documents_schema, ids_of
-from tasks.core.shuffle.spills import Blocks, SpillIndex, spill_path, stretches
 from tasks.core.workers.messages import Job, JobProgress, Report, WorkerCache
 from tasks.core.workers.move_part import PackedPart
 
@@ -55,8 +57,6 @@ class MergeJob(Job[PackedPart]):
         index: the file of the `MergeIndex`.
     """
 
-    RESULT = PackedPart
-
     part: Part
     parts: int
     first: int = 0
@@ -74,7 +74,6 @@ class MergeJob(Job[PackedPart]):
             CorruptDatasetError: a spill is damaged.
             ScratchError: scratch is full or not writable.
         """
-        start = time.monotonic()
         pa.default_memory_pool().release_unused()  # what tokenizing had
         number, spec, storage = self.part.number, self.spec, cache.storage(self.output)
         index = cache.latest(MergeIndex.read, storage, self.index)
@@ -119,7 +118,7 @@ class MergeJob(Job[PackedPart]):
             duplicate_tokens=copies.tokens,
             duplicates=listed(duplicates_path(number)) if spec.deduplicate else None,
         )
-        return PackedPart.save(record, self.scratch, start)
+        return PackedPart.save(record, self.scratch)
 
 
 def _sorted(job: MergeJob, storage: Storage, index: MergeIndex) -> Steps:

@@ -12,13 +12,13 @@ from streaming_ext.store import uploads
 from streaming_ext.text.parts import Part
 from streaming_ext.writing.part_documents import fetch_part
 from tasks.core.reporting.report import ReportedCounts
-from tasks.core.shuffle.records import SpillRecord, shard_bytes
-from tasks.core.workers.messages import Job, JobProgress, Message, Report, WorkerCache
+from tasks.core.shuffle.spills import SpillRecord, shard_bytes
+from tasks.core.workers.messages import Job, JobProgress, JobResult, Report, WorkerCache
 
 RECORD_FILE = "record.json"
 
 
-class FetchedPart(Message):
+class FetchedPart(JobResult):
     """The spans of a part on this host.
 
     Attributes:
@@ -28,13 +28,10 @@ class FetchedPart(Message):
 
     paths: tuple[Path, ...]
     fetched_bytes: int
-    seconds: float
 
 
 class FetchJob(Job[FetchedPart]):
     """Bring the spans of a part to a folder on scratch; see `fetch_part`."""
-
-    RESULT = FetchedPart
 
     part: Part
     folder: Path
@@ -43,7 +40,6 @@ class FetchJob(Job[FetchedPart]):
 
     def do(self, cache: WorkerCache, report: Report) -> FetchedPart:
         """Fetch the spans; see `fetch_part`."""
-        start = time.monotonic()
         paths, fetched = fetch_part(
             self.part,
             self.folder,
@@ -51,47 +47,35 @@ class FetchJob(Job[FetchedPart]):
             options=self.options,
             check=self.check,
         )
-        return FetchedPart(
-            paths=tuple(paths), fetched_bytes=fetched, seconds=time.monotonic() - start
-        )
+        return FetchedPart(paths=tuple(paths), fetched_bytes=fetched)
 
 
-class PackedPart(Message):
+class PackedPart(JobResult):
     """A part whose files lie on scratch, with its record.
 
     Attributes:
-        seconds: the time that tokenizing or merging took.
         ended: the time when it ended, in seconds since 1970.
         engine: the engine that tokenized, in words; empty if none did.
     """
 
     counts: ReportedCounts
-    seconds: float
     ended: float
     engine: str = ""
 
     @classmethod
-    def save(
-        cls, record: PartRecord | SpillRecord, folder: Path, start: float, *, engine: str = ""
-    ) -> Self:
+    def save(cls, record: PartRecord | SpillRecord, folder: Path, *, engine: str = "") -> Self:
         """Put the record beside the files, last: with it the part is complete on scratch.
 
         Args:
             record: the record of the part.
             folder: the folder on scratch.
-            start: the time when the work began, on the monotonic clock.
             engine: the engine that tokenized, in words.
         """
         (folder / RECORD_FILE).write_bytes(to_json(record))
-        return cls(
-            counts=ReportedCounts.of(record),
-            seconds=time.monotonic() - start,
-            ended=time.time(),
-            engine=engine,
-        )
+        return cls(counts=ReportedCounts.of(record), ended=time.time(), engine=engine)
 
 
-class WrittenPart(Message):
+class WrittenPart(JobResult):
     """A part on the output, recorded.
 
     Attributes:
@@ -99,7 +83,6 @@ class WrittenPart(Message):
     """
 
     shard_bytes: int
-    seconds: float
 
 
 class WriteJob(Job[WrittenPart]):
@@ -112,8 +95,6 @@ class WriteJob(Job[WrittenPart]):
         record: the path of the record on the output.
     """
 
-    RESULT = WrittenPart
-
     scratch: Path
     output: str
     record: str
@@ -124,7 +105,6 @@ class WriteJob(Job[WrittenPart]):
         Raises:
             StorageError: the output is full, gone or not writable.
         """
-        start = time.monotonic()
         storage = cache.storage(self.output)
         is_part = self.record.startswith(PARTS_FOLDER)
         kind: type[PartRecord | SpillRecord] = PartRecord if is_part else SpillRecord
@@ -139,4 +119,4 @@ class WriteJob(Job[WrittenPart]):
                 done += file.size
                 report(JobProgress(fraction=done / max(size, 1)))
         storage.put(self.record, data)
-        return WrittenPart(shard_bytes=shard_bytes(record), seconds=time.monotonic() - start)
+        return WrittenPart(shard_bytes=shard_bytes(record))

@@ -1,7 +1,6 @@
 """The job that tokenizes a part: into packed shards, or into spills for a second phase."""
 
 import gc
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,8 +19,8 @@ from streaming_ext.writing.split_writer import Memories
 from streaming_ext.writing.tokenize import Counts, emptied, make_part
 from tasks.core.options import EngineChoice
 from tasks.core.shuffle.known_texts import EarlierTexts
-from tasks.core.shuffle.records import SpillRecord
 from tasks.core.shuffle.sort import Spilled
+from tasks.core.shuffle.spills import SpillRecord
 from tasks.core.workers.messages import Job, JobProgress, Report, WorkerCache
 from tasks.core.workers.move_part import PackedPart
 
@@ -39,8 +38,6 @@ class TokenizeJob(Job[PackedPart]):
         one_spill: a shuffled part becomes one spill, however large it is.
         known_on: the output, if copies of texts of its earlier parts need not be tokenized.
     """
-
-    RESULT = PackedPart
 
     part: Part
     paths: tuple[Path, ...] = ()
@@ -96,7 +93,6 @@ def tokenize_part(
         SourceError, EngineMismatchError: see `make_part`.
         ScratchError: scratch is full or not writable.
     """
-    start = time.monotonic()
     spec, number, folder, words = job.spec, job.part.number, job.scratch, in_words(engine)
     if spec.imported is not None:
         engine, words = IdsAsTheyAre(), ""
@@ -134,4 +130,4 @@ def tokenize_part(
                 spills=spills.spills,
                 digests=spills.digests,
             )
-        return PackedPart.save(record, folder, start, engine=words)
+        return PackedPart.save(record, folder, engine=words)

@@ -1,4 +1,4 @@
-"""The worker process: takes jobs as JSON lines on stdin, answers on stdout, ends with its parent.
+"""The worker process: takes jobs on stdin, answers on stdout, ends with its parent.
 
 It leaves Ctrl+C to the parent, and ends at once when stdin ends, which also happens when the
 parent is killed. What it leaves unfinished never counts: files are put in place, and recorded, when
@@ -6,6 +6,7 @@ they are complete.
 """
 
 import os
+import pickle
 import queue
 import signal
 import sys
@@ -16,26 +17,27 @@ from typing import Any
 
 from streaming_ext.base.errors import ShardmillError, WorkerDiedError
 from streaming_ext.base.memory import VARIABLE as MEMORY_VARIABLE
-from tasks.core.workers.messages import Answer, Failure, Job, JobProgress, WorkerCache
+from tasks.core.workers.messages import Failure, Job, JobProgress, Message, WorkerCache
 
 _PROGRESS_SECONDS = 0.25
 
 
-def serve(line: bytes, cache: WorkerCache) -> None:
-    """Do the job in a line of JSON; its progress and its result go to stdout."""
-    last, latest = time.monotonic(), JobProgress(fraction=0.0)
+def serve(job: Job[Any], cache: WorkerCache) -> None:
+    """Do a job; its progress and its result go to stdout."""
+    last = began = time.monotonic()
+    latest = JobProgress(fraction=0.0)
 
     def report(progress: JobProgress) -> None:
         nonlocal last, latest
         latest = progress
         if time.monotonic() - last >= _PROGRESS_SECONDS:
             last = time.monotonic()
-            _send(Answer(progress=progress))
+            _send(progress)
 
     try:
-        result = Job.from_line(line).do(cache, report)
-        _send(Answer(progress=latest))
-        _send(Answer(result=result))
+        result = job.do(cache, report)
+        _send(latest)
+        _send(result.model_copy(update={"seconds": time.monotonic() - began}))
     except ShardmillError as error:
         _fail(type(error).__name__, str(error))
     except MemoryError:
@@ -47,18 +49,24 @@ def serve(line: bytes, cache: WorkerCache) -> None:
         _fail("InternalError", traceback.format_exc())
 
 
-def _send(answer: Answer[Any]) -> None:
-    os.write(sys.stdout.fileno(), answer.model_dump_json(exclude_none=True).encode() + b"\n")
+def _send(answer: Message) -> None:
+    pickle.dump(answer, sys.stdout.buffer)
+    sys.stdout.buffer.flush()
 
 
 def _fail(error: str, message: str) -> None:
-    _send(Answer(failure=Failure(error=error, message=message)))
+    _send(Failure(error=error, message=message))
 
 
-def _read_jobs(jobs: "queue.SimpleQueue[bytes]") -> None:
-    for line in sys.stdin.buffer:
-        jobs.put(line)
-    os._exit(0)  # the parent is gone or done: nobody waits for the job in progress
+def _read_jobs(jobs: "queue.SimpleQueue[Job[Any]]") -> None:
+    try:
+        while True:
+            jobs.put(pickle.load(sys.stdin.buffer))  # noqa: S301  (the parent wrote it)
+    except EOFError:
+        os._exit(0)  # the parent is gone or done: nobody waits for the job in progress
+    except Exception:  # noqa: BLE001  (the parent shows what it says)
+        traceback.print_exc()
+        os._exit(1)
 
 
 def main() -> None:
@@ -70,7 +78,7 @@ def main() -> None:
     from streaming_ext.text.tokenizer.json_file import one_thread_each
 
     pa.set_cpu_count(1)
-    jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    jobs: queue.SimpleQueue[Job[Any]] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
     limit_memory()
     cache = WorkerCache()

@@ -14,7 +14,7 @@ from flows.terminal.pictures import MUTED
 from streaming_ext.base.units import size_text
 from streaming_ext.format.manifest import Manifest, SplitSummary
 from streaming_ext.format.spec import ExcludedTexts
-from tasks.core.check.near import SourceLoss
+from tasks.core.check.inspect import SourceLoss
 from tasks.core.reporting.figures import make_figures
 from tasks.core.reporting.lengths import Lengths
 from tasks.core.reporting.report import FailedFile, PartTimes

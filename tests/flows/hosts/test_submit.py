@@ -15,7 +15,7 @@ from flows.dashboard.updates import METADATA, PROGRESS, SNAPSHOT
 from flows.submit import Follower, changed, ended_for_wrong_usage, start
 from flows.terminal.run_progress import describe
 from streaming_ext.base.errors import LostSightError, ShardmillError, UsageError
-from tasks.core.shard.extend_config import ExtendConfig
+from tasks.core.config import ExtendConfig
 from tests.command_line import PATIENCE_SECONDS, output_of, wait_for
 from tests.flows.terminal.test_run_progress import snapshot
 from tests.servers.prefect.server import ask, free_port

@@ -11,8 +11,7 @@ import numpy as np
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split
 from streaming_ext.format.schema import content_hash
-from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
-from tasks.core.derive.export_records import Made
+from tasks.core.derive.export_format import ExportFiles, ExportFormat, Made, PartPosition
 from tasks.core.derive.formats.flat import cut_between_documents
 from tasks.core.reading.documents import DocumentBlock
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.format.layout import Split
-from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
-from tasks.core.derive.export_records import Extents, Made
+from tasks.core.derive.export_format import ExportFiles, ExportFormat, Extents, Made, PartPosition
 from tasks.core.derive.formats.flat import Dtype, cut_between_documents
 from tasks.core.reading.documents import DocumentBlock
 

@@ -8,7 +8,8 @@ reads the same files with more demands.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from itertools import chain, groupby
+from operator import itemgetter
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from streaming_ext.base.arrays import ceil_div
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split
 from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
-from tasks.core.derive.formats.flat import StreamFiles, StreamWriter
 from tasks.core.reading.documents import DocumentBlock, Ids
 
 _NAMES: dict[Split, str] = {"train": "train.bin", "holdout": "val.bin"}
@@ -47,36 +47,55 @@ class NanogptExport(ExportFormat):
         """The head of a file of this many ids."""
         return b""
 
-    def files(self, split: Split) -> StreamFiles:
-        """The files of a split."""
-        return StreamFiles(
-            path=partial(self.path, split),
-            dtype=self.dtype,
-            total=self.totals[split].tokens,
-            each=self.each(split),
-            head=self.head,
-        )
-
     def stream(self, documents: Iterable[DocumentBlock]) -> Iterator[Ids]:
         """The ids that are written of some documents."""
         return (block.stream for block in documents)
 
     def shared(self) -> Mapping[str, int]:
         """All files: a part may end within one."""
-        return {
-            path: len(self.head(ids)) + ids * self.dtype.itemsize
-            for split in self.totals
-            for path, ids in self.files(split).counts.items()
-        }
+        sizes = {}
+        for split, total in self.totals.items():
+            each = self.each(split)
+            for number, first in enumerate(range(0, total.tokens, each)):
+                ids = min(each, total.tokens - first)
+                sizes[self.path(split, number)] = len(self.head(ids)) + ids * self.dtype.itemsize
+        return sizes
 
     def write(
         self, position: PartPosition, documents: Iterable[DocumentBlock], out: ExportFiles
     ) -> None:
-        """Write a part's range of ids."""
-        files = self.files(position.split)
-        with StreamWriter(out, files, position.before.tokens) as writer:
-            for ids in self.stream(documents):
-                writer.write(ids)
+        """Write a part's range of ids.
+
+        3 ids per file, and a part that holds the ids 2 to 6 of the split:
+        file 0: . . 2    file 1: 3 4 5    file 2: 6 . .
+        """
+        split, each = position.split, self.each(position.split)
+        files = groupby(_cut(self.stream(documents), position.before.tokens, each), itemgetter(0))
+        for number, cuts in files:
+            _, first, ids = next(cuts)
+            head = self.head(min(each, self.totals[split].tokens - number * each))
+            start = len(head) + first * self.dtype.itemsize if first else 0
+            with out.span(self.path(split, number), start) as sink:
+                if not first:  # whoever writes the first id writes the head
+                    sink.write(head)
+                for own in chain([ids], map(itemgetter(2), cuts)):
+                    sink.write(np.ascontiguousarray(own, self.dtype))
+
+
+def _cut(stream: Iterable[Ids], at: int, each: int) -> Iterator[tuple[int, int, Ids]]:
+    """Cut ids into files of as many as `each`: the file, the position there of the first id, ids.
+
+    Args:
+        stream: the ids.
+        at: the position of the first one in the split.
+        each: the ids of a file, at most.
+    """
+    for ids in stream:
+        while len(ids):
+            number, first = divmod(at, each)
+            own, ids = ids[: each - first], ids[each - first :]  # noqa: PLW2901
+            yield number, first, own
+            at += len(own)
 
 
 class LlmcExport(NanogptExport):

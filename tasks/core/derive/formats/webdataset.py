@@ -16,8 +16,15 @@ from streaming_ext.base.arrays import ceil_div
 from streaming_ext.format.layout import Split
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.format.webdataset import BLOCK, END, NPY_HEAD, member, npy
-from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
-from tasks.core.derive.export_records import ExportOptions, Extent, Extents, Made
+from tasks.core.derive.export_format import (
+    ExportFiles,
+    ExportFormat,
+    ExportOptions,
+    Extent,
+    Extents,
+    Made,
+    PartPosition,
+)
 from tasks.core.reading.documents import DocumentBlock, DocumentOrigins, Ids
 
 _DEFAULT_BYTES = 128 * 2**20

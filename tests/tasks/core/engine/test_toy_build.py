@@ -39,7 +39,7 @@ class ShoutJob(Job[MadePart]):
     def do(self, cache: WorkerCache, report: Report) -> MadePart:
         text = self.identity.texts[self.part].upper()
         cache.storage(self.output).put(f"parts/{self.part}.txt", text.encode())
-        return MadePart(documents=1, tokens=0, size=len(text), seconds=0.0)
+        return MadePart(documents=1, tokens=0, size=len(text))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,8 @@ import pytest
 from flows.terminal.show_plans import show_bench
 from streaming_ext.base.errors import EngineMismatchError, SourceError, TokenizerError
 from streaming_ext.text.tokenizer.engine import Encoded, FastEngine
-from tasks.core.estimate.bench import Bench, bench
 from tasks.core.estimate.config import BenchConfig, EstimateConfig
-from tasks.core.estimate.estimate import estimate
+from tasks.core.estimate.estimate import Bench, bench, estimate
 from tests.tasks.core.build_dataset import build_from, manifest_of
 from tests.tasks.core.check.damage import printed
 from tests.tasks.core.doubles import write_source

@@ -5,7 +5,7 @@ import pytest
 
 from streaming_ext.format.spec import NearRule
 from tasks.core.estimate.config import EstimateConfig
-from tasks.core.estimate.cost import (
+from tasks.core.estimate.estimate import (
     COMPARE_RATE,
     MERGE_RATE,
     READ_RATE,

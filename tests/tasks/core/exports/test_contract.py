@@ -14,8 +14,8 @@ from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError, 
 from streaming_ext.format.layout import EXPORT
 from streaming_ext.format.schema import FileRecord, content_hash, to_json
 from streaming_ext.store import LocalStorage
-from tasks.core.derive.export_format import ExportFiles
-from tasks.core.derive.export_records import (
+from tasks.core.derive.export_format import (
+    ExportFiles,
     describe_export,
     read_export,
     read_export_records,

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from streaming_ext.store import Storage, open_storage
+from tasks.core.config import ExtendConfig
 from tasks.core.engine.lifecycle import state_of
-from tasks.core.shard.extend_config import ExtendConfig
 from tasks.core.shard.plan import plan_extend
 from tasks.core.shard.shard_build import ShardBuild
 from tests.tasks.core import doubles

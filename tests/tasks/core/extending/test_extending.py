@@ -21,9 +21,9 @@ from streaming_ext.format.layout import BUILD
 from streaming_ext.store import LocalStorage, Storage
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.training.stock import streaming
+from tasks.core.config import ExtendConfig
 from tasks.core.hosts.cluster import put_shared_plan
 from tasks.core.shard import plan as planning
-from tasks.core.shard.extend_config import ExtendConfig
 from tasks.core.shard.plan import plan_extend, plan_shard
 from tests.tasks.core.build_dataset import (
     build_dataset,

@@ -9,7 +9,7 @@ import numpy as np
 
 from streaming_ext.format.spec import TokenSetName
 from streaming_ext.store import Storage
-from tasks.core.shard.import_config import ImportConfig
+from tasks.core.config import ImportConfig
 from tasks.core.shard.plan import plan_import
 from tasks.core.shard.shard_build import ShardBuild
 from tests.conftest import small_vocabulary

@@ -24,7 +24,7 @@ from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.load import open_saved
 from tasks.core.config import ShardConfig
 from tasks.core.engine.lifecycle import release_scratch
-from tasks.core.engine.outside import scratch_folder
+from tasks.core.engine.output_files import scratch_folder
 from tasks.core.shard.plan import plan_shard
 from tasks.core.shard.sources import find_sources
 from tests.tasks.core.doubles import write_source

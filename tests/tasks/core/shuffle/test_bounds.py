@@ -11,9 +11,8 @@ from streaming_ext.base.memory import limit_memory
 from streaming_ext.format.shuffled import KEY_BITS, document_keys
 from streaming_ext.store import LocalStorage
 from tasks.core.estimate import cost
-from tasks.core.shuffle.records import read_spill_record
 from tasks.core.shuffle.sort import SortedSpills, documents_batch, documents_schema
-from tasks.core.shuffle.spills import SpillIndex, spill_path
+from tasks.core.shuffle.spills import SpillIndex, read_spill_record, spill_path
 from tests.tasks.core.build_dataset import file_hashes
 from tests.tasks.core.running import do_parts, publish, second_phase
 from tests.tasks.core.shuffle.building import FILES
