@@ -80,7 +80,11 @@ class KeptHashes:
                 found = _digests(manifest, files, file, kept.documents)
                 own = codes(found.groups, found.rows)
                 chosen = np.isin(own, wanted)
-                known.append((own[chosen], _hashes(found)[chosen]))
+                if isinstance(found, KeptSketches):
+                    hashes = found.sketches
+                else:
+                    hashes = np.stack([found.high, found.low], axis=1)
+                known.append((own[chosen], hashes[chosen]))
         own, hashes = map(np.concatenate, zip(*known, strict=True))
         order = np.argsort(own)
         return cls(own[order], hashes[order])
@@ -89,13 +93,6 @@ class KeptHashes:
         """The hashes or sketches of some of the documents: (wanted, 2 or bins)."""
         found: npt.NDArray[Any] = self.hashes[np.searchsorted(self.codes, wanted)]
         return found
-
-
-def _hashes(kept: Digests | KeptSketches) -> npt.NDArray[Any]:
-    """Those of each document; see `KeptHashes`."""
-    if isinstance(kept, KeptSketches):
-        return kept.sketches
-    return np.stack([kept.high, kept.low], axis=1)
 
 
 def shown(code: int) -> str:
@@ -207,7 +204,7 @@ def check_copies(
 def check_witnesses(
     records: Iterable[PartRecord], files: DatasetFiles, parts: Sequence[Copies], out: Outcome
 ) -> None:
-    """Check that the witnesses of a subset's near copies are among its documents.
+    """Check that the first copies, or witnesses, are among the documents.
 
     Args:
         records: the records of the parts.
@@ -221,10 +218,6 @@ def check_witnesses(
         listed = listed_documents(files, record)
         own = document_codes(listed)
         named.append(own[look_up(firsts, own)[0]])
-    _require_documents(firsts, named, out)
-
-
-def _require_documents(firsts: Ints, named: Sequence[Ints], out: Outcome) -> None:
     if len(lost := np.setdiff1d(firsts, np.concatenate(named))):
         words = f"a list names {shown(int(lost[0]))} as a first copy, which is no document"
         out.found(DUPLICATES_FOLDER, words)
@@ -236,7 +229,7 @@ def check_digests(
     parts: Sequence[Copies],
     out: Outcome,
 ) -> None:
-    """Check the kept hashes of texts: of exactly the documents, first copies among them.
+    """Check the kept hashes of texts: of exactly the documents.
 
     Args:
         manifest: the manifest of the dataset.
@@ -244,15 +237,13 @@ def check_digests(
         parts: the copies that each part left out.
         out: gets the findings.
     """
-    firsts = np.unique(np.concatenate([part.firsts for part in parts]))
-    named, documents = [firsts[:0]], 0  # first copies that have a hash
+    documents = 0
     for generation, kept in enumerate(manifest.digests):
         count = 0
         for number, file in enumerate(kept.files):
             with out.about(file.path):
                 found = _digests(manifest, files, file, kept.documents)
                 own = codes(found.groups, found.rows)
-                named.append(own[np.isin(own, firsts)])
                 documents += summed(own)
                 count += len(own)
                 if not _is_in_order(found, manifest.spec.near, number, len(kept.files)):
@@ -260,9 +251,6 @@ def check_digests(
         if out.is_sound(DIGESTS_FOLDER) and count != kept.documents:
             words = f"digests[{generation}].documents is {kept.documents}, made again {count}"
             out.found(MANIFEST, words)
-    if not out.is_sound(DIGESTS_FOLDER):
-        return
-    if (documents - sum(part.documents for part in parts)) % 2**KEY_BITS:
+    is_same = (documents - sum(part.documents for part in parts)) % 2**KEY_BITS == 0
+    if out.is_sound(DIGESTS_FOLDER) and not is_same:
         out.found(DIGESTS_FOLDER, "the hashes are of other documents than the parts list")
-    else:
-        _require_documents(firsts, named, out)

@@ -59,12 +59,12 @@ from tasks.core.shard.sources import difference, list_token_files, spans_of
 from tasks.core.shuffle.sort import sketched
 
 
-def draw(dataset: Opened, documents: int, seed: int) -> list[int]:
+def draw(dataset: Opened, manifest: Manifest, documents: int, seed: int) -> list[int]:
     """Numbers of parts, or of sources of a shuffled dataset, that have this many documents."""
-    if dataset.manifest is None or dataset.tokenizer is None:
+    if dataset.tokenizer is None:
         return []
     counts = {source: held.documents for source, held in enumerate(dataset.sources)}
-    if dataset.manifest.shuffled is None:
+    if manifest.shuffled is None:
         counts = {part: record.documents_kept for part, record in dataset.records.items()}
     numbers = [*counts]
     random.Random(seed).shuffle(numbers)  # noqa: S311
@@ -353,7 +353,7 @@ class _Comparison:
 
 
 def _counts_of(
-    record: PartRecord, made: Counts, *, left_out: int = 0, copied_bytes: int = 0
+    record: PartRecord, made: Counts, *, left_out: int, copied_bytes: int
 ) -> dict[str, Any]:
     """The counts of a record as they were made again.
 

@@ -215,7 +215,7 @@ def verify(
         copies = [each for _, each in parts if each is not None]
         _check_sums(dataset, manifest, copies, out)
         if deep and out.is_sound(*folders, *SPLITS):  # what is damaged cannot be compared
-            drawn = draw(dataset, deep_documents, seed)
+            drawn = draw(dataset, manifest, deep_documents, seed)
             compare_with_sources(
                 drawn, dataset, manifest, out=out, progress=progress, workers=workers
             )
@@ -252,5 +252,5 @@ def _check_sums(
             out.found(manifest.shuffled.sources.path, f"{words}{counts[number]}", kind="documents")
     if manifest.digests:
         check_digests(manifest, dataset.files, copies, out)
-    elif manifest.spec.lists_copies:
+    if manifest.spec.lists_copies:
         check_witnesses(dataset.records.values(), dataset.files, copies, out)

@@ -1,7 +1,7 @@
 """Between the two phases of a run: from all spills to the parts that are merged from them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -60,12 +60,11 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
     for record in records:  # another run may have written meanwhile
         record.spec.require_same(plan.spec, where=f"{storage}/{spill_record_path(record.part)}")
     require_documents(records, str(storage), all_parts=plan.base is None)
-    laid_out = _lay_out(own, records)
-    shuffled = plan.spec.shuffle is not None
     merge_input, documents, copies = MergeInput(), SpillIndex.of([]), SpillIndex.of([])
-    if shuffled:
-        own, merge_input = _shuffled(plan, storage, records, laid_out)
-        documents = _index(laid_out, [record.spills for record in records])
+    before = [0 for _ in records]
+    if shuffled := plan.spec.shuffle is not None:
+        own, merge_input, before = _shuffled(plan, storage, own, records)
+        documents = _index([record.spills for record in records], before)
     if plan.spec.deduplicate is not None:
         digests = [record.digests for record in records]
         older = None
@@ -73,7 +72,7 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
             older = OlderTexts(plan.base.files, plan.base.manifest.digests, shuffled)
         copies, kept = put_comparison(
             storage,
-            _index(laid_out, digests) if shuffled else SpillIndex.of([*chain(*digests)]),
+            _index(digests, before),
             len(own),
             first_part=plan.first_part,
             older=older,
@@ -86,16 +85,16 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
     )
 
 
-def _index(laid_out: "_LaidOut", spills: Sequence[Sequence[Spill]]) -> SpillIndex:
-    """The index of spills of each part, which count rows from the beginning of their sources."""
-    before = [rows for rows, own in zip(laid_out.before, spills, strict=True) for _ in own]
-    return SpillIndex.of([*chain(*spills)], before)
+def _index(spills: Sequence[Sequence[Spill]], before: Sequence[int]) -> SpillIndex:
+    """The index of the spills of each part, with the rows before it."""
+    rows = [rows for rows, own in zip(before, spills, strict=True) for _ in own]
+    return SpillIndex.of([*chain(*spills)], rows)
 
 
 def _shuffled(
-    plan: RunPlan, storage: Storage, records: Sequence[SpillRecord], laid_out: "_LaidOut"
-) -> tuple[tuple[Part, ...], MergeInput]:
-    """The parts of phase two of a shuffle, and their input.
+    plan: RunPlan, storage: Storage, own: Sequence[Part], records: Sequence[SpillRecord]
+) -> tuple[tuple[Part, ...], MergeInput, list[int]]:
+    """The parts of phase two of a shuffle, their input, and the rows before each in its source.
 
     The table of sources is put. Sources of an extension are numbered after the existing ones, and
     so have keys of their own.
@@ -103,8 +102,9 @@ def _shuffled(
     older = plan.base.manifest.shuffled if plan.base is not None else None
     known = plan.base.sources if plan.base is not None else ()
     counted: list[ShuffleSummary | SpillRecord] = [*([older] if older else []), *records]
-    bad_listed = (*(older.bad_listed if older else ()), *laid_out.bad_listed)
-    sources = [*known, *laid_out.sources]
+    found, before, bad = _lay_out(own, records)
+    bad_listed = (*(older.bad_listed if older else ()), *bad)
+    sources = [*known, *found]
     table = table_bytes(sources)
     path = grown_sources_path(content_hash(table)) if known else SOURCES_PATH
     storage.put(path, table)  # no generation overwrites another's
@@ -120,7 +120,7 @@ def _shuffled(
     parts = stand_ins(
         num_parts(id_bytes, plan.spec.shard_size), id_bytes, path, first=plan.first_part
     )
-    return parts, MergeInput(summary=summary)
+    return parts, MergeInput(summary=summary), before
 
 
 def stand_ins(count: int, size: int, table: str, *, first: int = 0) -> tuple[Part, ...]:
@@ -136,22 +136,15 @@ def stand_ins(count: int, size: int, table: str, *, first: int = 0) -> tuple[Par
     return tuple(Part(number, (SourceSpan(source),)) for number in range(first, first + count))
 
 
-@dataclass(frozen=True, slots=True)
-class _LaidOut:
+def _lay_out(
+    parts: Sequence[Part], records: Sequence[SpillRecord]
+) -> tuple[list[Source], list[int], list[BadDocument]]:
     """All spans of all parts, in the order of the sources.
 
-    Attributes:
-        sources: by number.
-        before: rows of its source before each part.
-        bad_listed: the first bad documents, with their rows in the sources.
+    Returns:
+        The sources by number; the rows of its source before each part; the first bad documents,
+        with their rows in the sources.
     """
-
-    sources: list[Source]
-    before: list[int]
-    bad_listed: tuple[BadDocument, ...]
-
-
-def _lay_out(parts: Sequence[Part], records: Sequence[SpillRecord]) -> _LaidOut:
     spans = joined_spans(parts)
     sources: list[Source] = []
     before: list[int] = []
@@ -177,7 +170,7 @@ def _lay_out(parts: Sequence[Part], records: Sequence[SpillRecord]) -> _LaidOut:
         for one in record.bad_listed[: MOST_BAD_LISTED - len(bad)]:
             row = one.row + rows_before[one.file]
             bad.append(one.model_copy(update={"row": row, "location": f"row {row}"}))
-    return _LaidOut(sources, before, tuple(bad))
+    return sources, before, bad
 
 
 def _whole_version(identity: SourceIdentity, span: tuple[int, int] | None) -> str:
