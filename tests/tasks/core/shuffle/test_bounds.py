@@ -10,7 +10,7 @@ from streaming_ext.base.errors import CorruptDatasetError, StorageError
 from streaming_ext.base.memory import limit_memory
 from streaming_ext.format.shuffled import KEY_BITS, document_keys
 from streaming_ext.store import LocalStorage
-from tasks.core.estimate import cost
+from tasks.core.estimate import estimate
 from tasks.core.shuffle.sort import SortedSpills, documents_batch, documents_schema
 from tasks.core.shuffle.spills import SpillIndex, read_spill_record, spill_path
 from tests.tasks.core.build_dataset import file_hashes
@@ -102,7 +102,7 @@ def test_what_a_document_takes(tmp_path) -> None:
     writer.add(batch)
     (spill,) = writer.finish()
     taken = (spill.file.size - ids.nbytes) / len(rows)
-    assert taken == pytest.approx(cost.SPILL_BYTES, rel=0.05)
+    assert taken == pytest.approx(estimate.SPILL_BYTES, rel=0.05)
 
 
 class Far(LocalStorage):
