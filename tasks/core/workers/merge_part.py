@@ -57,6 +57,8 @@ class MergeJob(Job[PackedPart]):
         index: the file of the `MergeIndex`.
     """
 
+    RESULT = PackedPart
+
     part: Part
     parts: int
     first: int = 0

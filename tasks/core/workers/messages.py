@@ -1,12 +1,14 @@
-"""The messages in a worker's pipes, pickled, whatever the job is.
+"""The messages in a worker's pipes, whatever the job is.
 
-A job is typed by its result: `Job[FetchedPart]` is answered with some `JobProgress`, and then with
-a `FetchedPart` or a `Failure`. A new kind of job is a class and nothing else.
+A job is typed by its result: `Job[FetchedPart]` is answered with a `FetchedPart`. It names its
+class, so a new kind of job is a class and nothing else.
 """
 
+import importlib
+import json
 from collections.abc import Callable
 from functools import cache
-from typing import Generic, ParamSpec, TypeVar, cast
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
 
@@ -84,8 +86,22 @@ class Failure(Message):
     message: str
 
 
+class Answer(Message, Generic[R]):
+    """One line from a worker; exactly one field is set."""
+
+    progress: JobProgress | None = None
+    result: R | None = None
+    failure: Failure | None = None
+
+
 class Job(Message, Generic[R]):
-    """The task of one worker; `R` is its result."""
+    """The task of one worker; `R` is its result.
+
+    Attributes:
+        RESULT: the type of the result.
+    """
+
+    RESULT: ClassVar[type[BaseModel]] = MadePart
 
     def do(self, cache: WorkerCache, report: Report) -> R:
         """Do the job, in a worker.
@@ -98,3 +114,20 @@ class Job(Message, Generic[R]):
             ShardmillError: the job failed.
         """
         raise NotImplementedError
+
+    def to_line(self) -> bytes:
+        """The job and its class on one line of JSON."""
+        kind = json.dumps(f"{type(self).__module__}:{type(self).__qualname__}")
+        return f'{{"kind":{kind},"job":{self.model_dump_json()}}}\n'.encode()
+
+    @staticmethod
+    def from_line(line: bytes) -> "Job[Any]":
+        """The job that `to_line` wrote; the module of its class is imported."""
+        value = json.loads(line)
+        module, _, name = value["kind"].partition(":")
+        kind: type[Job[Any]] = getattr(importlib.import_module(module), name)
+        return kind.model_validate_json(json.dumps(value["job"]))
+
+    def read_answer(self, line: bytes) -> Answer[R]:
+        """Read a line that the worker answers this job with."""
+        return Answer[self.RESULT].model_validate_json(line)  # type: ignore[name-defined]

@@ -33,6 +33,8 @@ class FetchedPart(JobResult):
 class FetchJob(Job[FetchedPart]):
     """Bring the spans of a part to a folder on scratch; see `fetch_part`."""
 
+    RESULT = FetchedPart
+
     part: Part
     folder: Path
     options: ReadOptions
@@ -94,6 +96,8 @@ class WriteJob(Job[WrittenPart]):
         scratch: the folder that holds the files and `RECORD_FILE`.
         record: the path of the record on the output.
     """
+
+    RESULT = WrittenPart
 
     scratch: Path
     output: str

@@ -1,7 +1,6 @@
 """The supervisor of worker processes: hands out jobs, notices deaths, leaves nothing behind."""
 
 import os
-import pickle
 import queue
 import signal
 import subprocess
@@ -9,7 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import IO, cast
+from typing import IO
 
 from streaming_ext.base import errors
 from streaming_ext.base.errors import InternalError, ShardmillError, StoppedError, WorkerDiedError
@@ -59,16 +58,19 @@ class Worker:
         assert stdin is not None  # noqa: S101  (both are pipes)
         assert stdout is not None  # noqa: S101
         try:
-            pickle.dump(job, stdin)
+            stdin.write(job.to_line())
             stdin.flush()
         except BrokenPipeError as error:
             raise WorkerDiedError(self._how_it_ended()) from error
-        try:
-            while isinstance(answer := pickle.load(stdout), JobProgress):  # noqa: S301  (our worker)
-                on_progress(answer)
-        except (EOFError, pickle.UnpicklingError) as error:
-            raise WorkerDiedError(self._how_it_ended()) from error
-        return cast("R | Failure", answer)
+        while line := stdout.readline():
+            answer = job.read_answer(line)
+            if answer.failure is not None:
+                return answer.failure
+            if answer.result is not None:
+                return answer.result
+            if answer.progress is not None:
+                on_progress(answer.progress)
+        raise WorkerDiedError(self._how_it_ended())
 
     def _how_it_ended(self) -> str:
         code = self._process.wait()

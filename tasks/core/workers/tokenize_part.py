@@ -39,6 +39,8 @@ class TokenizeJob(Job[PackedPart]):
         known_on: the output, if copies of texts of its earlier parts need not be tokenized.
     """
 
+    RESULT = PackedPart
+
     part: Part
     paths: tuple[Path, ...] = ()
     scratch: Path

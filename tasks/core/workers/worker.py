@@ -1,4 +1,4 @@
-"""The worker process: takes jobs on stdin, answers on stdout, ends with its parent.
+"""The worker process: takes jobs as JSON lines on stdin, answers on stdout, ends with its parent.
 
 It leaves Ctrl+C to the parent, and ends at once when stdin ends, which also happens when the
 parent is killed. What it leaves unfinished never counts: files are put in place, and recorded, when
@@ -6,7 +6,6 @@ they are complete.
 """
 
 import os
-import pickle
 import queue
 import signal
 import sys
@@ -17,13 +16,13 @@ from typing import Any
 
 from streaming_ext.base.errors import ShardmillError, WorkerDiedError
 from streaming_ext.base.memory import VARIABLE as MEMORY_VARIABLE
-from tasks.core.workers.messages import Failure, Job, JobProgress, Message, WorkerCache
+from tasks.core.workers.messages import Answer, Failure, Job, JobProgress, WorkerCache
 
 _PROGRESS_SECONDS = 0.25
 
 
-def serve(job: Job[Any], cache: WorkerCache) -> None:
-    """Do a job; its progress and its result go to stdout."""
+def serve(line: bytes, cache: WorkerCache) -> None:
+    """Do the job in a line of JSON; its progress and its result go to stdout."""
     last = began = time.monotonic()
     latest = JobProgress(fraction=0.0)
 
@@ -32,12 +31,13 @@ def serve(job: Job[Any], cache: WorkerCache) -> None:
         latest = progress
         if time.monotonic() - last >= _PROGRESS_SECONDS:
             last = time.monotonic()
-            _send(progress)
+            _send(Answer(progress=progress))
 
     try:
-        result = job.do(cache, report)
-        _send(latest)
-        _send(result.model_copy(update={"seconds": time.monotonic() - began}))
+        result = Job.from_line(line).do(cache, report)
+        _send(Answer(progress=latest))
+        seconds = time.monotonic() - began
+        _send(Answer(result=result.model_copy(update={"seconds": seconds})))
     except ShardmillError as error:
         _fail(type(error).__name__, str(error))
     except MemoryError:
@@ -49,24 +49,18 @@ def serve(job: Job[Any], cache: WorkerCache) -> None:
         _fail("InternalError", traceback.format_exc())
 
 
-def _send(answer: Message) -> None:
-    pickle.dump(answer, sys.stdout.buffer)
-    sys.stdout.buffer.flush()
+def _send(answer: Answer[Any]) -> None:
+    os.write(sys.stdout.fileno(), answer.model_dump_json(exclude_none=True).encode() + b"\n")
 
 
 def _fail(error: str, message: str) -> None:
-    _send(Failure(error=error, message=message))
+    _send(Answer(failure=Failure(error=error, message=message)))
 
 
-def _read_jobs(jobs: "queue.SimpleQueue[Job[Any]]") -> None:
-    try:
-        while True:
-            jobs.put(pickle.load(sys.stdin.buffer))  # noqa: S301  (the parent wrote it)
-    except EOFError:
-        os._exit(0)  # the parent is gone or done: nobody waits for the job in progress
-    except Exception:  # noqa: BLE001  (the parent shows what it says)
-        traceback.print_exc()
-        os._exit(1)
+def _read_jobs(jobs: "queue.SimpleQueue[bytes]") -> None:
+    for line in sys.stdin.buffer:
+        jobs.put(line)
+    os._exit(0)  # the parent is gone or done: nobody waits for the job in progress
 
 
 def main() -> None:
@@ -78,7 +72,7 @@ def main() -> None:
     from streaming_ext.text.tokenizer.json_file import one_thread_each
 
     pa.set_cpu_count(1)
-    jobs: queue.SimpleQueue[Job[Any]] = queue.SimpleQueue()
+    jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
     limit_memory()
     cache = WorkerCache()
