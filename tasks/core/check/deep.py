@@ -1,7 +1,9 @@
 """`--deep`: some parts, or sources of a shuffled dataset, made again by the reference and compared.
 
-Documents are compared one by one: their ids, and what the lists say of them. The bytes of files
-are not made again, since they may differ between versions of libraries.
+A part that is made again has a record with the same hash, and then nothing else is compared. If it
+has another one, which may be due to other versions of libraries, documents are compared one by one
+to name the first that differ. So are those of parts that left documents out, as copies or for a
+subset, and of sources of a shuffled dataset, whose documents lie in all parts.
 """
 
 import random
@@ -30,6 +32,7 @@ from streaming_ext.format.layout import (
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import KEPT_PREFIX
 from streaming_ext.format.record import PartRecord, SpanRecord
+from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.shuffled import SOURCES_PATH, Keys
 from streaming_ext.store.scratch import new_folder
 from streaming_ext.text.documents.columns import differing, untyped_if_null
@@ -43,7 +46,7 @@ from streaming_ext.text.token_sets.token_set import IdsAsTheyAre
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.json_file import one_thread_each
 from streaming_ext.writing.part_documents import PartDocuments
-from streaming_ext.writing.part_files import Tokens
+from streaming_ext.writing.part_files import PartFiles, Tokens
 from streaming_ext.writing.tokenize import Counts, tokenize_batches
 from tasks.core.check.copies import KeptHashes, shown
 from tasks.core.check.findings import Outcome, Progress, differences
@@ -181,8 +184,8 @@ class _Comparison:
         dataset: the dataset.
         manifest: the manifest of the dataset.
         number: the number of the part or source.
-        held: documents and copies that the dataset holds, of this and other numbers; None if they
-            are those of the part alone.
+        held: documents and copies that the dataset holds, of this and other numbers, if the hash
+            of a record cannot tell that it is the same.
         hashes: hashes of texts, if copies were left out.
 
     Attributes:
@@ -204,6 +207,7 @@ class _Comparison:
         record = self._record or next(iter(dataset.records.values()))
         self._spec, self.spans, self.out = record.spec, _spans(dataset, number), Outcome()
         self._counted_in = SOURCES_PATH if self._record is None else record_path(number)
+        self._files: PartFiles | None = None
         self._made: list[pa.Table] = []
 
     def run(self, progress: Progress) -> None:
@@ -212,13 +216,15 @@ class _Comparison:
         Raises:
             ShardmillError, OSError: a source is missing, changed, damaged or cannot be read.
         """
-        tokenizer, spec = self._dataset.tokenizer, self._spec
+        tokenizer, spec, record = self._dataset.tokenizer, self._spec, self._record
         assert tokenizer is not None  # noqa: S101  (nothing is drawn without it)
         with new_folder() as folder:
             located = [self._local(each, folder) for each in self.spans]
             paths = [path for _, path in located]
             part = Part(self._number, tuple(span for span, _ in located))
             documents = PartDocuments(part, paths, spec.read_options, pinned=False)
+            if self._held is None and spec.subset is None:
+                self._files = PartFiles(folder / "made", self._number, spec, {})
             counts = tokenize_batches(
                 documents,
                 spec,
@@ -233,15 +239,21 @@ class _Comparison:
                 self.out.sources.add(each.source.url)
                 if came_unchecked(path):
                     self.out.unchecked.add(each.source.url)
+            is_same = record is not None and self._has_same_hash(record, counts, folder / "made")
         self.out.count(source_rows=counts.rows)
         for source_span, found in zip(self.spans, documents.rows, strict=True):
             if source_span.rows != found:
                 words = f"{source_span.rows} rows of {source_span.source.url}, it has {found}"
                 self.out.found(self._counted_in, words)
-        self._compare_documents(counts)
+        if record is not None and is_same:
+            self.out.count(retokenized=record.documents_kept, retokenized_tokens=record.tokens_kept)
+        else:
+            self._compare_documents(counts)
 
     def _take(self, tokens: Tokens) -> None:
-        """Note the documents of a batch."""
+        """Note the documents of a batch, and put them into shards if these are compared."""
+        if self._files is not None:
+            self._files.add(tokens)
         made: dict[str, Any] = {
             "row": tokens.rows,
             "split": tokens.in_holdout.astype(np.int8),
@@ -258,6 +270,16 @@ class _Comparison:
         names = [f"{KEPT_PREFIX}{name}" for name in self._spec.source_columns]
         made |= dict(zip(names, map(untyped_if_null, tokens.values), strict=True))
         self._made.append(pa.table(made))
+
+    def _has_same_hash(self, record: PartRecord, counts: Counts, folder: Path) -> bool:
+        """Return whether the record of the part that was made again has the same bytes."""
+        if self._files is None:
+            return False
+        made = _counts_of(record, counts)
+        made["splits"] = self._files.finish()
+        path = documents_path(record.part)
+        made["documents"] = FileRecord.of(path, (folder / path).read_bytes())
+        return to_json(record.model_copy(update=made)) == to_json(record)
 
     def _compare_documents(self, counts: Counts) -> None:
         """Compare document by document, and what is counted."""
@@ -353,7 +375,7 @@ class _Comparison:
 
 
 def _counts_of(
-    record: PartRecord, made: Counts, *, left_out: int, copied_bytes: int
+    record: PartRecord, made: Counts, *, left_out: int = 0, copied_bytes: int = 0
 ) -> dict[str, Any]:
     """The counts of a record as they were made again.
 
