@@ -42,9 +42,11 @@ class WorkerCache:
 
 
 class Message(BaseModel):
-    """Unchangeable; a field that is not known is refused."""
+    """Unchangeable; a field that is not known is refused. Bytes are Base64 in JSON."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64"
+    )
 
 
 class JobProgress(Message):
