@@ -7,7 +7,6 @@ step 0 on two ranks: rank 0 reads its positions of node 0, sequences 0 1; rank 1
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from operator import add, sub
 
 import numpy as np
@@ -16,7 +15,7 @@ from streaming_ext.base.arrays import Ints, ceil_div
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.kinds import count
 from streaming_ext.order.mixing import WINDOW_ROWS, Mixing, Mixture
-from streaming_ext.order.order import OrderSpec
+from streaming_ext.order.order import OrderSpec, Recent
 from streaming_ext.order.ranks import DataRank
 from streaming_ext.order.state import Cursor
 from streaming_ext.order.steps import Phase, StepSizes
@@ -71,6 +70,8 @@ class EpochPlan:
         self.mixing, self.drop_last, self.spec = mixing, drop_last, spec
         # If a rank's rows are of one stream, ranks take the positions of a step as they come.
         self.nodes_of_ranks = 1 if method == "device_per_stream" else spec.canonical_nodes
+        self._phases: Recent[Cursor, list[Phase]] = Recent(3)
+        self._mixtures: Recent[tuple[int, tuple[int, ...]], Mixture] = Recent(3)
         self.orders = StreamOrders(spec, bounds=bounds, left_out=left_out, earlier=earlier)
         self.sizes: tuple[int, ...] = tuple(self.orders.sizes.tolist())
         if 0 in self.sizes:
@@ -108,7 +109,10 @@ class EpochPlan:
         """Allocate the positions of the cursor's epoch to the streams."""
         if self.mixing is None:
             return self._constant
-        return _changing_mixture(self, cursor.tokens, cursor.before)
+        tokens, before = cursor.tokens, cursor.before
+        return self._mixtures.get_or_make(
+            (tokens, before), lambda: _changing_mixture(self, tokens, before)
+        )
 
     def start(self, epoch: int) -> Cursor:
         """Find the beginning of an epoch in a training that changed nothing before it.
@@ -149,7 +153,7 @@ class EpochPlan:
 
     def phases(self, cursor: Cursor) -> list[Phase]:
         """List the steps after a cursor, to the end of its epoch; the first one is number 0."""
-        return _phases(self, cursor)
+        return self._phases.get_or_make(cursor, lambda: _phases(self, cursor))
 
     def phase_of(self, cursor: Cursor, step: int) -> Phase:
         """Find the phase of a step after a cursor; the last phase if there is no such step."""
@@ -275,7 +279,6 @@ class EpochPlan:
         return streams, sequences
 
 
-@lru_cache(maxsize=16)
 def _changing_mixture(plan: EpochPlan, tokens: int, before: tuple[int, ...]) -> Mixture:
     """Allocate the positions of the epoch that begins after some tokens and draws."""
     assert plan.mixing is not None  # noqa: S101 - the caller has looked
@@ -288,7 +291,6 @@ def _changing_mixture(plan: EpochPlan, tokens: int, before: tuple[int, ...]) -> 
     return Mixture(plan.spec, *spans, row_size=plan.row)
 
 
-@lru_cache(maxsize=64)
 def _phases(plan: EpochPlan, cursor: Cursor) -> list[Phase]:
     sizes = [(plan.steps, plan.epoch_size)]
     if (past := cursor.past) is not None:

@@ -14,7 +14,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
@@ -22,7 +21,7 @@ import numpy as np
 
 from streaming_ext.base.arrays import Ints, ceil_div, ranges
 from streaming_ext.base.errors import UsageError
-from streaming_ext.order.order import OrderSpec, key_of, permutation
+from streaming_ext.order.order import OrderSpec, Recent, key_of, permutation
 from streaming_ext.order.steps import Schedule, starts_of
 
 METHODS: Final = ("random", "stratified", "per_stream", "device_per_stream")
@@ -60,6 +59,7 @@ class Mixture:
         self._before = list(accumulate(spans, _add, initial=zero))
         self.rows = self._before[-1]
         self.amounts = tuple(rows * row_size for rows in self.rows)
+        self._windows: Recent[tuple[int, int], tuple[Ints, Ints]] = Recent(1024)
 
     def counts(self, row: int) -> tuple[int, ...]:
         """Count the rows of each stream among the first `row` rows of an epoch.
@@ -89,7 +89,7 @@ class Mixture:
         for window in np.unique(windows).tolist():
             chosen = np.flatnonzero(windows == window)
             in_window = row[chosen] - self.rows_of(window).start
-            window_streams, window_rows = _window(self, epoch, window)
+            window_streams, window_rows = self._window(epoch, window)
             streams[chosen] = window_streams[in_window]
             rows[chosen] = window_rows[in_window]
         return streams, np.asarray(bases, np.int64)[streams] + rows * self._row_size + node
@@ -110,7 +110,7 @@ class Mixture:
         # The last window with no more than `wanted` rows before it.
         windows = range(int(self._first_windows[-1]))
         window = bisect_right(windows, wanted, key=rows_before) - 1
-        streams, rows = _window(self, epoch, window)
+        streams, rows = self._window(epoch, window)
         inside = int(np.flatnonzero((streams == stream) & (rows == wanted))[0])
         return (self.rows_of(window).start + inside) * self._row_size + node
 
@@ -135,7 +135,10 @@ class Mixture:
         if not row:
             return np.empty(0, np.int64)
         window = int(self._windows_of(np.array(row - 1)))
-        return _window(self, epoch, window)[0][: row - self.rows_of(window).start]
+        return self._window(epoch, window)[0][: row - self.rows_of(window).start]
+
+    def _window(self, epoch: int, window: int) -> tuple[Ints, Ints]:
+        return self._windows.get_or_make((epoch, window), lambda: _window(self, epoch, window))
 
     def _windows_of(self, rows: Ints) -> Ints:
         """Find the window of each row: (rows,)."""
@@ -152,7 +155,6 @@ class Mixture:
         return range(first, min(first + self._window_rows, int(self._first_rows[span + 1])))
 
 
-@lru_cache(maxsize=1024)
 def _window(mixture: Mixture, epoch: int, window: int) -> tuple[Ints, Ints]:
     """Find stream and row within the stream of each row of a window: (rows,) each."""
     own, spec = mixture.rows_of(window), mixture.spec

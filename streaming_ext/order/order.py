@@ -14,9 +14,9 @@ Everything is integer arithmetic written out here: NumPy promises no stream of r
 one version to the next, and an order must outlive them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,8 @@ import numpy.typing as npt
 from streaming_ext.base.arrays import Ints, ceil_div, scrambled
 
 Keys = npt.NDArray[np.uint64]
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 _ROUNDS: Final = 6
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -114,6 +116,25 @@ def _feistel(positions: Ints, base: Ints, keys: Keys, *, inverse: bool) -> Ints:
         first, second = second, first
     result: Ints = first * base + second
     return result
+
+
+class Recent(dict[Key, Value]):
+    """The values that were made last. Several threads may use it: each operation is atomic."""
+
+    def __init__(self, most: int) -> None:
+        """Keep at most `most` values."""
+        super().__init__()
+        self._most = most
+
+    def get_or_make(self, key: Key, make: Callable[[], Value]) -> Value:
+        """Return the value of a key; make it if it is not kept."""
+        found = self.get(key)
+        if found is None:
+            found = make()
+            for old in list(self.copy())[: max(0, len(self) + 1 - self._most)]:
+                self.pop(old, None)
+            self[key] = found
+        return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

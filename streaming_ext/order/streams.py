@@ -10,7 +10,6 @@ sequences, in the order of a pass over them alone, interleaved in rows of canoni
 """
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from streaming_ext.base.arrays import Flags, Ints, ceil_div
 from streaming_ext.format.index import TokenIndex
 from streaming_ext.format.shard import sequence_starts
-from streaming_ext.order.order import OrderSpec, PassOrder
+from streaming_ext.order.order import OrderSpec, PassOrder, Recent
 from streaming_ext.order.state import Growth
 
 _AT_ONCE = 2**18  # draws that are searched
@@ -57,8 +56,11 @@ class StreamOrders:
             own - np.searchsorted(out, own) for own, out in zip(bounds, self._left_out, strict=True)
         ]
         self.sizes: Ints = np.array([own[-1] for own in self.bounds], np.int64)
+        # An epoch's end needs two passes of each stream.
+        self._passes: Recent[tuple[int, int], PassOrder] = Recent(3 * len(bounds))
+        self._grown: Recent[Growth, list[_Generation]] = Recent(1)
         # The passes looked up last, by a number of each: pass * streams + stream.
-        self._joined = np.zeros(1, np.int64), _pass_order(self, 0, 0)
+        self._joined = np.zeros(1, np.int64), self._pass_order(0, 0)
         # How many sequences are kept before each that is left out: if 2 and 3 of five are out, two
         # are kept before both. So the kept sequences 0, 1 and 2 are 0, 1 and 2 + 2 on disk.
         self._kept_before = {
@@ -81,7 +83,7 @@ class StreamOrders:
         if (known[passes] != codes).any():
             known, passes = np.unique(codes, return_inverse=True)
             wanted = (divmod(code, len(self.sizes)) for code in known.tolist())
-            joined = PassOrder.joined([_pass_order(self, stream, each) for each, stream in wanted])
+            joined = PassOrder.joined([self._pass_order(stream, each) for each, stream in wanted])
             self._joined = known, joined
         found = joined.sequences(draws, passes)
         for stream, kept_before in self._kept_before.items():
@@ -90,7 +92,8 @@ class StreamOrders:
         if growth is not None:
             positions = draws - growth.number * int(self.sizes[0])
             inside = (positions >= 0) & (positions < self.sizes[0])
-            found[inside] = _sequences_of_pass(_generations(self, growth), positions[inside])
+            generations = self._grown.get_or_make(growth, lambda: _generations(self, growth))
+            found[inside] = _sequences_of_pass(generations, positions[inside])
         return found
 
     def draws_of(
@@ -111,7 +114,7 @@ class StreamOrders:
         sequences = sequences[~np.isin(sequences, left_out)]
         kept = sequences - np.searchsorted(left_out, sequences)
         for number in range(draws.start // size, ceil_div(draws.stop, size)):
-            found += _pass_order(self, stream, number).draws_of(kept[kept < size]).tolist()
+            found += self._pass_order(stream, number).draws_of(kept[kept < size]).tolist()
         return [draw for draw in found if draw in draws]
 
     def growth_from(self, growth: Growth | None, draw: int) -> Growth | None:
@@ -120,10 +123,13 @@ class StreamOrders:
             return None
         return growth
 
-
-@lru_cache(maxsize=1024)  # an epoch's end needs two passes of each stream
-def _pass_order(orders: StreamOrders, stream: int, number: int) -> PassOrder:
-    return PassOrder.of(orders.spec, bounds=orders.bounds[stream], stream=stream, number=number)
+    def _pass_order(self, stream: int, number: int) -> PassOrder:
+        return self._passes.get_or_make(
+            (stream, number),
+            lambda: PassOrder.of(
+                self.spec, bounds=self.bounds[stream], stream=stream, number=number
+            ),
+        )
 
 
 class _Generation(NamedTuple):
@@ -142,7 +148,6 @@ class _Generation(NamedTuple):
     received: int
 
 
-@lru_cache(maxsize=16)
 def _generations(orders: StreamOrders, growth: Growth) -> list[_Generation]:
     """Lay out what each generation added to a pass, the oldest first."""
     found = []

@@ -99,7 +99,7 @@ class WordEngine:
     """The reference, asked once for each word; see `word_ids`."""
 
     words = None
-    rate = 8
+    rate = 4  # more as fewer words are new
 
     def __init__(self, tokenizer: JsonTokenizer, reason: str) -> None:
         self.name = f"{tokenizer.package} {version(tokenizer.package)}, word by word"

@@ -1,4 +1,4 @@
-"""What a dataset and its copies in the workers of a plain DataLoader exchange."""
+"""The notes that workers of a plain DataLoader leave, and the position that they tell."""
 
 import copy
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ BASE_SEED = 2**40 + 7
 
 @dataclass(frozen=True)
 class Worker:
-    """What `get_worker_info` returns in a worker."""
+    """The information of `get_worker_info` in a worker."""
 
     id: int
     seed: int
