@@ -1,5 +1,6 @@
 """A small dataset made of lists of documents."""
 
+import itertools
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,10 +27,14 @@ Document = Sequence[int]
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """What a test knows of a dataset: its folder and the stream of each split."""
+    """What a test knows of a dataset: its folder, and of each split the stream and the documents.
+
+    A document is known by its source file and row, and ends with its end-of-text id.
+    """
 
     root: Path
     streams: dict[str, np.ndarray]
+    documents: dict[str, dict[tuple[str, int], list[int]]]
     manifest: Manifest
 
 
@@ -94,6 +99,7 @@ def build(
     )
     form = spec.shard_format
     streams: dict[str, list[int]] = {split: [] for split in SPLITS}
+    documents: dict[str, dict[tuple[str, int], list[int]]] = {split: {} for split in SPLITS}
     records = []
     for split in SPLITS:
         shutil.rmtree(root / split, ignore_errors=True)
@@ -104,12 +110,13 @@ def build(
         return FileRecord.of(path, data)
 
     for number, rows in enumerate(parts):
-        splits = {}
+        url, splits = f"mem://source-{number}.parquet", {}
         for split in SPLITS:
-            documents = [ids for of, ids in rows if of == split]
-            stream = [token for ids in documents for token in [*ids, EOT]]
+            held = {(url, row): [*ids, EOT] for row, (of, ids) in enumerate(rows) if of == split}
+            documents[split] |= held
+            stream = list(itertools.chain(*held.values()))
             writer = SplitWriter(root / split, number, spec, Memory())
-            writer.add(np.array(stream, form.id_type), len(documents))
+            writer.add(np.array(stream, form.id_type), len(held))
             splits[split] = writer.finish()
             streams[split] += [*stream, *[EOT] * (-len(stream) % sequence_length)]
         listed = root / documents_path(number)
@@ -124,7 +131,7 @@ def build(
         record = PartRecord(
             part=number,
             spec=spec,
-            source=SourceIdentity(url=f"mem://source-{number}.parquet", size=1, version="v"),
+            source=SourceIdentity(url=url, size=1, version="v"),
             rows=len(rows),
             null_documents=0,
             empty_documents=0,
@@ -136,20 +143,20 @@ def build(
         write(f"parts/{number:05}.json", to_json(record))
     summaries = {}
     for split in SPLITS:
-        held = [record.splits[split] for record in records]
+        of_parts = [record.splits[split] for record in records]
         sums = {
-            name: sum(getattr(each, name) for each in held)
+            name: sum(getattr(each, name) for each in of_parts)
             for name in ("documents", "tokens", "padding", "samples")
         }
         index = write(index_path(split), merged_index(split, records, spec))
-        shards = sum(len(each.shards) for each in held)
+        shards = sum(len(each.shards) for each in of_parts)
         summaries[split] = SplitSummary(index=index, shards=shards, **sums)
     manifest = Manifest(
         spec=spec, parts=tuple(r.summary() for r in records), splits=summaries, tokenizer_files=()
     )
     write(MANIFEST, to_json(manifest))
     flat = {split: np.array(ids, form.id_type) for split, ids in streams.items()}
-    return Built(root=root, streams=flat, manifest=manifest)
+    return Built(root=root, streams=flat, documents=documents, manifest=manifest)
 
 
 def kept(values: list[Any]) -> pa.Array:
@@ -163,6 +170,11 @@ def some_documents(count: int, *, seed: int = 0, longest: int = 30) -> list[list
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, longest + 1, count)
     return [rng.integers(0, EOT, length).tolist() for length in lengths]
+
+
+def build_some(root: Path, count: int, *, seed: int = 0, **options: Any) -> Built:
+    """Write a dataset of some documents in three parts."""
+    return build(root, numbered_parts(some_documents(count, seed=seed)), **options)
 
 
 def numbered_parts(

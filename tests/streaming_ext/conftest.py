@@ -8,28 +8,28 @@ import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from tests.servers.storage.swift import SwiftServer, make_bucket, s3_client
-from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
+from tests.streaming_ext.build import Built, build_some
 
 
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """Compressed shards: 3 parts, 116 shards of 4 samples of 8 tokens, 585 samples of train."""
     root = tmp_path_factory.mktemp("packed") / "dataset"
-    return build(root, numbered_parts(some_documents(300)))
+    return build_some(root, 300)
 
 
 @pytest.fixture(scope="session")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The same documents in shards that are not compressed."""
     root = tmp_path_factory.mktemp("raw") / "dataset"
-    return build(root, numbered_parts(some_documents(300)), compression="none")
+    return build_some(root, 300, compression="none")
 
 
 @pytest.fixture(scope="session")
 def published(swift: SwiftServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, str]:
     """A small dataset of compressed shards, on disk and in a bucket: also its URL."""
     root = tmp_path_factory.mktemp("published") / "dataset"
-    built = build(root, numbered_parts(some_documents(60)))
+    built = build_some(root, 60)
     bucket = make_bucket(swift.url)
     client = s3_client(swift.url)
     for path in sorted(root.rglob("*.*")):

@@ -13,7 +13,7 @@ from streaming_ext.format.mds_index import read_table
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import from_json
 from streaming_ext.text.tokenizer.load import open_saved
-from tests.streaming_ext.build import build, numbered_parts, some_documents
+from tests.streaming_ext.build import build_some
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 NEWER = [2, 10]
@@ -21,7 +21,7 @@ NEWER = [2, 10]
 
 @pytest.fixture
 def new(tmp_path: Path) -> Path:
-    return build(tmp_path / "new", numbered_parts(some_documents(60))).root
+    return build_some(tmp_path / "new", 60).root
 
 
 def changed(file: Path, **fields: object) -> bytes:

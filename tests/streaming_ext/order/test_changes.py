@@ -12,7 +12,7 @@ import pytest
 
 from streaming_ext import StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
+from tests.streaming_ext.build import Built, build_some
 from tests.streaming_ext.loading import saved, sequences
 
 Load = Callable[..., StreamingTokenLoader]
@@ -43,7 +43,7 @@ def table(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Built:
     root = tmp_path_factory.mktemp("other") / "dataset"
-    return build(root, numbered_parts(some_documents(300, seed=1)), compression="none")
+    return build_some(root, 300, seed=1, compression="none")
 
 
 def test_another_size_of_an_epoch_is_no_other_data(opened, other) -> None:
@@ -239,17 +239,6 @@ def test_steps_of_another_size_keep_what_came(opened, old, new, named) -> None:
     taken(loader, 1)
     assert loader.step == 1
     assert "past" not in saved(loader)
-
-
-def test_a_schedule_that_grows_after_a_position_changes_nothing_before_it(opened) -> None:
-    loader = opened(batch_size=8, epoch_size=400)
-    taken(loader, 3)
-    longer = opened(batch_size=None, global_batch="0:8 10K:16", epoch_size=400)
-    longer.load_state_dict(saved(loader), allow_changes=["global_batch"])
-    assert "past" not in saved(longer)
-    assert [trace.sequence for trace in longer.trace(1)] == [
-        trace.sequence for trace in loader.trace(1)
-    ]
 
 
 @pytest.mark.parametrize(

@@ -1,30 +1,16 @@
 """Coverage, elasticity and resume on complete small epochs.
 
-test_brute_force.py compares random settings, ranks, workers and states; test_epoch_plan.py and
-training/test_blocks.py prove for any number of ranks and workers how steps are split.
+test_brute_force.py compares random settings, ranks, workers and states; test_epoch_plan.py proves
+for any number of ranks how steps are split.
 """
 
-import numpy as np
 import pytest
-import torch
 
 from streaming_ext import TokenStream
 from streaming_ext.base.arrays import ceil_div
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
+from tests.streaming_ext.build import Built, build_some
 from tests.streaming_ext.loading import sequences
-
-
-@pytest.mark.parametrize(("length", "shuffle"), [(1, True), (7, False), (100, False), (1024, True)])
-def test_every_token_of_the_stream_comes_once(raw, load, length, shuffle) -> None:
-    batches = list(load(sequence_length=length, batch_size=1, shuffle=shuffle))
-    ids = torch.cat([batch["sequence_ids"] for batch in batches])
-    tokens = torch.cat([batch["tokens"] for batch in batches])
-    count = 4680 // length
-    assert sorted(ids.tolist()) == list(range(count))
-    stream = raw.streams["train"][: count * length].astype(np.int64).reshape(count, length)
-    assert (tokens[torch.argsort(ids)].numpy() == stream).all()
-    assert (ids[:-1] < ids[1:]).all() != shuffle or count < 3
 
 
 class TestResume:
@@ -62,11 +48,22 @@ class TestResume:
             ("global_batch", {"batch_size": 8}),
             ("split", {"split": "holdout"}),
             ("drop_last", {"drop_last": False}),
+            ("packing", {"packing": "best_fit"}),
+            ("document_multiple", {"packing": "best_fit", "document_multiple": 8}),
         ],
     )
     def test_another_order_is_refused_by_name(self, load, field, change) -> None:
         with pytest.raises(ConfigMismatchError, match=rf"\n  {field}: the state has"):
             load(**change).load_state_dict(load().state_dict())
+
+    def test_a_state_names_no_feature_that_is_not_used(self, load) -> None:
+        state = load().state_dict()
+        own = {"version", "epoch", "sample_in_epoch", "order", "streams", "checksum"}
+        of_order = {"split", "sequence_length", "global_batch", "drop_last", "epoch_size"}
+        of_shuffle = {"shuffle", "shuffle_seed", "shuffle_block_size", "num_canonical_nodes"}
+        assert state.keys() == own
+        assert state["order"].keys() == of_order | of_shuffle
+        assert state["streams"][0].keys() == {"fingerprint", "choose", "before", "drawn"}
 
     def test_what_is_no_state_or_no_setting_is_refused(self, load) -> None:
         for state in ({}, {"epoch": 0, "sample_in_epoch": 3}, {"version": 2}):
@@ -79,7 +76,7 @@ class TestResume:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Built:
     root = tmp_path_factory.mktemp("small") / "dataset"
-    return build(root, numbered_parts(some_documents(20)), compression="none")
+    return build_some(root, 20)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from streaming_ext.format.layout import MANIFEST
 from streaming_ext.format.manifest import NodePartition
 from streaming_ext.format.schema import to_json
 from streaming_ext.order.node_local import PartitionReport, require_one_group
-from tests.streaming_ext.build import Built, build, numbered_parts, some_documents, spec_of
+from tests.streaming_ext.build import Built, build_some, spec_of
 from tests.streaming_ext.loading import saved, sequences
 from tests.streaming_ext.processes import in_processes, join_group
 
@@ -31,28 +31,16 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def as_partition(built: Built, rank: int, nodes: int, *, sources: str = SOURCES) -> Built:
-    """The same dataset, as one partition of several."""
-    partition = NodePartition(rank=rank, nodes=nodes, sources=sources)
-    manifest = built.manifest.model_copy(update={"node_partition": partition})
-    (built.root / MANIFEST).write_bytes(to_json(manifest))
-    return Built(root=built.root, streams=built.streams, manifest=manifest)
-
-
-def make_partitions(folder: Path, documents: Sequence[int], **options: Any) -> list[Built]:
+def make_partitions(folder: Path, documents: Sequence[int]) -> list[Built]:
     """Partitions of different sizes; each node's folder stands alone."""
-    return [
-        as_partition(
-            build(
-                folder / f"node{rank}" / "data",
-                numbered_parts(some_documents(count, seed=rank)),
-                **options,
-            ),
-            rank,
-            len(documents),
-        )
-        for rank, count in enumerate(documents)
-    ]
+    found = []
+    for rank, count in enumerate(documents):
+        built = build_some(folder / f"node{rank}" / "data", count, seed=rank)
+        partition = NodePartition(rank=rank, nodes=len(documents), sources=SOURCES)
+        manifest = built.manifest.model_copy(update={"node_partition": partition})
+        (built.root / MANIFEST).write_bytes(to_json(manifest))
+        found.append(built)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -123,13 +111,10 @@ def train(rank: int, root: Path, *, epochs: int = 1, state: Any = None, **change
     return steps, loader.achieved()[0], group and group.sequences
 
 
-def sequences_of(answers: Sequence[Any], ranks_a_node: int) -> list[list[list[int]]]:
-    """By node, the sequences of each step, sorted."""
-    steps = [[step.sequences for step in answer[0]] for answer in answers]
-    by_node = [steps[first : first + ranks_a_node] for first in range(0, len(steps), ranks_a_node)]
-    return [
-        [sorted(itertools.chain(*step)) for step in zip(*ranks, strict=True)] for ranks in by_node
-    ]
+def together(*answers: Any) -> list[list[int]]:
+    """The sequences of each step of some ranks, sorted."""
+    steps = zip(*(steps for steps, _, _ in answers), strict=True)
+    return [sorted(itertools.chain(*(each.sequences for each in ranks))) for ranks in steps]
 
 
 @pytest.mark.parametrize(("nodes", "drop_last"), [(2, True), (3, False)])
@@ -181,7 +166,8 @@ def test_resume_on_other_nodes_is_refused_on_other_ranks_a_node_not(two, three, 
         assert isinstance(error, ConfigMismatchError)
         assert "nodes: the state has 2, this loader 3" in str(error)
     wide = on_ranks(ranks_of(two, 1), partial(train, state=state, batch_size=2 * BATCH), tmp_path)
-    assert sequences_of(wide, 1) == [steps[1:] for steps in sequences_of(narrow, 2)]
+    for node in range(2):
+        assert together(wide[node]) == together(*narrow[2 * node : 2 * node + 2])[1:]
 
 
 def report(
@@ -249,7 +235,7 @@ class TestWithoutAGroup:
     """Ranks from arguments, and a folder with everybody's manifest."""
 
     @pytest.fixture
-    def manifests(self, three: list[Built], tmp_path: Path) -> Path:
+    def manifests(self, three, tmp_path) -> Path:
         folder = tmp_path / "manifests"
         for number, partition in enumerate(three):
             (folder / f"host{number}").mkdir(parents=True)

@@ -7,17 +7,9 @@ from pathlib import Path
 import pytest
 
 from streaming_ext import StreamingTokenLoader, TokenStream
-from streaming_ext.base.errors import UsageError
 from streaming_ext.reading import shards as shards_module
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 from tests.streaming_ext.conftest import tokens_of
-
-
-def test_streams_of_different_id_types_are_refused(raw, open_raw, tmp_path) -> None:
-    wide = build(tmp_path / "wide", [[("train", [5])]], vocab_size=100_000)
-    streams = [TokenStream(local=raw.root), TokenStream(local=wide.root)]
-    with pytest.raises(UsageError, match="uint16, uint32"):
-        open_raw(local=None, streams=streams)
 
 
 def test_streams_lie_end_to_end(raw, open_raw, tmp_path) -> None:

@@ -56,7 +56,6 @@ def require_plain(state: dict[str, Any]) -> None:
         ({"download_timeout": 0}, "`download_timeout` must be seconds above 0, got 0"),
         ({"download_timeout": float("nan")}, "`download_timeout` must be seconds above 0, got nan"),
         ({"batch_size": True}, "`batch_size` must be a whole number .*got True"),
-        ({"shuffle_seed": 1.5}, "`shuffle_seed` must be a whole number .*got 1.5"),
         ({"predownload": 0}, "`predownload` must be at least 1, got 0"),
         ({"local": None}, "either streams"),
         ({"streams": [TokenStream(local="x")]}, "not both"),
@@ -73,7 +72,6 @@ def require_plain(state: dict[str, Any]) -> None:
         ({"batch_size": 1000}, "less than one global batch of 1000"),
         ({"cache_limit": "1gx"}, "cache_limit"),
         ({"dp_world_size": 0}, "dp_rank"),
-        ({"extras": ["labels"]}, "may name sequence_ids"),
     ],
 )
 def test_senseless_settings(open_raw, named, message) -> None:
@@ -96,19 +94,6 @@ def test_one_extra_is_one_name(open_raw) -> None:
 def test_no_dataset_in_the_folder(open_raw, tmp_path) -> None:
     with pytest.raises(NotADatasetError):
         open_raw(local=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("choose", "40", "`choose` must be a whole number .*got '40'"),
-        ("repeat", 0, "`repeat` must be a number above 0, got 0"),
-        ("proportion", True, "`proportion` must be a number above 0, got True"),
-    ],
-)
-def test_amounts_of_streams(name, value, message) -> None:
-    with pytest.raises(UsageError, match=message):
-        TokenStream(local="data", **{name: value})
 
 
 def test_streams_take_numbers_of_numpy() -> None:

@@ -1,12 +1,13 @@
-"""Masks against a reference that walks token by token."""
+"""Tokens and masks against a reference that walks token by token."""
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.format.index import read_index
 from streaming_ext.store.remote import Remote
 from tests.streaming_ext.build import EOT, Built, build
@@ -52,34 +53,23 @@ class Reference:
         return begins
 
 
-def batches_of(built: Built, *, workers: int = 0, **settings: Any) -> list[dict[str, Any]]:
-    dataset = StreamingTokenDataset(
-        local=built.root,
-        batch_size=3,
-        shuffle=True,
-        extras=EXTRAS,
-        dp_rank=0,
-        dp_world_size=1,
-        **settings,
-    )
-    return list(StreamingTokenLoader(dataset, num_workers=workers))
+def assert_as_reference(batch: dict[str, Any], reference: Reference) -> list[int]:
+    """Compare the tokens and masks of a batch; returns where its segments begin, and its end.
 
-
-def assert_as_reference(batch: dict[str, Any], reference: Reference, length: int) -> list[int]:
-    """Compare all masks of a batch; returns where its segments begin, and its end.
-
-    Of a batch that is filled up, rows are compared as far as its sequences go; nothing is returned.
+    Of a batch that is filled up, rows are compared as far as its sequences go.
     """
+    length = batch["tokens"].shape[1]
     bounds = [0]
     for row, sequence in enumerate(batch["sequence_ids"].tolist()):
         if sequence < 0:
             assert (batch["targets"][row] == -100).all()
-            return []
+            return bounds
         start = sequence * length
         begins = reference.segments(start, length)
         targets = [reference.target(start + i, row_end=i == length - 1) for i in range(length)]
-        assert batch["targets"][row].tolist() == targets
         number = np.searchsorted(begins, np.arange(length), side="right") - 1
+        assert batch["tokens"][row].tolist() == reference.stream[start : start + length]
+        assert batch["targets"][row].tolist() == targets
         assert batch["document_ids"][row].tolist() == number.tolist()
         positions = np.arange(length) - np.array(begins)[number]
         assert batch["position_ids"][row].tolist() == positions.tolist()
@@ -91,22 +81,40 @@ def assert_as_reference(batch: dict[str, Any], reference: Reference, length: int
     return bounds
 
 
+@pytest.fixture
+def compared(load) -> Callable[..., tuple[int, int]]:
+    """Compare an epoch with the reference; returns how many tokens and segments were compared."""
+
+    def compare(built: Built, *, split: str = "train", **settings: Any) -> tuple[int, int]:
+        reference = Reference(built, split)
+        tokens = segments = 0
+        for batch in load(local=built.root, split=split, extras=EXTRAS, **settings):
+            bounds = assert_as_reference(batch, reference)
+            tokens += bounds[-1]
+            segments += len(bounds) - 1
+        return tokens, segments
+
+    return compare
+
+
 @pytest.mark.parametrize(
-    ("length", "split", "workers"),
-    [(1, "train", 0), (3, "train", 1), (24, "holdout", 1), (50, "train", 0)],
+    ("length", "split", "workers", "least"),
+    [
+        (1, "train", 0, 4676),
+        (3, "train", 1, 4668),
+        (24, "holdout", 1, 96),
+        (50, "train", 0, 4600),
+        ("0:4 192:8 900:16", "train", 0, 4500),
+    ],
 )
-def test_they_equal_the_reference(raw, length, split, workers) -> None:
-    reference = Reference(raw, split)
-    assert any(reference.padding)
-    seen = 0
-    for batch in batches_of(raw, sequence_length=length, split=split, workers=workers):
-        assert_as_reference(batch, reference, length)
-        seen += int((batch["sequence_ids"] >= 0).sum())
-    assert seen > 0
+def test_they_equal_the_reference(raw, compared, length, split, workers, least) -> None:
+    assert any(Reference(raw, split).padding)
+    tokens, _ = compared(raw, sequence_length=length, split=split, num_workers=workers)
+    assert tokens >= least
 
 
-def test_types_are_those_that_models_take(raw) -> None:
-    batch = batches_of(raw)[0]
+def test_types_are_those_that_models_take(load) -> None:
+    batch = next(iter(load(extras=EXTRAS)))
     assert type(batch.pop("max_seqlen")) is int
     assert all(value.is_contiguous() for value in batch.values())
     assert {name: value.dtype for name, value in batch.items()} == {
@@ -120,7 +128,7 @@ def test_types_are_those_that_models_take(raw) -> None:
     }
 
 
-def test_documents_of_a_token_and_padding_within(tmp_path) -> None:
+def test_documents_of_a_token_and_padding_within(compared, tmp_path) -> None:
     """More boundaries than a message has room for; padding that no part of ours would have."""
     rng = np.random.default_rng(1)
     ids = np.where(rng.random(2000) < 0.6, EOT, 5)
@@ -130,17 +138,12 @@ def test_documents_of_a_token_and_padding_within(tmp_path) -> None:
         compression="none",
         shard_samples=9,
     )
-    length = 40
-    reference = Reference(built, "train")
-    seen = 0
-    for batch in batches_of(built, sequence_length=length, workers=1):
-        assert_as_reference(batch, reference, length)
-        seen += len(batch["sequence_ids"])
-    assert seen > 40
+    tokens, _ = compared(built, sequence_length=40, num_workers=1)
+    assert tokens > 1600
 
 
 @pytest.mark.parametrize(("length", "workers"), [(64, 1), (1000, 0)])
-def test_long_documents(tmp_path, length, workers) -> None:
+def test_long_documents(compared, tmp_path, length, workers) -> None:
     """Segments of hundreds of tokens, some of one, two and none between them, and padding."""
     rng = np.random.default_rng(length)
     ids = rng.integers(1, 50, 30_000)
@@ -155,19 +158,14 @@ def test_long_documents(tmp_path, length, workers) -> None:
         compression="none",
         shard_samples=600,
     )
-    reference = Reference(built, "train")
-    tokens = segments = 0
-    for batch in batches_of(built, sequence_length=length, workers=workers):
-        bounds = assert_as_reference(batch, reference, length)
-        tokens += bounds[-1]
-        segments += len(bounds) - 1
+    tokens, segments = compared(built, sequence_length=length, num_workers=workers)
     assert tokens > 25_000
     # Both ways of laying down positions are met, since it depends on the length of segments.
     assert (tokens > 140 * segments) == (length > 64)
 
 
-def test_masks_share_no_memory(raw) -> None:
-    for batch in batches_of(raw, sequence_length=24)[:5]:
+def test_masks_share_no_memory(load) -> None:
+    for batch in itertools.islice(load(sequence_length=24, extras=EXTRAS), 5):
         names = ["tokens", "targets", "position_ids", "document_ids", "cu_seqlens"]
         before = {name: batch[name].clone() for name in names}
         for name in names:
@@ -176,7 +174,5 @@ def test_masks_share_no_memory(raw) -> None:
             assert all((batch[other] == before[other]).all() for other in later)
 
 
-def test_memory_of_dropped_batches_is_used_again(raw) -> None:
-    dataset = StreamingTokenDataset(local=raw.root, batch_size=3, dp_rank=0, dp_world_size=1)
-    positions = {batch["tokens"].data_ptr() for batch in StreamingTokenLoader(dataset)}
-    assert len(positions) <= 3
+def test_memory_of_dropped_batches_is_used_again(load) -> None:
+    assert len({batch["tokens"].data_ptr() for batch in load(extras=[])}) <= 3

@@ -6,7 +6,7 @@ import pytest
 from streaming_ext.base.errors import UsageError
 from streaming_ext.training.arguments import TokenStream
 from streaming_ext.training.features.mixing import sequences_an_epoch
-from tests.streaming_ext.build import build, numbered_parts, some_documents
+from tests.streaming_ext.build import build_some
 
 
 def streams(**values) -> list[TokenStream]:
@@ -42,7 +42,9 @@ def test_amounts() -> None:
     ("values", "said"),
     [
         ({"proportion": 1, "choose": 3}, "one of proportion"),
-        ({"repeat": 0}, "`repeat` must be a number above 0"),
+        ({"repeat": 0}, "`repeat` must be a number above 0, got 0"),
+        ({"proportion": True}, "`proportion` must be a number above 0, got True"),
+        ({"choose": "40"}, "`choose` must be a whole number .*got '40'"),
         ({"max_repeats": 3}, "`max_repeats` goes with `proportion`"),
         ({"proportion": 1, "max_repeats": 0}, "`max_repeats` must be a number above 0"),
         ({"proportion": "much"}, "`proportion` must be a number, or a schedule"),
@@ -79,11 +81,14 @@ def test_mixtures_that_contradict_themselves_are_refused(
         open_raw(local=None, streams=mixed, **settings)
 
 
-def test_tokenizers_that_differ_are_refused(raw, open_raw, tmp_path) -> None:
-    other = build(tmp_path / "o", numbered_parts(some_documents(50)), fingerprint="f1")
-    mixed = [TokenStream(local=built.root) for built in (raw, other)]
-    with pytest.raises(UsageError, match="different tokenizers"):
-        open_raw(local=None, streams=mixed)
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [({"vocab_size": 100_000}, "uint16, uint32"), ({"fingerprint": "f1"}, "different tokenizers")],
+)
+def test_ids_that_differ_are_refused(raw, open_raw, tmp_path, other, said) -> None:
+    roots = [raw.root, build_some(tmp_path / "other", 9, **other).root]
+    with pytest.raises(UsageError, match=said):
+        open_raw(local=None, streams=[TokenStream(local=root) for root in roots])
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -91,7 +96,7 @@ def test_what_a_mixture_came_to(load, tmp_path, workers) -> None:
     counts = ((300, 6, "web"), (60, 3, "code"), (90, 1, "web"))  # documents, proportion, domain
     mixed = [
         TokenStream(
-            local=build(tmp_path / str(documents), numbered_parts(some_documents(documents))).root,
+            local=build_some(tmp_path / str(documents), documents).root,
             proportion=proportion,
             domain=domain,
         )

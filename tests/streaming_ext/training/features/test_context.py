@@ -11,7 +11,7 @@ import torch
 
 from streaming_ext import StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
-from tests.streaming_ext.build import build, numbered_parts, some_documents
+from tests.streaming_ext.build import build_some
 
 PER_TOKEN = ("tokens", "targets", "position_ids", "document_ids")
 
@@ -83,8 +83,7 @@ def test_what_is_not_allowed(open_raw, given, reported) -> None:
 def streams(tmp_path_factory: pytest.TempPathFactory) -> list[TokenStream]:
     folder: Path = tmp_path_factory.mktemp("streams")
     return [
-        TokenStream(local=build(folder / str(count), numbered_parts(some_documents(count))).root)
-        for count in (300, 120, 80)
+        TokenStream(local=build_some(folder / str(count), count).root) for count in (300, 120, 80)
     ]
 
 

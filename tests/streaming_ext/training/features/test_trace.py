@@ -4,37 +4,35 @@ from collections import defaultdict
 
 import pytest
 
+from streaming_ext import TokenStream
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.training.features.trace import trace_document, trace_step
-from tests.streaming_ext.build import EOT, numbered_parts, some_documents
+from tests.streaming_ext.build import EOT
 from tests.streaming_ext.loading import sequences
 
 
-@pytest.fixture(scope="module")
-def sources() -> dict[tuple[str, int], list[int]]:
-    """Each document of the raw dataset by source file and row."""
-    return {
-        (f"mem://source-{part}.parquet", row): [*ids, EOT]
-        for part, rows in enumerate(numbered_parts(some_documents(300)))
-        for row, (_, ids) in enumerate(rows)
-    }
-
-
 @pytest.mark.parametrize(
-    ("length", "split", "packing"),
+    ("length", "split", "packing", "where"),
     [
-        (8, "train", None),
-        (60, "holdout", None),
-        (1000, "train", None),
-        (7, "holdout", "best_fit"),
-        (64, "train", "best_fit"),
+        (1, "train", None, None),
+        (60, "holdout", None, None),
+        (1000, "train", None, None),
+        (7, "holdout", "best_fit", None),
+        (64, "train", "best_fit", None),
+        (24, "train", None, "tokens > 20"),
     ],
 )
-def test_each_token_is_explained(load, sources, length, split, packing) -> None:
+def test_each_token_is_explained(load, raw, length, split, packing, where) -> None:
     loader = load(
-        sequence_length=length, split=split, batch_size=1, drop_last=True, packing=packing
+        local=None,
+        streams=[TokenStream(local=raw.root, where=where)],
+        sequence_length=length,
+        split=split,
+        batch_size=1,
+        drop_last=True,
+        packing=packing,
     )
-    explained = 0
+    sources, explained = raw.documents[split], 0
     for step, batch in enumerate(loader):
         (trace,) = loader.trace(step)
         assert [trace.sequence] == batch["sequence_ids"].tolist()
@@ -42,6 +40,7 @@ def test_each_token_is_explained(load, sources, length, split, packing) -> None:
         for span in trace.spans:
             segment = sources[span.source, span.row][span.first : span.first + span.tokens]
             assert len(segment) == span.tokens > 0
+            assert where is None or len(sources[span.source, span.row]) > 21
             reported[span.position : span.position + span.tokens] = segment
             explained += span.tokens
         assert batch["tokens"].tolist() == [reported]
@@ -67,10 +66,12 @@ def test_the_sequences_of_all_ranks_and_of_later_epochs(load) -> None:
         ({"sequence_length": 5, "epoch_size": 300}, 4),
         ({"sequence_length": 40, "packing": "best_fit"}, 1),
         ({"sequence_length": 7, "packing": "best_fit", "shuffle": False}, 0),
+        ({"where": "tokens > 9"}, 0),
     ],
 )
-def test_each_document_of_an_epoch_backwards(open_raw, changes, epoch) -> None:
-    dataset = open_raw(dp_world_size=2, dp_rank=0, batch_size=2, **changes)
+def test_each_document_of_an_epoch_backwards(raw, open_raw, changes, epoch) -> None:
+    streams = [TokenStream(local=raw.root, where=changes.pop("where", None))]
+    dataset = open_raw(local=None, streams=streams, dp_world_size=2, batch_size=2, **changes)
     found = defaultdict(list)
     for step in range(dataset.plan.steps_left(dataset.plan.start(0))):
         for trace in trace_step(dataset, step, epoch=epoch):
@@ -81,6 +82,8 @@ def test_each_document_of_an_epoch_backwards(open_raw, changes, epoch) -> None:
         visits = trace_document(dataset, *document, epoch=epoch)
         reported = [(visit.step, visit.rank, visit.sequence, visit.span) for visit in visits]
         assert sorted(map(repr, reported)) == sorted(map(repr, found[document]))
+    left_out = raw.documents["train"].keys() - found.keys()
+    assert not any(trace_document(dataset, *document, epoch=epoch) for document in left_out)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext import (
@@ -97,27 +95,6 @@ def test_rows_are_cut_out_of_the_chosen_documents_laid_end_to_end(tmp_path, seed
             assert row["sequence_ids"] == number
             by_hand = row_by_hand(expected[stream], number * length, length, shard_ends)
             assert {name: row[name].tolist() for name in by_hand} == by_hand
-
-
-def test_every_token_is_traced_to_a_chosen_document(raw) -> None:
-    loader = load([TokenStream(local=raw.root, where="tokens > 20")], sequence_length=24)
-    rows = {
-        (f"mem://source-{part}.parquet", row): [*ids, EOT]
-        for part, listed in enumerate(numbered_parts(some_documents(300)))
-        for row, (_, ids) in enumerate(listed)
-    }
-    for step, batch in enumerate(loader):
-        (trace,) = loader.trace(step)
-        found = []
-        for span in trace.spans:
-            assert len(rows[span.source, span.row]) > 21
-            assert span.position == len(found)
-            found += rows[span.source, span.row][span.first : span.first + span.tokens]
-        assert batch["tokens"].tolist() == [found]
-        source, row = trace.spans[-1].source, trace.spans[-1].row
-        assert step in {visit.step for visit in loader.trace_document(source, row)}
-    short = next(key for key, ids in rows.items() if len(ids) == 12 and key[1] % 10)
-    assert loader.trace_document(*short) == []
 
 
 KINDS = ["a", 'it\'s a `b` "\\c"', None]
@@ -287,9 +264,9 @@ def test_chosen_documents_that_lie_far_apart_are_packed(raw, copy, monkeypatch) 
     loader = load([TokenStream(local=root, where="tokens == 7")], **settings)
     rows = [row for batch in loader for row in batch["tokens"].tolist()]
     found = [row[at : at + 7] for row in rows for at in range(0, 40, 8) if row[at] != EOT]
-    parts = numbered_parts(some_documents(300))
-    train = [ids for part in parts for split, ids in part if split == "train"]
-    assert sorted(found) == sorted(ids for ids in train if len(ids) == 7)
+    assert sorted(found) == sorted(
+        ids[:-1] for ids in raw.documents["train"].values() if len(ids) == 8
+    )
     assert len(found) > 3
     with pytest.raises(UsageError, match="have more than 1,000 tokens together"):
         load([TokenStream(local=root)], **settings)
@@ -312,55 +289,17 @@ def test_the_state_knows_what_is_chosen(raw) -> None:
     counts = [each.sequences for each in other.achieved()]
     drawn = [each["drawn"] for each in state["streams"]]
     assert counts == [drawn[1], 0, drawn[0]]
-    assert "where" not in str(saved(opened(None)))
 
 
-def test_conditions_with_other_features(raw, tmp_path) -> None:
-    """Excluded documents, lengths that change, context parallelism and counts of domains."""
-    where = "tokens > 9"
-    stream = [TokenStream(local=raw.root, where=where)]
-    plain = load(stream, sequence_length=16)
-    traces = [plain.trace(step)[0] for step in range(len(plain))]
-    gone = {(span.source, span.row) for span in traces[3].spans}
-    path = tmp_path / "excluded.parquet"
-    pq.write_table(pa.table({"source": [s for s, _ in gone], "row": [r for _, r in gone]}), path)
-    kept = [
-        trace.sequence
-        for trace in traces
-        if not {(span.source, span.row) for span in trace.spans} & gone
-    ]
-    assert 0 < len(kept) < len(traces)
-    assert sequences(load(stream, sequence_length=16, exclude=path)) == [[each] for each in kept]
-    packed = load(stream, sequence_length=64, exclude=path, packing="best_fit")
-    found = Counter(
-        (span.source, span.row)
-        for step in range(len(packed))
-        for span in packed.trace(step)[0].spans
-    )
-    assert found == Counter(
-        (f"mem://source-{part}.parquet", row)
-        for part, listed in enumerate(numbered_parts(some_documents(300)))
-        for row, (split, ids) in enumerate(listed)
-        if split == "train" and len(ids) > 9 and (f"mem://source-{part}.parquet", row) not in gone
-    )
-    whole = [batch["tokens"].reshape(-1) for batch in plain]
+def test_conditions_with_other_features(raw) -> None:
+    """Lengths that change, and counts of domains; exclusions have tests of their own."""
+    stream = [TokenStream(local=raw.root, where="tokens > 9")]
+    whole = [batch["tokens"].reshape(-1) for batch in load(stream, sequence_length=16)]
     halves = [
         batch["tokens"].reshape(-1)
         for batch in load(stream, batch_size=2, sequence_length="0:8 64:16")
     ]
     assert np.concatenate(halves[:4]).tolist() == np.concatenate(whole[:4]).tolist()
-    parts = [
-        [
-            batch["tokens"].reshape(-1)
-            for batch in load(
-                stream, sequence_length=16, cp_rank=rank, cp_size=2, cp_layout="contiguous"
-            )
-        ]
-        for rank in range(2)
-    ]
-    assert all(
-        np.concatenate([a, b]).tolist() == c.tolist() for a, b, c in zip(*parts, whole, strict=True)
-    )
     counting = load(stream, sequence_length=16, domain_by="folder", extras=["domain_ids"])
     seen = sum(int((batch["domain_ids"] >= 0).sum()) for batch in counting)
     (reported,) = counting.achieved()

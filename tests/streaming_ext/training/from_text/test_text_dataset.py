@@ -56,50 +56,12 @@ class TestRows:
         assert 0 < sum(map(len, kept)) < sum(map(len, texts))
         check_rows(kept, min_tokens=30)
 
-
-class TestBeginnings:
-    """Each document begins with an id of its own; what training makes of it, token by token."""
-
-    def test_of_documents(self, open_text, reference, texts) -> None:
+    def test_with_a_beginning(self, open_text, reference, texts) -> None:
         first = reference.eot_id + 1
         dataset = open_text(bos_token="<s>", batch_size=1)
         assert (rows_read(dataset) == rows_of(reference, texts, LENGTH, [first])).all()
         with pytest.raises(TokenizerError, match="ends each document of .* leave --bos-token out"):
             open_text(bos_token="<|endoftext|>")
-
-    def test_in_masks(self, open_text, reference, texts) -> None:
-        """Packed, each document whole: positions and targets begin anew with its first id."""
-        eot, most = reference.eot_id, LENGTH - 2
-        loader = StreamingTokenLoader(
-            open_text(
-                bos_token="<s>",
-                packing="best_fit",
-                max_tokens=most,
-                drop_last=False,
-                extras=["targets", "position_ids", "document_ids"],
-            )
-        )
-        found: list[list[int]] = []
-        for batch in loader:
-            for number, row in enumerate(batch["tokens"].tolist()):
-                documents: list[list[int]] = [[]]
-                for token in row:
-                    documents[-1].append(token)
-                    if token == eot:
-                        documents.append([])
-                whole = [one for one in documents if len(one) > 1]
-                found += whole
-                padding = LENGTH - sum(map(len, whole))
-                sizes = [len(one) for one in whole] + [padding] * (padding > 0)
-                places = [(each, at) for each, size in enumerate(sizes) for at in range(size)]
-                assert batch["document_ids"][number].tolist() == [each for each, _ in places]
-                assert batch["position_ids"][number].tolist() == [at for _, at in places]
-                targets = [*row[1 : LENGTH - padding], *[-100] * LENGTH][:LENGTH]
-                assert batch["targets"][number].tolist() == targets
-        every = [reference.encode(text) for some in texts for text in some]
-        expected = [[eot + 1, *ids, eot] for ids in every if len(ids) <= most]
-        assert 50 < len(expected) < len(every)
-        assert sorted(found) == sorted(expected)
 
 
 class TestElastic:
