@@ -73,7 +73,7 @@ def shard(
         text_column: Column or path (meta.text) of the text; several join.
         text_separator: Text between joined columns; \\n is a new line, \\t a tab.
         format: Format of all files; default: by name.
-        on_bad_document: What an unreadable document does.
+        on_bad_document: Treatment of an unreadable document.
         keep_columns: Columns to store for each document, such as language,meta.url.
         where: Keep documents if "language == 'en' and score >= 0.65" holds.
         min_bytes: Drop documents of fewer bytes of text.
@@ -89,9 +89,9 @@ def shard(
         exclude_ngram: Words of an n-gram.
         mark_only: Count such documents, and keep them.
         nodes: Number of nodes that each make their own dataset of some of the sources.
-        node_rank: Which of them to make, from 0; see docs/how-to/node-partitions.md.
+        node_rank: Number of the node to make, from 0; see docs/how-to/node-partitions.md.
         check_sources: Compare each remote file with the hash of its store.
-        output: Where the dataset goes: a folder, s3://, gs:// or az://.
+        output: Location of the dataset: a folder, s3://, gs:// or az://.
         sequence_length: Tokens per sample.
         holdout_fraction: Fraction of the documents kept out of training.
         holdout_seed: Seed that decides which documents those are.
@@ -132,7 +132,7 @@ def extend(
 
     Args:
         dataset: The dataset: a folder, s3://, gs:// or az://.
-        sources: What to add, as for shard; files it already holds are left out.
+        sources: Sources to add, as for shard; files that it already holds are left out.
         tokenizer: The tokenizer that it was made with, if it lost its own copy.
         hub_config: Configuration of a Hub dataset, such as sample-10BT.
         part_size: Cut larger files into parts of this size, if possible.
@@ -181,7 +181,7 @@ def import_(
         part_size: Cut larger files into parts of this size, if possible.
         min_part_size: Put small source files into one part until it has this size.
         check_sources: Compare each remote file with the hash of its store.
-        output: Where the dataset goes: a folder, s3://, gs:// or az://.
+        output: Location of the dataset: a folder, s3://, gs:// or az://.
         sequence_length: Tokens per sample.
         holdout_fraction: Fraction of the documents kept out of training.
         holdout_seed: Seed that decides which documents those are.
@@ -208,9 +208,9 @@ def export(
     """Write a dataset in the format of another trainer; run again, it resumes.
 
     Args:
-        format: What to write: megatron, nanogpt, llmc, modded-nanogpt, litdata, nanotron, olmo, parquet, webdataset; see docs/how-to/export.md.
+        format: Format to write: megatron, nanogpt, llmc, modded-nanogpt, litdata, nanotron, olmo, parquet, webdataset; see docs/how-to/export.md.
         dataset: Folder or URL of a published dataset.
-        output: Where the output goes: a folder, s3://, gs:// or az://.
+        output: Location of the output: a folder, s3://, gs:// or az://.
         max_file_size: Upper bound of a file; default: the format's usual size.
         rows: Content of a WebDataset sample.
         sequence_length: Tokens per sample of WebDataset; default: that of the dataset.
@@ -231,7 +231,7 @@ def copy(
 
     Args:
         dataset: Folder or URL of a published dataset or export.
-        output: Where the output goes: a folder, s3://, gs:// or az://.
+        output: Location of the output: a folder, s3://, gs:// or az://.
         workers: Worker processes per host; default: one per core.
         scratch: Folder for work in progress; default: beside the output, or temporary.
         quiet: Print only errors."""
@@ -249,7 +249,7 @@ def merge(
 
     Args:
         datasets: Folders or URLs of published datasets, in this order.
-        output: Where the output goes: a folder, s3://, gs:// or az://.
+        output: Location of the output: a folder, s3://, gs:// or az://.
         repeats: Accept datasets of the same source files: texts repeat.
         workers: Worker processes per host; default: one per core.
         scratch: Folder for work in progress; default: beside the output, or temporary.
@@ -277,7 +277,7 @@ def subset(
 
     Args:
         dataset: Folder or URL of a published dataset.
-        output: Where the output goes: a folder, s3://, gs:// or az://.
+        output: Location of the output: a folder, s3://, gs:// or az://.
         where: Take documents for which "score >= 3 and tokens < 900" holds.
         documents: How many documents, of all splits together.
         tokens: Number of tokens, such as 10M; whole documents only.
@@ -355,7 +355,7 @@ def bench(
         text_column: Column or path (meta.text) of the text; several join.
         text_separator: Text between joined columns; \\n is a new line, \\t a tab.
         format: Format of all files; default: by name.
-        on_bad_document: What an unreadable document does.
+        on_bad_document: Treatment of an unreadable document.
         sample_size: Bytes of text to sample in total.
         sample_files: Number of files to sample.
         sample_seed: Seed for the choice of files and rows.
@@ -456,7 +456,7 @@ def plan(
         text_column: Column or path (meta.text) of the text; several join.
         text_separator: Text between joined columns; \\n is a new line, \\t a tab.
         format: Format of all files; default: by name.
-        on_bad_document: What an unreadable document does.
+        on_bad_document: Treatment of an unreadable document.
         keep_columns: Columns to store for each document, such as language,meta.url.
         where: Keep documents if "language == 'en' and score >= 0.65" holds.
         min_bytes: Drop documents of fewer bytes of text.
@@ -472,7 +472,7 @@ def plan(
         exclude_ngram: Words of an n-gram.
         mark_only: Count such documents, and keep them.
         nodes: Number of nodes that each make their own dataset of some of the sources.
-        node_rank: Which of them to make, from 0; see docs/how-to/node-partitions.md.
+        node_rank: Number of the node to make, from 0; see docs/how-to/node-partitions.md.
         check_sources: Compare each remote file with the hash of its store.
         output: Planned location of the dataset; uploads use the link.
         sequence_length: Tokens per sample.
@@ -496,7 +496,7 @@ def plan(
         hosts: Machines that divide the work.
         link: Network link of each host, as 1Gbit or 500MB; default: 1Gbit if used.
         disk: Write rate of each host's disk; default: as measured here.
-        remote_sources: Whether the link carries the sources; default: as for SOURCES.
+        remote_sources: True if the link carries the sources; default: as SOURCES say.
         sample_size: Bytes of text to sample in total.
         sample_files: Number of files to sample.
         sample_seed: Seed for the choice of files and rows.

@@ -84,17 +84,17 @@ class Streams(Options):
     heading: ClassVar[str] = "Mixture"
 
     proportion: tuple[str, ...] = ()
-    """Of each dataset: proportion, or schedule: `0:0.9 900B:0.2`."""
+    """Proportion of each dataset, or its schedule: `0:0.9 900B:0.2`."""
     repeat: tuple[float, ...] = ()
-    """Of each dataset: passes in an epoch, in place of `--proportion`."""
+    """Passes of an epoch over each dataset, in place of `--proportion`."""
     choose: tuple[int, ...] = ()
-    """Of each dataset: sequences in an epoch, in place of `--proportion`."""
+    """Sequences of an epoch from each dataset, in place of `--proportion`."""
     max_repeats: tuple[float, ...] = ()
-    """Of each dataset: most passes of training; `inf` for any number."""
+    """Most passes of training over each dataset; `inf` for any number."""
     where: tuple[str, ...] = ()
-    """Of each dataset: the condition that its documents meet; an empty one for all documents."""
+    """Condition that the documents of each dataset meet; an empty one for all documents."""
     generation: tuple[str, ...] = ()
-    """Of each dataset: start of the hash of the manifest that training read."""
+    """Start of the hash of the manifest of each dataset that training read."""
 
 
 def _as_option(setting: dataclasses.Field[Any]) -> Any:

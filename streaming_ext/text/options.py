@@ -185,7 +185,7 @@ class DocumentOptions(Options):
     format: FormatName | None = None
     """Format of all files; default: by name."""
     on_bad_document: OnBadDocument = "fail"
-    """What an unreadable document does."""
+    """Treatment of an unreadable document."""
 
 
 class KeptOptions(Options):

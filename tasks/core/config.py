@@ -42,7 +42,7 @@ class Selection(Options):
     nodes: Annotated[int | None, Field(gt=0, le=100_000)] = None
     """Number of nodes that each make their own dataset of some of the sources."""
     node_rank: Annotated[int | None, Field(ge=0, validate_default=True)] = None
-    """Which of them to make, from 0; see docs/how-to/node-partitions.md."""
+    """Number of the node to make, from 0; see docs/how-to/node-partitions.md."""
 
     @field_validator("node_rank")
     @classmethod
@@ -102,7 +102,7 @@ class Extension(Options):
     dataset: Annotated[str, Field(min_length=1)]
     """The dataset: a folder, s3://, gs:// or az://."""
     sources: Annotated[Several, Field(min_length=1)]
-    """What to add, as for shard; files it already holds are left out."""
+    """Sources to add, as for shard; files that it already holds are left out."""
     tokenizer: Annotated[str | None, Field(min_length=1)] = None
     """The tokenizer that it was made with, if it lost its own copy."""
 

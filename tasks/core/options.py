@@ -86,7 +86,7 @@ class Output(Options):
     heading: ClassVar[str] = "Output"
 
     output: Annotated[str, Field(min_length=1)]
-    """Where the dataset goes: a folder, s3://, gs:// or az://."""
+    """Location of the dataset: a folder, s3://, gs:// or az://."""
     sequence_length: Annotated[int, Field(gt=0, le=2**24)] = 2048
     """Tokens per sample."""
     holdout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.001

@@ -14,7 +14,7 @@ from tasks.core.options import Deduplication, EvaluationOptions, Execution
 
 Dataset = Annotated[str, Field(min_length=1, description="Folder or URL of a published dataset.")]
 Output = Annotated[
-    str, Field(min_length=1, description="Where the output goes: a folder, s3://, gs:// or az://.")
+    str, Field(min_length=1, description="Location of the output: a folder, s3://, gs:// or az://.")
 ]
 
 
@@ -22,7 +22,7 @@ class _Exported(Options):
     """The dataset to export, the format and the output."""
 
     format: Annotated[
-        str, Field(description=f"What to write: {', '.join(FORMATS)}; see docs/how-to/export.md.")
+        str, Field(description=f"Format to write: {', '.join(FORMATS)}; see docs/how-to/export.md.")
     ]
     dataset: Dataset
     output: Output

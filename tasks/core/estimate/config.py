@@ -57,7 +57,7 @@ class Machines(Options):
     disk: Rate | None = None
     """Write rate of each host's disk; default: as measured here."""
     remote_sources: bool | None = None
-    """Whether the link carries the sources; default: as for SOURCES."""
+    """True if the link carries the sources; default: as SOURCES say."""
 
 
 class Sampling(Options):
