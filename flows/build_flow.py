@@ -3,7 +3,6 @@
 import os
 import platform
 import time
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 
@@ -24,12 +23,12 @@ from streaming_ext.base.errors import StoppedError, StorageError, UsageError
 from streaming_ext.base.extras import extras_named
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.schema import to_json
-from streaming_ext.store import Storage, open_storage
+from streaming_ext.store import Storage
 from streaming_ext.store.locations import holds_secret, local_path, require_no_secret
 from tasks.core.engine import lifecycle
 from tasks.core.engine.build import Build
 from tasks.core.linux import require_linux
-from tasks.core.options import ExecutionOnHosts
+from tasks.core.options import Execution, ExecutionOnHosts
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import (
     FailedFile,
@@ -40,6 +39,7 @@ from tasks.core.reporting.report import (
     report_path,
 )
 from tasks.core.shard.run_plan import RunPlan
+from tasks.core.workers.pool import WorkerPool
 from tasks.steps import finish_task
 
 _MOST_REASONS = 3  # in the message of a failed run
@@ -91,44 +91,32 @@ def require_absolute(output: str) -> None:
 
 
 def _build(plan: Plan[Config], config: Config, run: WatchedRun) -> State:
-    """Plan, lock the output, make what is missing, and report."""
-    output, progress = open_storage(config.output), run.progress
+    """Plan, hold the output, make what is missing, and report."""
+    progress = run.progress
     progress.run = str(flow_run.id)
-    complete: State = Completed(message=f"{output} is complete; nothing to do.")
-    with dashboard(progress):  # outermost: workers end before its last update
-        build = run.build or run.planned(plan, config, output)
-        if build.published and not lifecycle.is_started(build, output):
-            output.tidy(build.scratch)
-            return complete
-        output.create()
-        with output.exclusive(progress.enter) as lock:
-            progress.enter("looking at the output")
-            build = run.planned(plan, config, output)
-            if build.published:
-                lifecycle.end_killed_run(build, output, progress.enter)
-                output.close()
-                return complete
-            if isinstance(build, RunPlan):
-                progress.note(build.note)
-            with open_executor(build, inherited=[] if lock is None else [lock]) as executor:
-                build = lifecycle.begin(build, output, progress.enter)
-                report = _do_phases(build, output, executor, progress)
-            output.close()  # not earlier: through it the executor ends its guests
+    # The dashboard is outermost: workers end before its last update.
+    with dashboard(progress), run.holding(plan, config) as (build, output):
+        if build.published:
+            return Completed(message=f"{output} is complete; nothing to do.")
+        with open_executor(build.config, run.pools) as executor:
+            report = _do_phases(run.begin(), output, executor, progress)
         lifecycle.release_scratch(build, resumable=bool(report.failed))
         progress.report = report
         return _final_state(report, progress.page)
 
 
-def open_executor(build: Build, *, inherited: Sequence[int]) -> AbstractContextManager[Executor]:
-    """The executor of a build; when the block ends, all work that it started has ended.
+def open_executor(
+    config: Execution, pools: tuple[WorkerPool, WorkerPool] | None
+) -> AbstractContextManager[Executor]:
+    """The executor of a run; when the block ends, all work that it started has ended.
 
     Args:
-        build: the build, whose configuration names the executor.
-        inherited: file descriptors that worker processes on this host keep open.
+        config: the configuration, which names the executor.
+        pools: the worker processes of this host, if they make the parts.
     """
-    config = build.config
-    if not isinstance(config, ExecutionOnHosts) or config.executor == "here":
-        return here(build, inherited=inherited)
+    if pools is not None:
+        return here(*pools)
+    assert isinstance(config, ExecutionOnHosts)  # noqa: S101  (the run has no pools)
     scheme, _, name = config.executor.partition("://")
     if scheme == "prefect":
         from flows.executors.on_hosts import on_work_pool

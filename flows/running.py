@@ -1,7 +1,7 @@
 """A flow in the process of a command: Prefect's API, the progress, the result, the exit code."""
 
 import os
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -54,9 +54,17 @@ def run_build(plan: Plan[Config], config: Config, flow: str, printing: OutputOpt
         nullcontext() if os.environ.get("PREFECT_API_URL") else OwnServer() as own,
     ):
         progress.listeners.append(partial(say, err))
-        published = run.planned(plan, config, open_storage(config.output)).published
-        progress.enter("starting")
-        state = _run_flow(config, flow, progress, own, published=published)
+        build = run.planned(plan, config, open_storage(config.output))
+        published = build.published
+        with ExitStack() as stack:
+            if own is not None:
+                if not published:
+                    stack.enter_context(run.holding(plan, config))
+                own.serve()
+                if run.pools is not None:  # while the server starts, which takes seconds
+                    run.begin()
+            progress.enter("starting")
+            state = _run_flow(config, flow, progress, own, published=published)
     cancelled = state.is_cancelled() or state.is_cancelling()
     if cancelled and progress.stopped_by is not None:
         raise progress.stopped_by
@@ -101,8 +109,6 @@ def _run_flow(
     published: bool,
 ) -> "State":
     """Run a flow to its end, with the configured server or with its own."""
-    if own is not None:
-        own.serve()
     load_prefect()
     from prefect.states import Completed
 

@@ -7,7 +7,7 @@ before it is done.
 
 import platform
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 
@@ -21,9 +21,10 @@ from streaming_ext.base.errors import ShardmillError, TransientStorageError
 from streaming_ext.store import Storage
 from streaming_ext.text.parts import Part
 from tasks.core.engine.build import Build, Step
-from tasks.core.engine.run import LOOK_AHEAD_FILES, Run, worker_pools
+from tasks.core.engine.run import LOOK_AHEAD_FILES, Run
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
+from tasks.core.workers.pool import WorkerPool
 from tasks.steps import task_of
 
 _LOOK_SECONDS = 1.0
@@ -36,9 +37,9 @@ Executor = Callable[[Build, Storage, RunProgress], Results]
 
 
 @contextmanager
-def here(build: Build, *, inherited: Sequence[int]) -> Iterator[Executor]:
-    """Start the worker processes; they end with the block."""
-    with worker_pools(build, inherited=inherited) as (pool, movers):
+def here(pool: WorkerPool, movers: WorkerPool) -> Iterator[Executor]:
+    """Use the worker processes of these pools; they end with the block."""
+    with pool, movers:
 
         def work(phase: Build, output: Storage, progress: RunProgress) -> Results:
             return finished_parts(Run(phase, output, pool, progress, movers))

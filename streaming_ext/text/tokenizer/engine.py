@@ -19,6 +19,7 @@ from streaming_ext.text.token_words import TokenWords
 from streaming_ext.text.tokenizer.fast_tokenizer import (
     FastModel,
     fast_model,
+    save_fast_model,
     saved_fast_model,
 )
 from streaming_ext.text.tokenizer.json_file import JsonTokenizer
@@ -191,13 +192,15 @@ def choose_engine(tokenizer: Tokenizer, *, engine: EngineName, saved: Path | Non
     Args:
         tokenizer: the reference.
         engine: "reference" for that one.
-        saved: a folder to which `save_fast_model` may have written, of this run's own.
+        saved: a folder of this run's own, in which what the first process made lies for the others.
     """
     if engine == "reference":
         return ReferenceEngine(tokenizer)
     model = saved_fast_model(saved) if saved is not None else None
     if model is None:
         model = fast_model(tokenizer)
+        if saved is not None:
+            save_fast_model(model, saved)
     if isinstance(model, str):
         return _without_gigatoken(tokenizer, model)
     try:

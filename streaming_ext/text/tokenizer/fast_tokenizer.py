@@ -31,7 +31,6 @@ from streaming_ext.text.tokenizer.tokenizer import (
     Tokenizer,
     canonical_json,
     panics_as_errors,
-    without_collecting,
 )
 
 # gigatoken splits text with code of its own, one scheme a pattern, and knows patterns by their text
@@ -161,17 +160,17 @@ def fast_model(tokenizer: Tokenizer) -> FastModel | str:
     return made
 
 
-@without_collecting()
-def save_fast_model(tokenizer: Tokenizer, folder: Path) -> None:
-    """Write what gigatoken loads beside the saved tokenizer, once for all workers of a run."""
-    made = fast_model(tokenizer)
+def save_fast_model(made: FastModel | str, folder: Path) -> None:
+    """Write what `fast_model` made beside the saved tokenizer, for other processes of a run."""
     head: Any = (
         {"reason": made}
         if isinstance(made, str)
         else {**asdict(made), "data": "", "reserved": [*made.reserved]}
     )
     data = b"" if isinstance(made, str) else made.data
-    (folder / _FAST_FILE).write_bytes(_json(head) + b"\n" + data)
+    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+        file.write(_json(head) + b"\n" + data)
+    Path(file.name).replace(folder / _FAST_FILE)  # another process may be reading or writing it
 
 
 def saved_fast_model(folder: Path) -> FastModel | str | None:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from pydantic import BaseModel
 
@@ -148,6 +148,11 @@ class Build(ABC):
     scratch: Path
 
     at_least: ClassVar[int] = 1  # parts at the same time, however few workers are configured
+
+    @property
+    def first_job(self) -> Job[Any] | None:
+        """A job that loads what the jobs of parts need, once `prepare` has put it on scratch."""
+        return None
 
     @property
     @abstractmethod

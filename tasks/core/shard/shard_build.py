@@ -15,7 +15,6 @@ from streaming_ext.store.scratch import writing_scratch
 from streaming_ext.text.fetch import local_name
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
-from streaming_ext.text.tokenizer.fast_tokenizer import save_fast_model
 from tasks.core.engine.build import Build, OnStatus, PartWork, Published, Words
 from tasks.core.engine.lifecycle import is_started
 from tasks.core.engine.output_files import Stretch
@@ -33,6 +32,7 @@ from tasks.core.shard.publish import publish
 from tasks.core.shard.run_plan import RecordedParts, RunPlan, to_grow
 from tasks.core.shard.sources import require_same_parts
 from tasks.core.shuffle.spills import SpillRecord, read_spill_records
+from tasks.core.workers.tokenize_part import LoadTokenizerJob
 
 _SOURCES = 4  # that are sampled
 # Bytes of text per token: few tokenizers reach it, so what is refused is sure not to fit.
@@ -127,6 +127,15 @@ class ShardBuild(RunPlan):
         """Begin the work on a part."""
         return ShardPartWork(self, number, output)
 
+    @property
+    def first_job(self) -> LoadTokenizerJob | None:
+        """Loading the tokenizer, which takes seconds."""
+        if self.phase == "merge" or not self.todo:
+            return None
+        return LoadTokenizerJob(
+            tokenizer_folder=self.tokenizer_folder, engine=self.engine or "reference"
+        )
+
     def prepare(self, output: Storage) -> None:
         """Remove leftovers and source files that are not needed; save the tokenizer for workers."""
         recorded = set(range(len(self.parts))) - set(self.todo)
@@ -149,8 +158,6 @@ class ShardBuild(RunPlan):
                     file.unlink()
             if not self.tokenizer_folder.exists():
                 self.tokenizer.save(self.tokenizer_folder)
-                if self.engine == "auto":
-                    save_fast_model(self.tokenizer, self.tokenizer_folder)
 
     def require_room(self, output: Storage) -> None:
         """Refuse spills and shards that are sure not to fit, before any work.

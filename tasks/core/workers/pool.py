@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import IO
+from typing import IO, Any
 
 from streaming_ext.base import errors
 from streaming_ext.base.errors import InternalError, ShardmillError, StoppedError, WorkerDiedError
@@ -154,6 +154,15 @@ class WorkerPool:
     def start_one(self) -> None:
         """Start the worker of the first job, which imports its modules meanwhile."""
         self._slots.put(self._slots.get() or self._start())
+
+    def run_ahead(self, job: Job[Any]) -> None:
+        """Do a job in the background; what makes it fail, the jobs that follow report."""
+
+        def run() -> None:
+            with suppress(ShardmillError):
+                self.run(job)
+
+        threading.Thread(target=run, daemon=True).start()
 
     def _start(self) -> Worker:
         with self._lock:

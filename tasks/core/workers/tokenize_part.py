@@ -8,6 +8,7 @@ from streaming_ext.format.layout import documents_path
 from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.store.scratch import writing_scratch
 from streaming_ext.text.parts import Part
 from streaming_ext.text.token_sets.token_set import IdsAsTheyAre
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine, in_words
@@ -21,7 +22,7 @@ from tasks.core.options import EngineChoice
 from tasks.core.shuffle.known_texts import EarlierTexts
 from tasks.core.shuffle.sort import Spilled
 from tasks.core.shuffle.spills import SpillRecord
-from tasks.core.workers.messages import Job, JobProgress, Report, WorkerCache
+from tasks.core.workers.messages import Job, JobProgress, JobResult, Report, WorkerCache
 from tasks.core.workers.move_part import PackedPart
 
 
@@ -64,10 +65,25 @@ class TokenizeJob(Job[PackedPart]):
         return tokenize_part(self, tokenizer, engine, report, cache.memories, known=known)
 
 
+class LoadTokenizerJob(Job[JobResult]):
+    """Load what `TokenizeJob` tokenizes with, so that the first part need not wait for it."""
+
+    RESULT = JobResult
+
+    tokenizer_folder: Path
+    engine: EngineChoice
+
+    def do(self, cache: WorkerCache, report: Report) -> JobResult:
+        """Load it into the worker's cache."""
+        cache.latest(tokenizer_and_engine, self.tokenizer_folder, self.engine)
+        return JobResult()
+
+
 def tokenizer_and_engine(folder: Path, engine: EngineChoice) -> tuple[Tokenizer, Engine]:
     """The tokenizer saved in a folder, and the engine that tokenizes."""
     tokenizer = open_saved(folder, trusted=True)
-    chosen = choose_engine(tokenizer, engine=engine, saved=folder)
+    with writing_scratch(folder):
+        chosen = choose_engine(tokenizer, engine=engine, saved=folder)
     gc.freeze()  # what is loaded stays: collecting it again and again costs a twentieth
     return tokenizer, chosen
 

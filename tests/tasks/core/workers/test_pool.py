@@ -2,11 +2,13 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -25,6 +27,7 @@ from streaming_ext.text.sources import SourceFile
 from tasks.core.synthetic import make_documents
 from tasks.core.workers.messages import JobProgress
 from tasks.core.workers.pool import WorkerPool
+from tasks.core.workers.tokenize_part import LoadTokenizerJob
 from tests.command_line import PATIENCE_SECONDS, is_alive, wait_for
 from tests.tasks.core.doubles import EOT, ids_in, make_spec, record_in, write_job, write_source
 from tests.tasks.core.workers.waiting import GONE, failed
@@ -200,6 +203,19 @@ def test_no_more_workers_start_than_work_at_once_and_none_outlives_its_block(job
         raise RuntimeError
     assert pool.stopped
     assert not is_alive(process)
+
+
+def test_a_worker_keeps_what_was_loaded_ahead(job, tokenizer_folder, tmp_path) -> None:
+    folder = Path(shutil.copytree(tokenizer_folder, tmp_path / "saved"))
+    made = job().model_copy(update={"tokenizer_folder": folder})
+    ahead = LoadTokenizerJob(tokenizer_folder=folder, engine=made.engine)
+    with WorkerPool(1) as pool:
+        pool.run(ahead)
+        shutil.rmtree(folder)
+        pool.run(made)
+        pool.run_ahead(ahead.model_copy(update={"tokenizer_folder": tmp_path / "missing"}))
+        pool.run(job())  # reports its own failure, if it has one
+        assert len(pool.pids) == 1
 
 
 def test_workers_hold_what_they_inherit(job, tmp_path, monkeypatch) -> None:
