@@ -10,6 +10,7 @@ import pytest
 import sentencepiece
 
 from streaming_ext.text.tokenizer.load import load_tokenizer
+from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.synthetic import make_documents
 
@@ -56,6 +57,25 @@ def tokenizer_json(documents: list[str]) -> str:
     )
     model.train_from_iterator(documents[:50], trainer)
     return json.dumps(json.loads(model.to_str()))
+
+
+BYTES = {bytes([byte]): byte for byte in range(256)}
+RANKS = {**BYTES, b"he": 256, b"ll": 257, b"hell": 258}
+
+
+def write_ranks(path: Path, ranks: dict[bytes, int]) -> str:
+    path.write_bytes(rank_file_bytes(ranks))
+    return str(path)
+
+
+def load_ranks(path: Path, ranks: dict[bytes, int] = RANKS, **options: Any) -> Tokenizer:
+    return load_tokenizer(write_ranks(path, ranks), **options)
+
+
+def load_json(path: Path, text: str, *, eot_token: str | None = None, **changes: Any) -> Tokenizer:
+    """Load a tokenizer.json after replacing some of its entries."""
+    path.write_text(json.dumps({**json.loads(text), **changes}))
+    return load_tokenizer(str(path), eot_token=eot_token)
 
 
 def train_model(path: Path, **options: Any) -> str:

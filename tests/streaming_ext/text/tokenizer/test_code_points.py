@@ -12,8 +12,6 @@ from tests.streaming_ext.text.tokenizer import trial
 from tests.streaming_ext.text.tokenizer.trial import (
     JSON_PATTERNS,
     RANK_PATTERNS,
-    TOKENS,
-    differing_code_points,
     json_probe,
     rank_probe,
     try_code_points,
@@ -69,26 +67,6 @@ def test_what_unicode_assigned_long_ago_is_trusted() -> None:
     assert min(UNSAFE) > 0x80
 
 
-def test_a_swapped_class_is_found() -> None:
-    """An engine that takes é for a symbol and a symbol for a letter is caught at both."""
-    encode = rank_probe("gpt2").encode
-    ids_by_token = {token: id_ for id_, token in enumerate(TOKENS)}
-    swap = str.maketrans("é\u00d7", "\u00d7é")
-
-    def swapped(text: str) -> list[int]:
-        """Split as if the two were swapped; the bytes are those of the text."""
-        ids, position, data = [], 0, text.encode()
-        for id_ in encode(text.translate(swap)):
-            size = len(TOKENS[id_])
-            ids.append(ids_by_token[data[position : position + size]])
-            position += size
-        return ids
-
-    assert differing_code_points(encode, encode, end=0x800) == set()
-    found = differing_code_points(encode, swapped, end=0x800)
-    assert found == {*map(ord, "é\u00d7")}
-
-
 def differing(pattern: str, end: int) -> set[int]:
     kind, name = pattern.split()
     return try_code_points(PROBES[kind](name), end=end)
@@ -97,7 +75,9 @@ def differing(pattern: str, end: int) -> set[int]:
 @pytest.mark.parametrize("pattern", EITHER)
 def test_where_engines_differ_is_in_the_table(pattern: str) -> None:
     """Of Latin and Greek letters; of all of Unicode below."""
-    assert differing(pattern, 0x400) <= UNSAFE, RENEW
+    found = differing(pattern, 0x400)
+    assert found <= UNSAFE, RENEW
+    assert 0x295 in found or pattern != "ranks o200k_base"  # a class that changed
 
 
 @pytest.mark.soak

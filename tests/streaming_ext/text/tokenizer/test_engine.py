@@ -28,7 +28,6 @@ from streaming_ext.text.tokenizer.fast_tokenizer import (
     saved_fast_model,
 )
 from streaming_ext.text.tokenizer.load import load_tokenizer, open_saved
-from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.text.tokenizer.unsafe_texts import unsafe_ranges
 from tests.streaming_ext.text.tokenizer.trial import (
@@ -41,9 +40,7 @@ from tests.streaming_ext.text.tokenizer.trial import (
     rank_probe,
     spaces_probe,
 )
-from tests.tokenizers import train_model
-
-BYTES = [bytes([byte]) for byte in range(256)]
+from tests.tokenizers import BYTES, load_json, load_ranks, train_model
 
 
 def arrow(texts: list[str]) -> pa.LargeStringArray:
@@ -63,11 +60,15 @@ def check_all(tokenizer: Tokenizer, fast: Engine, texts: pa.LargeStringArray) ->
     return encoded
 
 
+def fast_of(tokenizer: Tokenizer) -> FastEngine:
+    chosen = choose_engine(tokenizer, engine="auto")
+    assert isinstance(chosen, FastEngine), chosen.reason
+    return chosen
+
+
 @pytest.fixture(scope="session")
 def fast(tokenizer: Tokenizer) -> FastEngine:
-    chosen = choose_engine(tokenizer, engine="auto")
-    assert isinstance(chosen, FastEngine)
-    return chosen
+    return fast_of(tokenizer)
 
 
 @pytest.fixture(
@@ -79,9 +80,7 @@ def sharp(request: pytest.FixtureRequest) -> tuple[Tokenizer, FastEngine]:
     """A tokenizer of every known pattern that shows each split, and its engine."""
     probe, name = request.param
     made = probe(name)
-    chosen = choose_engine(made, engine="auto")
-    assert isinstance(chosen, FastEngine), chosen.reason
-    return made, chosen
+    return made, fast_of(made)
 
 
 UNSAFE = [
@@ -117,9 +116,7 @@ def test_ids_are_those_of_the_reference(sharp: tuple[Tokenizer, FastEngine]) -> 
 
 def test_an_unsafe_code_point_would_be_wrong_without_the_reference() -> None:
     tokenizer = rank_probe("o200k_base")
-    model = fast_model(tokenizer)
-    assert not isinstance(model, str)
-    careless, careful = FastEngine(tokenizer, model), FastEngine(tokenizer, model)
+    careless, careful = fast_of(tokenizer), fast_of(tokenizer)
     careless._unsafe = None
     for point in (0x295, 0x88F, 0x10940, 0x323B0):
         texts = arrow([template.replace("{c}", chr(point)) for template in TEMPLATES])
@@ -130,9 +127,7 @@ def test_an_unsafe_code_point_would_be_wrong_without_the_reference() -> None:
 
 def test_unsafe_code_points_are_found_in_text_that_was_normalized() -> None:
     """NFC of another version of Unicode may reorder them, but never makes them disappear."""
-    chosen = choose_engine(json_probe("byte_level+nfc"), engine="auto")
-    assert isinstance(chosen, FastEngine)
-    assert chosen._unsafe is not None
+    chosen = fast_of(json_probe("byte_level+nfc"))
     points = [p for start, end in unsafe_ranges() for p in range(start, min(end, start + 2000) + 1)]
     texts = arrow([f"e\u0345{chr(point)}\u0301" for point in points])
     encoded = chosen._encode_all(*engine.text_buffers(texts))
@@ -194,9 +189,7 @@ def test_a_fresh_tokenizer_begins_before_caches_grow_for_ever(
 ) -> None:
     monkeypatch.setattr(engine, "MAX_GROWTH_BYTES", -1)
     monkeypatch.setattr(engine, "own_bytes", lambda: 1)
-    fast = choose_engine(tokenizer, engine="auto")
-    assert isinstance(fast, FastEngine)
-    seen = []
+    fast, seen = fast_of(tokenizer), []
     for number in range(5):
         check_all(tokenizer, fast, arrow([f"batch {number} " * 60]))
         seen.append(fast._gigatoken)
@@ -221,50 +214,30 @@ def test_the_choice_has_a_name_and_a_reason(
     by_request = choose_engine(tokenizer, engine="reference")
     assert (by_request.name.split()[0], by_request.reason) == ("tiktoken", "it was asked for")
 
-    def reason(ranks: list[bytes], pattern: str) -> str:
-        path = tmp_path / "x.tiktoken"
-        path.write_bytes(rank_file_bytes({token: rank for rank, token in enumerate(ranks)}))
-        chosen = choose_engine(load_tokenizer(str(path), pattern=pattern), engine="auto")
-        return chosen.reason if isinstance(chosen, ReferenceEngine) else "fast"
-
-    assert reason([*BYTES, b"ab"], "gpt2") == "fast"
-    assert "no scheme" in reason(BYTES, r"\S+|\s+")
+    other = load_ranks(tmp_path / "x.tiktoken", BYTES, pattern=r"\S+|\s+")
+    assert "no scheme" in choose_engine(other, engine="auto").reason
 
 
-def test_ranks_with_a_gap_and_words_that_no_merges_make(tmp_path: Path) -> None:
-    """tiktoken finds `abc` as a whole; in `xabc` it stays three bytes."""
-    ranks = {**{token: 300 - rank for rank, token in enumerate(BYTES)}, b"abc": 50257, b"de": 400}
-    (tmp_path / "p50k_base.tiktoken").write_bytes(rank_file_bytes(ranks))
-    tokenizer = load_tokenizer(str(tmp_path / "p50k_base.tiktoken"))
-    chosen = choose_engine(tokenizer, engine="auto")
-    assert isinstance(chosen, FastEngine), chosen.reason
-    encoded = check_all(tokenizer, chosen, arrow(["abc", "xabc", "dedededede", "abc d"]))
-    assert encoded.ids[0] == 50257
-    assert (encoded.ids == 50257).sum() == 2
+GAPS = {**{token: 300 - rank for token, rank in BYTES.items()}, b"abc": 50257, b"de": 400}
+WHOLE = {**BYTES, b"ab": 256, b"abcd": 257, b"de": 258}  # as in the rank file of Qwen 3.6
 
 
-@pytest.mark.parametrize("pattern", ["gpt2", "o200k_base", "qwen35"])
-def test_words_that_no_merges_make(pattern: str, tmp_path: Path) -> None:
-    """As in the rank file of Qwen 3.6: `abcd` needs three tokens to be made of."""
-    path = tmp_path / "x.tiktoken"
-    tokens = [*BYTES, b"ab", b"abcd", b"de"]
-    path.write_bytes(rank_file_bytes({token: rank for rank, token in enumerate(tokens)}))
-    tokenizer = load_tokenizer(str(path), pattern=pattern)
-    chosen = choose_engine(tokenizer, engine="auto")
-    assert isinstance(chosen, FastEngine), chosen.reason
-    encoded = check_all(tokenizer, chosen, arrow(["abcd", "xabcd", "abcde", "de ab"]))
-    assert encoded.ids[0] == 257
-
-
-def test_a_tokenizer_json_on_both_engines(
-    tokenizer_json: str, documents: list[str], tmp_path: Path
+@pytest.mark.parametrize(
+    ("name", "pattern", "ranks", "word"),
+    [
+        ("p50k_base", None, GAPS, "abc"),
+        *(("x", pattern, WHOLE, "abcd") for pattern in ("gpt2", "o200k_base", "qwen35")),
+    ],
+)
+def test_words_that_no_merges_make(
+    name: str, pattern: str | None, ranks: dict[bytes, int], word: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "tokenizer.json").write_text(tokenizer_json)
-    tokenizer = load_tokenizer(str(tmp_path / "tokenizer.json"))
-    chosen = choose_engine(tokenizer, engine="auto")
-    assert isinstance(chosen, FastEngine)
-    special = ["<|endoftext|>", "a<|endoftext|>b <pad>", " <|endoftext|>'s"]
-    check_all(tokenizer, chosen, arrow([*documents[:50], *special]))
+    """tiktoken finds `word` as a whole; in `xword` it stays several tokens."""
+    tokenizer = load_ranks(tmp_path / f"{name}.tiktoken", ranks, pattern=pattern)
+    texts = [word, f"x{word}", f"{word}e", "dedededede", f"{word} d", "de ab"]
+    encoded = check_all(tokenizer, fast_of(tokenizer), arrow(texts))
+    assert encoded.ids[0] == ranks[word.encode()]
+    assert (encoded.ids == ranks[word.encode()]).sum() == 2
 
 
 ADDED = ["<|im_start|>", "<think>", "</think>", "   ", "\uff5cX\uff5c", "<|", "|>end"]
@@ -291,16 +264,14 @@ def test_added_tokens_are_found_wherever_they_stand(
             "NFC": {"type": "NFC"},
             "[]": {"type": "Sequence", "normalizers": []},
         }[str(normalizer)]
-    (tmp_path / "tokenizer.json").write_text(json.dumps(config))
-    tokenizer = load_tokenizer(str(tmp_path / "tokenizer.json"))
-    chosen = choose_engine(tokenizer, engine="auto")
-    assert isinstance(chosen, FastEngine), chosen.reason
+    tokenizer = load_json(tmp_path / "tokenizer.json", json.dumps(config))
     texts = [
-        *hard_texts(random.Random(3), 400, added),
+        *hard_texts(random.Random(3), 400, [*added, "<|endoftext|>", "<pad>"]),
         "<|im_start|>",
         "a<think>b   c</think>\u0338",
+        "a<|endoftext|>b <pad>",
     ]
-    encoded = check_all(tokenizer, chosen, arrow(texts))
+    encoded = check_all(tokenizer, fast_of(tokenizer), arrow(texts))
     special, *found = map(tokenizer.model.token_to_id, added)  # type: ignore[attr-defined]
     assert special not in encoded.ids
     assert {*found} <= {*encoded.ids}
@@ -309,18 +280,16 @@ def test_added_tokens_are_found_wherever_they_stand(
 @pytest.mark.parametrize("name", SPACES)
 def test_vocabularies_of_sentencepiece(name: str, tmp_path: Path) -> None:
     tokenizer = spaces_probe(name, tmp_path)
-    chosen = choose_engine(tokenizer, engine="auto")
-    assert isinstance(chosen, FastEngine), chosen.reason
     written = [token["content"] for token in tokenizer.config["added_tokens"]]  # type: ignore[attr-defined]
     texts = [*hard_texts(random.Random(4), 400, written), "", " ", "  a", "<tool> x", "x " * 20_000]
-    encoded = check_all(tokenizer, chosen, arrow([*texts, "x" * 100_000, " " * 5_000 + "a"]))
+    texts += ["x" * 100_000, " " * 5_000 + "a"]
+    encoded = check_all(tokenizer, fast_of(tokenizer), arrow(texts))
     assert tokenizer.model.token_to_id("<tool>") in encoded.ids  # type: ignore[attr-defined]
 
 
 def test_white_space_at_the_end_with_the_pattern_of_olmo() -> None:
     tokenizer = json_probe("olmo")
-    chosen = choose_engine(tokenizer, engine="auto")
-    assert isinstance(chosen, FastEngine)
+    chosen = fast_of(tokenizer)
     ends = [
         text + end
         for text in ("", "a", "a \n")
@@ -380,8 +349,7 @@ def test_other_tokenizer_jsons_go_to_the_reference(
     config = json.loads(tokenizer_json)
     for name, value in changes.items():
         (config if name in config else config["added_tokens"][1])[name] = value
-    (tmp_path / "tokenizer.json").write_text(json.dumps(config))
-    tokenizer = load_tokenizer(str(tmp_path / "tokenizer.json"))
+    tokenizer = load_json(tmp_path / "tokenizer.json", json.dumps(config))
     chosen = choose_engine(tokenizer, engine="auto")
     assert chosen.name.startswith("tokenizers ")
     assert reason in chosen.reason
@@ -390,8 +358,7 @@ def test_other_tokenizer_jsons_go_to_the_reference(
 
 def test_real_text(real_data: Path) -> None:
     tokenizer = load_tokenizer(str(real_data / "vocab/r50k_base.tiktoken"))
-    fast = choose_engine(tokenizer, engine="auto")
-    assert isinstance(fast, FastEngine)
+    fast = fast_of(tokenizer)
     paths = sorted((real_data / "parquet").glob("*.parquet"))
     assert paths
     for path in paths:

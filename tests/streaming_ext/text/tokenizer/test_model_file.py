@@ -10,7 +10,7 @@ import sentencepiece
 
 from streaming_ext.base.errors import TokenizerError
 from streaming_ext.text.tokenizer.engine import choose_engine
-from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, load_tokenizer, open_saved
+from streaming_ext.text.tokenizer.load import load_tokenizer, open_saved
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tests.streaming_ext.text.tokenizer.trial import PLAIN_MODEL, hard_texts
 from tests.tokenizers import train_model
@@ -76,18 +76,11 @@ def test_special_tokens_are_text_and_end_of_text_is_the_models(
     assert tokenizer.decode_bytes([]) == b""
 
 
-def test_what_is_saved_is_the_model_and_opens_again(model: str, tmp_path: Path) -> None:
-    tokenizer, content = load_tokenizer(model), Path(model).read_bytes()
-    tokenizer.save(tmp_path)
-    opened = open_saved(tmp_path)
-    assert opened == tokenizer
-    assert opened.encode("quick </s> fox") == tokenizer.encode("quick </s> fox")
-    saved = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    assert {*saved} == {*TOKENIZER_FILES["sentencepiece"]}
-    assert saved["tokenizer.model"] == content
-    opened.save(tmp_path)
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == saved
-    (tmp_path / "tokenizer.model").write_bytes(content[:-40])
+def test_what_is_saved_is_the_model(model: str, tmp_path: Path) -> None:
+    load_tokenizer(model).save(tmp_path)
+    saved, content = tmp_path / "tokenizer.model", Path(model).read_bytes()
+    assert saved.read_bytes() == content
+    saved.write_bytes(content[:-40])
     with pytest.raises(TokenizerError, match=r"tokenizer\.model|damaged"):
         open_saved(tmp_path)
 

@@ -11,11 +11,10 @@ import json
 import random
 import tempfile
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
 
@@ -27,8 +26,6 @@ from streaming_ext.text.tokenizer.rank_file import PATTERNS, rank_file_bytes
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.text.tokenizer.unsafe_texts import TABLE, unsafe_ranges
 from tests.tokenizers import train_model
-
-Encode = Callable[[str], Sequence[int] | npt.NDArray[np.uint32]]
 
 NUM_CODE_POINTS = 0x110000
 CHANGED_CLASS = [0x295]  # a lower-case letter until Unicode 16.0
@@ -182,13 +179,7 @@ def try_code_points(tokenizer: Tokenizer, *, end: int = NUM_CODE_POINTS) -> set[
     """The code points below `end` on which gigatoken differs from a probe."""
     model = fast_model(tokenizer)
     assert not isinstance(model, str), model
-    return differing_code_points(tokenizer.encode, model.load().encode, end=end)
-
-
-def differing_code_points(
-    reference: Encode, fast: Encode, *, end: int = NUM_CODE_POINTS
-) -> set[int]:
-    """The code points below `end` on which two functions from texts to ids of probes differ."""
+    fast, reference = model.load().encode, tokenizer.encode
     full = "\n".join((*TEMPLATES, *JOINED)) + "\n"
     with_ascii = full + "".join(f"{chr(other)}{{c}}\n" for other in range(0x80))
 
