@@ -11,9 +11,7 @@ from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
 from tests.servers.storage.swift import SwiftServer, s3_client
 
 PASSING = {
-    "500": Faults(answer=(500, "InternalError"), times=2),
     "503": Faults(answer=(503, "SlowDown"), times=2),
-    "cut 404": Faults(answer=(404, "NoSuchKey"), missing=30, times=2),
     "cut": Faults(cut_down=700, times=2),
     "reset": Faults(cut_down=0, times=2),
 }

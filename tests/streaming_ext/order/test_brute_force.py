@@ -16,7 +16,7 @@ import pytest
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import UsageError
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
-from tests.streaming_ext.loading import saved
+from tests.streaming_ext.loading import pairs_of, saved
 
 SEED = 20_261_124
 MASKS = ("targets", "position_ids", "document_ids", "starts_inside")
@@ -154,12 +154,11 @@ def steps_of(loader: StreamingTokenLoader, count: int) -> Iterator[Step]:
         for batch in loader:
             batch.setdefault("real", np.ones(len(batch["tokens"]), bool))
             arrays = [batch[name] for name in ("tokens", "real", *MASKS) if name in batch]
-            keys = zip(batch["stream_ids"].tolist(), batch["sequence_ids"].tolist(), strict=True)
             yield (
                 loader.epoch,
                 [
                     (*key, tuple(np.asarray(values[row]).tolist() for values in arrays))
-                    for row, key in enumerate(keys)
+                    for row, key in enumerate(pairs_of(batch))
                 ],
             )
             taken += 1

@@ -13,7 +13,7 @@ import pytest
 from streaming_ext import StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from tests.streaming_ext.build import Built, build_some
-from tests.streaming_ext.loading import saved, sequences
+from tests.streaming_ext.loading import pairs_of, saved, sequences
 
 Load = Callable[..., StreamingTokenLoader]
 Sequences = list[tuple[int, int]]
@@ -21,11 +21,7 @@ Sequences = list[tuple[int, int]]
 
 def taken(loader: StreamingTokenLoader, steps: int | None = None) -> Sequences:
     """Stream and number of each sequence of some steps, or of all that are left of the epoch."""
-    return [
-        pair
-        for batch in itertools.islice(loader, steps)
-        for pair in zip(batch["stream_ids"].tolist(), batch["sequence_ids"].tolist(), strict=True)
-    ]
+    return [pair for batch in itertools.islice(loader, steps) for pair in pairs_of(batch)]
 
 
 @pytest.fixture

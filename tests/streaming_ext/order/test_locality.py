@@ -1,40 +1,35 @@
 """Which shards a node fetches: its partition, and no more than canonical nodes cut."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from tests.streaming_ext.build import Built
-
 
 def shards_of(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*.mds")}
 
 
-def fetch(packed: Built, cache: Path, **settings: Any) -> None:
-    usual = {
-        "remote": str(packed.root),
-        "local": cache,
-        "shuffle": True,
-        "predownload": 1,
-        "shuffle_block_size": 20,
-    }
-    dataset = StreamingTokenDataset(**(usual | settings))
-    for _ in StreamingTokenLoader(dataset):
-        pass
+@pytest.fixture
+def fetch(load, packed) -> Callable[..., None]:
+    """Read an epoch through a cache."""
+
+    def run(cache: Path, **settings: Any) -> None:
+        usual = {"predownload": 1, "shuffle_block_size": 20, "num_canonical_nodes": None}
+        list(load(remote=str(packed.root), local=cache, **usual | settings))
+
+    return run
 
 
 @pytest.mark.parametrize("nodes", [2, 8])
-def test_a_node_fetches_its_partition_and_what_canonical_nodes_cut(packed, tmp_path, nodes) -> None:
+def test_a_node_fetches_its_partition_and_what_canonical_nodes_cut(fetch, tmp_path, nodes) -> None:
     canonical_nodes, total = 8, 147
     held = []
     for node in range(nodes):
         for rank in range(16 // nodes):  # the ranks of a node partition its cache
             fetch(
-                packed,
                 tmp_path / str(node),
                 batch_size=1,
                 num_canonical_nodes=canonical_nodes,
@@ -48,12 +43,11 @@ def test_a_node_fetches_its_partition_and_what_canonical_nodes_cut(packed, tmp_p
     assert sum(map(len, held)) <= total + canonical_nodes
 
 
-def test_sequences_that_cross_shards_cost_one_shard_in_eight(packed, tmp_path) -> None:
+def test_sequences_that_cross_shards_cost_one_shard_in_eight(fetch, tmp_path) -> None:
     """Runs of shards keep a node from fetching the neighbour of each of its shards."""
     held = []
     for rank in range(4):
         fetch(
-            packed,
             tmp_path / str(rank),
             batch_size=2,
             num_canonical_nodes=4,
@@ -66,7 +60,7 @@ def test_sequences_that_cross_shards_cost_one_shard_in_eight(packed, tmp_path) -
     assert np.mean(held) < 147 / 4 * 1.25
 
 
-def test_prefetching_fetches_nothing_that_is_not_needed(packed, tmp_path) -> None:
-    fetch(packed, tmp_path / "a", batch_size=2, dp_rank=0, dp_world_size=4, predownload=1)
-    fetch(packed, tmp_path / "b", batch_size=2, dp_rank=0, dp_world_size=4, predownload=10_000)
+def test_prefetching_fetches_nothing_that_is_not_needed(fetch, tmp_path) -> None:
+    fetch(tmp_path / "a", batch_size=2, dp_rank=0, dp_world_size=4)
+    fetch(tmp_path / "b", batch_size=2, dp_rank=0, dp_world_size=4, predownload=10_000)
     assert shards_of(tmp_path / "a") == shards_of(tmp_path / "b")

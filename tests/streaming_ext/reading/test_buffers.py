@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from streaming_ext import StreamingTokenLoader
 from streaming_ext.reading.buffers import Buffers
 from tests.streaming_ext.conftest import tokens_of
 
@@ -65,9 +64,9 @@ def test_no_more_than_some_blocks_wait() -> None:
     assert len(kind.idle) == len(kind.blocks) == 16
 
 
-def test_batches_that_are_held_stay_whole(open_raw) -> None:
-    held = [batch["tokens"] for batch in StreamingTokenLoader(open_raw())]
-    assert [tokens.tolist() for tokens in held] == tokens_of(open_raw())
+def test_batches_that_are_held_stay_whole(load) -> None:
+    held = [batch["tokens"] for batch in load()]
+    assert [tokens.tolist() for tokens in held] == tokens_of(load())
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.int32])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from streaming_ext import StreamingTokenLoader, TokenStream
+from streaming_ext import TokenStream
 from streaming_ext.base.errors import NotADatasetError, UsageError
 from streaming_ext.transforms import CheckpointableDataset, interleave_datasets
 
@@ -17,7 +17,7 @@ Chain = CheckpointableDataset
 SAMPLES = [{"input_ids": [n] * 3} for n in range(30)]
 
 
-def test_numbers_of_numpy_make_plain_states(open_raw) -> None:
+def test_numbers_of_numpy_make_plain_states(load) -> None:
     named = {
         "shuffle_seed": np.int64(5),
         "shuffle_block_size": np.int64(16),
@@ -30,11 +30,11 @@ def test_numbers_of_numpy_make_plain_states(open_raw) -> None:
         "sequence_length": np.int64(8),
         "predownload": np.int64(9),
     }
-    loader = StreamingTokenLoader(open_raw(**named))
+    loader = load(**named)
     next(iter(loader))
     require_plain(loader.state_dict())
     plain = {name: value.item() for name, value in named.items()}
-    again = StreamingTokenLoader(open_raw(**plain))
+    again = load(**plain)
     next(iter(again))
     assert again.state_dict() == loader.state_dict()
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from streaming_ext import StreamingTokenLoader
 from streaming_ext.training.columns import COLUMNS, Batch, ReadRows, RowColumn
 
 
@@ -22,10 +21,10 @@ from streaming_ext.training.columns import COLUMNS, Batch, ReadRows, RowColumn
     ids=lambda settings: next(iter(settings), "plain"),
 )
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_loss_mask_is_where_targets_are(open_raw, settings, workers) -> None:
+def test_the_loss_mask_is_where_targets_are(load, settings, workers) -> None:
     extras = ["targets", "loss_mask"]
-    both = StreamingTokenLoader(open_raw(extras=extras, **settings), num_workers=workers)
-    alone = StreamingTokenLoader(open_raw(extras="loss_mask", **settings))
+    both = load(extras=extras, num_workers=workers, **settings)
+    alone = load(extras="loss_mask", **settings)
     hidden = 0
     for batch, other in zip(both, alone, strict=True):
         assert batch["loss_mask"].dtype == torch.bool
@@ -48,9 +47,9 @@ class FirstTokens(RowColumn):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_column_is_a_class_and_a_line_of_the_table(open_raw, monkeypatch, workers) -> None:
+def test_a_column_is_a_class_and_a_line_of_the_table(load, monkeypatch, workers) -> None:
     monkeypatch.setitem(COLUMNS, FirstTokens.name, FirstTokens)
-    loader = StreamingTokenLoader(open_raw(extras="first_tokens"), num_workers=workers)
+    loader = load(extras="first_tokens", num_workers=workers)
     batches = [*loader]
     assert len(batches) == len(loader)
     for batch in batches:

@@ -52,8 +52,8 @@ def prefetching() -> set[threading.Thread]:
 
 class TestPlainLoader:
     @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (3, False), (2, True)])
-    def test_it_gives_the_batches_of_our_loader(self, open_raw, workers, persistent) -> None:
-        ours = StreamingTokenLoader(open_raw())
+    def test_it_gives_the_batches_of_our_loader(self, open_raw, load, workers, persistent) -> None:
+        ours = load()
         plain = DataLoader(
             open_raw(), batch_size=4, num_workers=workers, persistent_workers=persistent
         )
@@ -61,8 +61,8 @@ class TestPlainLoader:
         for _ in range(3):
             assert tokens_of(plain) == tokens_of(ours)
 
-    def test_an_epoch_broken_off_is_left_by_all_workers(self, open_raw) -> None:
-        ours = StreamingTokenLoader(open_raw())
+    def test_an_epoch_broken_off_is_left_by_all_workers(self, open_raw, load) -> None:
+        ours = load()
         dataset = open_raw()
         plain = DataLoader(dataset, batch_size=4, num_workers=2)
         list(islice(plain, 3))
@@ -108,8 +108,8 @@ class TestPlainLoader:
 
 class TestStockLoader:
     @pytest.mark.parametrize("workers", [0, 2])
-    def test_resume_over_epochs(self, open_raw, workers) -> None:
-        ours = StreamingTokenLoader(open_raw())
+    def test_resume_over_epochs(self, open_raw, load, workers) -> None:
+        ours = load()
         expected = [tokens for _ in range(3) for tokens in tokens_of(ours)]
 
         def resumed(state: Any = None) -> Any:
@@ -145,9 +145,9 @@ class TestStatefulLoader:
             loader.load_state_dict(state)
         return loader
 
-    def test_epochs_behind_each_other_and_behind_resumes(self, open_raw) -> None:
+    def test_epochs_behind_each_other_and_behind_resumes(self, open_raw, load) -> None:
         """States are saved at a beginning, in the middle, and at an end."""
-        ours = StreamingTokenLoader(open_raw(batch_size=8))
+        ours = load(batch_size=8)
         epochs = [tokens_of(ours) for _ in range(4)]
         loader = self.resumed(open_raw(batch_size=8))
         assert tokens_of(loader) == epochs[0]
@@ -182,12 +182,12 @@ class TestOurLoader:
         assert not prefetching() - others
         assert len(list(batches)) == dataset.size // 4 - 1  # without reading ahead
 
-    def test_workers_take_blocks_of_steps_in_turn(self, open_raw, monkeypatch) -> None:
+    def test_workers_take_blocks_of_steps_in_turn(self, load, monkeypatch) -> None:
         settings = {"batch_size": None, "global_batch": "0:4 900:8 2000:12"}
-        expected = tokens_of(open_raw(**settings))
+        expected = tokens_of(load(**settings))
         monkeypatch.setattr(messages, "MESSAGE_BYTES", 200)  # one to three steps a message
         for workers in (1, 2, 3):
-            loader = StreamingTokenLoader(open_raw(**settings), num_workers=workers)
+            loader = load(**settings, num_workers=workers)
             assert tokens_of(loader) == expected
         assert {len(batch) for batch in expected} == {4, 8, 12}
 

@@ -51,30 +51,29 @@ def wrong_lines() -> list[int]:
     return [number for number, line in enumerate(lines, 1) if line.endswith("# wrong")]
 
 
-def test_mypy_refuses_wrong_calls() -> None:
+def checked_by(*command: str) -> str:
+    """What a type checker says of the calls."""
     ended = subprocess.run(
-        [sys.executable, "-m", "mypy", "--output", "json", CALLS],
+        [sys.executable, "-m", *command, CALLS],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    found = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+    return ended.stdout
+
+
+def test_mypy_refuses_wrong_calls() -> None:
+    told = checked_by("mypy", "--output", "json")
+    found = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
     # Newer stubs of a library find others in the source.
     here = [each for each in found if each["file"] == str(CALLS.relative_to(ROOT))]
     errors = {each["line"] for each in here if each["severity"] == "error"}
-    assert sorted(errors) == wrong_lines(), ended.stdout + ended.stderr
+    assert sorted(errors) == wrong_lines(), told
 
 
 def test_pyright_refuses_wrong_calls() -> None:
     pytest.importorskip("basedpyright")
-    ended = subprocess.run(
-        [sys.executable, "-m", "basedpyright", "--outputjson", "--level", "error", CALLS],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    found = json.loads(ended.stdout)["generalDiagnostics"]
-    errors = {each["range"]["start"]["line"] + 1 for each in found}
+    found = json.loads(checked_by("basedpyright", "--outputjson", "--level", "error"))
+    errors = {each["range"]["start"]["line"] + 1 for each in found["generalDiagnostics"]}
     assert sorted(errors) == wrong_lines(), found

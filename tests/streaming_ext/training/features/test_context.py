@@ -12,6 +12,7 @@ import torch
 from streaming_ext import StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from tests.streaming_ext.build import build_some
+from tests.streaming_ext.loading import pairs_of
 
 PER_TOKEN = ("tokens", "targets", "position_ids", "document_ids")
 
@@ -98,11 +99,6 @@ def mixed(load: Callable[..., StreamingTokenLoader], streams: list[TokenStream])
         extras=["stream_ids", "sequence_ids"],
         batching_method="per_stream",
     )
-
-
-def pairs_of(batch: dict[str, Any]) -> list[tuple[int, int]]:
-    """Stream and sequence of each row."""
-    return list(zip(batch["stream_ids"].tolist(), batch["sequence_ids"].tolist(), strict=True))
 
 
 def test_each_step_is_of_one_stream_and_each_sequence_comes_once(mixed) -> None:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
+from streaming_ext import StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.training.features.repeats import Masked
 from streaming_ext.training.features.trace import trace_step, write_traces
@@ -149,20 +149,6 @@ class TestExclude:
             load(exclude=path)
 
 
-def masking(root: Path, *, num_workers: int = 0, **changes: Any) -> StreamingTokenLoader:
-    settings: dict[str, Any] = {
-        "batch_size": 2,
-        "sequence_length": 64,
-        "max_repeated_ngram": 8,
-        "dp_rank": 0,
-        "dp_world_size": 1,
-        "num_canonical_nodes": 1,
-        "extras": ["targets", "sequence_ids"],
-    }
-    dataset = StreamingTokenDataset(local=root, **(settings | changes))
-    return StreamingTokenLoader(dataset, num_workers=num_workers)
-
-
 @pytest.fixture(scope="module")
 def repeating(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset in which each fifth document repeats."""
@@ -172,10 +158,23 @@ def repeating(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("repeating") / "d", parts).root
 
 
+@pytest.fixture
+def masking(load, repeating) -> Callable[..., StreamingTokenLoader]:
+    return partial(
+        load,
+        local=repeating,
+        batch_size=2,
+        sequence_length=64,
+        max_repeated_ngram=8,
+        num_canonical_nodes=1,
+        extras=["targets", "sequence_ids"],
+    )
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("packing", [None, "best_fit"])
-def test_rows_that_repeat_do_not_count(repeating, workers, packing) -> None:
-    loader = masking(repeating, packing=packing, num_workers=workers)
+def test_rows_that_repeat_do_not_count(masking, workers, packing) -> None:
+    loader = masking(packing=packing, num_workers=workers)
     flagged = 0
     for batch in loader:
         assert "masked" not in batch
@@ -192,16 +191,13 @@ def test_rows_that_repeat_do_not_count(repeating, workers, packing) -> None:
     assert loader.state_dict()["order"]["max_repeated_ngram"] == 8
 
 
-def test_an_epoch_that_begins_anew_is_counted_once(repeating) -> None:
+def test_an_epoch_that_begins_anew_is_counted_once(masking) -> None:
     """Broken off behind a whole epoch, and behind a state of its middle."""
 
     def masked_in(batches: Iterable[dict[str, Any]]) -> int:
         return sum(int((~b["real"] & (b["sequence_ids"] >= 0)).sum()) for b in batches)
 
-    def opened() -> StreamingTokenLoader:
-        return masking(repeating, drop_last=False, shuffle=True)
-
-    loader = opened()
+    loader = masking(drop_last=False)
     whole = masked_in(loader)
     assert whole > 3
     for _ in range(2):
@@ -209,16 +205,16 @@ def test_an_epoch_that_begins_anew_is_counted_once(repeating) -> None:
         assert 0 < some < whole
         assert loader.masked().rows == whole + some
         state = saved(loader)
-        loader = opened()
+        loader = masking(drop_last=False)
         loader.load_state_dict(state)
         assert loader.masked().rows == whole + some
         next(iter(loader))  # and from the beginning of the epoch again
 
 
-def masked_so_far(rank: int, root: Path, folder: Path, states: list[dict[str, Any]]) -> Any:
+def masked_so_far(rank: int, masking: Any, folder: Path, states: list[dict[str, Any]]) -> Any:
     """What both of two ranks masked, and the state of each, some steps behind the last state."""
     join_group(folder / f"store-{len(states)}", rank, 2)
-    loader = masking(root, batch_size=1, shuffle=True, dp_rank=rank, dp_world_size=2)
+    loader = masking(batch_size=1, dp_rank=rank, dp_world_size=2)
     for state in states[-1:]:
         loader.load_state_dict(state)
     sequences(loader, 4)
@@ -227,22 +223,22 @@ def masked_so_far(rank: int, root: Path, folder: Path, states: list[dict[str, An
     return reported, loader.state_dict()
 
 
-def test_what_was_masked_is_counted_over_ranks_and_resumes(repeating, tmp_path) -> None:
-    plain = masking(repeating, shuffle=True)
+def test_what_was_masked_is_counted_over_ranks_and_resumes(masking, tmp_path) -> None:
+    plain = masking()
     batches = list(itertools.islice(plain, 8))
     want = [sum(int((~batch["real"]).sum()) for batch in batches[:end]) for end in (4, 8)]
     assert 0 < want[0] < want[1]
     states = []
     for rows in want:  # two ranks, and two others that go on behind them
-        found = in_processes(2, masked_so_far, repeating, tmp_path, states)
+        found = in_processes(2, masked_so_far, masking, tmp_path, states)
         assert [reported for reported, _ in found] == [Masked(rows=rows, tokens=rows * 64)] * 2
         states.append(found[0][1])
     assert states[-1]["masked"] == {"rows": want[1], "tokens": want[1] * 64}
-    other = masking(repeating, shuffle=True)
+    other = masking()
     other.load_state_dict(states[0])
     sequences(other, 4)
     assert other.state_dict()["masked"]["rows"] == other.masked().rows == want[1]
     with pytest.raises(UsageError, match=r"call torch.distributed.init_process_group first"):
-        masking(repeating, dp_world_size=2).masked()
+        masking(dp_world_size=2).masked()
     with pytest.raises(UsageError, match="Nothing is masked without max_repeated_ngram="):
-        masking(repeating, max_repeated_ngram=None).masked()
+        masking(max_repeated_ngram=None).masked()

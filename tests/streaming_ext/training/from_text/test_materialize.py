@@ -1,10 +1,13 @@
 """The dataset in the cache is that of `shardmill shard`; training resumes in it and in copies."""
 
+import gzip
 import json
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext import StreamingTokenLoader
@@ -22,12 +25,16 @@ from tests.tasks.core.build_dataset import build_from
 
 @pytest.fixture
 def files(texts, tmp_path: Path) -> Path:
-    """Large files that are cut and small ones taken together: parts of spans, and of files."""
+    """Large files that are cut, small ones taken together, and some that cannot be entered."""
     folder = tmp_path / "files"
     folder.mkdir()
     write_lines(folder / "a.jsonl", texts[0])
     for number in range(6):
         write_lines(folder / f"b{number}.jsonl", texts[1][5 * number : 5 * number + 5])
+    lines = (folder / "b0.jsonl").read_bytes()
+    (folder / "c.jsonl.gz").write_bytes(gzip.compress(lines))
+    (folder / "d.json").write_text(json.dumps([{"text": text} for text in texts[1]]))
+    pq.write_table(pa.table({"text": texts[2]}), folder / "e.parquet", row_group_size=7)
     return folder
 
 
@@ -36,6 +43,7 @@ SIZES: dict[str, Any] = {
     "min_part_size": 2000,
     "shard_size": 2000,
     "holdout_fraction": 0.05,
+    "min_tokens": 10,
 }
 
 
@@ -53,6 +61,11 @@ def test_training_resumes_in_the_dataset_of_shard_and_in_a_copy(
     text.materialize(tmp_path / "copy")
     assert files_of(tmp_path / "copy") == files_of(made)
 
+    held_out = [
+        open_text(split="holdout", **settings),
+        open_raw(local=made, split="holdout", packing=packing),
+    ]
+    assert tokens_of(held_out[0]) == tokens_of(held_out[1]) != []
     expected = tokens_of(text)
     assert len(expected) > 40
     loader = StreamingTokenLoader(open_text(**settings))
@@ -63,7 +76,7 @@ def test_training_resumes_in_the_dataset_of_shard_and_in_a_copy(
         resumed.load_state_dict(state)
         assert tokens_of(resumed) == expected[17:]
 
-    write_lines(files / "a.jsonl", [*texts[0], "more"])
+    write_lines(files / "a.jsonl", [*texts[0], "more of it " * 9])
     other = open_text(**settings).state_dict()
     with pytest.raises(ConfigMismatchError):
         open_raw(local=made, packing=packing).load_state_dict(other)

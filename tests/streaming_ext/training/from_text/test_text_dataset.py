@@ -1,7 +1,5 @@
 """Rows of text are the reference's, in an order that ranks, workers and resumes leave alone."""
 
-import gzip
-import json
 import os
 import shutil
 import signal
@@ -11,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 
 from streaming_ext import StreamingTextDataset, StreamingTokenLoader, TextStream, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError, SourceError, TokenizerError, UsageError
-from streaming_ext.text.text_hashes import document_hashes, held_out
 from streaming_ext.writing import dataset as making
 from streaming_ext.writing.tokenize import make_part
 from tests.streaming_ext.processes import in_processes
@@ -30,31 +25,6 @@ class TestRows:
     def test_are_those_of_the_reference(self, check_rows, length, workers) -> None:
         dataset = check_rows(sequence_length=length, workers=workers)
         assert dataset.reader.num_shards > 10
-
-    def test_of_files_that_cannot_be_entered(self, check_rows, texts, tmp_path) -> None:
-        folder = tmp_path / "sources"
-        folder.mkdir()
-        (folder / "a.json").write_text(json.dumps([{"text": text} for text in texts[0]]))
-        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts[1])
-        (folder / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
-        pq.write_table(pa.table({"text": texts[2]}), folder / "c.parquet", row_group_size=7)
-        sources = [str(folder / "a.json"), str(folder)]
-        check_rows(sources=sources, local=tmp_path / "cache")
-
-    @pytest.mark.parametrize("split", ["train", "holdout"])
-    def test_of_a_split(self, check_rows, texts, split) -> None:
-        kept = []
-        for documents in texts:
-            hashes = document_hashes(pa.array(documents, pa.large_string()), seed=3)
-            in_holdout = held_out(hashes, fraction=0.2)
-            chosen = in_holdout if split == "holdout" else ~in_holdout
-            kept.append([documents[number] for number in np.flatnonzero(chosen)])
-        check_rows(kept, split=split, holdout_fraction=0.2, holdout_seed=3, drop_last=True)
-
-    def test_with_filters(self, check_rows, reference, texts) -> None:
-        kept = [[text for text in some if len(reference.encode(text)) >= 30] for some in texts]
-        assert 0 < sum(map(len, kept)) < sum(map(len, texts))
-        check_rows(kept, min_tokens=30)
 
     def test_with_a_beginning(self, open_text, reference, texts) -> None:
         first = reference.eot_id + 1
@@ -222,12 +192,6 @@ class TestFaults:
             file.write('{"text": "more"}\n')
         with pytest.raises(ConfigMismatchError, match="streams"):
             open_text(sources=str(moved)).load_state_dict(state)
-
-    def test_a_damaged_line_is_named(self, open_text, copy, tmp_path) -> None:
-        lines = (copy / "1.jsonl").read_text().splitlines(keepends=True)
-        (copy / "1.jsonl").write_text("".join([*lines[:3], '{"text": 5}\n', *lines[3:]]))
-        with pytest.raises(SourceError, match=r"1\.jsonl: line 4"):
-            open_text(sources=str(copy), local=tmp_path / "cache")
 
     @pytest.mark.parametrize(
         ("settings", "words"),

@@ -6,7 +6,7 @@ import fcntl
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -132,25 +132,33 @@ def test_a_file_system_without_locks(open_text, tmp_path, monkeypatch) -> None:
         open_text(local=tmp_path)
 
 
-@pytest.mark.skipif(not CAN_HIDE, reason="mounting a small disk needs root")
-def test_a_disk_that_takes_no_more_files(open_text, tmp_path) -> None:
-    """Whichever file is the first that it refuses, the error names the path."""
+def on_disks(folder: Path, options: Iterable[str], work: Callable[[], object]) -> list[str]:
+    """The errors of a work on one small disk after another, up to the first that is enough."""
 
-    def fail_on_it(_: int) -> list[str]:
+    def fail_on_them(_: int) -> list[str]:
         assert ctypes.CDLL(None).unshare(CLONE_NEWNS) == 0
         subprocess.run(["mount", "--make-rprivate", "/"], check=True)
         messages = []
-        for files in (*range(1, 14), *range(14, 120, 5)):
-            options = f"size=8m,nr_inodes={files}"
-            subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", tmp_path], check=True)
+        for each in options:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", each, "none", folder], check=True)
             try:
-                list(StreamingTokenLoader(open_text(local=tmp_path, scan_threads=1)))
+                work()
                 break
             except StorageError as error:
                 messages.append(str(error))
         return messages
 
-    (messages,) = in_processes(1, fail_on_it)
+    (found,) = in_processes(1, fail_on_them)
+    return found
+
+
+@pytest.mark.skipif(not CAN_HIDE, reason="mounting a small disk needs root")
+def test_a_disk_that_takes_no_more_files(open_text, tmp_path) -> None:
+    """Whichever file is the first that it refuses, the error names the path."""
+    options = (f"size=8m,nr_inodes={n}" for n in (*range(1, 14), *range(14, 120, 5)))
+    messages = on_disks(
+        tmp_path, options, lambda: list(StreamingTokenLoader(open_text(local=tmp_path)))
+    )
     assert 15 < len(messages) < 30
     for message in messages:
         assert str(tmp_path) in message
@@ -185,16 +193,7 @@ def test_a_disk_that_is_too_small(open_text, texts, tmp_path) -> None:
     source, disk = tmp_path / "a.jsonl", tmp_path / "disk"
     write_lines(source, [text for some in texts for text in some] * 40)
     disk.mkdir()
-
-    def fail_on_it(_: int) -> str:
-        assert ctypes.CDLL(None).unshare(CLONE_NEWNS) == 0
-        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "none", disk], check=True)
-        with pytest.raises(StorageError) as caught:
-            open_text(sources=str(source), local=disk)
-        return str(caught.value)
-
-    (error,) = in_processes(1, fail_on_it)
+    (error,) = on_disks(disk, ["size=200k"], lambda: open_text(sources=str(source), local=disk))
     message = re.search(
         r"The tokens of the text take at least ([\d.]+) MB in .*, where 0\.[12] MB are free\.",
         error,

@@ -25,6 +25,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from streaming_ext import StreamingTokenLoader
 from streaming_ext.base.errors import UsageError
 from tests.servers.prefect.server import free_port
+from tests.streaming_ext.processes import in_processes
 from tests.streaming_ext.training.trainers.recipes import ROOT, load_recipe, recipe
 
 
@@ -160,13 +161,12 @@ class TestTrainers:
 class TestDividedAgain:
     """accelerate and Transformers divide an iterable dataset, which this one is already."""
 
-    def told(self, rank: int, port: int, open_dataset: Any, told: Any) -> None:
+    def told(self, rank: int, port: int, open_dataset: Any) -> dict[str, Any]:
         """What each way gives rank `rank` of two: sequences of two steps, or an error."""
         import accelerate
         from accelerate.utils import DataLoaderConfiguration
         from transformers import Trainer, TrainingArguments
 
-        torch.set_num_threads(1)
         warnings.simplefilter("ignore")  # those of torchdata, accelerate and Transformers
         own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
         os.environ.update({name: str(number) for name, number in own.items()})
@@ -202,7 +202,7 @@ class TestDividedAgain:
         attempt("stateful", lambda: prepared(stateful, use_stateful_dataloader=True))
         attempt("training", lambda: trainer().train())
         attempt("evaluation", lambda: trainer().evaluate())
-        told.put((rank, found))
+        return found
 
     def test_is_refused_and_named(self, open_raw, tmp_path, monkeypatch) -> None:
         for name in (
@@ -212,17 +212,9 @@ class TestDividedAgain:
         ):
             importlib.import_module(name)  # once, for both ranks
         monkeypatch.chdir(tmp_path)
-        context = multiprocessing.get_context("fork")
-        told = context.Queue()
         open_dataset = partial(open_raw, shuffle=False, dp_rank=None, dp_world_size=None)
-        same = (free_port(), open_dataset, told)
-        processes = [context.Process(target=self.told, args=(rank, *same)) for rank in range(2)]
-        for process in processes:
-            process.start()
-        both = dict(told.get(timeout=120) for _ in processes)
-        for process in processes:
-            process.join()
-        for rank, found in both.items():
+        both = in_processes(2, self.told, free_port(), open_dataset)
+        for rank, found in enumerate(both):
             own = [row + 4 * rank for row in (0, 1, 2, 3, 8, 9, 10, 11)]
             for name in ("ours", "plain", "whole"):
                 assert found.pop(name) == own
