@@ -54,7 +54,7 @@ tests: $(READY)
 		echo "make: failed tests run once more, alone; those that pass now are UNSTEADY" && \
 		$(BIN)/pytest --last-failed --last-failed-no-failures none --exitfirst; }
 
-# Tests that take minutes: endurance, Ansible, PostgreSQL restarted, hosts with a network of their own.
+# Tests that take minutes: endurance, Ansible, PostgreSQL restarted.
 soak: $(READY)
 	$(BIN)/pytest -m soak
 

@@ -126,6 +126,15 @@ def succeeded(ended: E) -> E:
     return ended
 
 
+def refused(ended: E, *said: str, code: int = 2) -> E:
+    """A command that ended with an error, for wrong usage by default, and said all of `said`."""
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stderr
+    for words in said:
+        assert words in ended.stderr
+    return ended
+
+
 def run_program(
     *words: object, env: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> "subprocess.CompletedProcess[str]":
@@ -146,6 +155,15 @@ def output_of(process: "subprocess.Popen[str]", *, seconds: float) -> tuple[str,
         process.send_signal(signal.SIGABRT)  # faulthandler writes where it stands
         stdout, stderr = process.communicate()
         raise AssertionError(f"not ended within {seconds} s:\n{stdout}\n{stderr}") from None
+
+
+def ended_as(
+    process: "subprocess.Popen[str]", code: int = 0, *, seconds: float = PATIENCE_SECONDS
+) -> tuple[str, str]:
+    """What a command wrote to standard output and error, when it has ended with an exit code."""
+    stdout, stderr = output_of(process, seconds=seconds)
+    assert process.returncode == code, stdout + stderr
+    return stdout, stderr
 
 
 def kill_group(run: "subprocess.Popen[str]") -> None:

@@ -87,7 +87,6 @@ NOT_SERVED = (
     "tests/flows/prefect_api/test_own_server.py",
     "tests/flows/prefect_api/test_server_url.py",
     "tests/flows/stops/test_stops.py",
-    "tests/flows/test_columns.py",
     "tests/flows/test_plan.py",
     "tests/flows/test_running.py",
 )

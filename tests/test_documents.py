@@ -18,6 +18,7 @@ import pytest
 
 from streaming_ext import StreamingTokenDataset
 from tasks.core.synthetic import make_documents
+from tests.command_line import succeeded
 from tests.flows.conftest import Command, shardmill  # noqa: F401
 from tests.tasks.core.build_dataset import build_dataset
 from tests.test_readme import ROOT
@@ -179,8 +180,7 @@ def test_blocks(
             assert program == "shardmill", line
             if words == ["demo"]:
                 continue  # tests/flows runs it; `data` holds what it makes
-            ended = (shardmill if words[0] in QUICK else served.run)(*words)
-            assert ended.returncode == 0, (line, ended.stdout, ended.stderr)
+            succeeded((shardmill if words[0] in QUICK else served.run)(*words))
     for dataset in opened:
         dataset.close()  # it may read ahead, into a folder that goes
 

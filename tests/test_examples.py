@@ -16,7 +16,14 @@ import torch
 from prefect.client.orchestration import SyncPrefectClient
 
 from flows.terminal.run_progress import LINE_SECONDS
-from tests.command_line import PATIENCE_SECONDS, CommandLine, in_kernel, output_of, wait_for
+from tests.command_line import (
+    PATIENCE_SECONDS,
+    CommandLine,
+    in_kernel,
+    output_of,
+    succeeded,
+    wait_for,
+)
 from tests.flows.conftest import Command, shardmill  # noqa: F401
 from tests.servers.scripted import Answer, scripted
 from tests.warm import start_module
@@ -38,8 +45,7 @@ def test_shard_yaml(
 ) -> None:
     named = ["--tokenizer", vocabulary, "--pattern", "gpt2", "--output", tmp_path / "out"]
     config = EXAMPLES / "shard.yaml"
-    ended = shardmill("shard", sources, *named, "--config", config, "--dry-run")
-    assert ended.returncode == 0, ended.stderr
+    ended = succeeded(shardmill("shard", sources, *named, "--config", config, "--dry-run"))
     lines = [line.split() for line in ended.stdout.splitlines()]
     assert ["sequence", "length", "1024"] in lines
 

@@ -8,7 +8,7 @@ import sys
 import httpx
 import pytest
 
-from tests.command_line import assert_same_dataset
+from tests.command_line import assert_same_dataset, succeeded
 from tests.deployments.test_files import PODS
 from tests.servers.namespaces import CAN_HIDE, read_only_but
 from tests.servers.prefect.server import free_port
@@ -53,8 +53,7 @@ def test_a_pod_works_answers_and_ends(api_url, served, dataset, tmp_path) -> Non
             text=True,
             start_new_session=True,
         )
-        ended = served.shard(tmp_path / "out", executor=ON_HOSTS, partitions=1)
-        assert ended.returncode == 0, ended.stdout + ended.stderr + others.log("pod")
+        succeeded(served.shard(tmp_path / "out", executor=ON_HOSTS, partitions=1))
         for probe in ("readinessProbe", "livenessProbe"):
             asked = container[probe]["httpGet"]
             assert asked["port"] == 8080  # where Prefect's worker answers unless told otherwise

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from flows.cli import main
-from streaming_ext.format.manifest import Manifest
 from tasks.core.config import ShardConfig
 from tasks.core.synthetic import write_parquet_files
 from tests.command_line import CommandLine
@@ -28,11 +27,6 @@ class Ended:
 
 
 Command = Callable[..., Ended]
-
-
-def manifest_of(dataset: Path) -> Manifest:
-    """The manifest of a dataset on disk."""
-    return Manifest.model_validate_json((dataset / "manifest.json").read_bytes())
 
 
 def files_of(root: Path) -> dict[str, bytes]:

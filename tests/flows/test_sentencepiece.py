@@ -9,7 +9,7 @@ import pytest
 import sentencepiece
 
 from streaming_ext import StreamingTextDataset, StreamingTokenDataset
-from tests.command_line import succeeded
+from tests.command_line import refused, succeeded
 from tests.tokenizers import train_model
 
 TEXTS = [f"Row {n}: a quick </s> fox\n  jumps over 漢字 and {n * n} dogs." for n in range(120)]
@@ -30,11 +30,12 @@ def folder(tmp_path_factory) -> Path:
 def test_from_text_to_training(served, shardmill, folder, tmp_path, caplog) -> None:
     """The run, its record, its report, the plan and training say what tokenizes."""
     model, text, output = folder / "small.model", folder / "text.jsonl", tmp_path / "out"
-    ended = served.run(
-        *("shard", text, "--output", output, "--tokenizer", model, "--sequence-length", 128),
-        *("--holdout-fraction", 0, "--workers", 1),
+    ended = succeeded(
+        served.run(
+            *("shard", text, "--output", output, "--tokenizer", model, "--sequence-length", 128),
+            *("--holdout-fraction", 0, "--workers", 1),
+        )
     )
-    assert ended.returncode == 0, ended.stderr
     first = "small.model begins a text with <s>: pass --bos-token '<s>' if the model expects it."
     engine = f"sentencepiece {sentencepiece.__version__}, because "
     assert ended.stderr.count(first) == ended.stderr.count(f"engine: {engine}") == 1
@@ -90,12 +91,13 @@ def test_from_text_to_training(served, shardmill, folder, tmp_path, caplog) -> N
 )
 def test_a_model_that_cannot_be_used_is_one_line(shardmill, folder, tmp_path, model, said) -> None:
     path = folder / f"{model}.model"
-    refused = shardmill(
-        *("shard", folder / "text.jsonl", "--output", tmp_path / "out", "--tokenizer", path),
-        "--dry-run",
+    ended = refused(
+        shardmill(
+            *("shard", folder / "text.jsonl", "--output", tmp_path / "out", "--tokenizer", path),
+            "--dry-run",
+        )
     )
-    assert refused.returncode == 2
-    (line,) = (line for line in refused.stderr.splitlines() if said in line)
+    (line,) = (line for line in ended.stderr.splitlines() if said in line)
     assert str(path) in line
-    assert "Traceback" not in refused.stderr
+    assert "Traceback" not in ended.stderr
     assert not (tmp_path / "out/parts").exists()

@@ -7,16 +7,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from streaming_ext.format.reading import read_record
 from streaming_ext.store import LocalStorage
 from streaming_ext.store.disk import INCOMING
 from streaming_ext.store.scratch import take_scratch
-from streaming_ext.text.tokenizer.load import load_tokenizer
 from tests.command_line import assert_same_dataset, succeeded
-from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES
-from tests.flows.conftest import manifest_of
+from tests.conftest import NUM_FILES
 
 
 def test_neither_a_server_nor_what_a_run_has_decides_the_bytes(embedded, dataset, tmp_path) -> None:
@@ -36,24 +32,6 @@ def test_neither_a_server_nor_what_a_run_has_decides_the_bytes(embedded, dataset
     assert states == [("COMPLETED", "COMPLETED", 2 * NUM_FILES + 1)]
 
 
-def test_every_document_is_there_with_all_its_tokens(dataset, sources, vocabulary) -> None:
-    tokenizer = load_tokenizer(str(vocabulary), pattern="gpt2")
-    manifest = manifest_of(dataset)
-    files = sorted(sources.glob("*.parquet"))
-    assert [part.source.url for part in manifest.parts] == [str(file) for file in files]
-    expected = 0
-    for number, file in enumerate(files):
-        texts = pq.read_table(file, columns=["text"])["text"].to_pylist()
-        lengths = [len(tokenizer.encode(text)) for text in texts]
-        provenance = pq.read_table(dataset / f"documents/{number:05}.parquet")
-        assert provenance["tokens"].to_pylist() == lengths
-        assert provenance["row"].to_pylist() == list(range(len(texts)))
-        expected += sum(lengths) + len(texts)
-    assert manifest.tokens == expected
-    assert sum(s.documents for s in manifest.splits.values()) == NUM_FILES * DOCUMENTS_A_FILE
-    assert manifest.splits["holdout"].documents > 0
-
-
 def test_manifest_and_records_name_neither_times_nor_hosts(dataset) -> None:
     record = read_record(LocalStorage(dataset), 0)
     assert record.spec.tokenizer.name == "small.tiktoken"
@@ -61,15 +39,6 @@ def test_manifest_and_records_name_neither_times_nor_hosts(dataset) -> None:
     host = json.loads(run.read_text())["host"]
     for file in [dataset / "manifest.json", *dataset.glob("parts/*.json")]:
         assert f'"{host}"' not in file.read_text()
-
-
-def test_a_second_run_finds_nothing_to_do(served, dataset) -> None:
-    before = {file: file.stat().st_mtime_ns for file in dataset.rglob("*") if file.is_file()}
-    succeeded(served.shard(dataset))
-    after = {file: file.stat().st_mtime_ns for file in before}
-    assert {f: t for f, t in before.items() if "runs" not in f.parts} == {
-        f: t for f, t in after.items() if "runs" not in f.parts
-    }
 
 
 def test_what_a_run_left_that_was_killed_at_its_end_is_removed(served, dataset, tmp_path) -> None:
@@ -88,14 +57,3 @@ def test_what_a_run_left_that_was_killed_at_its_end_is_removed(served, dataset, 
     assert not scratch.exists()
     assert not left.parent.exists()
     assert_same_dataset(dataset, output)
-
-
-def test_yaml_config_is_the_same_configuration(served, shardmill, dataset, tmp_path) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text(
-        f"sources: [{served.sources}]\ntokenizer: {served.tokenizer}\npattern: gpt2\n"
-        "sequence_length: 999\nshard_size: 16KiB\nholdout_fraction: 0.1\n"
-    )
-    given = ("--config", config, "--output", tmp_path / "out", "--sequence-length", 128)
-    planned = json.loads(succeeded(shardmill("shard", *given, "--dry-run", "--json")).stdout)
-    assert planned["spec"] == json.loads((dataset / "manifest.json").read_bytes())["spec"]

@@ -16,8 +16,9 @@ from tests.command_line import (
     wait_for,
     workers_of,
 )
-from tests.flows.conftest import manifest_of, undisturbed_by
+from tests.flows.conftest import undisturbed_by
 from tests.servers.storage.swift import aws_environment, upload
+from tests.tasks.core.build_dataset import manifest_of
 
 OPTIONS = {"part_size": "400KiB", "min_part_size": "200KiB", "engine": "reference", "workers": 2}
 

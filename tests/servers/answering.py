@@ -6,18 +6,16 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
+
+START_SECONDS = 240.0  # some seconds on an idle machine
 
 
 @contextmanager
 def answering(
-    command: Sequence[str],
-    url: str,
-    *,
-    log: Path,
-    seconds: float,
-    env: Mapping[str, str] | None = None,
+    command: Sequence[str], url: str, *, log: Path, env: Mapping[str, str] | None = None
 ) -> Iterator[None]:
     """Run a server for the length of the block, which begins when it answers.
 
@@ -25,22 +23,26 @@ def answering(
         command: that starts it.
         url: where it answers, whatever it says.
         log: file for what it prints.
-        seconds: until it must have answered.
         env: its environment, this process's by default.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=env, stdout=output, stderr=output)
     try:
-        deadline = time.monotonic() + seconds
-        with httpx.Client(timeout=2) as client:  # one: each reads the system's certificates
-            while True:
-                assert process.poll() is None, log.read_text()
-                with contextlib.suppress(httpx.TransportError):
-                    client.get(url)
-                    break
-                assert time.monotonic() < deadline, f"{url} does not answer"
-                time.sleep(0.05)
+        wait_for_answer(process, url, log)
         yield
     finally:
         process.kill()
         process.wait()
+
+
+def wait_for_answer(process: "subprocess.Popen[Any]", url: str, log: Path) -> None:
+    """Wait until a process that was started answers, whatever it says."""
+    deadline = time.monotonic() + START_SECONDS
+    with httpx.Client(timeout=5) as client:  # one: each reads the system's certificates
+        while True:
+            assert process.poll() is None, log.read_text()[-3000:]
+            with contextlib.suppress(httpx.TransportError):
+                client.get(url)
+                return
+            assert time.monotonic() < deadline, f"{url} does not answer"
+            time.sleep(0.05)

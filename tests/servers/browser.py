@@ -83,18 +83,14 @@ class Page:
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
 
-    def open(self, url: str, *expected: str, seconds: float = 240) -> str:
-        """Go to a page and wait until all that is expected can be read there; returns its text."""
+    def open(self, url: str, *expected: str) -> None:
+        """Go to a page and wait until all that is expected can be read there."""
         self.send("Page.navigate", url=url)
-        return self.wait_for(*expected, seconds=seconds)
-
-    def wait_for(self, *expected: str, seconds: float = 240) -> str:
-        """Wait until all that is expected can be read on the page; returns its text."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + START_SECONDS
         while True:
             text = str(self.evaluate("document.body ? document.body.innerText : ''"))
             if all(part in text for part in expected):
-                return text
+                return
             missing = [part for part in expected if part not in text]
             assert time.monotonic() < deadline, f"{missing} not on the page:\n{text}"
             time.sleep(0.05)

@@ -19,7 +19,6 @@ class Faults:
 
     Attributes:
         answer: status and S3 error code to answer with instead of the server.
-        headers: further lines of that answer.
         hang: take the request and never answer.
         missing: bytes at the end of `answer` that never come: it is cut, or silent if it hangs.
         cut_up, cut_down: reset after so many bytes to or from the server.
@@ -29,7 +28,6 @@ class Faults:
     """
 
     answer: tuple[int, str] | None = None
-    headers: tuple[str, ...] = ()
     hang: bool = False
     missing: int = 0
     cut_up: int | None = None
@@ -61,9 +59,9 @@ class _Link:
 class FaultProxy:
     """Passes on to a server; `faults` may be changed at any time, for new connections."""
 
-    def __init__(self, upstream: int, address: str = "127.0.0.1") -> None:
+    def __init__(self, upstream: int) -> None:
         self._upstream = upstream
-        self._listener = socket.create_server((address, 0), backlog=128)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._faults = Faults()
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
@@ -80,17 +78,12 @@ class FaultProxy:
     @property
     def url(self) -> str:
         """The endpoint to give to clients."""
-        return f"http://{self._listener.getsockname()[0]}:{self.port}"
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def bytes_up(self) -> int:
         """Sent to the server so far."""
         return self._up.total
-
-    @property
-    def bytes_down(self) -> int:
-        """Sent to clients so far."""
-        return self._down.total
 
     def inflict(self, faults: Faults) -> None:
         """From now on, do this; connections that are open are reset, so that all meet it."""
@@ -172,7 +165,6 @@ class FaultProxy:
             "Content-Type: application/xml",
             "Connection: close",
             f"Content-Length: {len(body)}",
-            *faults.headers,
             "",
             "",
         ]
@@ -235,9 +227,9 @@ def _reset(end: socket.socket) -> None:
 
 
 @contextmanager
-def fault_proxy(upstream: int, address: str = "127.0.0.1") -> Iterator[FaultProxy]:
-    """Run a proxy on an address of this machine before a server on a port of its loopback."""
-    proxy = FaultProxy(upstream, address)
+def fault_proxy(upstream: int) -> Iterator[FaultProxy]:
+    """Run a proxy before a server on a port of loopback."""
+    proxy = FaultProxy(upstream)
     try:
         yield proxy
     finally:

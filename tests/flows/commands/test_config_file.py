@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import refused
+
 
 @pytest.fixture
 def file(tmp_path) -> Path:
@@ -30,8 +32,7 @@ def file(tmp_path) -> Path:
 )
 def test_a_file_that_no_command_can_take_is_named(shardmill, file, text, said) -> None:
     file.write_bytes(text)
-    ended = shardmill("shard", "--config", file)
-    assert ended.returncode == 2
+    ended = refused(shardmill("shard", "--config", file))
     assert ended.stderr.count("\n") == 1
     for words in (str(file), *said):
         assert words in ended.stderr
@@ -39,18 +40,16 @@ def test_a_file_that_no_command_can_take_is_named(shardmill, file, text, said) -
 
 def test_a_folder_and_a_missing_file_as_config_file(shardmill, file) -> None:
     for path, reason in ((file.parent, "Is a directory"), (file, "No such file")):
-        ended = shardmill("shard", "--config", path)
-        assert ended.returncode == 2
-        assert f"--config {path}: cannot be read: " in ended.stderr
-        assert reason in ended.stderr
+        refused(shardmill("shard", "--config", path), f"--config {path}: cannot be read: ", reason)
 
 
 def test_a_value_that_is_not_allowed_is_reported_as_on_the_command_line(shardmill, file) -> None:
     file.write_text("sources: [a]\noutput: b\ntokenizer: c\nsequence_length: 0\nworkers: 0\n")
-    ended = shardmill("shard", "--config", file, "--workers", "-1")
-    assert ended.returncode == 2
-    assert "--sequence-length: must be greater than 0, got '0'\n" in ended.stderr
-    assert "--workers: must be greater than 0, got '-1'\n" in ended.stderr
+    refused(
+        shardmill("shard", "--config", file, "--workers", "-1"),
+        "--sequence-length: must be greater than 0, got '0'\n",
+        "--workers: must be greater than 0, got '-1'\n",
+    )
 
 
 COMPLETE = "sources: [/nonexistent/top]\noutput: b\ntokenizer: c\n"
@@ -72,18 +71,8 @@ def test_what_is_given_nearest_to_the_command_goes_first(
 ) -> None:
     """The command line, then options below the command's name, then those for all commands."""
     file.write_text(text)
-    ended = shardmill("shard", *given, "--config", file, "--dry-run")
-    assert ended.returncode == 2
+    ended = refused(shardmill("shard", *given, "--config", file, "--dry-run"))
     assert re.findall(r"/nonexistent/(\w+): no such file", ended.stderr) == [taken]
-
-
-def test_a_seed_without_a_shuffle_is_refused(shardmill) -> None:
-    given = ("shard", "/nonexistent/a", "--output", "b", "--tokenizer", "c", "--shuffle-seed", "5")
-    ended = shardmill(*given)
-    assert "--shuffle-seed: " in ended.stderr
-    assert "goes with --shuffle" in ended.stderr
-    assert ended.returncode == 2
-    assert "no such file" in shardmill(*given, "--shuffle", "documents", "--dry-run").stderr
 
 
 @pytest.mark.parametrize(
@@ -96,7 +85,5 @@ def test_a_seed_without_a_shuffle_is_refused(shardmill) -> None:
 )
 def test_values_that_no_option_can_take(shardmill, file, text, said) -> None:
     file.write_text(text)
-    ended = shardmill("copy", "--config", file)
-    assert ended.returncode == 2
-    assert said in ended.stderr
+    ended = refused(shardmill("copy", "--config", file), said)
     assert ended.stderr.count("\n") == 1

@@ -74,7 +74,6 @@ def test_a_step_of_a_schedule(root, capsys) -> None:
         ({"step": "4:2"}, "--step"),
         ({"step": "0", "epoch": 10**23}, "`epoch` must be a whole number up to"),
         ({"step": "0", "repeat": [2.0, 1.0]}, "1 datasets and 2 of `--repeat`: give one for each"),
-        ({"step": "1", "batch_size": None}, "give --batch-size.*or --global-batch"),
         ({"document": "a:b"}, "--document: must match pattern"),
         ({"plan": True, "output": "plan.png"}, "Name the file .svg"),
         ({"plan": True, "epochs": 999_999}, "--epochs: must be less than or equal to 10000"),
@@ -245,43 +244,6 @@ def test_settings_given_or_left_out_are_those_of_the_reader(root, tmp_path, seed
         if row["rank"] == 1 and row["sequence"] not in own:
             own.append(row["sequence"])
     assert found == steps[: last + 1] != []
-
-
-@pytest.mark.parametrize(
-    ("options", "stream"),
-    [
-        ({"packing": "best_fit", "document_multiple": 8}, {}),
-        ({"drop_last": False}, {}),
-        ({}, {"repeat": 3}),
-        ({}, {"choose": 11}),
-    ],
-)
-def test_what_decides_the_order_is_handed_on(root, tmp_path, options, stream) -> None:
-    from streaming_ext.training.features.trace import trace_step
-    from streaming_ext.training.features.training_plan import training_plan
-
-    dataset = StreamingTokenDataset(
-        streams=[TokenStream(local=root, **stream)],
-        batch_size=4,
-        shuffle=True,
-        dp_rank=0,
-        dp_world_size=1,
-        **options,
-    )
-    last = training_plan(dataset.plan, dataset.plan.start(0), epochs=1).steps - 1
-    of_stream = {name: [value] for name, value in stream.items()}
-    path = tmp_path / "documents.parquet"
-    options |= {"shuffle": True}
-    trace(root, step=str(last), batch_size=4, output=str(path), **options, **of_stream)
-    wanted = [
-        (each.sequence, span.source, span.row)
-        for each in trace_step(dataset, last)
-        for span in each.spans
-    ]
-    table = pq.read_table(path).to_pylist()
-    assert [(row["sequence"], row["source"], row["row"]) for row in table] == wanted
-    with pytest.raises(UsageError, match="must be in"):
-        trace(root, step=str(last + 1), batch_size=4, **options, **of_stream)
 
 
 def test_streams_of_chosen_documents(root, capsys) -> None:

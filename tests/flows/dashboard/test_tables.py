@@ -14,17 +14,17 @@ from flows.dashboard.updates import (
 from flows.terminal.printing import plain
 from tasks.core.reporting.progress import WorkingFile
 from tasks.core.reporting.report import FailedFile, PartTimes
+from tests.tasks.core.reporting.test_report import part_times
 
 
 def done(part: int, *, host: str = "a", seconds: float = 2.0, source: str = "") -> PartTimes:
-    return PartTimes(
-        part=part,
+    return part_times(
+        part,
         source=source or f"/data/x/{part}.parquet",
         host=host,
         tokenized_at=time.time(),
         text_bytes=10_000_000,
         tokens=2_000_000,
-        shard_bytes=1,
         tokenize_seconds=seconds,
         write_seconds=0.0,
     )

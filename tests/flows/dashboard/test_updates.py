@@ -19,10 +19,10 @@ from flows.dashboard import updates as module
 from flows.dashboard.updates import Updates
 from streaming_ext.base.errors import InternalError, SourceError
 from tasks.core.reporting.progress import RunProgress
-from tasks.core.reporting.report import PartTimes
 from tests.command_line import wait_for
 from tests.servers.fault_proxy import FaultProxy, Faults
 from tests.servers.prefect.server import ask
+from tests.tasks.core.reporting.test_report import part_times
 
 KEYS = {"shard-progress", "shard-parts", "shard-hosts"}
 
@@ -79,25 +79,11 @@ def kept(
         assert not thread.is_alive()
 
 
-def part(number: int) -> PartTimes:
-    return PartTimes(
-        part=number,
-        source="/a.parquet",
-        host="here",
-        tokenized_at=0.0,
-        text_bytes=5,
-        tokens=1,
-        shard_bytes=1,
-        tokenize_seconds=1.0,
-        write_seconds=1.0,
-    )
-
-
 def started() -> RunProgress:
     progress = RunProgress()
     progress.begin(parts=2, source_bytes=200)
     progress.end("sharded")  # the clock stands still: nothing changes by itself
-    progress.finish(part(0), source_bytes=0)
+    progress.finish(part_times(0, host="here"), source_bytes=0)
     return progress
 
 
@@ -116,7 +102,7 @@ def test_only_what_is_new_is_sent(run, monkeypatch) -> None:
         before = run.artifacts()
         time.sleep(0.5)  # many times nothing new
         assert run.artifacts() == before  # with the times of their last change
-        progress.finish(part(1), source_bytes=0)
+        progress.finish(part_times(1, host="here"), source_bytes=0)
         wait_for(lambda: run.artifacts()["shard-parts"]["description"].endswith("2 done"))
     after = run.artifacts()
     assert {key: artifact["id"] for key, artifact in after.items()} == {
@@ -142,7 +128,7 @@ def test_what_somebody_deleted_is_made_anew(run, monkeypatch) -> None:
         wait_for(lambda: run.artifacts().keys() == KEYS)
         with get_client(sync_client=True) as client:
             client.delete_artifact(UUID(run.artifacts()["shard-parts"]["id"]))
-        progress.finish(part(1), source_bytes=0)
+        progress.finish(part_times(1, host="here"), source_bytes=0)
         wait_for(
             lambda: run.artifacts().get("shard-parts", {}).get("description", "").endswith("2 done")
         )

@@ -15,20 +15,9 @@ from streaming_ext.base.errors import UsageError
 from tasks.core.hosts.cluster import SILENCE_VARIABLE, PartitionSign, Silence
 from tasks.core.reporting.progress import RunProgress, WorkingFile
 from tasks.core.reporting.report import FailedFile, PartTimes
+from tests.tasks.core.reporting.test_report import part_times
 
 BAD = FailedFile(part=4, source="b", step="tokenize", reason="damaged")
-
-
-def times(part: int) -> PartTimes:
-    return PartTimes(
-        part=part,
-        source="a",
-        text_bytes=1,
-        tokens=1,
-        shard_bytes=1,
-        tokenize_seconds=1.0,
-        write_seconds=1.0,
-    )
 
 
 def hear(partition: Partition, sign: PartitionSign, now: float) -> list[PartTimes | FailedFile]:
@@ -41,10 +30,10 @@ def started() -> Partition:
 
 def test_each_result_is_reported_once() -> None:
     partition = started()
-    first = PartitionSign(beat=1, host="h", done=(times(3),))
-    assert hear(partition, first, 1.0) == [times(3)]
+    first = PartitionSign(beat=1, host="h", done=(part_times(3),))
+    assert hear(partition, first, 1.0) == [part_times(3)]
     assert hear(partition, first, 2.0) == []
-    second = PartitionSign(beat=2, host="h", done=(times(3),), failed=(BAD,))
+    second = PartitionSign(beat=2, host="h", done=(part_times(3),), failed=(BAD,))
     assert hear(partition, second, 3.0) == [BAD]
     assert partition.left == [5]
 
@@ -108,7 +97,7 @@ def test_attempts_are_bounded_while_nothing_gets_done() -> None:
     for _ in range(ATTEMPTS_WITHOUT_GAIN - 1):
         assert partition.may_be_sent_again()
         partition.begin_attempt(0.0)
-    hear(partition, PartitionSign(beat=1, host="h", done=(times(3),)), 1.0)
+    hear(partition, PartitionSign(beat=1, host="h", done=(part_times(3),)), 1.0)
     for _ in range(ATTEMPTS_WITHOUT_GAIN):  # a file was done: the count begins anew
         assert partition.may_be_sent_again()
         partition.begin_attempt(0.0)

@@ -13,6 +13,7 @@ from streaming_ext.base.errors import UsageError
 from tests.command_line import (
     PATIENCE_SECONDS,
     assert_same_dataset,
+    ended_as,
     is_alive,
     wait_for,
     workers_of,
@@ -78,8 +79,7 @@ def test_ctrl_c_then_a_worker_dies(dask, served, dataset, tmp_path) -> None:
     run = served.start(*arguments)
     dask.frozen(run)
     run.send_signal(2)
-    _, stderr = run.communicate(timeout=PATIENCE_SECONDS)
-    assert run.returncode == 130, stderr
+    ended_as(run, 130)
     wait_for(lambda: not any(workers_of(worker.pid) for worker in dask.workers))
     assert not (output / "manifest.json").exists()
 
@@ -87,8 +87,7 @@ def test_ctrl_c_then_a_worker_dies(dask, served, dataset, tmp_path) -> None:
     dying = dask.frozen(run)
     left = psutil.Process(dying.pid).children(recursive=True)
     dying.kill()
-    stdout, stderr = run.communicate(timeout=PATIENCE_SECONDS)
-    assert run.returncode == 0, stdout + stderr
+    ended_as(run)
     assert_same_dataset(dataset, output)
     for process in left:
         process.resume()
@@ -104,8 +103,7 @@ def test_shuffled(dask, served, shuffled, tmp_path) -> None:
     )
     wait_for(lambda: list(output.glob("shuffle/*.json")) or run.poll() is not None)
     dask.workers[0].kill()
-    stdout, stderr = run.communicate(timeout=PATIENCE_SECONDS)
-    assert run.returncode == 0, stdout + stderr
+    ended_as(run)
     assert_same_dataset(shuffled, output)
 
 

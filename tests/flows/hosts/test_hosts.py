@@ -12,11 +12,10 @@ import psutil
 import pytest
 
 from tests.command_line import (
-    PATIENCE_SECONDS,
     CommandLine,
     assert_same_dataset,
+    ended_as,
     is_alive,
-    output_of,
     wait_for,
 )
 from tests.servers.namespaces import CAN_HIDE, hiding
@@ -119,8 +118,7 @@ def test_a_host_dies(hosts, runs, dataset) -> None:
     (dying, *_) = hosts.frozen()
     hosts.kill(dying)
     hosts.thaw()
-    stdout, stderr = output_of(at_home, seconds=PATIENCE_SECONDS)
-    assert at_home.returncode == 0, stdout + stderr
+    ended_as(at_home)
     assert_same_dataset(dataset, runs.output)
     states = [one["state_type"] for one in hosts.partitions(runs.latest())]
     assert "CRASHED" in states  # the one whose host was killed; it was sent again
@@ -142,8 +140,7 @@ class TestMoreStops:
         hosts.frozen(2)
         work = hosts.work()
         os.killpg(submitted.pid, signal.SIGINT)
-        _, stderr = output_of(submitted, seconds=PATIENCE_SECONDS)
-        assert submitted.returncode == 130, stderr
+        _, stderr = ended_as(submitted, 130)
         assert "The run ended as Cancelled" in stderr
         runs.end(work)
         runs.assert_tidy()
@@ -153,8 +150,7 @@ class TestMoreStops:
         hosts.frozen(2)
         work = hosts.work()
         hosts.prefect("flow-run", "cancel", runs.latest())
-        _, stderr = output_of(at_home, seconds=PATIENCE_SECONDS)
-        assert at_home.returncode == 143, stderr
+        _, stderr = ended_as(at_home, 143)
         assert "cancelled in Prefect" in stderr
         runs.end(work)
         assert runs.states(runs.latest()) == {"CANCELLED"}
@@ -173,8 +169,7 @@ class TestMoreStops:
 
         hosts.start_missing("one")
         at_home = runs.at_home(partitions=2)  # the same again, to the end
-        stdout, stderr = output_of(at_home, seconds=PATIENCE_SECONDS)
-        assert at_home.returncode == 0, stdout + stderr
+        ended_as(at_home)
         assert_same_dataset(dataset, runs.output)
         runs.assert_tidy()
 

@@ -16,7 +16,7 @@ from flows.submit import Follower, changed, ended_for_wrong_usage, start
 from flows.terminal.run_progress import describe
 from streaming_ext.base.errors import LostSightError, ShardmillError, UsageError
 from tasks.core.config import ExtendConfig
-from tests.command_line import PATIENCE_SECONDS, output_of, wait_for
+from tests.command_line import ended_as, wait_for
 from tests.flows.terminal.test_run_progress import snapshot
 from tests.servers.prefect.server import ask, free_port
 from tests.servers.scripted import Answer, scripted
@@ -88,8 +88,7 @@ def test_submit_follows_the_run_and_ends_as_shard_does(
         if "1/4 parts" in line:
             break
     worker.state(run, kind, message)
-    stdout, stderr = output_of(submitted, seconds=PATIENCE_SECONDS)
-    assert submitted.returncode == code, stderr
+    stdout, _ = ended_as(submitted, code)
     assert "sharding: 1/4 parts, 0:00:06 left, 7.5M tokens, 15.0 MB/s" in lines[-1]
     assert "Running: -" not in "".join(lines)
     address = f"{api_url.removesuffix('/api')}/runs/flow-run/{run}"

@@ -11,7 +11,7 @@ from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.schema import content_hash
 from streaming_ext.store import open_storage
 from tasks.core.check.verify import verify
-from tests.command_line import succeeded
+from tests.command_line import refused, succeeded
 from tests.tasks.core.extending.extended import write_source
 
 TEXTS = [f"A document that came later, number {number}." * 5 for number in range(300)]
@@ -42,6 +42,7 @@ def test_extended_by_a_folder(served, old, new, shardmill) -> None:
     shown = shardmill("inspect", old, "--generation", parent[:12], "--json")
     assert len(json.loads(shown.stdout)["parts"]) == parts
     assert re.search(f"generation 0 +{parent}: ", shardmill("inspect", old).stdout)
-    refused = shardmill("inspect", old, "--generation", "00000f")
-    assert refused.returncode == 2
-    assert "no generation has a hash that begins with '00000f'. There are" in refused.stderr
+    refused(
+        shardmill("inspect", old, "--generation", "00000f"),
+        "no generation has a hash that begins with '00000f'. There are",
+    )

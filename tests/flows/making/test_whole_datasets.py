@@ -4,17 +4,11 @@ import json
 import re
 from pathlib import Path
 
-from streaming_ext.format.layout import BUILD
 from streaming_ext.store import open_storage
-from streaming_ext.store.disk import INCOMING
 from streaming_ext.store.s3 import S3
-from streaming_ext.store.scratch import take_scratch
 from tasks.core.check.export import compare_copy
 from tasks.core.check.verify import verify
-from tasks.core.derive.config import CopyConfig
-from tasks.core.derive.move import plan_copy
-from tasks.core.engine.lifecycle import mark_of
-from tests.command_line import succeeded
+from tests.command_line import refused, succeeded
 from tests.flows.conftest import files_of
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.exports.exporting import content
@@ -46,30 +40,9 @@ def test_copy_and_merge(served, dataset, tmp_path, shardmill) -> None:
     compared = succeeded(shardmill("copy", dataset, output, "--verify-only", "--json"))
     assert json.loads(compared.stdout)["sound"]
     (output / "train/index.json").unlink()
-    lost = shardmill("copy", dataset, output, "--verify-only")
-    assert lost.returncode == 1
+    lost = refused(shardmill("copy", dataset, output, "--verify-only"), code=1)
     assert "train/index.json\n  missing" in lost.stdout
-    refused = served.run("copy", dataset, dataset)
-    assert refused.returncode == 2
-    assert "the dataset itself" in refused.stderr
-
-
-def test_what_a_run_left_that_was_killed_at_its_end_is_removed(served, dataset, tmp_path) -> None:
-    """The same command says that nothing is to be done."""
-    output = tmp_path / "out"
-    copied(dataset, output)
-    before = files_of(output)
-    take_scratch(tmp_path / ".out.scratch")
-    (output / INCOMING).mkdir()
-    storage = open_storage(str(output))
-    config = CopyConfig(dataset=str(dataset), output=str(output))
-    storage.put(BUILD, mark_of(plan_copy(config, storage)))
-    ended = succeeded(served.run("copy", dataset, output))
-    assert ended.stdout.startswith(f"{output} is complete; nothing to do.\n")
-    assert files_of(output) == before
-    assert not list(tmp_path.glob(".out*"))
-    assert not list(output.glob(".*"))
-    assert not (output / BUILD).exists()
+    refused(served.run("copy", dataset, dataset), "the dataset itself")
 
 
 def test_object_storage(bucket, tmp_path, rank_path, monkeypatch) -> None:

@@ -4,9 +4,8 @@ import json
 import shutil
 from pathlib import Path
 
-from streaming_ext.store import open_storage
 from tests.command_line import assert_same_dataset, kill_group, succeeded, wait_for
-from tests.flows.conftest import SHUFFLE, files_of, undisturbed_by
+from tests.flows.conftest import SHUFFLE
 
 TRIES = 10
 
@@ -55,14 +54,3 @@ def test_killed_in_either_phase(served, shuffled, tmp_path) -> None:
     assert_same_dataset(shuffled, output)
     parts = done["parts/*.json"]
     assert all(file.stat().st_mtime_ns == changed for file, changed in parts.items())
-
-
-def test_object_storage(served, bucket, tmp_path) -> None:
-    local, url = tmp_path / "local", f"s3://{bucket}/shuffled"
-    few = [str(file) for file in sorted(served.sources.iterdir())[:2]]
-    options = {**SHUFFLE, "sources": few, "shard_size": "64KiB"}
-    undisturbed_by(served, local, **options)
-    undisturbed_by(served, url, scratch=str(tmp_path / "scratch"), **options)
-    storage = open_storage(url)
-    names = [name for name in storage.list() if not name.startswith("runs/")]
-    assert {name: storage.read(name) for name in names} == files_of(local)

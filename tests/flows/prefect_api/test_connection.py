@@ -14,7 +14,12 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from flows.prefect_api import connection
 from flows.prefect_api.connection import require_server
 from flows.running import set_environment
-from tests.command_line import PATIENCE_SECONDS, output_of, succeeded, workers_of
+from tests.command_line import (
+    ended_as,
+    refused,
+    succeeded,
+    workers_of,
+)
 from tests.servers.prefect.server import free_port
 
 
@@ -38,10 +43,12 @@ def test_a_server_that_does_not_exist_is_reported_before_anything_is_made(
 ) -> None:
     nowhere = embedded.where(PREFECT_API_URL=f"http://127.0.0.1:{free_port()}/api")
     output = tmp_path / "deep/out"
-    ended = nowhere.shard(output)
-    assert ended.returncode == 1
-    assert nowhere.env["PREFECT_API_URL"] in ended.stderr
-    assert "prefect config unset PREFECT_API_URL" in ended.stderr
+    ended = refused(
+        nowhere.shard(output),
+        nowhere.env["PREFECT_API_URL"],
+        "prefect config unset PREFECT_API_URL",
+        code=1,
+    )
     assert ended.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
     ended = succeeded(nowhere.shard(dataset))
@@ -82,8 +89,7 @@ def test_ctrl_c_amid_the_imports_is_no_traceback(environment) -> None:
         if line.endswith(" pydantic.version\n"):
             break
     run.send_signal(signal.SIGINT)
-    _, stderr = output_of(run, seconds=PATIENCE_SECONDS)
-    assert run.returncode == 130
+    _, stderr = ended_as(run, 130)
     assert "Traceback" not in stderr
     assert "\nshardmill: stopped." in stderr
     assert not workers_of(run.pid)

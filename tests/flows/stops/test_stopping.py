@@ -19,12 +19,11 @@ import psutil
 import pytest
 
 from tests.command_line import (
-    PATIENCE_SECONDS,
     CommandLine,
     assert_same_dataset,
+    ended_as,
     is_alive,
     kill_group,
-    output_of,
     processes_below,
     succeeded,
     wait_for,
@@ -110,8 +109,7 @@ def test_a_stop_ends_the_run_and_all_its_processes(
     found = flow_run_at_work(api_url, output)
     began = time.monotonic()
     stop(run, f"{api_url}/flow_runs/{found['id']}")
-    _, stderr = output_of(run, seconds=END_SECONDS)
-    assert run.returncode == code, stderr
+    _, stderr = ended_as(run, code, seconds=END_SECONDS)
     assert "Run the same command again" in stderr
     assert "Traceback" not in stderr
     assert not [process for process in processes if is_alive(process)]
@@ -167,8 +165,7 @@ def test_a_cancel_that_comes_too_late_is_recorded(served, dataset, api_url, tmp_
     wait_for((output / "parts").exists)  # a moment's work is left
     found, _ = flow_run(api_url, output)
     cancel_in_the_dashboard(run, f"{api_url}/flow_runs/{found['id']}")
-    _, stderr = output_of(run, seconds=END_SECONDS)
-    assert run.returncode == 143, stderr
+    _, stderr = ended_as(run, 143, seconds=END_SECONDS)
     assert "Traceback" not in stderr
     assert flow_run(api_url, output)[0]["state_type"] == "CANCELLED"
     succeeded(served.shard(output))
@@ -198,8 +195,7 @@ def test_a_killed_worker_costs_one_retry_of_its_file(slow, undisturbed, api_url,
     output = tmp_path / "out"
     run, _ = start_and_wait_for_work(slow, output)
     workers_of(run.pid)[0].kill()
-    stdout, stderr = run.communicate(timeout=PATIENCE_SECONDS)
-    assert run.returncode == 0, stderr
+    stdout, _ = ended_as(run)
     assert re.search(r"^parts +4$", stdout, re.MULTILINE)
     assert_same_dataset(undisturbed, output)
 

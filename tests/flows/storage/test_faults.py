@@ -9,10 +9,10 @@ import psutil
 import pytest
 
 from tests.command_line import (
-    PATIENCE_SECONDS,
     CommandLine,
     assert_same_dataset,
-    output_of,
+    ended_as,
+    refused,
     succeeded,
     wait_for,
     workers_of,
@@ -72,8 +72,7 @@ def test_faults_that_pass_leave_no_trace(remote, s3, proxy, bucket, expected, tm
         wait_for(lambda run=run, name=name: is_held(s3.url, bucket, name) or run.poll() is not None)
         for faults in PASSING:
             struck[faults] += struck_by(faults, proxy, run)
-        _, stderr = output_of(run, seconds=PATIENCE_SECONDS)
-        assert run.returncode == 0, stderr
+        ended_as(run)
         assert_same_dataset(expected, download_all(s3.url, bucket, name, tmp_path / name))
         if all(struck.values()):
             break
@@ -90,8 +89,7 @@ def test_sources_that_hang_for_ever(remote, s3, proxy, bucket, tmp_path) -> None
     run = command.start(*arguments)
     wait_for(lambda: list((tmp_path / ".out.scratch").rglob("*.partial")) or run.poll() is not None)
     proxy.inflict(Faults(hang=True))
-    _, stderr = output_of(run, seconds=180)
-    assert run.returncode == 1
+    _, stderr = ended_as(run, 1, seconds=180)
     assert "timeout" in stderr.lower()
     assert raw in stderr
     assert "Traceback" not in stderr
@@ -114,8 +112,7 @@ def test_a_source_that_changes_between_listing_and_reading(served, s3, bucket, t
     shutil.copy(first, last)
     upload(s3, bucket, "raw", now)
     parent.resume()
-    stdout, stderr = output_of(run, seconds=PATIENCE_SECONDS)
-    assert run.returncode == 1, stderr
+    stdout, _ = ended_as(run, 1)
     assert f"{raw}/{last.name}: download: changed since the run began" in stdout
     parts = [f"{number:05}.json" for number in range(len(others) + 1)]
     assert sorted(file.name for file in (output / "parts").iterdir()) == parts
@@ -149,11 +146,7 @@ def test_refusals(
     proxy.inflict(Faults(hang=True))
     given = {name: proxy.url if value == "hung" else value for name, value in env.items()}
     own = {**aws_environment(s3.url), "SHARDMILL_STORAGE_TIMEOUT": "1", **given}
-    ended = served.where(**own).shard(f"s3://{bucket}/{output}")
-    assert ended.returncode == code, ended.stderr
-    assert words in ended.stderr
-    assert bucket in ended.stderr
-    assert "Traceback" not in ended.stderr
+    ended = refused(served.where(**own).shard(f"s3://{bucket}/{output}"), words, bucket, code=code)
     assert "planted-wrong-secret" not in ended.stderr + ended.stdout
     assert client.get_object(Bucket=bucket, Key="taken/thesis.tex")["Body"].read() == b"mine"
     client.close()

@@ -13,14 +13,15 @@ from tests.command_line import (
     CommandLine,
     assert_same_text,
     kill_group,
+    refused,
     run_program,
     succeeded,
     wait_for,
 )
-from tests.flows.conftest import manifest_of
 from tests.servers.hub import Dataset, Hub, hub_server
 from tests.servers.prefect.database import give_database
 from tests.servers.storage.swift import OWNER, aws_environment, download_all, is_held
+from tests.tasks.core.build_dataset import manifest_of
 from tests.test_readme import blocks, search_path, with_tokenizer
 
 
@@ -88,9 +89,7 @@ def test_the_whole_story(
     assert not list(tmp_path.glob("shardmill-*/.*"))  # no scratch is left
 
     hub.datasets["org/text"].commit({**hub.datasets["org/text"].commits[commit], "README.md": b""})
-    moved = online.shard(url, **OPTIONS)
-    assert moved.returncode == 2
-    assert f"hf://datasets/org/text@{commit}/" in moved.stderr
+    refused(online.shard(url, **OPTIONS), f"hf://datasets/org/text@{commit}/")
     pinned = f"hf://datasets/org/text@{commit}/sample/10BT/*.parquet"
     hub.reset()
     succeeded(online.shard(url, sources=pinned))
@@ -175,8 +174,7 @@ def test_sources_that_cannot_be_checked(online, hub, tmp_path) -> None:
     commit, files = hub.datasets["org/text"].at("main") or ("", {})
     source = f"{hub.url}/datasets/org/text/resolve/{commit}/{max(files)}"
     command = online.shard_arguments(tmp_path / "out", sources=source)
-    refused = online.run(*command, "--check-sources")
-    assert refused.returncode == 1, refused.stdout
-    assert "cannot be checked: its server offers no hash" in " ".join(refused.stdout.split())
+    ended = refused(online.run(*command, "--check-sources"), code=1)
+    assert "cannot be checked: its server offers no hash" in " ".join(ended.stdout.split())
     taken = succeeded(online.run(*command))
     assert "1 source file not checked: the store has no hash" in taken.stdout

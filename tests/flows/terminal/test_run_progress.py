@@ -3,6 +3,7 @@
 import io
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,25 +13,21 @@ from flows.stops import STOPS
 from flows.terminal import run_progress as terminal
 from flows.terminal.printing import parts_text
 from flows.terminal.run_progress import describe, show_report, shown
-from tasks.core.reporting.progress import RunProgress, Snapshot
+from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile
 from tests.command_line import wait_for
+from tests.tasks.core.reporting.test_progress import snapshot as progress_snapshot
 from tests.tasks.core.reporting.test_report import make_report
 
-
-def snapshot(**changes: object) -> Snapshot:
-    values: dict[str, object] = {
-        "phase": "sharding",
-        "parts_done": 1,
-        "parts_failed": 0,
-        "parts_total": 4,
-        "text_bytes": 30_000_000,
-        "tokens": 7_500_000,
-        "source_bytes": 10.0,
-        "source_bytes_total": 40,
-        "seconds": 2.0,
-    }
-    return Snapshot(**(values | changes))  # type: ignore[arg-type]
+snapshot = partial(
+    progress_snapshot,
+    parts_done=1,
+    text_bytes=30_000_000,
+    tokens=7_500_000,
+    source_bytes=10.0,
+    source_bytes_total=40,
+    seconds=2.0,
+)
 
 
 def console(*, width: int = 200, is_terminal: bool = False) -> tuple[Console, io.StringIO]:

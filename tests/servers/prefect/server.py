@@ -5,20 +5,19 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import httpx
 
+from tests.servers.answering import wait_for_answer
 from tests.servers.prefect.database import give_database
 from tests.warm import start_module
 
 # One: each reads the certificates of the system, which takes 30 ms.
 _CLIENT = httpx.Client(timeout=90, limits=httpx.Limits(max_keepalive_connections=0))
-START_SECONDS = 240  # some ten on an idle machine
 
 
 def free_port() -> int:
@@ -96,7 +95,7 @@ class PrefectServer:
                 new_session=True,
                 log=out,
             )
-        _wait_until_healthy(self.url, self._process, log)
+        wait_for_answer(self._process, f"{self.url}/health", log)
 
     @property
     def pid(self) -> int:
@@ -129,27 +128,3 @@ def start_prefect_server(home: Path) -> tuple[str, int]:
     server.start()
     _OUTLIVING.append(server)
     return server.url, server.pid
-
-
-@contextmanager
-def prefect_server(home: Path) -> Iterator[str]:
-    """Run a server with its database in `home`; yields the URL of its API."""
-    server = PrefectServer(home)
-    try:
-        server.start()
-        yield server.url
-    finally:
-        server.stop()
-
-
-def _wait_until_healthy(url: str, server: "subprocess.Popen[str]", log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    with httpx.Client(timeout=5) as client:
-        while time.monotonic() < deadline:
-            assert server.poll() is None, log.read_text()
-            try:
-                if client.get(f"{url}/health").status_code == httpx.codes.OK:
-                    return
-            except httpx.TransportError:
-                time.sleep(0.2)
-    raise AssertionError(f"no answer in {START_SECONDS} s: {log.read_text()}")

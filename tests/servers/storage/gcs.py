@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
 
 import httpx
 
@@ -19,7 +18,6 @@ from tests.servers.environments import python_environment
 from tests.servers.prefect.server import free_port
 
 EMULATOR = "gcp-storage-emulator==2026.7.19"
-START_SECONDS = 180.0  # some seconds on an idle machine
 OWNER = "owner@tests.example"
 NOBODY = "nobody@tests.example"  # known, but without a right on any bucket
 STRANGER = "stranger@tests.example"
@@ -67,29 +65,11 @@ class GcsServer:
         self._client.post("/storage/v1/b?project=tests", json={"name": name}).raise_for_status()
         return name
 
-    def list(self, bucket: str, prefix: str) -> list[str]:
-        """Names of objects, as the server itself tells them."""
-        page = self._client.get(f"/storage/v1/b/{bucket}/o", params={"prefix": prefix}).json()
-        return [item["name"] for item in page.get("items", [])]
-
     def put(self, bucket: str, name: str, data: bytes) -> None:
         """Put an object."""
         options = {"uploadType": "media", "name": name}
         answer = self._client.post(f"/upload/storage/v1/b/{bucket}/o", params=options, content=data)
         answer.raise_for_status()
-
-    def read(self, bucket: str, name: str) -> bytes:
-        """The content of an object."""
-        place = f"/download/storage/v1/b/{bucket}/o/{quote(name, safe='')}"
-        return self._client.get(place, params={"alt": "media"}).raise_for_status().content
-
-    def download_all(self, bucket: str, prefix: str, folder: Path) -> Path:
-        """Copy all objects below a prefix into a folder."""
-        for name in self.list(bucket, f"{prefix}/"):
-            target = folder / name.removeprefix(f"{prefix}/")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(self.read(bucket, name))
-        return folder
 
     def close(self) -> None:
         """Close its own client."""
@@ -121,7 +101,7 @@ def gcs_server(root: Path) -> Iterator[GcsServer]:
     command = [str(python), str(script), str(port), OWNER, NOBODY]
     url = f"http://127.0.0.1:{port}/"
     with (
-        answering(command, url, log=root / "server.log", seconds=START_SECONDS),
+        answering(command, url, log=root / "server.log"),
         contextlib.closing(GcsServer(port, root)) as server,
     ):
         yield server

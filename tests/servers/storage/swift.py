@@ -7,24 +7,22 @@ import contextlib
 import json
 import os
 import pwd
-import signal
 import subprocess
 import tempfile
-import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 from platformdirs import user_cache_path
 
+from tests.servers.answering import wait_for_answer
 from tests.servers.environments import python_environment
 from tests.servers.prefect.server import free_port
 
 SWIFT = "swift==2.38.3"
-START_SECONDS = 180.0  # some seconds on an idle machine
+HOST = "127.0.0.1"
 OWNER = ("test:owner", "owner-secret-6f1d")
 NOBODY = ("test:nobody", "nobody-secret-93ab")  # known, but without a right on any bucket
 DAEMONS = ("account", "container", "object", "proxy")
@@ -99,11 +97,8 @@ for kind, port in json.loads(ports).items():
 class SwiftServer:
     """One node of Swift: four daemons, data in a folder."""
 
-    def __init__(self, root: Path, host: str = "127.0.0.1", inside: Sequence[str] = ()) -> None:
-        """Configure it; `inside` is a command to start daemons with, as in another network."""
+    def __init__(self, root: Path) -> None:
         self.root = root
-        self.host = host
-        self._inside = list(inside)
         self._programs = python_environment(SWIFT)
         self._etc = root / "etc"
         self._ports = {kind: free_port() for kind in DAEMONS}
@@ -118,7 +113,7 @@ class SwiftServer:
     @property
     def url(self) -> str:
         """The endpoint."""
-        return f"http://{self.host}:{self.port}"
+        return f"http://{HOST}:{self.port}"
 
     def _configure(self) -> None:
         devices = self.root / "node"
@@ -131,7 +126,7 @@ class SwiftServer:
         (self._etc / "remembered.py").write_text(_REMEMBERED)
         for kind in DAEMONS:
             text = _DEFAULTS.format(
-                host=self.host, port=self._ports[kind], user=_user(), etc=self._etc, devices=devices
+                host=HOST, port=self._ports[kind], user=_user(), etc=self._etc, devices=devices
             )
             if kind == "proxy":
                 text += _PROXY
@@ -147,7 +142,7 @@ class SwiftServer:
                 )
             (self._etc / f"{kind}.conf").write_text(text)
         rings = {kind: port for kind, port in self._ports.items() if kind != "proxy"}
-        command = [self._programs / "python", "-c", _BUILD_RINGS, self._etc, self.host]
+        command = [self._programs / "python", "-c", _BUILD_RINGS, self._etc, HOST]
         subprocess.run([*command, json.dumps(rings)], check=True, capture_output=True)
 
     def start(self, kind: str) -> None:
@@ -155,24 +150,14 @@ class SwiftServer:
         with (self.root / "swift.log").open("ab") as log:
             program = str(self._programs / f"swift-{kind}-server")
             process = subprocess.Popen(
-                [*self._inside, program, str(self._etc / f"{kind}.conf")],
+                [program, str(self._etc / f"{kind}.conf")],
                 stdout=log,
                 stderr=log,
                 env=os.environ | {"PYTHONPATH": str(self._etc)},
             )
         self._processes[kind] = process
-        deadline = time.monotonic() + START_SECONDS
-        url = f"http://{self.host}:{self._ports[kind]}/healthcheck"
-        with httpx.Client(timeout=2) as client:
-            while time.monotonic() < deadline:
-                assert process.poll() is None, (self.root / "swift.log").read_text()[-3000:]
-                try:
-                    client.get(url)
-                except httpx.TransportError:
-                    time.sleep(0.05)
-                else:
-                    return
-        raise AssertionError(f"swift-{kind}-server does not answer in {START_SECONDS} s")
+        url = f"http://{HOST}:{self._ports[kind]}/healthcheck"
+        wait_for_answer(process, url, self.root / "swift.log")
 
     def kill(self, kind: str) -> None:
         """kill -9 a daemon."""
@@ -180,18 +165,9 @@ class SwiftServer:
         process.kill()
         process.wait()
 
-    def pause(self, kind: str) -> None:
-        """Stop a daemon where it is, its connections open."""
-        self._processes[kind].send_signal(signal.SIGSTOP)
-
-    def resume(self, kind: str) -> None:
-        """Let a paused daemon go on."""
-        self._processes[kind].send_signal(signal.SIGCONT)
-
     def stop(self) -> None:
         """End all daemons."""
         for process in self._processes.values():
-            process.send_signal(signal.SIGCONT)
             process.kill()
         for process in self._processes.values():
             process.wait()
@@ -199,16 +175,14 @@ class SwiftServer:
 
 
 @contextmanager
-def swift_server(
-    root: Path, host: str = "127.0.0.1", inside: Sequence[str] = ()
-) -> Iterator[SwiftServer]:
+def swift_server(root: Path) -> Iterator[SwiftServer]:
     """Run Swift with its data in `root`."""
     with contextlib.ExitStack() as stack:
         if not _takes_attributes(root.parent):
             base = user_cache_path("shardmill-tests", ensure_exists=True)
             root = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=base)), "server")
         for attempt in range(3):  # another process may take a port just before us
-            server = SwiftServer(root / str(attempt), host, inside)
+            server = SwiftServer(root / str(attempt))
             try:
                 for kind in DAEMONS:
                     server.start(kind)

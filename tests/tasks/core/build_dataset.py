@@ -18,6 +18,7 @@ from streaming_ext.format.schema import FileRecord, content_hash, from_json, to_
 from streaming_ext.format.shard import Shard
 from streaming_ext.store import LocalStorage, open_storage
 from streaming_ext.writing.publish import split_indexes
+from tasks.core.check.findings import Report
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.shard.plan import plan_shard
@@ -86,9 +87,11 @@ def found_in(root: Path, **options: Any) -> list[str]:
     return [finding.file for finding in verify(LocalStorage(root), **options).findings]
 
 
-def require_sound(root: Path, **options: Any) -> None:
-    """Have `verify` find nothing."""
-    assert verify(LocalStorage(root), **options).findings == ()
+def require_sound(root: Path, **options: Any) -> Report:
+    """Have `verify` find nothing; returns its report."""
+    report = verify(LocalStorage(root), **options)
+    assert report.findings == ()
+    return report
 
 
 def manifest_of(root: Path) -> Manifest:
@@ -103,6 +106,11 @@ def streams_of(root: Path) -> dict[Split, list[int]]:
         for split, held in record.splits.items():
             ids.setdefault(split, []).extend(made.stream(part, split)[: held.tokens].tolist())
     return ids
+
+
+def as_written(manifest: dict[str, Any]) -> bytes:
+    """A manifest as it stands in its file."""
+    return (json.dumps(manifest, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 class Forger:
@@ -219,5 +227,4 @@ class Forger:
         )
         value = json.loads(to_json(manifest))
         edit(value)
-        text = json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False)
-        (self.root / MANIFEST).write_bytes((text + "\n").encode())
+        (self.root / MANIFEST).write_bytes(as_written(value))

@@ -12,7 +12,6 @@ from streaming_ext.base.errors import ConfigMismatchError, TokenizerError
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.check.decode import decode_samples
-from tasks.core.check.verify import verify
 from tasks.core.shard.plan import plan_shard
 from tasks.core.synthetic import make_documents
 from tests.conftest import small_vocabulary
@@ -127,7 +126,7 @@ def test_every_document_begins_and_ends_with_its_id(name, tmp_path) -> None:
     root = make(tmp_path, **config, **FIRST)
     assert sorted(documents_of(root)) == sorted(expected)
     assert manifest_of(root).spec.tokenizer.bos_id == BOS
-    assert verify(LocalStorage(root), deep=True, deep_documents=10**6).findings == ()
+    require_sound(root, deep=True, deep_documents=10**6)
     lists = [pq.read_table(file)["tokens"] for file in root.glob("documents/0*.parquet")]
     counted = sum(sum(tokens.to_pylist()) + len(tokens) for tokens in lists)
     assert counted == manifest_of(root).tokens == sum(map(len, expected))

@@ -23,7 +23,6 @@ from tasks.core.synthetic import make_documents
 from tests.conftest import small_vocabulary
 from tests.tasks.core import running
 from tests.tasks.core.build_dataset import build_from, manifest_of, require_sound
-from tests.tasks.core.check.damage import check
 
 DOCUMENTS = [*make_documents(60, seed=3)]
 QUESTIONS = [
@@ -74,8 +73,7 @@ def test_documents_with_an_ngram_are_left_out(sources, questions, tmp_path, othe
     )
     assert (manifest.spec.exclude.texts, manifest.spec.exclude.without_ngram) == (4, 1)
     require_sound(root)
-    report = check(root, deep=True, deep_documents=50)
-    assert report.findings == ()
+    require_sound(root, deep=True, deep_documents=50)
 
 
 def test_each_text_is_counted_and_marked_documents_stay(sources, questions, tmp_path) -> None:
@@ -88,7 +86,7 @@ def test_each_text_is_counted_and_marked_documents_stay(sources, questions, tmp_
     assert counts == EXPECTED
     assert sum(record.marked_documents for record in records) == len(HOLDERS)
     assert sum(record.documents_kept for record in records) == len(DOCUMENTS)
-    assert check(root, deep=True, deep_documents=50).findings == ()
+    require_sound(root, deep=True, deep_documents=50)
 
 
 @pytest.mark.parametrize("words", [2, 5, 13])
@@ -152,7 +150,7 @@ def test_a_published_dataset_gets_a_column_with_the_count(
     running.complete(
         plan_annotate, AnnotateConfig(dataset=str(root), **options(questions), workers=1)
     )
-    assert check(root, deep=True, deep_documents=50).findings == ()
+    require_sound(root, deep=True, deep_documents=50)
     chosen = {"where": "evaluation_texts == 0", "output": str(tmp_path / "clean")}
     running.complete(plan_subset, SubsetConfig(dataset=str(root), workers=1, **chosen))
     kept = sum(split.documents for split in manifest_of(tmp_path / "clean").splits.values())

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.filters import Filters
 from streaming_ext.format.provenance import MAX_VALUE_BYTES
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.columns import differing, joined, stored
@@ -109,6 +110,17 @@ def test_a_condition_may_look_at_what_is_kept(tmp_path, suffix) -> None:
     )
     found = values_of(batches_of(path, config.read_options))
     assert found == [(score, url) for _, url, score, _ in EXPECTED if score >= 5 and url]
+
+
+@pytest.mark.parametrize("name", ["x.avro", "x.csv.gz", "x.tsv.zst"])
+def test_rows_of_a_schema_and_of_cells(tmp_path, name) -> None:
+    rows = [
+        {"id": row, "title": "even" if row % 2 == 0 else None, "text": text}
+        for row, text in enumerate(TEXTS)
+    ]
+    write_rows(tmp_path / name, rows)
+    options = ReadOptions(kept=("title",), filters=Filters(where="id >= 9 and title == 'even'"))
+    assert values_of(batches_of(tmp_path / name, options)) == [("even",)] * 15
 
 
 @pytest.mark.parametrize("suffix", FORMATS)

@@ -26,7 +26,6 @@ from tests.tasks.core.build_dataset import (
     require_sound,
     streams_of,
 )
-from tests.tasks.core.check.damage import check
 
 DOCUMENTS = [text[:1500] for text in make_documents(90, seed=8)]
 CUTTABLE = [kind for kind in KINDS if kind.suffix in {".parquet", ".jsonl", ".file.arrow"}]
@@ -65,8 +64,7 @@ def require_same(root: Path, whole: Path, *, files: int) -> None:
     assert streams_of(root) == streams_of(whole)
     assert rows_of(root) == rows_of(whole)
     assert describe(LocalStorage(root)).files == files
-    report = check(root, deep=True)
-    assert report.findings == ()
+    report = require_sound(root, deep=True)
     assert report.checked.sources == files
     assert report.checked.source_rows == report.checked.retokenized == len(DOCUMENTS)
 

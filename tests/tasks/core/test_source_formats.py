@@ -23,7 +23,6 @@ from tests.tasks.core.build_dataset import (
     manifest_of,
     require_sound,
 )
-from tests.tasks.core.check.damage import check
 
 SUFFIXES = [
     ".jsonl",
@@ -71,8 +70,7 @@ def made(root: Path) -> dict[str, str]:
 def require_same(root: Path, as_parquet: Path) -> None:
     """Have a dataset be that of the same documents in Parquet, and compare it with its sources."""
     assert made(root) == made(as_parquet)
-    report = check(root, deep=True, deep_documents=50)
-    assert report.findings == ()
+    report = require_sound(root, deep=True, deep_documents=50)
     assert report.checked.retokenized >= 50
 
 

@@ -1,6 +1,5 @@
 """A source format is one file: a toy of twenty lines goes through the whole core."""
 
-import ast
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,7 @@ from streaming_ext.text.documents.files import SourceBytes
 from streaming_ext.text.documents.source_format import SourceFormat
 from tasks.core.config import ShardConfig
 from tasks.core.shard.sources import find_sources
-from tests.tasks.core.build_dataset import build_dataset, build_from, streams_of
-from tests.tasks.core.check.damage import check
-from tests.test_layering import ROOT, modules_of
+from tests.tasks.core.build_dataset import build_dataset, build_from, require_sound, streams_of
 
 WORDS = [["one two", None, "three"], ["", "four five six"]]
 
@@ -58,8 +55,7 @@ def toys(tmp_path, monkeypatch) -> Path:
 
 def test_goes_through_the_whole_core(toys, tmp_path) -> None:
     root = build_from(toys, tmp_path / "dataset")
-    report = check(root, deep=True)
-    assert report.findings == ()
+    report = require_sound(root, deep=True)
     assert report.checked.source_rows == sum(map(len, WORDS))
     assert report.checked.retokenized == 3
     same = build_dataset(tmp_path / "same", WORDS)
@@ -76,54 +72,3 @@ def test_damage_is_named(toys, tmp_path) -> None:
     (toys / "001.toy").write_text("text\nfine\nbroken\\\n")
     with pytest.raises(SourceError, match=r"001\.toy: damaged from row 1 on"):
         build_from(toys, tmp_path / "dataset")
-
-
-def names_parquet(module: str) -> bool:
-    """Whether a module does, but for its docstrings and comments."""
-    file = ROOT.joinpath(*module.split("."))
-    module_file = file.with_suffix(".py")
-    text = (module_file if module_file.exists() else file / "__init__.py").read_text()
-    if "parquet" not in text.lower():
-        return False
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            node.value.value = ""
-    return "parquet" in ast.unparse(tree).lower()
-
-
-# The table of documents of a part is a Parquet file too, so are the sources of the demo, and help
-# texts name such files.
-PROVENANCE = {
-    "streaming_ext.format.duplicates",
-    "streaming_ext.format.layout",
-    "streaming_ext.format.parquet",
-    "streaming_ext.format.provenance",
-    "streaming_ext.format.shuffled",
-    "streaming_ext.training.features.exclusions",
-    "streaming_ext.training.features.trace",
-    "streaming_ext.writing.part_files",
-    "tasks.core.derive.annotate",
-    "tasks.core.derive.value_table",
-    "tasks.core.reporting.lengths",
-    "tasks.core.synthetic",
-    "flows.commands.app",
-    "flows.commands.demo",
-}
-
-
-def test_nothing_else_names_parquet() -> None:
-    # Datasets may be exported as Parquet too.
-    formats = (
-        "streaming_ext.format.spec",
-        "streaming_ext.text.formats",
-        "streaming_ext.text.readers",
-        "tasks.core.derive.export_format",  # names the formats
-        "tasks.core.derive.formats",
-    )
-    modules = [
-        module for package in ("streaming_ext", "tasks", "flows") for module in modules_of(package)
-    ]
-    assert {
-        module for module in modules if not module.startswith(formats) and names_parquet(module)
-    } == PROVENANCE

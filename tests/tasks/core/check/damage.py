@@ -12,7 +12,7 @@ from streaming_ext.format.schema import content_hash
 from streaming_ext.store import LocalStorage
 from tasks.core.check.findings import Report
 from tasks.core.check.verify import verify
-from tests.tasks.core.build_dataset import Forger
+from tests.tasks.core.build_dataset import Forger, as_written
 
 DOCUMENTS = "documents/00001.parquet"
 RECORD = "parts/00001.json"
@@ -56,6 +56,5 @@ def with_record(copy: Path, data: bytes) -> set[str]:
     (copy / RECORD).write_bytes(data)
     manifest = json.loads((copy / "manifest.json").read_bytes())
     manifest["parts"][1]["record"] |= {"size": len(data), "xxh128": content_hash(data)}
-    text = json.dumps(manifest, sort_keys=True, indent=1, ensure_ascii=False)
-    (copy / "manifest.json").write_text(text + "\n")
+    (copy / "manifest.json").write_bytes(as_written(manifest))
     return files_named(check(copy))

@@ -73,8 +73,7 @@ def test_a_source_that_changed_is_named(damage, tmp_path, texts) -> None:
 
 def test_as_many_parts_are_made_again_as_hold_so_many_documents(sound) -> None:
     for documents in (1, 19, 20, 30, 40, 99):
-        report = check(sound, deep=True, deep_documents=documents)
-        assert report.findings == ()
+        report = require_sound(sound, deep=True, deep_documents=documents)
         again = report.checked.retokenized
         assert min(documents, report.checked.documents) <= again
         assert again < documents + 20  # the largest part

@@ -41,8 +41,7 @@ from tests.tasks.core.check.damage import ALL, check
 )
 def test_nothing_is_found_in_a_sound_dataset(config, tmp_path, texts) -> None:
     root = build_dataset(tmp_path, texts, **config)
-    report = check(root, deep=True, deep_documents=ALL)
-    assert report.findings == ()
+    report = require_sound(root, deep=True, deep_documents=ALL)
     assert report.sound
     assert report.parts == 3
     assert report.checked.documents == report.checked.retokenized == 40
@@ -69,8 +68,9 @@ def test_it_changes_nothing_and_counts_every_byte(copy) -> None:
     (copy / "runs").mkdir()
     (copy / "runs/anything.txt").write_text("?")  # is not looked at
     seen = []
-    report = check(copy, deep=True, on_progress=lambda done, total: seen.append((done, total)))
-    assert report.findings == ()
+    report = require_sound(
+        copy, deep=True, on_progress=lambda done, total: seen.append((done, total))
+    )
     assert file_hashes(copy) == before
     assert seen[-1][0] == seen[-1][1] > 0
     assert report.checked.bytes == sum((copy / file).stat().st_size for file in before)

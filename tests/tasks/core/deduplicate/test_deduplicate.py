@@ -21,8 +21,8 @@ from streaming_ext.text.tokenizer.engine import Encoded, ReferenceEngine
 from tasks.core.reading.documents import PartOfDataset
 from tasks.core.shard import part_work
 from tasks.core.shuffle import known_texts
-from tests.tasks.core.build_dataset import file_hashes, manifest_of
-from tests.tasks.core.check.damage import check, flip
+from tests.tasks.core.build_dataset import file_hashes, manifest_of, require_sound
+from tests.tasks.core.check.damage import flip
 from tests.tasks.core.running import do_parts, publish, second_phase
 from tests.tasks.core.shuffle.building import KINDS
 
@@ -79,8 +79,7 @@ def test_first_copy_stays(builder, lines, comparison) -> None:
     manifest = manifest_of(root)
     assert manifest.duplicate_documents == len(found[1])
     assert not (root / "shuffle").exists()
-    checked = check(root, deep=True)
-    assert checked.findings == ()
+    checked = require_sound(root, deep=True)
     assert checked.checked.duplicates == len(found[1])
     assert checked.checked.compared == len(found[0]) + len(found[1])
     root = builder.build("all", deduplicate=None)

@@ -20,8 +20,14 @@ from tasks.core.check.inspect import describe
 from tasks.core.options import Deduplication
 from tasks.core.synthetic import make_documents
 from tests.streaming_ext.text.packed import write_documents
-from tests.tasks.core.build_dataset import build_from, file_hashes, found_in, manifest_of
-from tests.tasks.core.check.damage import check, printed
+from tests.tasks.core.build_dataset import (
+    build_from,
+    file_hashes,
+    found_in,
+    manifest_of,
+    require_sound,
+)
+from tests.tasks.core.check.damage import printed
 from tests.tasks.core.deduplicate.near_copies import NEAR, expected_near, write_near_copies
 from tests.tasks.core.deduplicate.test_deduplicate import kept_and_left_out
 from tests.tasks.core.deduplicate.test_verify import CopiesForger, problems
@@ -64,8 +70,7 @@ def test_the_rule(builder, lines, options) -> None:
     assert len(left_out) > 20
     matches = np.array(sorted(found for _, found in left_out.values()))
     assert similarities(root) == rule.similarity_of(matches).tolist()
-    checked = check(root, deep=True)
-    assert checked.findings == ()
+    checked = require_sound(root, deep=True)
     assert checked.checked.compared == len(kept) + len(left_out)
     assert manifest_of(root).spec.near == rule
 
@@ -102,7 +107,7 @@ def test_an_extension_compares_with_what_is_there(builder, lines, tmp_path) -> N
     kept, left_out = kept_and_left_out(root)
     assert (kept, left_out) == (older[0], {own: each for own, (each, _) in older[1].items()})
     assert any(own[0] > "1.jsonl" >= witness[0] for own, witness in left_out.items())
-    assert check(root, deep=True).findings == ()
+    require_sound(root, deep=True)
     kept_files = [path for path in before if path.startswith("digests/")]
     after = file_hashes(root)
     assert kept_files
@@ -162,8 +167,7 @@ def test_a_subset_from_ids_alone(builder, lines, tmp_path, options) -> None:
     assert similarities(root) == rule.similarity_of(matches).tolist()
     assert manifest_of(root).duplicate_documents == len(left_out)
     assert manifest_of(root).spec.subset.near == rule
-    checked = check(root, deep=True)
-    assert checked.findings == ()
+    checked = require_sound(root, deep=True)
     assert checked.checked.compared == len(kept) + len(left_out)
     description = describe(LocalStorage(root))
     assert sum(each.left_out for each in description.near.losses) == len(left_out)
@@ -189,7 +193,7 @@ def test_witnesses_are_among_the_chosen(builder, tmp_path) -> None:
     assert len(kept) == 9
     assert left_out
     assert {*left_out.values()} <= kept
-    assert check(root, deep=True).findings == ()
+    require_sound(root, deep=True)
 
 
 def test_a_part_of_near_copies_alone(tmp_path) -> None:
@@ -207,7 +211,7 @@ def test_a_part_of_near_copies_alone(tmp_path) -> None:
         kept, left_out = kept_and_left_out(root)
         assert {file for file, _ in kept} == {"0.jsonl"}
         assert left_out == {("1.jsonl", row): ("0.jsonl", row) for row in range(6)}
-        assert check(root, deep=True).findings == ()
+        require_sound(root, deep=True)
 
 
 @pytest.fixture(params=["shard", "subset"])

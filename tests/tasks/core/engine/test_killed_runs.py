@@ -79,7 +79,9 @@ def runs(first, second, tmp_path) -> dict[str, Run]:
         "copy of an export": copy_export,
         "merge": lambda output: moved.merged([first, second], output),
         "subset": lambda output: test_subset.subset(first, output, documents=30, seed=5),
-        "subset near": lambda output: test_subset.subset(first, output, deduplicate="near"),
+        "subset near": lambda output: test_subset.subset(
+            first, output, deduplicate="near", where="tokens >= 9"
+        ),
         "annotate": annotate,
     }
 

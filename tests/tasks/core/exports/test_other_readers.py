@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
-from streaming_ext import StreamingTokenDataset
 from tasks.core.synthetic import make_documents
 from tests.streaming_ext.build import EOT, build, numbered_parts, some_documents
 from tests.tasks.core.build_dataset import build_dataset
@@ -45,49 +44,19 @@ def expected() -> Documents:
     return documents_of(PARTS)
 
 
-@pytest.fixture
-def wids(monkeypatch) -> Any:
-    """Of webdataset 0.2, which `make interop` puts in a folder of its own: 1.0 has it no more."""
-    monkeypatch.setattr(sys, "path", [*sys.path, f"{sys.prefix}/wids"])
-    return import_module("wids")
-
-
 def flat(documents: list[list[int]]) -> list[int]:
     return list(itertools.chain(*documents))
 
 
-@pytest.fixture(params=["export", "shard --output-format webdataset"])
-def tars(request, dataset, expected, tmp_path) -> tuple[Path, list[list[int]]]:
-    """A folder of tars, and the ids of each sample in them."""
-    if request.param == "export":
-        options = {"rows": "documents", "provenance": True, "max_file_size": 20_000}
-        root = exported(dataset, tmp_path / "out", "webdataset", **options)
-        return root / "train", expected["train"]
-    root = build_dataset(
-        tmp_path,
-        [[text[:500] for text in make_documents(40, seed=3)]],
-        sequence_length=LENGTH,
-        output_format="webdataset",
-        shard_size=2048,
-    )
-    made = StreamingTokenDataset(local=root, batch_size=1)
-    return root / "train", [made[number]["tokens"].tolist() for number in range(made.size)]
-
-
-def test_samples_of_tars(tars) -> None:
-    wds = import_module("webdataset")
-    folder, rows = tars
-    names = sorted(map(str, folder.rglob("*.tar")))
-    found = wds.WebDataset(names, shardshuffle=False).decode()
-    assert [sample["npy"].tolist() for sample in found] == rows
-
-
-def test_wids(tars, wids, tmp_path) -> None:
-    folder, rows = tars
-    found = wids.ShardListDataset(
+def test_wids(dataset, expected, tmp_path, monkeypatch) -> None:
+    """Of webdataset 0.2, which `make interop` puts in a folder of its own: 1.0 has it no more."""
+    monkeypatch.setattr(sys, "path", [*sys.path, f"{sys.prefix}/wids"])
+    options = {"rows": "documents", "max_file_size": 20_000}
+    folder = exported(dataset, tmp_path / "out", "webdataset", **options) / "train"
+    found = import_module("wids").ShardListDataset(
         str(folder / "index.json"), base=str(folder), cache_dir=str(tmp_path / "cache"), keep=True
     )
-    assert [found[n][".npy"].tolist() for n in range(len(found))] == rows
+    assert [found[n][".npy"].tolist() for n in range(len(found))] == expected["train"]
 
 
 class TestMegatron:

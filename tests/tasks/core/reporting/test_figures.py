@@ -14,14 +14,13 @@ from tasks.core.reporting.lengths import Lengths, evenly, sample_lengths
 from tasks.core.reporting.report import PartTimes, ReportedCounts, RunReport
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.doubles import make_spec
-from tests.tasks.core.reporting.test_report import make_report
+from tests.tasks.core.reporting.test_report import make_report, part_times
 
 BEGAN = datetime(2031, 2, 3, tzinfo=UTC)
 
 
 def part(number: int, source: str = "", **changes: Any) -> PartTimes:
     values: dict[str, Any] = {
-        "part": number,
         "source": source or f"/data/{number:05}.parquet",
         "host": "a",
         "tokenized_at": BEGAN.timestamp() + 10,
@@ -30,9 +29,8 @@ def part(number: int, source: str = "", **changes: Any) -> PartTimes:
         "documents": 10,
         "shard_bytes": 50,
         "tokenize_seconds": 4.0,
-        "write_seconds": 1.0,
     }
-    return PartTimes(**(values | changes))
+    return part_times(number, **(values | changes))
 
 
 def report(*parts: PartTimes, **changes: Any) -> RunReport:

@@ -7,7 +7,8 @@ import pytest
 
 from tasks.core.reporting import progress as progress_module
 from tasks.core.reporting.progress import RunProgress, Snapshot
-from tasks.core.reporting.report import FailedFile, PartTimes
+from tasks.core.reporting.report import FailedFile
+from tests.tasks.core.reporting.test_report import part_times
 
 
 class Clock:
@@ -39,18 +40,6 @@ def snapshot(**changes: object) -> Snapshot:
     return Snapshot(**(values | changes))  # type: ignore[arg-type]
 
 
-def done(part: int, *, text_bytes: int = 0, tokens: int = 0) -> PartTimes:
-    return PartTimes(
-        part=part,
-        source="/a",
-        text_bytes=text_bytes,
-        tokens=tokens,
-        shard_bytes=1,
-        tokenize_seconds=1.0,
-        write_seconds=1.0,
-    )
-
-
 def failed(part: int) -> FailedFile:
     return FailedFile(part=part, source="/a", step="write", reason="full")
 
@@ -59,7 +48,7 @@ def test_people_are_told_each_thing_once() -> None:
     progress, told = RunProgress(), list[str]()
     progress.listeners.append(told.append)
     for engine in ("", "fast", "slow", "fast"):
-        progress.finish(done(0).model_copy(update={"engine": engine}), source_bytes=1)
+        progress.finish(part_times(0).model_copy(update={"engine": engine}), source_bytes=1)
     progress.note("")
     assert told == ["engine: fast", "engine: slow"]
 
@@ -79,7 +68,7 @@ def test_a_run_from_begin_to_end(clock) -> None:
         source_bytes=80.0, text_bytes=160, tokens=40, seconds=10.0
     )
     progress.update(0, source_bytes=10.0, text_bytes=20, tokens=5)  # tried again
-    progress.finish(done(0, text_bytes=200, tokens=50), source_bytes=100)
+    progress.finish(part_times(0, text_bytes=200, tokens=50), source_bytes=100)
     assert progress.snapshot() == snapshot(
         parts_done=1, source_bytes=130.0, text_bytes=260, tokens=65, seconds=10.0
     )
@@ -115,7 +104,7 @@ def test_many_threads_count_together() -> None:
     def work(part: int) -> None:
         for step in range(1, 501):
             progress.update(part, source_bytes=step * 2.0, text_bytes=step, tokens=step)
-        result = failed(part) if part % 4 == 3 else done(part, text_bytes=500, tokens=500)
+        result = failed(part) if part % 4 == 3 else part_times(part, text_bytes=500, tokens=500)
         progress.finish(result, source_bytes=1000)
 
     with ThreadPoolExecutor(8) as threads:

@@ -14,6 +14,19 @@ from tasks.core.reporting.report import (
 )
 
 
+def part_times(part: int = 0, **changes: Any) -> PartTimes:
+    values: dict[str, Any] = {
+        "part": part,
+        "source": "/a",
+        "text_bytes": 1,
+        "tokens": 1,
+        "shard_bytes": 1,
+        "tokenize_seconds": 1.0,
+        "write_seconds": 1.0,
+    }
+    return PartTimes(**(values | changes))
+
+
 def make_report(**changes: Any) -> RunReport:
     values: dict[str, Any] = {
         "run": "0123456789abcdef",
@@ -34,9 +47,7 @@ def make_report(**changes: Any) -> RunReport:
         "shard_bytes": 1400,
         "published": False,
         "parts": (
-            PartTimes(
-                part=0,
-                source="/a",
+            part_times(
                 text_bytes=3_000_000,
                 tokens=700,
                 shard_bytes=1400,

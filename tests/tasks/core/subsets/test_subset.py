@@ -19,7 +19,7 @@ from tasks.core.derive.subset import SubsetBuild, plan_subset
 from tasks.core.synthetic import make_documents
 from tests.tasks.core import running
 from tests.tasks.core.build_dataset import Forger, build_dataset, require_sound
-from tests.tasks.core.check.damage import check, flip
+from tests.tasks.core.check.damage import flip
 from tests.tasks.core.extending.extended import extended, write_source
 from tests.tasks.core.moving.moved import merged
 
@@ -80,8 +80,7 @@ def test_the_documents_of_the_choice(original, tmp_path, options, seed) -> None:
         sums = np.cumsum([len(every[number][3]) + 1 for number in order])
         count = int((sums <= 2000).sum())
     assert documents_of(output) == [every[number] for number in sorted(order[:count])]
-    report = check(output, deep=True)
-    assert report.findings == ()
+    report = require_sound(output, deep=True)
     assert report.checked.retokenized == count
     assert subset(original, output, **options, **how).published
 

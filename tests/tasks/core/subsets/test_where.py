@@ -10,11 +10,8 @@ import pytest
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import UsageError
 from streaming_ext.store import open_storage
-from tasks.core.derive.config import SubsetConfig
-from tasks.core.derive.subset import plan_subset
 from tasks.core.reading.documents import PartOfDataset
-from tests.tasks.core import running
-from tests.tasks.core.build_dataset import build_from, file_hashes, manifest_of, require_sound
+from tests.tasks.core.build_dataset import build_from, manifest_of, require_sound
 from tests.tasks.core.moving.moved import copied, merged
 from tests.tasks.core.subsets.with_columns import KEPT, Document, documents_of, subset, write
 
@@ -103,15 +100,6 @@ def test_a_number_of_these_documents(dataset, tmp_path) -> None:
     assert {*half} < {*expected}
     with pytest.raises(UsageError, match=f"has {len(expected)} documents for which .* asks for 99"):
         subset(dataset, tmp_path / "none", where=WHERE, documents=99)
-
-
-def test_a_run_that_resumes_makes_the_same_bytes(dataset, tmp_path) -> None:
-    config = SubsetConfig(dataset=str(dataset), output=str(tmp_path / "out"), where=WHERE)
-    plan, storage = running.planned(plan_subset, config)
-    running.do_parts(plan, storage, [0])
-    subset(dataset, tmp_path / "out", where=WHERE)
-    subset(dataset, tmp_path / "whole", where=WHERE)
-    assert file_hashes(tmp_path / "out") == file_hashes(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
