@@ -1,6 +1,5 @@
 """Running `shardmill` as a user does, in processes, and looking at what it leaves."""
 
-import filecmp
 import os
 import signal
 import subprocess
@@ -10,14 +9,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 import psutil
 
+from streaming_ext.format.schema import content_hash
 from tests.warm import WARM, start_module
 from tests.warm.nursery import NURSERY
 
 MODULE = "flows.cli"
+Ended = subprocess.CompletedProcess[str]
 # For what is sure to come: some seconds on an idle machine, more on one that does much else.
 PATIENCE_SECONDS = 240.0
 LONGEST_SECONDS = 500.0  # of any command; the test ends a little later
@@ -49,7 +49,7 @@ class CommandLine:
         """The same with more in its environment."""
         return replace(self, env={**self.env, **env})
 
-    def run(self, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    def run(self, *arguments: object) -> Ended:
         """Run a command to its end."""
         with self._begin(arguments, new_session=False) as process:
             try:
@@ -101,32 +101,18 @@ class CommandLine:
             "workers": self.workers,
         }
 
-    def shard(self, output: Path | str, **options: object) -> "subprocess.CompletedProcess[str]":
+    def shard(self, output: Path | str, **options: object) -> Ended:
         """Shard the session's small files, or what the options say, to the end."""
         return self.run(*self.shard_arguments(output, **options))
 
 
-class HasEnded(Protocol):
-    """A command that ran in this process or in one of its own."""
-
-    @property
-    def returncode(self) -> int: ...
-    @property
-    def stdout(self) -> str: ...
-    @property
-    def stderr(self) -> str: ...
-
-
-E = TypeVar("E", bound=HasEnded)
-
-
-def succeeded(ended: E) -> E:
+def succeeded(ended: Ended) -> Ended:
     """A command that ended with exit code 0."""
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended
 
 
-def refused(ended: E, *said: str, code: int = 2) -> E:
+def refused(ended: Ended, *said: str, code: int = 2) -> Ended:
     """A command that ended with an error, for wrong usage by default, and said all of `said`."""
     assert ended.returncode == code, ended.stdout + ended.stderr
     assert "Traceback" not in ended.stderr
@@ -137,7 +123,7 @@ def refused(ended: E, *said: str, code: int = 2) -> E:
 
 def run_program(
     *words: object, env: Mapping[str, str] | None = None, folder: Path | None = None
-) -> "subprocess.CompletedProcess[str]":
+) -> Ended:
     """Run any program to its end, by default in this process's environment and folder."""
     command = [str(word) for word in words]
     return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=False)
@@ -216,8 +202,13 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def wait_for(condition: Callable[[], object], *, seconds: float = PATIENCE_SECONDS) -> None:
-    """Wait until a condition holds.
+def wait_for(
+    condition: Callable[[], object],
+    run: "subprocess.Popen[str] | None" = None,
+    *,
+    seconds: float = PATIENCE_SECONDS,
+) -> None:
+    """Wait until a condition holds, or a command has ended.
 
     It is asked often where an answer costs nothing, and more rarely where a server gives it.
 
@@ -227,36 +218,38 @@ def wait_for(condition: Callable[[], object], *, seconds: float = PATIENCE_SECON
     deadline = time.monotonic() + seconds
     while True:
         asked = time.monotonic()
-        if condition():
+        if condition() or (run is not None and run.poll() is not None):
             return
         answered = time.monotonic()
         assert answered < deadline, f"not within {seconds} s"
         time.sleep(min(max(0.02, 4 * (answered - asked)), 0.25))
 
 
+def file_hashes(root: Path) -> dict[str, str]:
+    """The hash of each file of a dataset, but of the reports of its runs."""
+    return {
+        file.relative_to(root).as_posix(): content_hash(file.read_bytes())
+        for file in sorted(root.rglob("*"))
+        if file.is_file() and not file.is_relative_to(root / "runs")
+    }
+
+
+def changed_at(output: Path, pattern: str = "parts/*.json") -> dict[str, int]:
+    """The time at which each of some files was written."""
+    return {file.name: file.stat().st_mtime_ns for file in output.glob(pattern)}
+
+
 def assert_same_dataset(one: Path, other: Path) -> None:
-    """Both folders hold the same files with the same bytes, `runs/` aside; and they hold some."""
-    _assert_same_files(one, other, lambda path: path.parts[0] != "runs")
-    assert (one / "manifest.json").exists()
+    """Both folders hold the same files with the same bytes, `runs/` aside."""
+    found = file_hashes(one)
+    assert found == file_hashes(other)
+    assert "manifest.json" in found
 
 
 def assert_same_text(one: Path, other: Path) -> None:
     """The same shards and lists of documents, from sources that may have lain elsewhere."""
     for folder in ("train", "holdout", "documents"):
-        _assert_same_files(one / folder, other / folder, lambda _: True)
-
-
-def _assert_same_files(one: Path, other: Path, chosen: Callable[[Path], bool]) -> None:
-    ours, theirs = _files(one, chosen), _files(other, chosen)
-    assert ours == theirs
-    assert ours
-    _, different, errors = filecmp.cmpfiles(one, other, ours, shallow=False)
-    assert (different, errors) == ([], [])
-
-
-def _files(root: Path, chosen: Callable[[Path], bool]) -> list[str]:
-    files = [path.relative_to(root) for path in root.rglob("*") if path.is_file()]
-    return sorted(str(file) for file in files if chosen(file))
+        assert file_hashes(one / folder) == file_hashes(other / folder) != {}
 
 
 def in_kernel(*cells: str, env: dict[str, str], folder: Path) -> str:

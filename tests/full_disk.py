@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
-    """Refuse each write to a file within the block (EFBIG, "File too large")."""
+def full_disk(room: int = 0) -> Iterator[None]:
+    """Refuse files of more bytes within the block (EFBIG, "File too large")."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))  # Python ignores SIGXFSZ
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))  # Python ignores SIGXFSZ
     try:
         yield
     finally:

@@ -2,15 +2,7 @@
 
 from pathlib import Path
 
-from tests.distribution import FIRST, GROUPS, NOT_SERVED, group_of, is_served, next_group
-
-
-def test_a_process_beyond_the_cores_leaves_what_uses_the_server_to_the_others() -> None:
-    waiting = ["tests/tasks/test_x.py", "hosts", "tests/flows/test_shard.py"]
-    assert next_group(waiting, served=True) == "hosts"
-    assert next_group(waiting, served=False) == "tests/tasks/test_x.py"
-    assert next_group(waiting[1:], served=False) is None
-    assert next_group(waiting[:1], served=True) == "tests/tasks/test_x.py"
+from tests.distribution import FIRST, GROUPS, NOT_SERVED, group_of, is_served
 
 
 def test_groups_stay_together_and_use_the_server_as_a_whole_or_not_at_all() -> None:

@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,27 +11,11 @@ import pytest
 from flows.cli import main
 from tasks.core.config import ShardConfig
 from tasks.core.synthetic import write_parquet_files
-from tests.command_line import CommandLine
+from tests.command_line import CommandLine, Ended
 from tests.servers import shared
 from tests.tasks.core.build_dataset import build_as
-from tests.tasks.core.exports.exporting import content
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What a command left."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
 
 Command = Callable[..., Ended]
-
-
-def files_of(root: Path) -> dict[str, bytes]:
-    """Every file that two runs must have alike: path -> content."""
-    return {path: data for path, data in content(root).items() if not path.startswith("runs/")}
 
 
 def undisturbed_by(command: CommandLine, output: Path | str, **options: object) -> Path:
@@ -52,7 +36,7 @@ def shardmill(capsys) -> Iterator[Command]:
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
         said = capsys.readouterr()
-        return Ended(int(ended.value.code or 0), said.out, said.err)
+        return Ended(arguments, int(ended.value.code or 0), said.out, said.err)
 
     yield run
     for number, handler in before.items():

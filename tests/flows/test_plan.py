@@ -14,24 +14,17 @@ def arguments(embedded: CommandLine, *more: object) -> list[object]:
     return ["plan", embedded.sources, *named, *more]
 
 
-def test_tells_what_would_be_made_and_what_decides(shardmill, embedded) -> None:
-    ended = succeeded(
-        shardmill(
-            *arguments(embedded, "--hosts", 2, "--output", "s3://bucket/x", "--link", "10kbit")
-        )
-    )
-    assert "300" in ended.stdout.splitlines()[1]
-    assert "counted" in ended.stdout
-    assert "decided by" in ended.stdout
-    (decided,) = [line for line in ended.stdout.splitlines() if line.startswith("decided by")]
+def test_tells_what_would_be_made_and_what_decides(shardmill, embedded, tmp_path) -> None:
+    words = arguments(embedded, "--hosts", 2, "--output", "s3://bucket/x", "--link", "10kbit")
+    said = succeeded(shardmill(*words)).stdout
+    assert "300" in said.splitlines()[1]
+    assert "counted" in said
+    (decided,) = [line for line in said.splitlines() if line.startswith("decided by")]
     assert "network" in decided
-
-
-def test_as_json(shardmill, embedded, tmp_path) -> None:
-    ended = succeeded(shardmill(*arguments(embedded, "--json", "--scratch", tmp_path)))
+    ended = succeeded(shardmill(*words, "--json", "--scratch", tmp_path))
     found = json.loads(ended.stdout)
     assert found["documents"] == {"value": pytest.approx(300), "error": 0.0}
-    assert found["cost"]["bottleneck"] == "workers"
+    assert found["cost"]["bottleneck"] == "network"
     assert list(tmp_path.iterdir()) == []  # nothing is left
 
 

@@ -11,6 +11,7 @@ from tasks.core.synthetic import make_documents
 from tests.command_line import (
     CommandLine,
     assert_same_dataset,
+    changed_at,
     kill_group,
     succeeded,
     wait_for,
@@ -49,17 +50,17 @@ def test_killed_in_a_span_and_in_a_joined_part(mixed, shardmill, undisturbed, tm
         run = mixed.start(*mixed.shard_arguments(output, **OPTIONS))
         wait_for(
             lambda run=run, awaited=awaited: (
-                run.poll() is not None
-                or (workers_of(run.pid) and len(list(output.glob("parts/*"))) >= awaited)
-            )
+                workers_of(run.pid) and len(list(output.glob("parts/*"))) >= awaited
+            ),
+            run,
         )
         time.sleep(0.05)
         kill_group(run)
-    recorded = {file.name: file.stat().st_mtime_ns for file in output.glob("parts/*")}
+    recorded = changed_at(output)
     assert recorded
     succeeded(mixed.shard(output, **OPTIONS))
     assert_same_dataset(undisturbed, output)
-    now = {file.name: file.stat().st_mtime_ns for file in output.glob("parts/*")}
+    now = changed_at(output)
     assert recorded.items() <= now.items()
     succeeded(shardmill("verify", output, "--deep"))
 

@@ -53,7 +53,7 @@ def watched(served, tmp_path_factory) -> Watched:
         output, sources=f"{sources}/**/*.parquet", engine="reference", workers=1
     )
     running = served.start(*arguments)
-    wait_for(lambda: list(output.glob("parts/*.json")) or running.poll() is not None)
+    wait_for(lambda: list(output.glob("parts/*.json")), running)
     workers = workers_of(running.pid)
     for worker in workers:
         worker.suspend()

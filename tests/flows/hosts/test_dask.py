@@ -101,7 +101,7 @@ def test_shuffled(dask, served, shuffled, tmp_path) -> None:
     run = served.start(
         *served.shard_arguments(output, executor=f"dask://{dask.address}", **SHUFFLE)
     )
-    wait_for(lambda: list(output.glob("shuffle/*.json")) or run.poll() is not None)
+    wait_for(lambda: list(output.glob("shuffle/*.json")), run)
     dask.workers[0].kill()
     ended_as(run)
     assert_same_dataset(shuffled, output)

@@ -68,7 +68,7 @@ def test_a_restart_in_the_middle_costs_nothing_and_a_server_that_stays_away_litt
     # PREFECT_CLIENT_MAX_RETRIES: no 14 s a question to a server that is gone.
     command = embedded.where(PREFECT_API_URL=server.url, PREFECT_CLIENT_MAX_RETRIES="0")
     alone = command.start(*command.shard_arguments(tmp_path / "alone"))
-    wait_for(lambda: workers_of(alone.pid) or alone.poll() is not None)
+    wait_for(lambda: workers_of(alone.pid), alone)
     for worker in workers_of(alone.pid):
         worker.suspend()  # nothing is done before Prefect knows of the run
     flow_run(server.url, tmp_path / "alone")

@@ -8,8 +8,7 @@ from streaming_ext.store import open_storage
 from streaming_ext.store.s3 import S3
 from tasks.core.check.export import compare_copy
 from tasks.core.check.verify import verify
-from tests.command_line import refused, succeeded
-from tests.flows.conftest import files_of
+from tests.command_line import file_hashes, refused, succeeded
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.moving.moved import copied, merged
@@ -33,7 +32,7 @@ def test_copy_and_merge(served, dataset, tmp_path, shardmill) -> None:
     output = tmp_path / "copy"
     ended = succeeded(served.run("copy", dataset, output, "--workers", 2))
     assert_summarized(ended.stdout, output, dataset)
-    assert files_of(output) == files_of(dataset)
+    assert file_hashes(output) == file_hashes(dataset)
     both = tmp_path / "both"
     ended = succeeded(served.run("merge", dataset, output, "--output", both, "--repeats"))
     assert_summarized(ended.stdout, both, dataset, output)

@@ -9,6 +9,7 @@ from streaming_ext.format.reading import record_of
 from streaming_ext.format.schema import content_hash
 from tests.command_line import (
     assert_same_dataset,
+    changed_at,
     holds,
     kill_group,
     succeeded,
@@ -33,11 +34,11 @@ def test_killed_again_and_again(slow, undisturbed, tmp_path) -> None:
     landed, longest = 0, 2.0
     while landed < KILLS:
         run = slow.start(*arguments)
-        wait_for(lambda run=run: holds(run, output) or run.poll() is not None)
+        wait_for(lambda run=run: holds(run, output), run)
         time.sleep(rng.uniform(0, longest))
         kill_group(run)
         assert_nothing_is_half_written(output)
-        now = {f.name: f.stat().st_mtime_ns for f in output.glob("parts/*")}
+        now = changed_at(output)
         assert recorded.items() <= now.items()  # what was done is not done again
         recorded = now
         if not (output / "manifest.json").exists():
@@ -50,7 +51,7 @@ def test_killed_again_and_again(slow, undisturbed, tmp_path) -> None:
     published = (output / "manifest.json").exists()
     ended = succeeded(slow.shard(output, workers=3))
     assert_same_dataset(undisturbed, output)
-    now = {f.name: f.stat().st_mtime_ns for f in output.glob("parts/*")}
+    now = changed_at(output)
     assert recorded.items() <= now.items()
     new = (
         f", {len(now) - len(recorded)} of them new"

@@ -50,7 +50,7 @@ def struck_by(faults: Faults, proxy: FaultProxy, run: "subprocess.Popen[str]") -
     """Have faults wait on the way until they meet what the run sends, if it still does; how many
     connections they struck."""
     proxy.inflict(faults)
-    wait_for(lambda: proxy.struck or run.poll() is not None)
+    wait_for(lambda: proxy.struck, run)
     time.sleep(0.5)
     struck = proxy.struck
     proxy.inflict(Faults())
@@ -69,7 +69,7 @@ def test_faults_that_pass_leave_no_trace(remote, s3, proxy, bucket, expected, tm
     struck = dict.fromkeys(PASSING, 0)
     for name in ("one", "two", "three"):  # again where a run was faster than what was to strike it
         run = command.start(*command.shard_arguments(f"s3://{bucket}/{name}", shard_size="64KiB"))
-        wait_for(lambda run=run, name=name: is_held(s3.url, bucket, name) or run.poll() is not None)
+        wait_for(lambda name=name: is_held(s3.url, bucket, name), run)
         for faults in PASSING:
             struck[faults] += struck_by(faults, proxy, run)
         ended_as(run)
@@ -87,7 +87,7 @@ def test_sources_that_hang_for_ever(remote, s3, proxy, bucket, tmp_path) -> None
     arguments = command.shard_arguments(output, sources=raw, shard_size="64KiB", workers=1)
     proxy.inflict(Faults(bytes_per_second=5e5))
     run = command.start(*arguments)
-    wait_for(lambda: list((tmp_path / ".out.scratch").rglob("*.partial")) or run.poll() is not None)
+    wait_for(lambda: list((tmp_path / ".out.scratch").rglob("*.partial")), run)
     proxy.inflict(Faults(hang=True))
     _, stderr = ended_as(run, 1, seconds=180)
     assert "timeout" in stderr.lower()
@@ -104,7 +104,7 @@ def test_a_source_that_changes_between_listing_and_reading(served, s3, bucket, t
     upload(s3, bucket, "raw", now)
     command = served.where(**aws_environment(s3.url))
     run = command.start(*command.shard_arguments(output, sources=raw))
-    wait_for(lambda: workers_of(run.pid) or run.poll() is not None)
+    wait_for(lambda: workers_of(run.pid), run)
     # All are listed, and no worker takes up another one.
     parent = psutil.Process(run.pid)
     parent.suspend()

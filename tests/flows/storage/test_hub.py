@@ -66,7 +66,7 @@ def test_the_whole_story(
 
     url = f"s3://{bucket}/out"
     run = online.start(*online.shard_arguments(url, engine="reference", **OPTIONS))
-    wait_for(lambda: is_held(s3.url, bucket) or run.poll() is not None)
+    wait_for(lambda: is_held(s3.url, bucket), run)
     time.sleep(0.3)
     kill_group(run)
 

@@ -115,7 +115,7 @@ def test_killed_in_the_middle_of_an_upload(
     client = s3_client(s3.url)
     proxy.inflict(Faults(bytes_per_second=20e6))
     run = large.where(AWS_ENDPOINT_URL=proxy.url).start(*arguments)
-    wait_for(lambda: proxy.bytes_up > 30e6 or run.poll() is not None)
+    wait_for(lambda: proxy.bytes_up > 30e6, run)
     kill_group(run)
     proxy.inflict(Faults())
     (left,) = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
@@ -139,7 +139,7 @@ def write_large_source(path: Path) -> None:
 def test_ctrl_c_ends_at_once_and_lets_go(slow_remote, s3, proxy, bucket) -> None:
     command = slow_remote.where(AWS_ENDPOINT_URL=proxy.url, SHARDMILL_STORAGE_TIMEOUT="5")
     run = command.start(*command.shard_arguments(f"s3://{bucket}/out", shard_size="64KiB"))
-    wait_for(lambda: proxy.bytes_up > 200_000 or run.poll() is not None)
+    wait_for(lambda: proxy.bytes_up > 200_000, run)
     began = time.monotonic()
     os.killpg(run.pid, signal.SIGINT)
     ended_as(run, 130)

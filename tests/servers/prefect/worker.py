@@ -159,16 +159,6 @@ class Cluster:
         """What a host said."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def run(self, deployment: str, parameters: dict[str, Any]) -> str:
-        """Have a deployment run; returns the id of the flow run."""
-        found = self.ask(f"deployments/name/{deployment}")
-        made = self.ask(
-            f"deployments/{found['id']}/create_flow_run",
-            parameters=parameters,
-            state={"type": "SCHEDULED"},
-        )
-        return str(made["id"])
-
     def shard(self, command: CommandLine, output: Path | str, **options: object) -> str:
         """Have the deployment shard a command's files on hosts; returns the id of the flow run.
 
@@ -176,7 +166,13 @@ class Cluster:
         """
         self.start_missing("planner", pool=PARENTS)
         config = command.shard_config(output, **{"executor": ON_HOSTS, **options})
-        return self.run("shard-dataset/demo", {"config": config})
+        found = self.ask("deployments/name/shard-dataset/demo")
+        made = self.ask(
+            f"deployments/{found['id']}/create_flow_run",
+            parameters={"config": config},
+            state={"type": "SCHEDULED"},
+        )
+        return str(made["id"])
 
     def flow_run(self, run: str) -> dict[str, Any]:
         """A flow run as the server knows it."""

@@ -259,8 +259,10 @@ def make_bucket(endpoint: str) -> str:
 def upload(server: SwiftServer, bucket: str, prefix: str, folder: Path) -> None:
     """Put the files of a folder into a bucket."""
     client = s3_client(server.url)
-    for file in folder.iterdir():
-        client.put_object(Bucket=bucket, Key=f"{prefix}/{file.name}", Body=file.read_bytes())
+    for file in folder.rglob("*.*"):
+        if file.is_file():
+            key = f"{prefix}/{file.relative_to(folder).as_posix()}"
+            client.put_object(Bucket=bucket, Key=key, Body=file.read_bytes())
     client.close()
 
 

@@ -73,15 +73,6 @@ def build_as(config: ShardConfig) -> Path:
     return Path(config.output)
 
 
-def file_hashes(root: Path) -> dict[str, str]:
-    """The hash of each file of a dataset, but of the reports of its runs."""
-    return {
-        file.relative_to(root).as_posix(): content_hash(file.read_bytes())
-        for file in sorted(root.rglob("*"))
-        if file.is_file() and not file.is_relative_to(root / "runs")
-    }
-
-
 def found_in(root: Path, **options: Any) -> list[str]:
     """The files that `verify` names."""
     return [finding.file for finding in verify(LocalStorage(root), **options).findings]

@@ -14,6 +14,7 @@ from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.check.decode import decode_samples
 from tasks.core.shard.plan import plan_shard
 from tasks.core.synthetic import make_documents
+from tests.command_line import file_hashes
 from tests.conftest import small_vocabulary
 from tests.tasks.core import running
 from tests.tasks.core.build_dataset import (
@@ -21,7 +22,6 @@ from tests.tasks.core.build_dataset import (
     build_dataset,
     build_from,
     config_of,
-    file_hashes,
     found_in,
     manifest_of,
     require_sound,

@@ -16,12 +16,12 @@ from tasks.core.check.inspect import describe
 from tasks.core.shard.part_work import ShardPartWork
 from tasks.core.shard.plan import plan_shard
 from tasks.core.synthetic import make_documents
+from tests.command_line import file_hashes
 from tests.streaming_ext.text.packed import write_documents
 from tests.streaming_ext.text.readers.test_contract import KINDS
 from tests.tasks.core.build_dataset import (
     build_from,
     config_of,
-    file_hashes,
     manifest_of,
     require_sound,
     streams_of,

@@ -14,15 +14,10 @@ from tasks.core.estimate.config import EstimateConfig
 from tasks.core.estimate.estimate import estimate
 from tasks.core.shard.sources import find_sources
 from tasks.core.synthetic import make_documents
+from tests.command_line import file_hashes
 from tests.conftest import small_vocabulary
 from tests.streaming_ext.text.packed import pack, write_documents, write_rows
-from tests.tasks.core.build_dataset import (
-    build_dataset,
-    build_from,
-    file_hashes,
-    manifest_of,
-    require_sound,
-)
+from tests.tasks.core.build_dataset import build_dataset, build_from, manifest_of, require_sound
 
 SUFFIXES = [
     ".jsonl",

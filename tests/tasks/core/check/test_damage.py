@@ -16,7 +16,8 @@ from streaming_ext.base.errors import (
 from streaming_ext.store import LocalStorage
 from tasks.core.check.verify import verify
 from tasks.core.reading.dataset_files import MAX_FAILURES
-from tests.tasks.core.build_dataset import build_dataset, file_hashes
+from tests.command_line import file_hashes
+from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.check.damage import (
     DOCUMENTS,
     RECORD,

@@ -15,13 +15,8 @@ from tasks.core.check.decode import decode_samples
 from tasks.core.check.findings import Report
 from tasks.core.check.inspect import describe
 from tasks.core.synthetic import make_documents
-from tests.tasks.core.build_dataset import (
-    Forger,
-    build_dataset,
-    file_hashes,
-    manifest_of,
-    require_sound,
-)
+from tests.command_line import file_hashes
+from tests.tasks.core.build_dataset import Forger, build_dataset, manifest_of, require_sound
 from tests.tasks.core.check.damage import ALL, check
 
 

@@ -21,7 +21,8 @@ from streaming_ext.text.tokenizer.engine import Encoded, ReferenceEngine
 from tasks.core.reading.documents import PartOfDataset
 from tasks.core.shard import part_work
 from tasks.core.shuffle import known_texts
-from tests.tasks.core.build_dataset import file_hashes, manifest_of, require_sound
+from tests.command_line import file_hashes
+from tests.tasks.core.build_dataset import manifest_of, require_sound
 from tests.tasks.core.check.damage import flip
 from tests.tasks.core.running import do_parts, publish, second_phase
 from tests.tasks.core.shuffle.building import KINDS
@@ -280,17 +281,6 @@ def test_each_text_is_tokenized_once(
     assert set(once) == set(every)
     if not filters:  # of those that are left out for their tokens nothing is remembered
         assert len(once) == len(set(every))
-
-
-def test_only_recorded_parts_before_are_known(builder, lines, tokenized) -> None:
-    texts = [json.loads(line)["text"] for line in (lines / "0.jsonl").read_text().splitlines()]
-    again = {*filter(None, texts)}
-    plan, storage = builder.begin()
-    do_parts(plan, storage, (2,))
-    for part, expected in ((0, True), (1, False)):
-        tokenized.clear()
-        do_parts(plan, storage, (part,))
-        assert bool(again & {*tokenized}) is expected
 
 
 def test_one_worker_may_do_parts_in_any_order(builder, whole) -> None:

@@ -19,14 +19,9 @@ from streaming_ext.store import LocalStorage
 from tasks.core.check.inspect import describe
 from tasks.core.options import Deduplication
 from tasks.core.synthetic import make_documents
+from tests.command_line import file_hashes
 from tests.streaming_ext.text.packed import write_documents
-from tests.tasks.core.build_dataset import (
-    build_from,
-    file_hashes,
-    found_in,
-    manifest_of,
-    require_sound,
-)
+from tests.tasks.core.build_dataset import build_from, found_in, manifest_of, require_sound
 from tests.tasks.core.check.damage import printed
 from tests.tasks.core.deduplicate.near_copies import NEAR, expected_near, write_near_copies
 from tests.tasks.core.deduplicate.test_deduplicate import kept_and_left_out
@@ -236,13 +231,6 @@ def test_another_witness(forger) -> None:
     row = forger.name_another_first()
     assert not problems(forger)
     assert f"row {row} has similarity" in problems(forger, deep=True)
-
-
-def test_a_witness_that_went(forger) -> None:
-    table = forger.copies(2)
-    table["first_part"][0], table["first_row"][0] = 1, forger.copies(1)["row"][0]
-    forger.set_copies(2, table)
-    assert "of part or source 1 as a first copy, which is no document" in problems(forger)
 
 
 @pytest.mark.parametrize("forger", ["shard"], indirect=True)  # a subset keeps no sketches

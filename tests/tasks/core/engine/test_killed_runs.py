@@ -14,6 +14,7 @@ from streaming_ext.format.layout import EXPORT, MANIFEST
 from streaming_ext.store import LocalStorage, Storage
 from tasks.core.engine import lifecycle
 from tasks.core.engine.build import Build
+from tests.command_line import file_hashes
 from tests.tasks.core import build_dataset, running
 from tests.tasks.core.check.damage import flip
 from tests.tasks.core.exports import exporting
@@ -108,11 +109,11 @@ def killed(monkeypatch) -> Callable[[Run, Path, str], None]:
     return make
 
 
-def made(root: Path) -> dict[str, bytes]:
+def made(root: Path) -> dict[str, str]:
     """What two runs must have alike, of a published output."""
-    found = content(root)
+    found = file_hashes(root)
     assert MANIFEST in found or EXPORT in found
-    return {path: data for path, data in found.items() if not path.startswith("runs/")}
+    return found
 
 
 def kinds_of_files(half: Path, old: Collection[str]) -> list[str]:

@@ -1,9 +1,6 @@
 """What holds for every format: documents, repair, refusals, a disk that takes no more, checks."""
 
 import os
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from tasks.core.derive.export_format import (
     read_export_records,
 )
 from tasks.core.derive.formats import FORMATS
+from tests.full_disk import full_disk
 from tests.streaming_ext.build import build
 from tests.tasks.core.check.damage import files_named, flip, lengthen
 from tests.tasks.core.exports import readers
@@ -164,23 +162,12 @@ def test_a_damaged_dataset_is_not_exported(name, tmp_path) -> None:
     assert open_files(tmp_path) == []  # a worker lives on, and other parts need descriptors
 
 
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """The system refuses to write more bytes to a file, as if the disk were full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize("name", ["litdata", "megatron", "olmo", "parquet"])
 def test_a_disk_that_takes_no_more(name, tmp_path) -> None:
     parts = [[("train", LARGE * 3)], [("train", LARGE * 3)]]
     dataset = build(tmp_path / "dataset", parts).root
     expected = content(exported(dataset, tmp_path / "expected", name))
-    with files_of_at_most(8_000), pytest.raises(ScratchError, match=r"Cannot write to scratch .*"):
+    with full_disk(8_000), pytest.raises(ScratchError, match=r"Cannot write to scratch .*"):
         exported(dataset, tmp_path / "out", name)
     assert not (tmp_path / "out" / EXPORT).exists()
     assert open_files(tmp_path) == []

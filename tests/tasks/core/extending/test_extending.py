@@ -25,11 +25,11 @@ from tasks.core.config import ExtendConfig
 from tasks.core.hosts.cluster import put_shared_plan
 from tasks.core.shard import plan as planning
 from tasks.core.shard.plan import plan_extend, plan_shard
+from tests.command_line import file_hashes
 from tests.tasks.core.build_dataset import (
     build_dataset,
     build_from,
     config_of,
-    file_hashes,
     found_in,
     manifest_of,
     require_sound,

@@ -18,15 +18,10 @@ from tasks.core.hosts.cluster import partition_plan, put_shared_plan, read_plan
 from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.shuffle import copies
 from tasks.core.synthetic import make_documents
+from tests.command_line import file_hashes
 from tests.streaming_ext.order.test_grown import opened, steps
 from tests.streaming_ext.text.packed import write_documents
-from tests.tasks.core.build_dataset import (
-    build_from,
-    file_hashes,
-    found_in,
-    manifest_of,
-    require_sound,
-)
+from tests.tasks.core.build_dataset import build_from, found_in, manifest_of, require_sound
 from tests.tasks.core.check.damage import flip, printed
 from tests.tasks.core.deduplicate.test_deduplicate import expected, kept_and_left_out
 from tests.tasks.core.extending.extended import extended, planned

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tasks.core.synthetic import make_documents
+from tests.command_line import file_hashes
 from tests.streaming_ext.text.packed import write_documents
-from tests.tasks.core.build_dataset import file_hashes
 from tests.tasks.core.shuffle.building import DOCUMENTS, FILES, SETTINGS, Builder
 
 

@@ -13,7 +13,7 @@ from streaming_ext.store import LocalStorage
 from tasks.core.estimate import estimate
 from tasks.core.shuffle.sort import SortedSpills, documents_batch, documents_schema
 from tasks.core.shuffle.spills import SpillIndex, read_spill_record, spill_path
-from tests.tasks.core.build_dataset import file_hashes
+from tests.command_line import file_hashes
 from tests.tasks.core.running import do_parts, publish, second_phase
 from tests.tasks.core.shuffle.building import FILES
 

@@ -20,8 +20,9 @@ from streaming_ext.training.features.trace import trace_step
 from streaming_ext.writing.part_files import PartFiles
 from tasks.core.engine.lifecycle import mark_of
 from tasks.core.shuffle.sort import SortedSpills
+from tests.command_line import file_hashes
 from tests.streaming_ext.text.packed import write_documents
-from tests.tasks.core.build_dataset import Forger, file_hashes, found_in, manifest_of, require_sound
+from tests.tasks.core.build_dataset import Forger, found_in, manifest_of, require_sound
 from tests.tasks.core.check.damage import check
 from tests.tasks.core.running import do_parts, second_phase
 from tests.tasks.core.shuffle.building import DOCUMENTS, FILES, documents_of

@@ -27,15 +27,10 @@ from tasks.core.derive.config import AnnotateConfig
 from tasks.core.derive.value_table import ValueTable, as_names
 from tasks.core.reading.dataset_files import read_dataset
 from tasks.core.reading.documents import PartOfDataset
+from tests.command_line import file_hashes
 from tests.streaming_ext.order.test_grown import opened, steps
 from tests.tasks.core import running
-from tests.tasks.core.build_dataset import (
-    Forger,
-    build_from,
-    file_hashes,
-    manifest_of,
-    require_sound,
-)
+from tests.tasks.core.build_dataset import Forger, build_from, manifest_of, require_sound
 from tests.tasks.core.check.damage import check, flip
 from tests.tasks.core.extending.extended import extended
 from tests.tasks.core.moving.moved import copied, merged

@@ -24,7 +24,7 @@ from streaming_ext.text.text_hashes import document_hashes, held_out
 from streaming_ext.text.tokenizer.engine import Encoded, ReferenceEngine
 from streaming_ext.writing.part_files import DOCUMENTS_SCHEMA
 from tasks.core.workers import tokenize_part
-from tests.tasks.core.build_dataset import file_hashes
+from tests.command_line import file_hashes
 from tests.tasks.core.doubles import (
     EOT,
     byte_tokenizer,
