@@ -1,11 +1,15 @@
-"""Two datasets that go together, of the same tokenizer and of other sources."""
+"""Two datasets that go together, of the same tokenizer and of other sources; and remote folders."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from streaming_ext.store.buckets import Bucket
 from tasks.core.synthetic import make_documents
+from tests.servers.hub import Dataset, hub_server
 from tests.tasks.core.build_dataset import build_dataset
+from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.running import OneWorker
 
 
@@ -32,3 +36,32 @@ def second(tmp_path_factory) -> Path:
         [texts[:10], [*texts[10:20], None, "short"], texts[20:]],
         min_characters=10,
     )
+
+
+@pytest.fixture
+def upload(bucket) -> Callable[[Path], str]:
+    """Puts all files of a folder into a bucket; returns their URL."""
+    client = Bucket(scheme="s3", name=bucket)
+
+    def put(folder: Path) -> str:
+        for path, data in content(folder).items():
+            client.put(f"{folder.name}/{path}", data)
+        return f"s3://{bucket}/{folder.name}"
+
+    return put
+
+
+@pytest.fixture
+def commit(monkeypatch, tmp_path) -> Iterator[Callable[[Path], str]]:
+    """Puts all files of a folder into a dataset of the Hub; returns their URL."""
+    with hub_server() as hub:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+
+        def put(folder: Path) -> str:
+            hub.datasets["org/ids"] = Dataset()
+            files = content(folder).items()
+            hub.datasets["org/ids"].commit({f"{folder.name}/{path}": data for path, data in files})
+            return f"hf://datasets/org/ids/{folder.name}"
+
+        yield put

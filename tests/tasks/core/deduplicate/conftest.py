@@ -10,15 +10,13 @@ from tasks.core.synthetic import make_documents
 from tests.streaming_ext.text.packed import write_documents
 from tests.tasks.core.shuffle.building import KINDS, Builder
 
-FILES, DOCUMENTS = 3, 20
+DOCUMENTS = 20  # of each file
 
 
-@pytest.fixture(scope="session")
-def lines(tmp_path_factory) -> Path:
-    """Three files; every fourth document of each is in all others too, some change in case."""
-    folder = tmp_path_factory.mktemp("copies")
+def write_copies(folder: Path, files: int) -> Path:
+    """Write files; every fourth document of each is in all others too, some change in case."""
     common = [text[:400] for text in make_documents(5, seed=99)]
-    for number in range(FILES):
+    for number in range(files):
         own: list[str | None] = [text[:500] for text in make_documents(DOCUMENTS, seed=number)]
         own[::4] = common if number != 1 else common[::-1]
         own[2] = own[1] if number else own[2]  # a copy beside its first
@@ -27,6 +25,11 @@ def lines(tmp_path_factory) -> Path:
         own[5:5] = ["", None]
         write_documents(folder / f"{number}.jsonl", own)
     return folder
+
+
+@pytest.fixture(scope="session")
+def lines(tmp_path_factory) -> Path:
+    return write_copies(tmp_path_factory.mktemp("copies"), 3)
 
 
 @pytest.fixture

@@ -17,12 +17,11 @@ from tasks.core.check.inspect import describe
 from tasks.core.hosts.cluster import partition_plan, put_shared_plan, read_plan
 from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.shuffle import copies
-from tasks.core.synthetic import make_documents
 from tests.command_line import file_hashes
 from tests.streaming_ext.order.test_grown import opened, steps
-from tests.streaming_ext.text.packed import write_documents
 from tests.tasks.core.build_dataset import build_from, found_in, manifest_of, require_sound
 from tests.tasks.core.check.damage import flip, printed
+from tests.tasks.core.deduplicate.conftest import DOCUMENTS, write_copies
 from tests.tasks.core.deduplicate.test_deduplicate import expected, kept_and_left_out
 from tests.tasks.core.extending.extended import extended, planned
 from tests.tasks.core.running import do_parts, publish, second_phase
@@ -38,16 +37,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory) -> Path:
-    """Five files of JSON lines with copies within each, over all of them, some in case alone."""
-    folder = tmp_path_factory.mktemp("lines")
-    common = [text[:300] for text in make_documents(6, seed=99)]
-    for number in range(5):
-        own = [text[:400] for text in make_documents(24, seed=number)]
-        own[::5] = common[: len(own[::5])] if number % 2 else common[::-1][: len(own[::5])]
-        own[3] = own[1]
-        own[7] = common[number].upper()
-        write_documents(folder / f"{number}.jsonl", [*own[:5], "", *own[5:]])
-    return folder
+    return write_copies(tmp_path_factory.mktemp("lines"), 5)
 
 
 def made(lines: Path, folder: Path, settings: dict[str, Any]) -> Path:
@@ -109,7 +99,7 @@ def test_two_generations_more(old, lines, kind) -> None:
         assert any(own[0] > "1.jsonl" >= first[0] for own, first in left_out.items())
         assert sum(each.documents for each in manifest.digests) == len(kept)
     else:
-        assert sum(split.documents for split in manifest.splits.values()) == 5 * 24
+        assert sum(split.documents for split in manifest.splits.values()) == 5 * DOCUMENTS
     require_sound(old, deep=True)
     for each in hashes:
         require_sound(old, generation=each[:8], deep=True)
@@ -177,14 +167,14 @@ def test_added_documents_are_shown(old, lines, tmp_path) -> None:
     _, state = steps(opened(before), 3)
     loader = opened(old)
     loader.load_state_dict(state, extend_state=True)
-    (visit, *_) = loader.trace_document(str(lines / "2.jsonl"), 2)
+    (visit, *_) = loader.trace_document(str(lines / "2.jsonl"), 1)
     held = [(each.rank, each.sequence) for each in loader.trace(visit.step)]
     assert (visit.rank, visit.sequence) in held
     found = [span for each in loader.trace(visit.step) for span in each.spans]
-    assert (str(lines / "2.jsonl"), 2) in {(span.source, span.row) for span in found}
+    assert (str(lines / "2.jsonl"), 1) in {(span.source, span.row) for span in found}
     shown = printed(show_dataset, describe(LocalStorage(old)))
     assert "shuffle seed" in shown
-    assert f"of {3 * 24:,} documents" in shown
+    assert f"of {3 * DOCUMENTS:,} documents" in shown
 
 
 class _KilledError(BaseException):

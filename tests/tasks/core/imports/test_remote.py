@@ -1,19 +1,13 @@
 """Imports of sets that lie in object storage: read where they lie, span by span, pinned."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 
 from streaming_ext.base.errors import ConfigMismatchError, SourceError
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import open_storage
-from streaming_ext.store.buckets import Bucket
 from streaming_ext.text.token_sets import bare_ids
 from tasks.core.check.verify import verify
 from tests.servers.fault_proxy import Faults, fault_proxy
-from tests.servers.hub import Dataset, hub_server
-from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.imports.importing import (
     CASES,
     CUT,
@@ -25,37 +19,7 @@ from tests.tasks.core.imports.importing import (
 )
 from tests.tasks.core.running import do_parts, publish
 
-Upload = Callable[[Path], str]
 EACH_FORMAT = {case.name: case for case in reversed(CASES)}
-
-
-@pytest.fixture
-def upload(bucket) -> Upload:
-    """Puts all files of a folder into a bucket; returns their URL."""
-    client = Bucket(scheme="s3", name=bucket)
-
-    def put(folder: Path) -> str:
-        for path, data in content(folder).items():
-            client.put(f"{folder.name}/{path}", data)
-        return f"s3://{bucket}/{folder.name}"
-
-    return put
-
-
-@pytest.fixture
-def commit(monkeypatch) -> Iterator[Upload]:
-    """Puts all files of a folder into a dataset of the Hub; returns their URL."""
-    with hub_server() as hub:
-        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
-
-        def put(folder: Path) -> str:
-            hub.datasets["org/ids"] = Dataset()
-            hub.datasets["org/ids"].commit(
-                {f"v1.0/{path}": data for path, data in content(folder).items()}
-            )
-            return "hf://datasets/org/ids/v1.0"
-
-        yield put
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,9 @@ from streaming_ext.text.sources import SourceFile, datasets
 from tasks.core.config import ShardConfig
 from tasks.core.shard.plan import plan_shard
 from tasks.core.shard.sources import find_sources
-from tests.servers.hub import Dataset, hub_server
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 from tests.tasks.core.doubles import write_source
 from tests.tasks.core.running import begun
-
-
-@pytest.fixture
-def hub():
-    with hub_server() as server:
-        yield server
 
 
 def tree(root: Path) -> dict[Path, bytes]:
@@ -114,28 +107,14 @@ class TestInAFolderOfSources:
         manifest.write_text('{"format": 1000}')  # of a newer shardmill
         assert "00000.parquet" not in self.names(inside, output=other)
 
-    @pytest.mark.parametrize("kind", ["s3", "hub"])
-    def test_where_files_are_listed(self, config, tmp_path, request, monkeypatch, kind) -> None:
-        made = build(tmp_path / "made", numbered_parts(some_documents(30))).root
-        source = (tmp_path / "sources/0.parquet").read_bytes()
-        files = {
-            f"raw/out/{path.relative_to(made)}": path.read_bytes()
-            for path in made.rglob("*")
-            if path.is_file()
-        }
-        files |= {"raw/0.parquet": source, "raw/train/1.parquet": source}
-        if kind == "s3":
-            url = f"s3://{request.getfixturevalue('bucket')}"
-            storage = open_storage(url)
-            for path, data in files.items():
-                storage.put(path, data)
-        else:
-            server = request.getfixturevalue("hub")
-            monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
-            monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-            dataset = server.datasets["org/text"] = Dataset()
-            dataset.commit(files)
-            url = "hf://datasets/org/text"
+    @pytest.mark.parametrize("to", ["upload", "commit"])
+    def test_where_files_are_listed(self, config, tmp_path, request, to) -> None:
+        raw = tmp_path / "raw"
+        build(raw / "out", numbered_parts(some_documents(30)))
+        (raw / "train").mkdir()
+        for name in ("0.parquet", "train/1.parquet"):
+            shutil.copy(tmp_path / "sources/0.parquet", raw / name)
+        url = request.getfixturevalue(to)(raw).removesuffix("/raw")
         for sources in ("/raw", "/raw/**/*.parquet", "/{raw,raw/out/documents}/*.parquet"):
             found = self.names(config, sources=(url + sources,))
             assert found == ["0.parquet", "1.parquet"][: 1 if "{" in sources else 2]

@@ -13,7 +13,7 @@ from streaming_ext.store import open_storage
 from tasks.core.reading.documents import PartOfDataset
 from tests.tasks.core.build_dataset import build_from, manifest_of, require_sound
 from tests.tasks.core.moving.moved import copied, merged
-from tests.tasks.core.subsets.with_columns import KEPT, Document, documents_of, subset, write
+from tests.tasks.core.subsets.with_columns import Document, documents_of, made, subset
 
 
 def holds(score: float | None, language: str | None) -> bool:
@@ -111,18 +111,14 @@ def test_a_number_of_these_documents(dataset, tmp_path) -> None:
     ],
 )
 def test_conditions_that_fit_no_document_are_refused(tmp_path, where, message) -> None:
-    (tmp_path / "sources").mkdir()
-    write(tmp_path / "sources/0.parquet", 0)
-    root = build_from(tmp_path / "sources", tmp_path / "dataset", keep_columns=KEPT)
+    root = made(tmp_path, 0)
     with pytest.raises(UsageError, match=message):
         subset(root, tmp_path / "out", where=where)
     assert not (tmp_path / "out").exists()
 
 
 def test_missing_values_and_nan_are_as_in_a_filter(tmp_path) -> None:
-    (tmp_path / "sources").mkdir()
-    write(tmp_path / "sources/0.parquet", 0)
-    every = build_from(tmp_path / "sources", tmp_path / "every", keep_columns=KEPT)
+    every = made(tmp_path, 0)
     where = "not score < 2 or language is None"
     filtered = build_from(tmp_path / "sources", tmp_path / "filtered", where=where)
     assert subset(every, tmp_path / "chosen", where=where) == documents_of(filtered)
@@ -130,9 +126,8 @@ def test_missing_values_and_nan_are_as_in_a_filter(tmp_path) -> None:
 
 def test_merged_subsets_can_be_chosen_from(tmp_path) -> None:
     for name in ("one", "two"):
-        (tmp_path / f"sources {name}").mkdir()
-        write(tmp_path / f"sources {name}/0.parquet", len(name))
-        root = build_from(tmp_path / f"sources {name}", tmp_path / name, keep_columns=KEPT)
-        subset(root, tmp_path / f"{name} german", where="language == 'de'")
+        subset(
+            made(tmp_path / name, len(name)), tmp_path / f"{name} german", where="language == 'de'"
+        )
     merged([tmp_path / "one german", tmp_path / "two german"], tmp_path / "both")
     assert subset(tmp_path / "both", tmp_path / "good", where=WHERE) == naive(tmp_path / "both")

@@ -15,7 +15,7 @@ from tasks.core.reading.dataset_files import open_tokenizer, read_dataset
 from tasks.core.reading.documents import PartOfDataset
 from tasks.core.synthetic import make_documents
 from tests.tasks.core import running
-from tests.tasks.core.build_dataset import require_sound
+from tests.tasks.core.build_dataset import build_from, require_sound
 
 KEPT = "score,language"
 SHUFFLED = {"shuffle": "documents", "shuffle_seed": 3}
@@ -80,3 +80,12 @@ def write(file: Path, seed: int) -> None:
     languages = [("de", "en", None)[row % 3] for row in range(40)]
     table = pa.table({"text": texts, "score": scores, "language": languages})
     pq.write_table(table, file, row_group_size=7)
+
+
+def made(folder: Path, *seeds: int, **config: Any) -> Path:
+    """A dataset of a source for each seed, its columns kept; the sources lie beside it."""
+    (folder / "sources").mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(seeds):
+        write(folder / f"sources/{number}.parquet", seed)
+    settings = {"keep_columns": KEPT, **config}
+    return build_from(folder / "sources", folder / "dataset", **settings)
