@@ -13,7 +13,6 @@ from tests.servers.storage.swift import SwiftServer, s3_client
 PASSING = {
     "503": Faults(answer=(503, "SlowDown"), times=2),
     "cut": Faults(cut_down=700, times=2),
-    "reset": Faults(cut_down=0, times=2),
 }
 SECONDS = "3"  # that a server may say nothing; pauses go with it
 

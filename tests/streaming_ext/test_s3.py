@@ -114,14 +114,12 @@ class TestFaults:
         ("faults", "error", "cause"),
         [
             (Faults(answer=(403, "AccessDenied")), StorageError, "AccessDenied"),
-            (Faults(answer=(400, "BadRequest")), StorageError, "BadRequest"),
             (Faults(answer=(503, "SlowDown")), TransientStorageError, "SlowDown"),
-            (Faults(cut_down=100), TransientStorageError, "(?i:connection|cut|did not come)"),
             (Faults(bytes_per_second=60), TransientStorageError, LATE),
             (Faults(hang=True), TransientStorageError, LATE),
             (None, TransientStorageError, "(?i:connect|did not come)"),
         ],
-        ids=["forbidden", "bad request", "busy", "cut", "slow", "hang", "gone"],
+        ids=["forbidden", "busy", "slow", "hang", "gone"],
     )
     def test_for_ever(
         self,
@@ -140,23 +138,6 @@ class TestFaults:
         if error is StorageError:  # not tried again; threads that look ahead ask for themselves
             asked = shards_asked(proxy)
             assert max(asked.count(path) for path in asked) <= 2 * max(1, workers)
-
-    @pytest.mark.parametrize(
-        ("faults", "workers"),
-        [
-            (Faults(answer=(503, "SlowDown"), times=2), 0),
-            (Faults(cut_down=100, times=2), 2),
-            (Faults(answer=(404, "NoSuchKey"), missing=30, times=2), 0),
-            (Faults(answer=(503, "SlowDown"), missing=30, times=2), 2),
-        ],
-    )
-    def test_for_a_time(
-        self, open_s3: Open, proxy: FaultProxy, expected: list[Any], faults: Faults, workers: int
-    ) -> None:
-        dataset = open_s3()
-        proxy.inflict(faults)
-        assert tokens(dataset, workers=workers) == expected
-        assert proxy.struck == 2
 
     def test_who_waits_for_another_reader_begins_no_new_patience(
         self, open_s3: Open, proxy: FaultProxy

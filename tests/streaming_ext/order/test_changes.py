@@ -259,17 +259,13 @@ def test_another_order_waits_for_the_next_epoch(opened, name, old, new) -> None:
     assert (changed.epoch, changed.step) == (1, 0)
 
 
-def test_a_changed_epoch_reaches_the_workers_of_a_plain_loader(open_raw, load) -> None:
+def test_a_changed_epoch_on_ranks_that_do_not_divide_its_past(load) -> None:
     loader = load(batch_size=8)
     (first,) = sequences(loader, 1)
-    dataset = open_raw(batch_size=4, dp_world_size=3)  # ranks that do not divide the past steps
-    dataset.load_state_dict(saved(loader), allow_changes=["global_batch"])
-    assert dataset.state_dict()["past"] == {
-        "global_batch": "0:8",
-        "sequence_length": "0:8",
-        "until": 8,
-    }
-    changed = StreamingTokenLoader(dataset)
+    changed = load(batch_size=4, dp_world_size=3)
+    changed.load_state_dict(saved(loader), allow_changes=["global_batch"])
+    past = {"global_batch": "0:8", "sequence_length": "0:8", "until": 8}
+    assert saved(changed)["past"] == past
     assert changed.step == 1
     assert sorted(trace.sequence for trace in changed.trace(0)) == sorted(first)
     assert changed.plan().phases[0].global_batch == 8

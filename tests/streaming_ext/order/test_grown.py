@@ -77,7 +77,7 @@ def rows_of(batch: dict[str, Any]) -> list[bytes]:
 
 def rows_left(loader: StreamingTokenLoader) -> Rows:
     """The rows that are left of an epoch."""
-    return Counter(row for batch in loader for row in rows_of(batch))
+    return steps(loader, None)[0]
 
 
 def all_rows(root: Path) -> Rows:

@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader
 from streaming_ext import StreamingTokenLoader, TokenStream
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from tests.streaming_ext.build import build_some
+from tests.streaming_ext.conftest import tokens_of
 from tests.streaming_ext.loading import saved, sequences
 
 # 585 samples of 8 tokens; steps of 96, 96, 192 and 192 tokens, then of 384
@@ -16,10 +17,6 @@ CHANGES: dict[str, Any] = {
     "sequence_length": "0:4 192:8 900:16",
     "global_batch": "0:24 900:12 2k:24",
 }
-
-
-def tokens_of(loader: Any) -> list[list[list[int]]]:
-    return [batch["tokens"].tolist() for batch in loader]
 
 
 def test_skipped_steps_have_their_own_sizes(load) -> None:

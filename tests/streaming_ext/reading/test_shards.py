@@ -6,18 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext import StreamingTokenLoader, TokenStream
+from streaming_ext import StreamingTokenLoader
 from streaming_ext.reading import shards as shards_module
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 from tests.streaming_ext.conftest import tokens_of
-
-
-def test_streams_lie_end_to_end(raw, open_raw, tmp_path) -> None:
-    other = build(tmp_path / "other", [[("train", [5, 6, 7])]], compression="none")
-    streams = [TokenStream(local=raw.root), TokenStream(local=other.root)]
-    dataset = open_raw(local=None, streams=streams, num_canonical_nodes=1)
-    assert dataset[584]["tokens"].tolist() == raw.streams["train"][-8:].tolist()
-    assert dataset[585]["tokens"].tolist()[:4] == [5, 6, 7, 99]
 
 
 def test_no_more_than_a_bounded_number_of_shards_stays_mapped(raw, open_raw, monkeypatch) -> None:

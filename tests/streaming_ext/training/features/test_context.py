@@ -14,7 +14,7 @@ from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from tests.streaming_ext.build import build_some
 from tests.streaming_ext.loading import pairs_of
 
-PER_TOKEN = ("tokens", "targets", "position_ids", "document_ids")
+PER_TOKEN = ("tokens", "targets", "position_ids", "document_ids", "domain_ids")
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,7 @@ def test_the_parts_of_all_ranks_are_the_rows(load, size, workers, packing, layou
     chunks = 2 * size if layout == "balanced" else size
     settings = {
         "extras": [*PER_TOKEN[1:], "cu_seqlens", "sequence_ids"],
+        "domain_by": "folder",
         "packing": packing,
         "sequence_length": 3 * chunks,
     }

@@ -148,16 +148,6 @@ def test_each_token_is_of_the_domain_of_its_document(made, how, by, packing) -> 
     assert list(reported) == sorted(seen)
 
 
-def test_workers_and_context_parallel_ranks_get_the_same(in_order) -> None:
-    plain = step_ids(load(in_order))
-    assert np.array_equal(step_ids(load(in_order, workers=2)), plain)
-    halves = [
-        step_ids(load(in_order, cp_rank=rank, cp_size=2, cp_layout="contiguous"))
-        for rank in range(2)
-    ]
-    assert np.array_equal(np.concatenate(halves, axis=2), plain)
-
-
 def test_counts_survive_resumes_on_other_ranks_and_ends_of_epochs(in_order) -> None:
     """After every few steps another number of ranks goes on, from what went through JSON."""
     by = "column:language"

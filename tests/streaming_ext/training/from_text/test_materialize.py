@@ -31,7 +31,7 @@ def files(texts, tmp_path: Path) -> Path:
     write_lines(folder / "a.jsonl", texts[0])
     for number in range(6):
         write_lines(folder / f"b{number}.jsonl", texts[1][5 * number : 5 * number + 5])
-    lines = (folder / "b0.jsonl").read_bytes()
+    lines = b'{"text": "one text of several more words than all others", "lang": "de"}\n' * 9
     (folder / "c.jsonl.gz").write_bytes(gzip.compress(lines))
     (folder / "d.json").write_text(json.dumps([{"text": text} for text in texts[1]]))
     pq.write_table(pa.table({"text": texts[2]}), folder / "e.parquet", row_group_size=7)
@@ -44,6 +44,7 @@ SIZES: dict[str, Any] = {
     "shard_size": 2000,
     "holdout_fraction": 0.05,
     "min_tokens": 10,
+    "keep_columns": "lang",
 }
 
 
@@ -71,8 +72,9 @@ def test_training_resumes_in_the_dataset_of_shard_and_in_a_copy(
     loader = StreamingTokenLoader(open_text(**settings))
     list(islice(loader, 17))
     state = json.loads(json.dumps(loader.state_dict()))
-    for root in (made, tmp_path / "copy"):
-        resumed = StreamingTokenLoader(open_raw(local=root, packing=packing))
+    copies = [open_raw(local=root, packing=packing) for root in (made, tmp_path / "copy")]
+    for dataset in (open_text(**settings), *copies):
+        resumed = StreamingTokenLoader(dataset, num_workers=2)
         resumed.load_state_dict(state)
         assert tokens_of(resumed) == expected[17:]
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -35,22 +34,6 @@ class TestRows:
 
 
 class TestElastic:
-    def test_workers_and_a_resume_change_nothing(self, open_text, tmp_path) -> None:
-        """Real workers unpack the shards; each time on another number."""
-        expected = [b["tokens"] for b in StreamingTokenLoader(open_text(local=tmp_path))]
-        seen: list[torch.Tensor] = []
-        state: dict[str, Any] | None = None
-        for workers, steps in ((2, 20), (0, 20), (1, 20), (3, None)):
-            shutil.rmtree(next(tmp_path.glob("text-*")) / ".unpacked")
-            loader = StreamingTokenLoader(open_text(local=tmp_path), num_workers=workers)
-            if state is not None:
-                loader.load_state_dict(state)
-            seen += [batch["tokens"] for batch in islice(loader, steps)]
-            state = loader.state_dict()
-            loader.dataset.close()
-        assert len(seen) == len(expected) > 80
-        assert all(map(torch.equal, seen, expected))
-
     def test_ranks_that_start_at_once_share_the_work(self, open_text, tmp_path) -> None:
         """No part is made twice, and both read what both made."""
 
@@ -201,6 +184,7 @@ class TestFaults:
             ({"sources": None}, "sources is missing"),
             ({"streams": [TextStream(sources="a", tokenizer="gpt2")]}, "Give either streams="),
             ({"holdout_fraction": 2.0}, "holdout_fraction"),
+            ({"keep_columns": "lang"}, r"0\.jsonl has no column 'lang'"),
         ],
     )
     def test_wrong_arguments(self, open_text, settings, words) -> None:

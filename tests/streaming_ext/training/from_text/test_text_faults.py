@@ -10,24 +10,17 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
-from huggingface_hub import constants
 
 from streaming_ext import StreamingTokenLoader
 from streaming_ext.base.errors import ShardmillError, SourceError, StorageError, UsageError
-from streaming_ext.store.patience import Retry
-from tests.servers.hub import Dataset, hub_server
 from tests.servers.namespaces import CAN_HIDE
 from tests.servers.storage.swift import SwiftServer, make_bucket
-from tests.streaming_ext.faulty_store import LASTING, PASSING, FaultyStore, faulty_store
+from tests.streaming_ext.faulty_store import LASTING, FaultyStore, faulty_store
 from tests.streaming_ext.processes import in_processes
 from tests.streaming_ext.training.from_text.conftest import (
-    LENGTH,
     files_of,
     kill_before_rename,
-    rows_of,
-    rows_read,
     write_lines,
 )
 
@@ -38,13 +31,6 @@ CLONE_NEWNS = 0x20000  # of unshare(2): mounts of its own
 def store(folder: Path, s3: SwiftServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
     with faulty_store(folder, s3, monkeypatch, bucket=make_bucket(s3.url)) as running:
         yield running
-
-
-@pytest.mark.parametrize("fault", ["503", "reset"])
-def test_passing_faults_change_nothing(check_rows, store, fault, tmp_path) -> None:
-    store.proxy.inflict(PASSING[fault])
-    check_rows(sources=store.url, local=tmp_path)
-    assert store.proxy.struck >= 2
 
 
 @pytest.mark.parametrize("how", LASTING)
@@ -69,32 +55,6 @@ def test_lasting_faults_are_errors_behind_which_the_work_resumes(
     assert not list(tmp_path.glob("text-*/.making"))
 
 
-def test_from_the_hub_with_faults_in_the_middle(
-    open_text, folder, reference, texts, tmp_path, monkeypatch
-) -> None:
-    """Requests that are refused for a while, and answers that are cut, change no row."""
-    monkeypatch.setattr(Retry, "usual", lambda: Retry(attempts=5, first_pause=0.02))
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    with hub_server() as hub:
-        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-        hub.datasets["org/text"] = Dataset()
-        hub.datasets["org/text"].commit({path.name: path.read_bytes() for path in folder.iterdir()})
-        hub.retry_after, hub.busy, hub.cuts = "0", 2, [700, 900]
-        settings = {
-            "sources": "hf://datasets/org/text/*.jsonl",
-            "local": tmp_path / "cache",
-            "batch_size": 1,
-        }
-        dataset = open_text(**settings)
-        assert not hub.busy
-        assert not hub.cuts
-        listed = hub.requests["tree"]
-        assert (rows_read(dataset, workers=2) == rows_of(reference, texts, LENGTH)).all()
-        assert hub.requests["tree"] == listed  # nothing is listed once a worker
-
-
 @pytest.mark.parametrize("renames", [1, 12])
 def test_leftovers_of_a_killed_process_are_removed_by_the_next(
     open_text, tmp_path, renames
@@ -104,21 +64,6 @@ def test_leftovers_of_a_killed_process_are_removed_by_the_next(
     for name in ("undisturbed", "cache"):
         open_text(local=tmp_path / name).close()
     assert files_of(tmp_path / "cache") == files_of(tmp_path / "undisturbed")
-
-
-def test_a_column_that_files_lack(open_text, texts, tmp_path) -> None:
-    """It is null where one has it, else an error before any work."""
-    sources, settings = tmp_path / "sources", {"keep_columns": "lang", "local": tmp_path / "cache"}
-    sources.mkdir()
-    write_lines(sources / "a.jsonl", texts[1])
-    with pytest.raises(UsageError, match=r"a\.jsonl has no column 'lang'"):
-        open_text(sources=str(sources), **settings)
-    assert not [*tmp_path.rglob("*.parquet")]
-    (sources / "b.jsonl").write_text('{"text": "one", "lang": "de"}\n')
-    assert open_text(sources=str(sources), **settings).size > 0
-    tables = sorted((tmp_path / "cache").rglob("documents/*.parquet"))
-    values = [pq.read_table(table)["column.lang"].to_pylist() for table in tables]
-    assert values == [[None] * len(texts[1]), ["de"]]
 
 
 def test_a_file_system_without_locks(open_text, tmp_path, monkeypatch) -> None:
