@@ -186,33 +186,23 @@ def peer(
     return json.loads(done.output.splitlines()[-1]), done
 
 
-@dataclass(frozen=True, slots=True)
-class Sharded:
-    """A run of `shardmill shard`: its own record, and the command as seen from outside."""
-
-    record: dict[str, Any]
-    measured: Measured
-
-    @property
-    def seconds(self) -> float:
-        """From the first file to the published manifest, start-up apart."""
-        return float(self.record["seconds"])
-
-
 def shard(
     files: Iterable[Path],
     output: Path,
     *options: str,
     workers: int = 2,
     interval: float | None = None,
-) -> Sharded:
-    """Run the pipeline into a new folder."""
+) -> tuple[dict[str, Any], Measured]:
+    """Run the pipeline into a new folder; returns its own record.
+
+    The `seconds` of the record count from the first file to the published manifest.
+    """
     shutil.rmtree(output, ignore_errors=True)
     words = ["shard", *files, "--output", output, "--tokenizer", default_tokenizer()]
     words += ["--pattern", "gpt2", "--workers", workers, *options]
     measured = shardmill(*words, interval=interval)
     (record,) = (output / "runs").glob("*.json")
-    return Sharded(json.loads(record.read_text()), measured)
+    return json.loads(record.read_text()), measured
 
 
 def as_lines(parquet: Path, folder: Path) -> Path:

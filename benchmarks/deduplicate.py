@@ -55,13 +55,12 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     corpora = {"no copies": plain, "30% copies": with_copies(plain)}
     cpu: dict[str, list[float]] = {}
     memory: dict[str, float] = {}
-
-    texts = evaluation_texts()
+    kinds: dict[str, tuple[str, ...]] = {"": ()}
+    kinds |= {kind: ("--deduplicate", kind) for kind in ("exact", "normalized", "near")}
+    kinds[_EVALUATION] = ("--exclude-texts", str(evaluation_texts()))
 
     def seconds(corpus: str, kind: str) -> float:
-        options = ("--deduplicate", kind) if kind else ()
-        options = ("--exclude-texts", texts) if kind == _EVALUATION else options
-        done = common.shard(corpora[corpus], _OUTPUT, *options, workers=args.workers).measured
+        _, done = common.shard(corpora[corpus], _OUTPUT, *kinds[kind], workers=args.workers)
         name = f"{corpus}, {kind}"
         cpu.setdefault(name, []).append(done.cpu_seconds)
         memory[name] = max(memory.get(name, 0), done.peak(common.WORKER))
@@ -70,7 +69,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     contenders = {
         f"{corpus}, {kind}": partial(seconds, corpus, kind)
         for corpus in corpora
-        for kind in ("", "exact", "normalized", "near", _EVALUATION)
+        for kind in kinds
         if kind != _EVALUATION or corpus == "no copies"
     }
     found = common.rounds(contenders, args.rounds, backed=4e6 * args.megabytes)
@@ -158,7 +157,8 @@ def recall(args: argparse.Namespace) -> dict[str, Any]:
             "precision at 0.7": float((similarity[is_found] >= 0.7).mean()),
         }
     facts["left out"] = _left_out(args, files, half, truth["ids"])
-    facts["without"] = _cost(common.shard(files, _OUTPUT, workers=args.workers).measured)
+    _, without = common.shard(files, _OUTPUT, workers=args.workers)
+    facts["without"] = _cost(without)
     if args.datatrove:
         words = ("datatrove_minhash", folder, "--output", folder / "datatrove")
         told, done = common.peer(*words, env="datatrove", interval=0.2)
@@ -180,7 +180,7 @@ def _left_out(
 ) -> dict[str, float]:
     """Count the documents that `--deduplicate near` leaves out, and judge them."""
     options = ("--deduplicate", "near")
-    done = common.shard(files, _OUTPUT, *options, workers=args.workers, interval=0.2)
+    _, done = common.shard(files, _OUTPUT, *options, workers=args.workers, interval=0.2)
     table = pq.read_table(_OUTPUT / "duplicates")
     names = [(table[f"{of}part"].to_numpy(), table[f"{of}row"].to_numpy()) for of in ("", "first_")]
     own, firsts = (half * parts.astype(np.int64) + rows for parts, rows in names)
@@ -188,7 +188,7 @@ def _left_out(
     true = np.array([pairs.get((first, row), 0.0) for row, first in removed.items()])
     return {
         "documents": len(removed),
-        **_cost(done.measured),
+        **_cost(done),
         "truly similar": float((true >= RULE.similarity).mean()),
         "above 0.7": float((true >= 0.7).mean()),
         "least": float(true.min()),

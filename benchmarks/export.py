@@ -39,7 +39,7 @@ def main() -> None:
     args = parser.parse_args()
     files = make_corpus(args.megabytes, args.files)
     dataset, output = common.SCRATCH / "export-dataset", common.SCRATCH / "export-output"
-    tokens = common.shard(files, dataset, "--compression", "zstd:1").record["tokens"]
+    record, _ = common.shard(files, dataset, "--compression", "zstd:1")
     contenders = {}
     for workers in {args.workers, 1}:
         contenders[f"bare, {workers}"] = partial(bare, dataset, output, workers)
@@ -55,7 +55,7 @@ def main() -> None:
         rows.append((name, f"{rate:.0f}", *(f"{rate / other:.2f}" for other in others)))
     print(common.table(("format", "MB/s", "of bare", "of one worker"), rows))
     if "megatron" in args.only:  # two bytes a token
-        text = middle[f"megatron, {args.workers}"] / 2 / tokens * common.text_bytes(files)
+        text = middle[f"megatron, {args.workers}"] / 2 / record["tokens"] * common.text_bytes(files)
         print(f"megatron: {text:.0f} MB of text per second")
     common.save(args.result, rates=rates)
 

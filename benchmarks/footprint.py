@@ -33,13 +33,13 @@ def main() -> None:
     output = common.SCRATCH / "footprint"
     smallest = min(common.default_documents(), key=lambda file: file.stat().st_size)
     seconds = common.rounds(
-        {"start": lambda: common.shard([smallest], output).measured.seconds}, args.rounds
+        {"start": lambda: common.shard([smallest], output)[1].seconds}, args.rounds
     )
     texts = {f"a file of {size:g} MB": make_corpus(size, 1) for size in args.megabytes}
     texts[f"20 files, {args.many:g} MB"] = make_corpus(args.many, 20)
     texts[f"a document of {args.document:g} MB"] = one_document(args.document)
     peaks = {
-        name: common.shard(files, output, interval=0.02).measured.peak(common.WORKER)
+        name: common.shard(files, output, interval=0.02)[1].peak(common.WORKER)
         for name, files in texts.items()
     }
     print(f"start: {common.medians(seconds)['start']:.2f} s")

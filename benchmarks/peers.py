@@ -17,7 +17,6 @@ import os
 import subprocess
 import sys
 import time
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -336,33 +335,25 @@ def litdata_read(args: argparse.Namespace) -> None:
 
 def mds_writer(args: argparse.Namespace) -> None:
     """Write with stock MDSWriter, packed as llm-foundry does: a process per file, then a merge."""
-    _streaming()
-    from streaming.base.util import merge_index
+    from streaming_ext.training.stock import streaming
 
     load_tiktoken(args.tokenizer)
     work = functools.partial(_convert, output=args.output, vocabulary=args.tokenizer)
     with multiprocessing.Pool(args.workers) as pool:
         clock = Clock()
         tokens = sum(pool.imap_unordered(work, args.files))
-        merge_index(str(args.output))
+        streaming.base.util.merge_index(str(args.output))
         clock.report(tokens)
-
-
-def _streaming() -> Any:
-    try:
-        import streaming
-    except (ImportError, RuntimeError):  # a torchvision that does not load: nothing here needs it
-        sys.modules["streaming.vision"] = types.ModuleType("streaming.vision")
-        import streaming
-    return streaming
 
 
 def _convert(path: Path, output: Path, vocabulary: Path) -> int:
     """Write one file's samples; returns its tokens. What is left at the end is lost."""
+    from streaming_ext.training.stock import streaming
+
     encoding, end = load_tiktoken(vocabulary)
     buffer: list[int] = []
     tokens = 0
-    with _streaming().MDSWriter(
+    with streaming.MDSWriter(
         out=str(output / path.stem),
         columns={"tokens": f"ndarray:uint16:{SEQUENCE_LENGTH}"},
         compression="zstd:1",

@@ -47,10 +47,11 @@ def main() -> None:
 
 def run(args: argparse.Namespace, merge: list[float], files: list[Path], *options: str) -> float:
     """Measure seconds of a run, and of its second phase."""
-    done = common.shard(files, _OUTPUT, "--compression", _CODEC, *options, workers=args.workers)
+    options = ("--compression", _CODEC, *options)
+    record, _ = common.shard(files, _OUTPUT, *options, workers=args.workers)
     if "--shuffle" in options:
-        merge.append(done.record["merge_seconds"])
-    return done.seconds
+        merge.append(record["merge_seconds"])
+    return float(record["seconds"])
 
 
 def alone(

@@ -85,8 +85,7 @@ def main() -> None:
         own = few if peer.env else files
         output = scratch / peer.function
         if name == OURS:
-            done = common.shard(own, output, workers=args.workers)
-            told, measured = done.record, done.measured
+            told, measured = common.shard(own, output, workers=args.workers)
             read = common.run([sys.executable, "-c", _FIRST_BATCH, output])
             to_first_batch.append(measured.seconds + read.seconds)
         else:

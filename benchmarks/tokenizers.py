@@ -10,12 +10,12 @@ more are beyond ASCII.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,10 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.format.spec import TokenizerIdentity
 from streaming_ext.text.parts import Part
 from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.tokenizer.engine import choose_engine, in_words
+from streaming_ext.text.tokenizer.engine import Engine, choose_engine, in_words
 from streaming_ext.text.tokenizer.json_file import one_thread_each
 from streaming_ext.text.tokenizer.load import load_tokenizer
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.split_writer import Memories
 from tasks.core.config import ShardConfig
 from tasks.core.workers.tokenize_part import TokenizeJob, tokenize_part
@@ -65,48 +66,57 @@ def texts_in(folder: Path, size: int) -> dict[str, list[str]]:
     return {script: texts for script, texts in found.items() if len(texts) > 3}
 
 
-class Bench:
-    """One tokenizer, in a process that does nothing else."""
-
-    def __init__(self, path: Path, folder: Path) -> None:
+def measure(path: Path, texts: dict[str, list[str]]) -> dict[str, Any]:
+    """What there is to say of a tokenizer, and its rates for each script."""
+    pa.set_cpu_count(1)
+    facts: dict[str, Any] = {"name": path.parent.name}
+    with one_thread_each(), tempfile.TemporaryDirectory() as folder:
         began = time.process_time()
-        self.tokenizer = load_tokenizer(str(path))
-        self.engine = choose_engine(self.tokenizer, engine="auto")
-        self.start = time.process_time() - began
-        self._file, self._memories = folder / "x.parquet", Memories()
-        config = ShardConfig(sources=(str(path),), output=str(folder), tokenizer=str(path))
-        identity = TokenizerIdentity.model_validate(self.tokenizer.description())
-        self._spec = config.spec(identity)
+        try:
+            tokenizer = load_tokenizer(str(path))
+            engine = choose_engine(tokenizer, engine="auto")
+        except UsageError as error:
+            return facts | {"words": str(error)}
+        facts |= {
+            "words": in_words(engine),
+            "start": time.process_time() - began,
+            "end": tokenizer.eot_token,
+            "beginning": tokenizer.usual_bos or "",
+        }
+        work = _worker(tokenizer, engine, Path(folder))
+        for script, some in texts.items():
+            work(some[::2])  # only warms up
+            array = pa.array(some[1::4], pa.large_string())
+            few = some[1::4]
+            while sum(map(len, few)) > _REFERENCE_CHARACTERS:
+                few = few[::2]
+            facts[script] = [
+                _rate(some[1::4], partial(engine.encode, array)),
+                work(some[3::4]),
+                _rate(few, partial(list, map(tokenizer.encode, few))),
+            ]
+    return facts
 
-    def rates(self, texts: list[str]) -> list[float]:
-        """MB/s of each of `COLUMNS`; half of the texts only warm up."""
-        self._work(texts[::2])
-        few = texts[1::4]
-        while sum(map(len, few)) > _REFERENCE_CHARACTERS:
-            few = few[::2]
-        return [
-            self._encode(texts[1::4]),
-            self._work(texts[3::4]),
-            _rate(few, lambda: [*map(self.tokenizer.encode, few)]),
-        ]
 
-    def _encode(self, texts: list[str]) -> float:
-        array = pa.array(texts, pa.large_string())
-        return _rate(texts, lambda: self.engine.encode(array))
+def _worker(tokenizer: Tokenizer, engine: Engine, folder: Path) -> Callable[[list[str]], float]:
+    """A function that measures the rate of a whole worker on some texts."""
+    file, memories = folder / "x.parquet", Memories()
+    config = ShardConfig(sources=(str(file),), output=str(folder), tokenizer=tokenizer.name)
+    spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
 
-    def _work(self, texts: list[str]) -> float:
-        pq.write_table(pa.table({"text": pa.array(texts, pa.large_string())}), self._file)
-        source = SourceFile(url=str(self._file), size=self._file.stat().st_size)
+    def work(texts: list[str]) -> float:
+        pq.write_table(pa.table({"text": pa.array(texts, pa.large_string())}), file)
+        source = SourceFile(url=str(file), size=file.stat().st_size)
         job = TokenizeJob(
             part=Part.whole(0, source),
-            scratch=self._file.with_name("scratch"),
-            tokenizer_folder=self._file.parent,
+            scratch=folder / "scratch",
+            tokenizer_folder=folder,
             engine="auto",
-            spec=self._spec,
+            spec=spec,
         )
-        return _rate(
-            texts, lambda: tokenize_part(job, self.tokenizer, self.engine, memories=self._memories)
-        )
+        return _rate(texts, partial(tokenize_part, job, tokenizer, engine, memories=memories))
+
+    return work
 
 
 def _rate(texts: list[str], work: Callable[[], object]) -> float:
@@ -116,32 +126,12 @@ def _rate(texts: list[str], work: Callable[[], object]) -> float:
     return sum(len(text.encode()) for text in texts) / 1e6 / (time.process_time() - began)
 
 
-def measure(path: Path, texts: dict[str, list[str]]) -> dict[str, Any]:
-    """What there is to say of a tokenizer, and its rates for each script."""
-    pa.set_cpu_count(1)
-    with one_thread_each(), tempfile.TemporaryDirectory() as folder:
-        try:
-            bench = Bench(path, Path(folder))
-        except UsageError as error:
-            return {"name": path.parent.name, "words": str(error)}
-        return {
-            "name": path.parent.name,
-            "words": in_words(bench.engine),
-            "start": bench.start,
-            "end": bench.tokenizer.eot_token,
-            "beginning": bench.tokenizer.usual_bos or "",
-            **{script: bench.rates(some) for script, some in texts.items()},
-        }
-
-
 def main() -> None:
     """Print a table, the rates beside those of one tokenizer."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = common.parser(__doc__, megabytes=4.0)
     parser.add_argument("tokenizers", type=Path, help="a folder for each")
     parser.add_argument("texts", type=Path, help="a folder of Parquet files")
-    parser.add_argument("--megabytes", type=float, default=4.0, help="of each script")
     parser.add_argument("--beside", default="llama3_1", help="the tokenizer of the ratios")
-    parser.add_argument("--result", type=Path)
     args = parser.parse_args()
     texts = texts_in(args.texts, int(args.megabytes * 1e6))
     files = sorted(
@@ -155,20 +145,18 @@ def main() -> None:
         with ProcessPoolExecutor(1, mp_context=spawn) as pool:
             found.append(pool.submit(measure, path, texts).result())
         print(found[-1], flush=True)
-    beside = next((each for each in found if each["name"] == args.beside), found[0])
+    working = [each for each in found if "start" in each]
+    beside = next((each for each in working if each["name"] == args.beside), working[0])
+    heads = [f"{script}: {column}" for script in texts for column in COLUMNS]
     rows = []
     for each in found:
-        cells = [
-            "" if script not in each or script not in beside else f"{mine:.1f} ({mine / other:.2f})"
+        pairs = [
+            pair
             for script in texts
-            for mine, other in zip(
-                each.get(script, [0] * len(COLUMNS)),
-                beside.get(script, [1] * len(COLUMNS)),
-                strict=True,
-            )
+            for pair in zip(each.get(script, ()), beside[script], strict=False)
         ]
-        rows.append([each["name"], *cells, each["words"]])
-    heads = [f"{script}: {column}" for script in texts for column in COLUMNS]
+        cells = [f"{rate:.1f} ({rate / other:.2f})" for rate, other in pairs]
+        rows.append([each["name"], *(cells or [""] * len(heads)), each["words"]])
     print(f"\nMB/s of a core, and beside {beside['name']}:\n")
     print(common.table(["tokenizer", *heads, "works with"], rows))
     common.save(args.result, found=found)

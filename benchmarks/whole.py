@@ -142,14 +142,11 @@ def copies(dataset: Path, client: Any, bucket: str) -> dict[str, Callable[[], fl
         subprocess.run(["cp", "-r", dataset, _OUTPUT], check=True)
         subprocess.run(["sync", "-f", _OUTPUT], check=True)
 
-    def to_s3() -> float:
-        return ours(dataset, f"s3://{bucket}/{time.monotonic_ns()}/ours")
-
     return {
         "shardmill": lambda: ours(dataset, fresh(_OUTPUT)),
         "cp": partial(seconds, cp),
         "boto3 to S3": partial(seconds, lambda: at_once(put, in_copy(dataset))),
-        "shardmill to S3": to_s3,
+        "shardmill to S3": lambda: ours(dataset, f"s3://{bucket}/{time.monotonic_ns()}/ours"),
         "boto3 from S3": partial(seconds, download),
         "shardmill from S3": lambda: ours(f"s3://{bucket}/bare", fresh(_OUTPUT)),
     }
