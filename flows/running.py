@@ -143,12 +143,11 @@ def _show_address(_flow: Any, run: Any, _state: Any) -> None:
 
 
 def load_prefect() -> None:
-    """Import Prefect.
+    """Import Prefect, after `set_environment`.
 
     Raises:
         UsageError: Prefect cannot read its settings.
     """
-    set_environment()
     try:
         with stops_held():
             import prefect.context  # noqa: F401

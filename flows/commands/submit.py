@@ -1,7 +1,7 @@
 """`shardmill submit`: a deployment that runs on a cluster."""
 
 from flows.commands.options import DEFAULT_OUTPUT, OutputOptions
-from flows.running import load_prefect
+from flows.running import load_prefect, set_environment
 from flows.stops import EXIT_FAILED, EXIT_TERMINATED, EXIT_USAGE
 from flows.terminal.printing import err, out, say
 from flows.terminal.run_progress import shown
@@ -20,6 +20,7 @@ def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OU
         Options that override the deployment's, as NAME=VALUE: output=s3://bucket/text.
     """
     with printing.applied(), shown(lambda: Snapshot(phase="starting"), err):
+        set_environment()
         load_prefect()
         from flows.submit import ended_for_wrong_usage, open_client, start
 
